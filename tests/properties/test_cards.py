@@ -113,13 +113,13 @@ def _everything(engine: Engine) -> dict[str, object]:
     table, found = engine.state.table, {}
     codes = sorted(table.resources.codes)
     for name, row in sorted(table.rows.items()):
-        cards = table.cards.row(row)
-        table.cards.sync(row)
+        cards = table.shares.row(row)
+        table.shares.sync(row)
         slots = table.devices.rows[row]
         found[name] = (
             {r: table.planes[row, :, table.resources.codes[r]].tolist() for r in codes},
-            {at: table.cards.cells[row, slot].tolist() for at, slot in cards.device_set.slots.items()},
-            {r: (s.known, s.free, s.taken, s.kept, dict(s.surplus)) for r, s in slots.items()},
+            {at: table.shares.cells[row, slot].tolist() for at, slot in cards.device_set.slots.items()},
+            {r: (s.known, s.free, s.taken, s.nominated, dict(s.surplus)) for r, s in slots.items()},
             dict(cards.holders),
             {slot: {k: list(v) for k, v in counts.items()} for slot, counts in cards.tokens.items()},
         )
@@ -140,7 +140,7 @@ def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
     """Card by card, from what the tasks have, by trying all places of slices: for needs of one card."""
     engine = played([*history, Op("release"), Op("cycle")]).cluster.engine
     state, table = engine.state, engine.state.table
-    books = device_invariants.device_holders(engine)
+    books = device_invariants.collect_holders(engine)
     for cls in state.classes:
         if len(cls.needs.devices) != 1 or cls.needs.devices[0].count != 1:
             continue
@@ -288,14 +288,14 @@ def _held(engine: Engine, cluster: Cluster) -> dict[str, object]:
     table, found = engine.state.table, {}
     for name, spec in sorted(cluster.node_specs.items()):
         row = table.rows[name]
-        cards = table.cards.row(row)
+        cards = table.shares.row(row)
         codes = table.resources.codes
         found[name] = (
             {r: table.planes[row, :3, codes[r]].tolist() for r in sorted({d.resource for d in spec.devices})},
             {
                 at: cells
                 for at, slot in sorted(cards.device_set.slots.items())
-                if any(cells := table.cards.cells[row, slot, :14].tolist())
+                if any(cells := table.shares.cells[row, slot, :14].tolist())
             },
             {r: slots.taken for r, slots in sorted(table.devices.rows[row].items()) if slots.taken},
         )

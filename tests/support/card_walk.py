@@ -18,8 +18,14 @@ from card_fuzz import PARTS, carded
 from cluster_dsl import Cluster
 
 from windlass.engine import device_invariants
-from windlass.engine.device_invariants import DeviceHolders, over
-from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, DeviceFacts, TaskShares
+from windlass.engine.device_invariants import DeviceHolders, share_problems
+from windlass.engine.devices.share_table import (
+    HELD_SIDE,
+    NOMINATED_SIDE,
+    RELEASING_SIDE,
+    DeviceFacts,
+    TaskShares,
+)
 from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.groups.entries import TaskEntry
 from windlass.spi.objects import TaskState
@@ -97,7 +103,7 @@ class Walk:
         if self.rng.random() < 0.8:
             entry.cls.refresh()
             if entry.cls.count[row] > 0 and entry.group is not None:
-                kept = cuts if cuts and ledger.allocator.takes(row, cuts) else None
+                kept = cuts if cuts and ledger.allocator.are_available(row, cuts) else None
                 ledger.assume(entry.group, entry.cls, row, (entry,), kept)
             else:
                 ledger.promise_again(entry, row, cuts)
@@ -136,7 +142,9 @@ class Walk:
                     whole[resource, index] = whole.get((resource, index), 0) + 1
         for device in node.devices:
             at = (device.resource, device.index)
-            problems = over(DeviceFacts(device), books.get(at, DeviceHolders()).held, whole.get(at, 0))
+            problems = share_problems(
+                DeviceFacts(device), books.get(at, DeviceHolders()).held, whole.get(at, 0)
+            )
             assert not problems, (node.name, at, problems)
         for resource in {device.resource for device in node.devices}:
             used = sum(
@@ -154,10 +162,10 @@ class Walk:
     def _parts(self, row: int) -> list[tuple[int, TaskShares]]:
         found: list[tuple[int, TaskShares]] = []
         for entry in self.state.table.tasks[row].values():
-            found.append((HELD, entry.cuts))
+            found.append((HELD_SIDE, entry.cuts))
             if entry.state is TaskState.RELEASING:
-                found.append((LEAVING, entry.cuts))
-        found += [(KEPT, entry.kept) for entry in self.entries if entry.promised == row]
+                found.append((RELEASING_SIDE, entry.cuts))
+        found += [(NOMINATED_SIDE, entry.kept) for entry in self.entries if entry.promised == row]
         return found
 
 

@@ -118,7 +118,7 @@ class DeltaApplier:
         if queues.flavors and (row := table.rows.get(node.name)) is not None:
             queues.recount = queues.recount or labels_at(table, row) != node.labels
         row = table.upsert(node)
-        if table.cards.rows[row] is not None:
+        if table.shares.rows[row] is not None:
             self._ledger.holdings.review(row)
         self._state.relabel()
 

@@ -1,4 +1,4 @@
-"""What must hold of cards and their parts, recomputed from the tasks alone: see ``invariants``."""
+"""Invariants of devices and their shares, recomputed from the tasks (see ``invariants``)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from windlass.engine.core import Core
 from windlass.engine.devices.share_table import (
     FIELDS,
-    HELD,
-    KEPT,
-    LEAVING,
+    HELD_SIDE,
+    NOMINATED_SIDE,
+    RELEASING_SIDE,
     SIDES,
     TAKEN,
     DeviceFacts,
@@ -25,196 +25,203 @@ from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.groups.entries import OCCUPYING
 from windlass.spi.objects import TaskState
 
-Place = tuple[int, str, int]
+DeviceKey = tuple[int, str, int]
 """Row, resource, index."""
 
 
 @dataclass(slots=True)
 class DeviceHolders:
-    """Who has what of one card."""
+    """Shares of one device by side."""
 
     held: list[TaskShare] = field(default_factory=list)
-    leaving: list[TaskShare] = field(default_factory=list)
-    kept: list[TaskShare] = field(default_factory=list)
+    releasing: list[TaskShare] = field(default_factory=list)
+    nominated: list[TaskShare] = field(default_factory=list)
 
     def sides(self) -> tuple[list[TaskShare], list[TaskShare], list[TaskShare]]:
-        return self.held, self.leaving, self.kept
+        return self.held, self.releasing, self.nominated
 
     def later(self) -> list[TaskShare]:
-        """What is had of it once all that terminates is gone."""
-        rest = list(self.held)
-        for share in self.leaving:
-            rest.remove(share)
-        return rest + self.kept
+        """Return the shares of the device after all releases."""
+        remaining = list(self.held)
+        for share in self.releasing:
+            remaining.remove(share)
+        return remaining + self.nominated
 
 
 def all_shares(engine: Core) -> Iterator[tuple[int, int, TaskShares]]:
-    """Row, side and parts, of all tasks, holds and reservations."""
+    """Yield row, side and shares of all tasks, holds and reservations."""
     for entry in engine.state.tasks.values():
         if entry.state in OCCUPYING and entry.row >= 0:
-            yield entry.row, HELD, entry.cuts
+            yield entry.row, HELD_SIDE, entry.cuts
             if entry.state is TaskState.RELEASING:
-                yield entry.row, LEAVING, entry.cuts
+                yield entry.row, RELEASING_SIDE, entry.cuts
         if entry.promised >= 0:
-            yield entry.promised, KEPT, entry.kept
+            yield entry.promised, NOMINATED_SIDE, entry.kept
     for hold in engine.state.ledger.holds:
-        yield hold.row, KEPT, hold.cuts
+        yield hold.row, NOMINATED_SIDE, hold.cuts
 
 
-def device_holders(engine: Core) -> dict[Place, DeviceHolders]:
-    """By card, from the tasks."""
-    books: dict[Place, DeviceHolders] = {}
-    for row, side, cuts in all_shares(engine):
-        for share in cuts:
+def collect_holders(engine: Core) -> dict[DeviceKey, DeviceHolders]:
+    """Return the holders of each device, from the tasks."""
+    holders_by_device: dict[DeviceKey, DeviceHolders] = {}
+    for row, side, shares in all_shares(engine):
+        for share in shares:
             if share.index >= 0:
-                book = books.setdefault((row, share.resource, share.index), DeviceHolders())
-                book.sides()[side].append(share)
-    return books
+                holders = holders_by_device.setdefault((row, share.resource, share.index), DeviceHolders())
+                holders.sides()[side].append(share)
+    return holders_by_device
 
 
-def is_counted(engine: Core, place: Place) -> bool:
-    """Whether the card counts in the planes when it is open."""
+def is_counted(engine: Core, place: DeviceKey) -> bool:
+    """Return whether the device counts in the planes while it is open."""
     row, resource, index = place
     node = engine.state.table.nodes[row]
     for device in node.devices if node is not None else ():
         if (device.resource, device.index) == (resource, index):
             return DeviceFacts(device).counted
-    found = engine.state.table.cards.rows[row]
-    slot = found.device_set.slots.get((resource, index)) if found is not None else None
-    return True if found is None or slot is None else found.device_set.cards[slot].counted
+    devices = engine.state.table.shares.rows[row]
+    slot = devices.device_set.slots.get((resource, index)) if devices is not None else None
+    return True if devices is None or slot is None else devices.device_set.devices[slot].counted
 
 
-def _is_sick(engine: Core, place: Place) -> bool:
-    """Whether the node says so of the card."""
-    row, resource, index = place
+def _is_unhealthy(engine: Core, device: DeviceKey) -> bool:
+    """Return whether the node reports the device as unhealthy."""
+    row, resource, index = device
     slots = engine.state.table.devices.rows[row].get(resource)
-    return slots is not None and bool(slots.sick >> index & 1)
+    return slots is not None and bool(slots.unhealthy >> index & 1)
 
 
 def add_device_charges(engine: Core, expected: NDArray[np.int64]) -> None:
-    """What open cards and parts of unknown cards come to in the planes."""
+    """Add the charges of open devices, and of shares of unknown devices, to the expected planes."""
     table = engine.state.table
-    for row, side, cuts in all_shares(engine):
-        for share in cuts:
+    for row, side, shares in all_shares(engine):
+        for share in shares:
             if share.index < 0:
                 expected[row, 1 + side, table.resources.codes[share.resource]] += share.milli
-    for place, book in device_holders(engine).items():
-        if is_counted(engine, place):
-            row, resource, _ = place
-            staying = len(book.held) > len(book.leaving)
-            leaves = bool(book.held) and not staying and not _is_sick(engine, place)
-            open_as = (bool(book.held), leaves, bool(book.kept) and not staying)
+    for device, holders in collect_holders(engine).items():
+        if is_counted(engine, device):
+            row, resource, _ = device
+            staying = len(holders.held) > len(holders.releasing)
+            releases = bool(holders.held) and not staying and not _is_unhealthy(engine, device)
+            open_as = (bool(holders.held), releases, bool(holders.nominated) and not staying)
             for side, is_open in enumerate(open_as):
                 expected[row, 1 + side, table.resources.codes[resource]] += WHOLE * is_open
 
 
 def open_devices(engine: Core) -> dict[tuple[int, str], set[int]]:
-    """By row and resource, the cards that are taken because parts of them are held."""
+    """Return the devices that are taken because shares of them are held, by row and resource."""
     found: dict[tuple[int, str], set[int]] = {}
-    for place, book in device_holders(engine).items():
-        if book.held and is_counted(engine, place):
-            found.setdefault(place[:2], set()).add(place[2])
+    for device, holders in collect_holders(engine).items():
+        if holders.held and is_counted(engine, device):
+            found.setdefault(device[:2], set()).add(device[2])
     return found
 
 
 def device_problems(engine: Core, overcommitted: bool) -> list[str]:
-    """The table of cards against the tasks, and every card against what can be had of it."""
-    table, books = engine.state.table, device_holders(engine)
+    """Return the differences of the share table from the tasks, and over-committed devices."""
+    table, holders_by_device = engine.state.table, collect_holders(engine)
     problems = []
-    moving = Counter(row for row, side, cuts in all_shares(engine) if side != HELD for _ in cuts)
-    if moving != table.cards.moving:
+    transient = Counter(row for row, side, shares in all_shares(engine) if side != HELD_SIDE for _ in shares)
+    if transient != table.shares.transient_shares:
         problems.append(
-            f"rows where parts of cards terminate or are promised: {moving}, noted {table.cards.moving}"
+            f"rows with releasing or nominated shares: {transient}, recorded {table.shares.transient_shares}"
         )
-    drawn = _drawn(engine)
+    consumption = _consumption(engine)
     for name, row in table.rows.items():
-        found = table.cards.rows[row]
-        if found is None:
-            if any(place[0] == row for place in books):
-                problems.append(f"the cards of {name} are not known")
+        devices = table.shares.rows[row]
+        if devices is None:
+            if any(device[0] == row for device in holders_by_device):
+                problems.append(f"the devices of {name} are unknown")
             continue
-        table.cards.sync(row)
+        table.shares.sync(row)
         whole = _whole(engine, row)
-        if drawn.get(row, {}) != found.draws:
-            problems.append(f"what is drawn on {name}: {drawn.get(row)}, noted {found.draws}")
-        for (resource, index), slot in found.device_set.slots.items():
-            card, book = found.device_set.cards[slot], books.get((row, resource, index), DeviceHolders())
-            cells = table.cards.cells[row, slot]
+        if consumption.get(row, {}) != devices.draws:
+            problems.append(f"consumption on {name}: {consumption.get(row)}, recorded {devices.draws}")
+        for (resource, index), slot in devices.device_set.slots.items():
+            facts, book = (
+                devices.device_set.devices[slot],
+                holders_by_device.get((row, resource, index), DeviceHolders()),
+            )
+            cells = table.shares.cells[row, slot]
             sums = np.zeros(SIDES * FIELDS, dtype=np.int64)
             for side, shares in enumerate(book.sides()):
                 for share in shares:
-                    sums[side * FIELDS : (side + 1) * FIELDS] += card.vector(share)
+                    sums[side * FIELDS : (side + 1) * FIELDS] += facts.vector(share)
             if (cells[:TAKEN] != sums).any():
-                problems.append(f"card {index} of {name}: the sums are wrong")
+                problems.append(f"device {index} of {name}: the sums are wrong")
             holders = whole[resource, index]
-            if bool(cells[TAKEN]) != bool(holders) and card.counted and not overcommitted:
+            if bool(cells[TAKEN]) != bool(holders) and facts.counted and not overcommitted:
                 problems.append(
-                    f"card {index} of {name}: a plain pod has it: {holders}, noted {cells[TAKEN]}"
+                    f"device {index} of {name}: {holders} plain pods hold it, recorded {cells[TAKEN]}"
                 )
             if not overcommitted:
-                problems += [f"card {index} of {name}: {p}" for p in over(card, book.held, holders)]
+                problems += [
+                    f"device {index} of {name}: {p}" for p in share_problems(facts, book.held, holders)
+                ]
     return problems
 
 
 def _whole(engine: Core, row: int) -> Counter[tuple[str, int]]:
-    found: Counter[tuple[str, int]] = Counter()
+    counts: Counter[tuple[str, int]] = Counter()
     for entry in engine.state.table.tasks[row].values():
-        found.update((resource, index) for resource, mask in entry.masks for index in bits(mask))
-    return found
+        counts.update((resource, index) for resource, mask in entry.masks for index in bits(mask))
+    return counts
 
 
-def over(card: DeviceFacts, cuts: list[TaskShare], whole: int) -> list[str]:
-    """What is wrong with a card that all of these have parts of, and so many plain pods whole."""
+def share_problems(facts: DeviceFacts, cuts: list[TaskShare], whole: int) -> list[str]:
+    """Return the problems of a device with these shares and ``whole`` plain pods on all of it."""
     problems = []
     if whole + bool(cuts) > 1:
-        problems.append(f"is held whole by {whole} beside {len(cuts)} parts")
+        problems.append(f"is held whole by {whole} pods and has {len(cuts)} shares")
     shares, slices = [c for c in cuts if not c.profile], [c for c in cuts if c.profile]
     if shares and slices:
         problems.append("is shared and sliced")
-    problems += _overdrawn(cuts)
+    problems += _overconsumed(cuts)
     if (
         sum(share.milli for share in shares) > WHOLE
-        or sum(share.mib for share in shares) > card.device.memory_mib
+        or sum(share.mib for share in shares) > facts.device.memory_mib
     ):
         problems.append("is over-committed")
-    if 0 < card.device.slots < len(shares):
+    if 0 < facts.device.slots < len(shares):
         problems.append("is shared by more than may share it")
     if len(shares) > 1 and any(share.milli >= WHOLE for share in shares):
         problems.append("is held whole and shared")
     if slices:
-        problems += _over_slices(card, slices)
-    for at, one in enumerate(cuts):
-        if any(set(one.carries) & set(other.avoids) for other in (*cuts[:at], *cuts[at + 1 :])):
+        problems += _over_slices(facts, slices)
+    for index, share in enumerate(cuts):
+        if any(set(share.carries) & set(other.avoids) for other in (*cuts[:index], *cuts[index + 1 :])):
             problems.append("holds pods that avoid one another")
     return problems
 
 
-def _drawn(engine: Core) -> dict[int, dict[str, list[int]]]:
-    """By row and name, what is taken of cards that claims share: held, leaving, promised."""
-    found: dict[int, dict[str, list[int]]] = {}
-    for row, side, cuts in all_shares(engine):
-        for name, units, _ in (draw for share in cuts for draw in share.draws if draw[1]):
-            found.setdefault(row, {}).setdefault(name, [0] * SIDES)[side] += units
-    return found
+def _consumption(engine: Core) -> dict[int, dict[str, list[int]]]:
+    """Return the consumption of shared devices by row and name: held, releasing, nominated."""
+    consumption: dict[int, dict[str, list[int]]] = {}
+    for row, side, shares in all_shares(engine):
+        for name, units, _ in (draw for share in shares for draw in share.draws if draw[1]):
+            consumption.setdefault(row, {}).setdefault(name, [0] * SIDES)[side] += units
+    return consumption
 
 
-def _overdrawn(shares: list[TaskShare]) -> list[str]:
+def _overconsumed(shares: list[TaskShare]) -> list[str]:
     used: Counter[str] = Counter()
     totals: dict[str, int] = {}
     for name, units, total in (draw for share in shares for draw in share.draws):
         used[name] += units
         totals[name] = total
     return [
-        f"{name} is drawn to {used[name]} of {totals[name]}" for name in totals if used[name] > totals[name]
+        f"{used[name]} of {totals[name]} of {name} are consumed"
+        for name in totals
+        if used[name] > totals[name]
     ]
 
 
-def _over_slices(card: DeviceFacts, slices: list[TaskShare]) -> list[str]:
-    geometry = card.geometry
+def _over_slices(facts: DeviceFacts, slices: list[TaskShare]) -> list[str]:
+    geometry = facts.geometry
     if geometry is None:
         return ["is sliced and cannot be"]
     profiles = [(geometry.profiles[geometry.codes[share.profile]], share.start) for share in slices]
-    places = Counter(at for profile, start in profiles for at in range(start, start + profile.size))
+    places = Counter(index for profile, start in profiles for index in range(start, start + profile.size))
     problems = []
     if any(start not in profile.starts for profile, start in profiles) or max(places.values()) > 1:
         problems.append("has slices on top of one another")

@@ -1,4 +1,4 @@
-"""What the engine itself closes nodes for, in the form of a policy about pods in relation to one another."""
+"""Base of the engine's own node restrictions, in the form of domain plugins."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from windlass.spi.objects import Needs
 
 
 class DomainBound:
-    """The part of :class:`~windlass.spi.plugins.Domain` that one has no use for which is in force for as long as
-    one group is placed, and reads what it says from elsewhere."""
+    """Default methods of :class:`~windlass.spi.plugins.Domain`.
+
+    A restriction is active while one group is placed, and reads its state from
+    elsewhere.
+    """
 
     def attach(self, nodes: NodeView) -> None:
-        """Nothing to remember."""
+        """Do nothing: there is no state."""
 
     def learn(self, number: int, needs: Needs, placed: object) -> None:
-        """Nothing to remember."""
+        """Do nothing: there is no state."""
 
     def forget(self, number: int) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is no state."""
 
     def add(self, number: int, row: int, count: int) -> None:
-        """Nothing to count."""
+        """Do nothing: there are no counts."""
 
     def constrains(self, number: int) -> bool:
         return True
@@ -31,4 +34,4 @@ class DomainBound:
         return ()
 
     def relabelled(self, placed: object) -> None:
-        """Nothing to count afresh."""
+        """Do nothing: there are no counts."""

@@ -1,9 +1,10 @@
-"""An engine's state as one JSON document, and back.
+"""Dump of an engine's state as one JSON document, and its restoration.
 
-The document holds everything that the next decisions depend on, also what has been reported but not
-yet looked at, what is parked and why, and what was last said: an engine loaded from it decides and
-reports exactly as the original would (a property test holds it). Caches are not kept; plugins are
-given anew and learn what is placed from the tasks.
+The document holds everything that the next decisions depend on. This includes
+unprocessed deltas, parked classes with their wake conditions, and the last reports. A
+restored engine decides and reports exactly like the original (a property test checks
+this). Caches are not included. Plugins are passed in again and learn the placements
+from the tasks.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FORMAT = 2
 
 
 class DumpError(ValueError):
-    """The bytes are no dump that this version can read."""
+    """The bytes are not a dump that this version can read."""
 
 
 class ClassRecord(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class ClassRecord(msgspec.Struct, frozen=True):
 
 
 class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task as reported (``needs`` by class number), and where the engine has it."""
+    """Task as reported (``needs`` by class number), and its state in the engine."""
 
     key: str
     uid: str
@@ -78,14 +79,14 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     promised: str = ""
     reported_slices: tuple[HeldSlice, ...] = ()
     cuts: tuple[TaskShare, ...] = ()
-    """What it has of cards."""
+    """Its device shares."""
     kept: tuple[TaskShare, ...] = ()
-    """What is promised to it of cards."""
+    """Its nominated device shares."""
     reported_zones: NumaHolding | None = None
     zones: NumaHolding | None = None
-    """What it has of NUMA zones."""
+    """Its NUMA holding."""
     kept_zones: NumaHolding | None = None
-    """What is promised to it of them."""
+    """Its nominated NUMA holding."""
 
 
 class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,7 +105,7 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A place that is kept for a moved task."""
+    """Capacity that is held for a moved task."""
 
     group: str
     needs: int
@@ -129,7 +130,7 @@ class PendingClassRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     explanation: Explanation | None = None
     told: str = ""
     roomless: bool = False
-    """Whether its groups wait for room alone."""
+    """True if its groups wait for capacity only."""
 
 
 class MeterRecord(msgspec.Struct, frozen=True):
@@ -171,33 +172,33 @@ class DumpDocument(msgspec.Struct, frozen=True):
     holds: list[HoldRecord] = []
     reserved_parts: dict[str, dict[str, tuple[TaskShare, ...]]] = {}
     reserved_tasks: dict[str, dict[str, dict[int, int]]] = {}
-    """By group and node: class → how many of its tasks."""
+    """Group → node → class → number of tasks."""
     reserved_turns: dict[str, int] = {}
     stirred: bool = True
-    """Whether what queues hold, or are due, has changed since."""
+    """True if usage or shares of queues have changed since the last decision."""
     unreserved: bool = False
-    """Whether another is to be looked for in the place of a reservation that has gone."""
+    """True if a successor of a past reservation has to be looked for."""
     room_grown: bool = False
-    """Whether reservations may be moved forward."""
+    """True if reservations may move forward."""
     nodes_unseen: bool = False
-    """Whether nodes are others than reservations reckon with."""
+    """True if nodes differ from those that reservations were planned with."""
     room_left: tuple[float, float] | None = None
-    """When those who have left since the last cycle were to end: the first and the last such moment."""
+    """First and last expected end of the tasks that have ended since the last cycle."""
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
     claims: dict[str, PreemptActionRecord] = {}
     """By action."""
     learned: dict[str, Any] = {}
-    """By policy."""
+    """By plugin."""
     budgets: list[BudgetRecord] = []
     budgets_changed: bool = False
-    """Whether there was news of them that was not looked at."""
+    """True if updates of budgets have not been processed."""
     sharing: TimeSharingRecord = TimeSharingRecord()
     time_share: TimeShareRecord | None = None
 
 
 def dump(engine: Core) -> bytes:
-    """The engine's state between two calls."""
+    """Return the engine's state between two calls."""
     state, table = engine.state, engine.state.table
     known = {entry.name for entry in state.queues if not entry.missing}
     document = DumpDocument(
@@ -269,7 +270,7 @@ def read(data: bytes) -> DumpDocument:
 
 
 def load_into(engine: Core, document: DumpDocument) -> None:
-    """Bring a fresh engine into the dumped state."""
+    """Restore the dumped state in a new engine."""
     engine.cycles = document.cycles
     for plugin in engine.state.plugins.remembering:
         if plugin.name in document.learned:
@@ -382,13 +383,13 @@ def _bucket_record(pending_class: PendingClass, names: list[str], *, roomless: b
 
 
 def _orphaned(pending_class: PendingClass) -> bool:
-    """Whether the first of a strict line, for which the others wait, has been removed: the next one is to be tried."""
+    """Return whether the first group of a strict order was removed. The next one is then tried."""
     head = pending_class.head() if pending_class.strict and pending_class.parked else None
     return head is not None and head.group is None
 
 
 def _living(pending_class: PendingClass) -> list[str]:
-    """The members that still exist; those that were removed leave the bucket in the next cycle."""
+    """Return the existing members; removed ones leave the class in the next cycle."""
     return sorted(key for key, group in pending_class.members.items() if group.group is not None)
 
 
@@ -508,7 +509,7 @@ def _load_waiting(engine: Core, document: DumpDocument) -> None:
 
 
 def _load_notes(engine: Core, document: DumpDocument) -> None:
-    """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
+    """Restore unprocessed changes: exactly those of the dump, none that loading itself caused."""
     state = engine.state
     engine.reservations.restore(document.reservations, document.reserved_parts)
     classes = {cls.number: cls for cls in state.classes}

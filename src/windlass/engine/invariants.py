@@ -1,6 +1,7 @@
-"""What must hold between any two calls, recomputed from the tasks alone. For tests and for debugging.
+"""Invariants of the engine between any two calls, recomputed from the tasks.
 
-Slow on purpose: nothing here trusts a sum, an index or a cache that the engine keeps.
+For tests and debugging. This is slow on purpose: no sum, index or cache of the engine
+is trusted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from windlass.engine.feasibility.task_class import TaskClass, request_of
 from windlass.engine.groups.entries import ACTIVE, ENDING, OCCUPYING, GroupEntry, TaskEntry, nominated
 from windlass.engine.groups.next_step import NextTasks, Shortage, next_step
 from windlass.engine.groups.subgroups import SubGroupTree
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.pending.scheduling_queue import PendingClass, Signature, line_of
 from windlass.engine.queueing.enqueue import signature_of
 from windlass.engine.queues.tree import SUMS, QueueEntry
@@ -29,12 +30,15 @@ from windlass.spi.topology import NODE_NAME
 
 
 class InvariantViolation(AssertionError):
-    """The engine's state contradicts itself, or a decision broke a promise."""
+    """The engine's state is inconsistent, or a decision broke an invariant."""
 
 
 def check(engine: Core, *, overcommitted: bool = False) -> None:
-    """Check the whole state. ``overcommitted``: the world has put more on nodes or in queues than they
-    hold, so only the engine's own books are checked. Raises :class:`InvariantViolation`."""
+    """Check the whole state.
+
+    ``overcommitted``: the cluster has put more on nodes or in queues than they hold, so
+    only the engine's own accounts are checked. Raises :class:`InvariantViolation`.
+    """
     problems = [
         *_nodes(engine),
         *_devices(engine, overcommitted),
@@ -73,13 +77,13 @@ def check_decision(engine: Core, decision: Decision) -> None:
 
 
 def _apart(engine: Core, bind: Bind) -> bool:
-    """Whether the pod takes no part in its gang: it asks for nothing and is placed on its own."""
+    """Return whether the pod is placed independent of its gang, because it requests nothing."""
     group = engine.state.groups[bind.group]
     return group.apart and engine.state.tasks[bind.task].cls.asks_nothing
 
 
 def _broken_parts(engine: Core, decision: Decision) -> list[str]:
-    """Parts of gangs of which only a part was started."""
+    """Return problems of subgroups that were started below their minimum."""
     problems = []
     for bind in decision.binds:
         group = engine.state.groups[bind.group]
@@ -91,8 +95,10 @@ def _broken_parts(engine: Core, decision: Decision) -> list[str]:
 
 
 def _far_apart(engine: Core, decision: Decision) -> list[str]:
-    """Gangs that were started, moved or promised room, or a part of them, further apart than they asked for: told
-    from labels alone."""
+    """Return problems of gangs or subgroups that violate their topology constraint.
+
+    Started, moved and nominated gangs are checked, from labels alone.
+    """
     problems = []
     promised_to = {engine.state.tasks[nomination.task].task.group for nomination in decision.nominations}
     for key in sorted({bind.group for bind in decision.binds} | promised_to):
@@ -128,11 +134,11 @@ def _lies_in(group: GroupEntry, part: str, above: str) -> bool:
 
 
 def _broken_promises(engine: Core) -> list[str]:
-    """Promises that cannot be kept, and gangs of which only a part was promised room."""
+    """Return nominations that cannot hold, and gangs that are nominated in part."""
     table = engine.state.table
     planes = table.planes
-    later = planes[:, USED] - planes[:, RELEASING] + planes[:, PROMISED]
-    over = ((later > planes[:, ALLOCATABLE]) & (planes[:, PROMISED] > 0)).any(axis=1)
+    later = planes[:, USED] - planes[:, RELEASING] + planes[:, NOMINATED]
+    over = ((later > planes[:, ALLOCATABLE]) & (planes[:, NOMINATED] > 0)).any(axis=1)
     problems = [
         f"{table.names[row]} promises more than it will have" for row in np.flatnonzero(over).tolist()
     ]
@@ -167,7 +173,7 @@ def _nodes(engine: Core) -> list[str]:
 
 
 def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
-    """The amounts of all nodes as the tasks have it."""
+    """Return the amounts of all nodes, computed from the tasks."""
     state, table = engine.state, engine.state.table
     expected = np.zeros_like(table.planes)
     expected[:, ALLOCATABLE] = table.planes[:, ALLOCATABLE]
@@ -182,7 +188,7 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
             if entry.state is TaskState.RELEASING:
                 expected[entry.row, RELEASING] += vector
                 for resource, mask in entry.masks:
-                    sick = table.devices.rows[entry.row][resource].sick & mask
+                    sick = table.devices.rows[entry.row][resource].unhealthy & mask
                     expected[entry.row, RELEASING, table.column(resource)] -= WHOLE * sick.bit_count()
         elif entry.row >= 0:
             problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
@@ -192,11 +198,11 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
         if entry.promised >= 0 and entry.state not in (TaskState.PENDING, TaskState.RELEASING):
             problems.append(f"{entry.key} is {entry.state.value} and promised room")
         if entry.promised >= 0:
-            expected[entry.promised, PROMISED] += vector
+            expected[entry.promised, NOMINATED] += vector
         if (table.expected.get(entry.promised, {}).get(entry.key) is entry) != (entry.promised >= 0):
             problems.append(f"{entry.key} is not expected where room is promised to it")
     for hold in state.ledger.holds:
-        expected[hold.row, PROMISED] += table.request_vector(request_of(hold.cls.needs.node_request))
+        expected[hold.row, NOMINATED] += table.request_vector(request_of(hold.cls.needs.node_request))
     add_device_charges(engine, expected)
     return problems, expected
 
@@ -232,7 +238,7 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
 
 
 def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
-    """What every queue should hold, in the order of ``SUMS``."""
+    """Return the sums of every queue, in the order of ``SUMS``."""
     state = engine.state
     sums: dict[str, list[Counter[str]]] = {q.name: [Counter() for _ in range(5)] for q in state.queues}
     for group in state.groups.values():
@@ -382,7 +388,7 @@ def _parking(engine: Core) -> list[str]:
 
 
 def _ends(engine: Core) -> list[str]:
-    """What is kept of when things end, against all tasks, at the moment for which it was kept last."""
+    """Return a problem if the stored ends differ from those of all tasks at the same time."""
     ends = engine.state.ledger.ends
     wanted: dict[tuple[float, str], list[TaskEntry]] = {}
     for key, group in engine.state.groups.items():
@@ -396,7 +402,7 @@ def _ends(engine: Core) -> list[str]:
 
 
 def _classes(engine: Core) -> list[str]:
-    """What the classes have cached equals what a new class finds."""
+    """Return problems of classes with cached values that differ from those of a new class."""
     state = engine.state
     problems = []
     for cls in state.classes:

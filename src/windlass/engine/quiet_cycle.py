@@ -1,11 +1,15 @@
-"""Whether anything but who may be asked to go can be otherwise than at the end of the cycle before.
+"""Quiet cycles: cycles in which only possible victims can have changed since the last cycle.
 
-The ranks of those who share time fall due all the time while groups wait, mostly without anybody ranking worse than
-one who waits; and what was bound is confirmed, and may be asked to go from then on. Nothing else is looked at then if
-it cannot have changed: nobody has told of anything but that what was decided is so, nothing was decided that others
-wait for, and the moment is before all that the other parts of a cycle have named. Such a cycle decides what a whole
-one would (a property test holds it). Where somebody reads reports, or a policy goes by the time or by cycles, all
-cycles are whole.
+While groups wait, ranks of time-sharing groups become due all the time, mostly without
+any effect on a waiting group. Binds are confirmed, and their tasks become possible
+victims. All other parts of the cycle are skipped under these conditions:
+
+* The deltas only confirmed decisions.
+* No decision affects groups that are waiting.
+* No time that another part of the cycle has requested is reached.
+
+A quiet cycle decides what a complete one would (a property test checks this). All
+cycles are complete if reports are read, or if a plugin depends on time or on cycles.
 """
 
 from __future__ import annotations
@@ -19,11 +23,15 @@ from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.timeshare import TimeShare
 
 _BY_MOMENTS = {Allocate, PreemptAction, StaleGangEviction, TimeShare}
-"""Actions of which nothing comes before a moment that they have named, if nothing has changed; but for the first,
-nothing but who may be asked to go."""
+"""Actions that do nothing before a time that they requested, if nothing has changed.
+
+The exception is a change of possible victims, which does not concern the first one.
+"""
 
 
 class QuietCycle:
+    """Checks whether a quiet cycle is sufficient."""
+
     def __init__(self, machinery: ActionContext, actions: Sequence[Action]) -> None:
         self._context = context = machinery
         config, plugins = context.state.config, context.plugins
@@ -33,15 +41,14 @@ class QuietCycle:
             and not (plugins.varying or plugins.in_rounds or context.permit.asked)
         )
         self.told = True
-        """Whether the world has told of more than that what was decided is so since the last cycle, or there was none
-        yet."""
+        """True if deltas did more than confirm decisions; also before the first cycle."""
         self.others: float | None = None
-        """The first moment that a part of a cycle has named, but for those of ranks."""
+        """First time that a part of a cycle has requested, without the times of ranks."""
         self.pressing = tuple(action for action in actions if type(action) is not Allocate)
-        """The actions of such a cycle: those that ask others to go."""
+        """Actions of a quiet cycle: those that evict."""
 
     def holds(self, now: float) -> bool:
-        """Whether that is so at a moment."""
+        """Return whether a quiet cycle is sufficient at a time."""
         if self.told or not self._possible or (self.others is not None and self.others <= now):
             return False
         context = self._context

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.device_allocation.allocator import DeviceAllocator
-from windlass.engine.devices.assignment import PLENTY
+from windlass.engine.devices.assignment import UNLIMITED
 
 
 @given(st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6), min_size=2, max_size=4))
@@ -31,11 +31,11 @@ def test_rows_with_equal_keys_say_the_same(arrivals) -> None:
             if not needs.devices:
                 continue
             for empty in (False, True):
-                said = together.look_all(rows, needs, empty=empty)
-                assert said == [alone.look(row, needs, empty=empty) for row in rows]
+                said = together.summaries(rows, needs, empty=empty)
+                assert said == [alone.summary(row, needs, empty=empty) for row in rows]
             counts = [
-                alone.rows.emptied(row, needs.devices, None).count(
-                    needs.devices, alone.rows.plan(row, needs.devices), PLENTY
+                alone.rows.assignment_if_empty(row, needs.devices, None).count(
+                    needs.devices, alone.rows.plan(row, needs.devices), UNLIMITED
                 )
                 for row in rows
             ]

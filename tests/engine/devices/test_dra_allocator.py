@@ -14,9 +14,9 @@ from windlass.engine.devices.dra_allocator import (
     PickedDevice,
     allocate,
     allocations,
-    part_of,
+    shared_consumption,
 )
-from windlass.engine.devices.matching import suits
+from windlass.engine.devices.matching import matches
 from windlass.spi.devices import DeviceMode, DeviceNeed, DeviceOption, DeviceRule, Draws, JointDeviceNeed
 from windlass.spi.objects import Device
 
@@ -82,7 +82,7 @@ def offered(told: Sequence[Told]) -> list[OfferedDevice]:
             Device(at, "r", uuid=NAMES[at], mode=DeviceMode.NAMED, draws=draws, shared=shared),
             NAMES[at],
             free or shared,
-            begun=shared and not free,
+            in_use=shared and not free,
         )
         for at, (free, draws, shared) in enumerate(told)
     ]
@@ -111,7 +111,7 @@ def ways(
             return
         claim, request = places[at]
         for number, option in enumerate(joint.claims[claim][request]):
-            serving = [i for i, one in enumerate(offers) if suits(option.need, one.device, one.uuid)]
+            serving = [i for i, one in enumerate(offers) if matches(option.need, one.device, one.uuid)]
             if option.every:
                 serving = [
                     i
@@ -136,28 +136,28 @@ def holds(
     """Whether picks are what the fields of a claim say, one after the other."""
     used = dict(before)
     having: dict[int, set[int]] = {}
-    begun = {at for at, one in enumerate(offers) if one.begun}
+    begun = {at for at, one in enumerate(offers) if one.in_use}
     for pick in picks:
-        device = offers[pick.at].device
+        device = offers[pick.position].device
         if device.shared:
             option = joint.claims[pick.claim][pick.request][pick.option]
-            name, units, _ = option.part_by_card[offers[pick.at].uuid][0]
+            name, units, _ = option.part_by_card[offers[pick.position].uuid][0]
             used[name] = used.get(name, 0) + units
-            for name, units, _ in () if pick.at in begun else device.draws:
+            for name, units, _ in () if pick.position in begun else device.draws:
                 used[name] = used.get(name, 0) + units
-            begun.add(pick.at)
+            begun.add(pick.position)
             continue
-        others = having.setdefault(pick.at, set())
+        others = having.setdefault(pick.position, set())
         if pick.admin and pick.claim in others:
             return False
-        if not pick.admin and (others or not offers[pick.at].free):
+        if not pick.admin and (others or not offers[pick.position].free):
             return False
         others.add(pick.claim)
         for name, units, _ in () if pick.admin else device.draws:
             used[name] = used.get(name, 0) + units
     for rule in joint.rules:
         concerned = [p for p in picks if p.claim == rule.claim and (p.request, p.option) in rule.options]
-        values = [rule.by_card.get(offers[p.at].uuid) for p in concerned]
+        values = [rule.by_card.get(offers[p.position].uuid) for p in concerned]
         if None in values:
             return False
         if len(set(values)) != (len(values) if rule.distinct else min(1, len(values))):
@@ -184,11 +184,14 @@ def test_what_devices_serve_can_be_told_from_the_devices(
     picks = allocate(joint, offers, taken(told))
     if picks is not None:
         held = [
-            HeldDevice(pick.at, part_of(joint, pick, offers) if offers[pick.at].device.shared else ())
+            HeldDevice(
+                pick.position,
+                shared_consumption(joint, pick, offers) if offers[pick.position].device.shared else (),
+            )
             for pick in picks
             if not pick.admin
         ]
-        again = allocate(joint, [one._replace(begun=False) for one in offers], {}, held)
+        again = allocate(joint, [one._replace(in_use=False) for one in offers], {}, held)
         assert again is not None
         assert [pick for pick in again if not pick.admin] == [pick for pick in picks if not pick.admin]
         assert len(again) == len(picks)
@@ -207,11 +210,11 @@ def test_one_search_for_many_pods_gives_what_a_search_for_each_gives(
         if not held:
             break
         for pick in held:
-            shared, at = offers[pick.at].device.shared, pick.at
-            draws = () if offers[at].begun else offers[at].device.draws
-            for name, units, _ in (*draws, *(part_of(joint, pick, offers) if shared else ())):
+            shared, at = offers[pick.position].device.shared, pick.position
+            draws = () if offers[at].in_use else offers[at].device.draws
+            for name, units, _ in (*draws, *(shared_consumption(joint, pick, offers) if shared else ())):
                 used[name] = used.get(name, 0) + units
-            offers[at] = offers[at]._replace(free=shared, begun=shared)
+            offers[at] = offers[at]._replace(free=shared, in_use=shared)
     assert list(allocations(joint, offered(told), taken(told))) == expected
 
 
@@ -226,7 +229,7 @@ def test_what_others_draw_counts(told: Sequence[Told], used: int) -> None:
         for at, one in enumerate(offers)
         if one.free and all(used + units <= total for _, units, total in one.device.draws)
     ]
-    assert ([pick.at for pick in picks] if picks else []) == able[:1]
+    assert ([pick.position for pick in picks] if picks else []) == able[:1]
 
 
 def test_a_search_without_a_solution_ends() -> None:

@@ -49,7 +49,7 @@ def layouts_of(g: MigGeometry) -> set[Layout]:
         if placed not in found:
             found.add(placed)
             waiting += [
-                (placed | {(name, start)}, g.then(state, at, start))
+                (placed | {(name, start)}, g.state_after(state, at, start))
                 for name, at in g.codes.items()
                 for start in g.starts(state, at)
             ]
@@ -59,7 +59,7 @@ def layouts_of(g: MigGeometry) -> set[Layout]:
 def state_of(g: MigGeometry, layout: Layout) -> int:
     state = 0
     for name, start in layout:
-        state = g.then(state, g.codes[name], start)
+        state = g.state_after(state, g.codes[name], start)
     return state
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_refused_that_some_layout_holds(brute: set[Layout]) -> None:
                 (len(other) - len(layout) for other in larger if {n for n, _ in other - layout} == {name}),
                 default=0,
             )
-            assert g.more(state)[at] == most
+            assert g.remaining(state)[at] == most
             assert (g.best(state, at) is not None) == (most > 0)
 
 
@@ -114,7 +114,7 @@ def all_states(g: MigGeometry) -> list[int]:
         state = todo.pop()
         for at in g.codes.values():
             for start in g.starts(state, at):
-                after = g.then(state, at, start)
+                after = g.state_after(state, at, start)
                 if after not in seen:
                     seen.add(after)
                     todo.append(after)
@@ -133,17 +133,17 @@ def test_the_next_slice_keeps_the_most(family: str) -> None:
     for state in all_states(g):
         for at in g.codes.values():
             best = g.best(state, at)
-            others = [g.then(state, at, start) for start in g.starts(state, at)]
+            others = [g.state_after(state, at, start) for start in g.starts(state, at)]
             if best is None:
                 assert not others
                 continue
             after = best[1]
-            assert g.more(after)[at] == g.more(state)[at] - 1
-            assert not any(g.future(after) < g.future(other) for other in others)
-            kept = [g.more(after)[one] for one in order]
+            assert g.remaining(after)[at] == g.remaining(state)[at] - 1
+            assert not any(g.combinations(after) < g.combinations(other) for other in others)
+            kept = [g.remaining(after)[one] for one in order]
             for other in others:
-                if g.more(other)[at] == g.more(after)[at]:
-                    assert kept >= [g.more(other)[one] for one in order]
+                if g.remaining(other)[at] == g.remaining(after)[at]:
+                    assert kept >= [g.remaining(other)[one] for one in order]
 
 
 def test_small_slices_go_to_the_right() -> None:
@@ -152,18 +152,18 @@ def test_small_slices_go_to_the_right() -> None:
         starts.append(best[0])
         state = best[1]
     assert starts == [6, 5, 4, 3, 2, 1, 0]
-    assert g.best(0, g.codes["3g.40gb"]) == (4, g.then(0, g.codes["3g.40gb"], 4))
+    assert g.best(0, g.codes["3g.40gb"]) == (4, g.state_after(0, g.codes["3g.40gb"], 4))
 
 
 def test_media_extensions_are_there_once() -> None:
     g = MigGeometry(PROFILES["A100-40"])
     code = g.codes["1g.5gb+me"]
-    assert g.more(0)[code] == 1
+    assert g.remaining(0)[code] == 1
     after = g.best(0, code)
     assert after is not None
-    assert g.more(after[1])[code] == 0
+    assert g.remaining(after[1])[code] == 0
     assert g.best(after[1], code) is None
-    assert g.more(after[1])[g.codes["1g.5gb"]] == 6
+    assert g.remaining(after[1])[g.codes["1g.5gb"]] == 6
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from windlass.engine.feasibility.task_class import ClassIndex
 from windlass.engine.nodes.row_cache import MOST, RowCache, plain_scores
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.plugin_set import PluginSet
 from windlass.plugins.default_node_plugins import node_policies
@@ -71,7 +71,7 @@ def test_a_plain_score_is_the_score(plugin, request, amounts, dialect) -> None:
 
 
 CHANGES = st.lists(
-    st.tuples(st.integers(0, 29), st.sampled_from((USED, RELEASING, PROMISED)), SMALL), max_size=40
+    st.tuples(st.integers(0, 29), st.sampled_from((USED, RELEASING, NOMINATED)), SMALL), max_size=40
 )
 
 
@@ -127,7 +127,7 @@ def test_rows_are_read_again_once_they_have_changed_or_the_columns_have() -> Non
     stamp = table.amounts.stamps[row]
     assert cells.known() == {}
     write(table, row, USED, {"cpu": 2})
-    write(table, row, PROMISED, {"cpu": 2})
+    write(table, row, NOMINATED, {"cpu": 2})
     write(table, row, RELEASING, {"cpu": 1})
     cpu = table.column("cpu")
     found = cells.read(row, stamp)

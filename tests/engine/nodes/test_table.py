@@ -10,7 +10,7 @@ from windlass.engine.nodes.table import (
     ALLOCATABLE,
     CELL_LIMIT,
     NO_POD_LIMIT,
-    PROMISED,
+    NOMINATED,
     RELEASING,
     USED,
     NodeTable,
@@ -113,9 +113,9 @@ def test_available_keeps_what_is_promised_beyond_what_is_being_freed() -> None:
     view = TableView(table, np.array([0]))
     assert view.available(GPU).tolist() == [2000]
     table.planes[0, RELEASING, column] = 4000
-    table.planes[0, PROMISED, column] = 3000
+    table.planes[0, NOMINATED, column] = 3000
     assert TableView(table).available(GPU).tolist() == [2000]  # the promise is covered by what is freed
-    table.planes[0, PROMISED, column] = 5000
+    table.planes[0, NOMINATED, column] = 5000
     assert TableView(table).available(GPU).tolist() == [1000]
     assert TableView(table, empty=True).available(GPU).tolist() == [8000]
     assert TableView(table).releasing(GPU).tolist() == [4000]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.nodes.table import PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue, WakeConditions
 from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queueing.queue_order import QueueHeap
@@ -276,7 +276,7 @@ AMOUNTS = st.dictionaries(st.sampled_from(("cpu", "memory", "nvidia.com/gpu")), 
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(AMOUNTS, st.sampled_from((USED, RELEASING, PROMISED)), AMOUNTS), min_size=1, max_size=5
+        st.tuples(AMOUNTS, st.sampled_from((USED, RELEASING, NOMINATED)), AMOUNTS), min_size=1, max_size=5
     ),
     st.lists(AMOUNTS, min_size=1, max_size=6),
 )

@@ -70,7 +70,7 @@ def test_a_whole_card_goes_for_a_share_and_keeps_the_rest_for_others() -> None:
     gone(c, decision)
     c.cycle()
     assert c.placed("high") == 2
-    assert c.engine.state.table.cards.key(c.engine.state.table.rows["n"])
+    assert c.engine.state.table.shares.state_key(c.engine.state.table.rows["n"])
 
 
 def test_slices_that_are_in_the_way_go_and_no_others() -> None:

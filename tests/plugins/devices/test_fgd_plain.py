@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from windlass.engine.deltas import GroupRemoved, NodeUpserted, TaskRemoved
 from windlass.engine.devices.plain_view import PlainDevices
-from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, TaskShare
-from windlass.engine.nodes.table import PROMISED, RELEASING, USED
+from windlass.engine.devices.share_table import HELD_SIDE, NOMINATED_SIDE, RELEASING_SIDE, TaskShare
+from windlass.engine.nodes.table import NOMINATED, RELEASING, USED
 from windlass.engine.nodes.view import TableView
 from windlass.plugins.devices.fgd import Fgd
 from windlass.plugins.devices.fragmentation import PodDemand, WorkloadMix
@@ -70,11 +70,11 @@ takes = st.tuples(
     st.sampled_from([GPU, OTHER]),
     st.integers(0, 3),
     st.sampled_from([(300, 2_000), (500, 500), (120, 0), (0, 9_000)]),
-    st.sampled_from([(HELD,), (HELD, LEAVING), (KEPT,)]),
+    st.sampled_from([(HELD_SIDE,), (HELD_SIDE, RELEASING_SIDE), (NOMINATED_SIDE,)]),
 )
 amounts = st.tuples(
     st.integers(0, 2),
-    st.sampled_from([USED, RELEASING, PROMISED]),
+    st.sampled_from([USED, RELEASING, NOMINATED]),
     st.sampled_from([("cpu", 9_000), ("pods", 3), (GPU, 1000), (GPU, 2500), (OTHER, 1000)]),
 )
 
@@ -90,7 +90,7 @@ def cluster(nodes: list[tuple[Device, ...]], policies: Sequence[object] = ()) ->
 
 def is_the_same(found: Cards, plugin: Fgd, scarcity: Scarcity) -> None:
     table = found.engine.state.table
-    view, single = TableView(table), PlainDevices(table.cards)
+    view, single = TableView(table), PlainDevices(table.shares)
     resources = table.resources.values
     for needs in KINDS:
         scarce, scarce_of = scarcity.score(needs, view), scarcity.plain_cards(needs, resources)
@@ -133,8 +133,8 @@ def test_one_node_in_plain_integers_is_the_same_as_the_arrays(mix, nodes, taken,
     is_the_same(found, plugin, scarcity)  # on empty nodes: what is remembered of them must not show later
     for at, (row, resource, index, (milli, mib), sides) in enumerate(taken):
         for side in sides:
-            if (resource, index) in table.cards.row(row).device_set.slots:
-                table.cards.put(row, f"t{at}", (TaskShare(resource, index, milli, mib),), side, 1)
+            if (resource, index) in table.shares.row(row).device_set.slots:
+                table.shares.put(row, f"t{at}", (TaskShare(resource, index, milli, mib),), side, 1)
     for row, plane, (resource, units) in moved:
         table.planes[row, plane, table.column(resource)] += units
     is_the_same(found, plugin, scarcity)
@@ -145,19 +145,19 @@ def test_one_node_in_plain_integers_is_the_same_as_the_arrays(mix, nodes, taken,
 def test_cards_in_plain_values_are_those_of_the_arrays(nodes, taken) -> None:
     found = cluster(nodes)
     table = found.engine.state.table
-    single = PlainDevices(table.cards)
+    single = PlainDevices(table.shares)
     for at, (row, resource, index, (milli, mib), sides) in enumerate(taken):
-        slot = table.cards.row(row).device_set.slots.get((resource, index))
+        slot = table.shares.row(row).device_set.slots.get((resource, index))
         if slot is None:
             continue
-        sliced = table.cards.row(row).device_set.cards[slot].geometry is not None and at % 2
+        sliced = table.shares.row(row).device_set.devices[slot].geometry is not None and at % 2
         share = (
             TaskShare(resource, index, 0, 0, "1g.10gb", 0)
             if sliced
             else TaskShare(resource, index, milli, mib)
         )
         for side in sides:
-            table.cards.put(row, f"t{at}", (share,), side, 1)
+            table.shares.put(row, f"t{at}", (share,), side, 1)
     for row in range(table.height):
         here, view = single.of(row), TableView(table, np.array([row])).cards()
         width = len(here.free_milli)

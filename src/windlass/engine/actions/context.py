@@ -1,9 +1,10 @@
-"""One cycle: what its actions share, and what an action is.
+"""Context of a cycle, and the interface of its actions.
 
-An *action* is one pass over the groups that wait (or over those that run): ``allocate``, ``reclaim``, …
-:class:`~windlass.engine.config.EngineConfig` names those of a cycle, in order. An action decides through
-the one :class:`~windlass.engine.state.statement.Statement` and leaves it empty; what it decides takes effect on
-the books at once, so that the next action builds on it.
+An *action* is one pass over the pending groups (or over the running ones):
+``allocate``, ``reclaim``, … :class:`~windlass.engine.config.EngineConfig` names the
+actions of a cycle in order. An action decides through the one
+:class:`~windlass.engine.state.statement.Statement` and leaves it empty. Its decisions
+change the state at once, so the next action builds on them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from windlass.spi.consent import LATER
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """What actions work with. Lives as long as the engine."""
+    """Dependencies of actions. Lives as long as the engine."""
 
     state: ClusterState
     plugins: PluginSet
@@ -53,31 +54,33 @@ class CycleContext(msgspec.Struct):
     now: float
     out: Outbox
     touched: dict[str, GroupEntry]
-    """Groups whose standing may have changed: they are reported on."""
+    """Groups with a possible change of status; they are reported."""
     improved: frozenset[int]
     """Rows on which something has become possible since the last cycle."""
     varied: bool = False
-    """Whether a policy may answer otherwise than before."""
+    """True if a plugin may give other results than before."""
     followed: tuple[int, int] = (-1, -1)
-    """What had been decided, and how many were touched, when ``running`` last took in who was."""
+    """Statement count and number of touched groups when ``running`` was last updated."""
     stirred: bool = False
-    """Whether the world has changed what is held, or by whom, since the last cycle."""
+    """True if deltas have changed what tasks hold since the last cycle."""
     parked: dict[PendingClass, None] = {}
-    """Buckets that were parked in this cycle: they are explained."""
+    """Pending classes that were parked in this cycle; they are explained."""
     exhausted: set[TaskClass] = set()
-    """Classes of which no node takes a task any more in this cycle's allocation."""
+    """Classes of which no node holds another task in this cycle's allocation."""
     wake_at: float | None = None
     unfinished: bool = False
-    """Whether the cycle's bound cut it short: the rest runs in the next, at once."""
+    """True if the limit of the cycle ended it early. The next cycle follows at once."""
 
     def wake(self, moment: float | None) -> None:
-        """Have the next cycle no later than ``moment``: time alone changes something then."""
+        """Schedule the next cycle no later than ``time``, because time alone changes something then."""
         if moment is not None and (self.wake_at is None or moment < self.wake_at):
             self.wake_at = moment
 
     def consents(self, group: GroupEntry | None = None) -> bool:
-        """Whether what the statement holds may be decided for ``group``; if not, it is undone. What nobody asked
-        for is decided in any case."""
+        """Return whether the statement may be committed for ``group``; otherwise roll it back.
+
+        A statement without a requesting group is always permitted.
+        """
         context = self.context
         if not context.permit.asked:
             return True
@@ -92,8 +95,11 @@ class CycleContext(msgspec.Struct):
         return False
 
     def commit(self, group: GroupEntry | None = None) -> bool:
-        """Decide what the statement holds, and bring the groups concerned in line at once. False: some policy
-        had something against it, and nothing was done. ``group``: for whom."""
+        """Commit the statement and update the groups concerned.
+
+        False: a plugin has rejected it and nothing was done. ``group``: the group that
+        it serves.
+        """
         if not self.consents(group):
             return False
         self.context.statement.commit(self.out)
@@ -101,7 +107,7 @@ class CycleContext(msgspec.Struct):
         return True
 
     def settle_dirty(self) -> None:
-        """Bring the groups that decisions have touched in line with their new state."""
+        """Update the groups that decisions have changed."""
         ledger, enqueuer = self.context.state.ledger, self.context.enqueuer
         dirty, ledger.dirty = ledger.dirty, {}
         for key, group in dirty.items():
@@ -110,7 +116,7 @@ class CycleContext(msgspec.Struct):
 
 
 class ActionPass(NamedTuple):
-    """An action of a cycle that is over. ``binds``: where those that it decided stand in the decision."""
+    """Finished action of a cycle. ``binds``: range of its binds in the decision."""
 
     action: str
     seconds: float
@@ -118,7 +124,7 @@ class ActionPass(NamedTuple):
 
 
 class Action(Protocol):
-    """A pass of the cycle. One instance serves one engine and may remember what it has tried."""
+    """Pass of the cycle. One instance serves one engine and may remember what it has tried."""
 
     name: str
 

@@ -1,14 +1,16 @@
-"""The actions that make room by evicting: ``consolidation``, ``reclaim``, ``preempt``.
+"""Actions that evict for a preemptor: ``consolidation``, ``reclaim``, ``preempt``.
 
-They differ only in their name: what a claim may do under that name is said by policies
-(:mod:`windlass.spi.victims`). One claim is one transaction: whatever is evicted, promised and moved for a
-group is decided together, once its whole step is proven to fit; otherwise nothing happens.
+They differ only in their name. Plugins define what a preemption may do under that name
+(:mod:`windlass.spi.victims`). One preemption is one transaction. All evictions,
+nominations and moves for a group are decided together, after its whole step is proven
+to fit. Otherwise nothing happens.
 
-A group that got nothing is not tried again until something has changed that could matter: amounts on nodes,
-sums or rules of queues, nodes themselves, or a moment that a policy named. Where it is easily seen why there is
-no way (too little left on all nodes together, nobody of lower priority, the queue's share), only that is looked
-at until it has gone. Of those that have to be tried again, a bounded number is in each cycle; in a busy cluster,
-where something changes all the time, who has tried often in vain pauses between his tries.
+A failed group is not tried again until something that could matter has changed:
+resources of nodes, sums or rules of queues, nodes themselves, or a time that a plugin
+named. There may be an easily checked reason for the failure: too little left in total,
+no victims of lower priority, the share of the queue. Then only this reason is checked.
+The number of repeated tries per cycle is bounded. In a cluster with constant changes,
+groups that failed often pause between their tries.
 """
 
 from __future__ import annotations
@@ -40,18 +42,22 @@ from windlass.engine.victims.victim_pool import VictimPool
 from windlass.spi.victims import CompetingGroup, Preemption, PreemptionDenied, PreemptionTerms
 
 AGAIN = 16
-"""How many buckets that got nothing are tried again in one cycle."""
+"""Maximum number of failed pending classes that are tried again in one cycle."""
 CLAIMS = 256
-"""For how many groups one action makes room in one cycle."""
+"""Maximum number of preemptions of one action in one cycle."""
 STOPS = 16
-"""For how many groups it is found out in one cycle whether budgets alone stopped them."""
+"""Maximum number of groups per cycle for which blocking disruption budgets are determined."""
 RECLAIM = "reclaim"
 MEMBERS = 8
-"""How many groups of a bucket are asked for one that may claim."""
+"""Maximum number of groups of a pending class that are tried as preemptor."""
 
 
 class PreemptActionRecord(msgspec.Struct, frozen=True):
-    """What an action knows. ``moved``: something has changed since it last looked, which was ``at`` (Unix seconds)."""
+    """State of an action.
+
+    ``moved``: something has changed since the last pass, which was at ``at`` (Unix
+    seconds).
+    """
 
     new: bool
     moved: bool
@@ -60,7 +66,7 @@ class PreemptActionRecord(msgspec.Struct, frozen=True):
 
 
 class PreemptAction:
-    """One of the actions. Remembers which buckets got nothing."""
+    """One of the actions. It remembers which pending classes failed."""
 
     def __init__(self, name: str, machinery: ActionContext) -> None:
         self.name = name
@@ -75,21 +81,21 @@ class PreemptAction:
         self._pool = VictimPool()
         self._seen: tuple[object, ...] = ()
         self._asked = 0
-        """How often budgets had been asked when the pass began."""
+        """Number of budget queries when the pass began."""
         self._stops_left = STOPS
 
-    # ------------------------------------------------------------------ the pass
+    # ------------------------------------------------------------------ pass
 
     def run(self, cycle: CycleContext) -> None:
         if self._context.plugins.claims:
             self.serve(cycle)
 
     def serve(self, cycle: CycleContext) -> None:
-        """Let everyone who might get something now claim it, in turn."""
+        """Try all groups that may succeed now, in order."""
         context = self._context
         retries = self.retries
         if not context.scheduling_queue.pending_classes:
-            return  # nobody waits
+            return  # no group is pending
         if retries.idle and not (
             self._new or context.queue_heap.waiting or any(map(self._concerns, cycle.parked))
         ):
@@ -108,8 +114,11 @@ class PreemptAction:
             cycle.wake(retries.moments[0][0])
 
     def _serve(self, cycle: CycleContext, due: list[PendingClass]) -> None:
-        """Let the buckets have their turns, in the order of queues and groups, which is made anew after
-        every success. After :data:`CLAIMS` of those the rest has its turn in the next cycle, at once."""
+        """Try pending classes in queue order, which is computed again after a success.
+
+        After :data:`CLAIMS` successes, the rest follows in the next cycle, which starts
+        at once.
+        """
         served = 0
         while due:
             if served >= CLAIMS:
@@ -123,16 +132,16 @@ class PreemptAction:
             due = [pending_class for pending_class in lines.left() if self.retries.lives(pending_class)]
 
     def _standing(self, now: float) -> Hashable:
-        """What, beside groups and named moments, decides on who is offered in which order."""
+        """Return the state that decides on candidates, besides groups and named times."""
         state, lasts = self._context.state, self._context.plugins.offers_last
         if not lasts or state.budgets.any or state.queues.flavors:
             return object()
         return state.queues.version
 
-    # ------------------------------------------------------------------ what is due
+    # ------------------------------------------------------------------ due classes
 
     def _due(self, cycle: CycleContext) -> list[PendingClass]:
-        """The buckets to try: new ones, and those for which something may have changed."""
+        """Return the pending classes to try: new ones, and those with possible changes."""
         context, retries, now = self._context, self.retries, cycle.now
         seen, self._seen = self._seen, self._state()
         if cycle.stirred or self._seen != seen:
@@ -140,7 +149,7 @@ class PreemptAction:
         retries.clear()
         found = {bucket: None for bucket in cycle.parked if self._finds_none(bucket, now)}
         if self._new:
-            # What waits since before this action began has never been tried by it.
+            # Groups that are pending from before this action started were never tried by it.
             self._new = False
             found.update(
                 (bucket, None)
@@ -162,7 +171,7 @@ class PreemptAction:
         return list(found)
 
     def _finds_none(self, pending_class: PendingClass, now: float) -> bool:
-        """Whether one that has just found no room is to claim some."""
+        """Return whether a class that just found no capacity has to be tried."""
         retries = self.retries
         if (
             retries.stuck(pending_class)
@@ -176,24 +185,24 @@ class PreemptAction:
         return True
 
     def _state(self) -> tuple[int, int, int]:
-        """Changes with what is decided, with nodes, and with what may be asked to go. Trials do not count."""
+        """Return a key that changes with decisions, nodes and possible victims. Trials do not count."""
         context = self._context
         return context.statement.decided, context.state.table.shape, context.state.ledger.confirmed
 
     def _concerns(self, pending_class: PendingClass) -> bool:
-        """Whether anybody may grant anything to groups of the bucket."""
+        """Return whether any plugin may grant a preemption to groups of the class."""
         dialect = pending_class.dialect
         return dialect is None or self._context.plugins.may_grant(self.name, dialect)
 
     # ------------------------------------------------------------------ for ``dump``
 
     def as_record(self) -> PreemptActionRecord:
-        """Who got nothing, since when, and who pauses."""
+        """Return the failed classes and their backoff."""
         buckets = self.retries.as_records(self.name, _words)
         return PreemptActionRecord(self._new, self._seen != self._state(), buckets, self._solver.time)
 
     def restore(self, record: PreemptActionRecord) -> None:
-        """The inverse of :meth:`as_record`, once all groups wait as they did."""
+        """Restore the result of :meth:`as_record`, after all groups are pending again."""
         groups = self._context.state.groups
         self._new = record.new
         self.retries.begin_anew()
@@ -209,7 +218,7 @@ class PreemptAction:
                 )
 
     def _obstacle(self, pending_class: PendingClass, words: tuple[str, ...], now: float) -> Obstacle | None:
-        """What :func:`_words` tells of, in the way of a bucket; ``None`` for nothing."""
+        """Return the obstacle that :func:`_words` describes; ``None`` if there is none."""
         context, head = self._context, pending_class.head()
         match words:
             case ("nodes",):
@@ -237,10 +246,10 @@ class PreemptAction:
             case _:
                 raise ValueError(f"no obstacle is told by {words}")
 
-    # ------------------------------------------------------------------ one claim
+    # ------------------------------------------------------------------ one preemption
 
     def _try(self, cycle: CycleContext, pending_class: PendingClass) -> bool:
-        """Make room for the first group of the bucket that may claim any. Whether that was done."""
+        """Evict for the first group of the class that may preempt. Return whether this succeeded."""
         until: float | None = None
         obstacle: Obstacle | None = None
         for at, group in enumerate(_first_members(pending_class)):
@@ -259,8 +268,10 @@ class PreemptAction:
         return False
 
     def _note_stops(self, cycle: CycleContext, pending_class: PendingClass) -> None:
-        """Have the bucket's groups told whether budgets alone stopped the first of them. Nothing is looked at
-        unless budgets have been asked in this pass."""
+        """Record whether budgets alone blocked the first group of the class.
+
+        Nothing is evaluated unless budgets have been queried in this pass.
+        """
         stops: tuple[BudgetBlocker, ...] = ()
         budgets, head = self._context.state.budgets, pending_class.head()
         if head is not None and budgets.asked != self._asked and self._stops_left > 0:
@@ -278,15 +289,18 @@ class PreemptAction:
     def _would_go(
         self, cycle: CycleContext, group: GroupEntry, granted: Mapping[str, int] | None
     ) -> list[TaskEntry]:
-        """Who would be asked to go for a group's step if budgets let so many more go (``None``: any number);
-        nobody if nothing helps."""
+        """Return the victims for a group's step if budgets allowed additional evictions.
+
+        ``granted``: additional evictions by budget; ``None``: any number. Empty if
+        nothing helps.
+        """
         with self._context.state.budgets.granting(granted):
             going = self._going(cycle, group)
             self._context.statement.rollback()
         return going
 
     def _going(self, cycle: CycleContext, group: GroupEntry) -> list[TaskEntry]:
-        """Who is asked to go for a group's step, with the statement left open."""
+        """Return the victims for a group's step. The statement stays open."""
         made = self._made(group, cycle.now)
         if isinstance(made, PreemptionOutcome):
             return []
@@ -299,7 +313,7 @@ class PreemptAction:
         return self._context.statement.deciding()[1]
 
     def _claim(self, cycle: CycleContext, group: GroupEntry) -> PreemptionOutcome:
-        """Make room for one group's step."""
+        """Evict for one group's step."""
         context, made = self._context, self._made(group, cycle.now)
         if isinstance(made, PreemptionOutcome):
             return made
@@ -327,7 +341,7 @@ class PreemptAction:
     def _made(
         self, group: GroupEntry, now: float
     ) -> tuple[Preemption, PreemptionTerms, NextTasks] | PreemptionOutcome:
-        """A group's claim and what it may do, or that it has none."""
+        """Return a group's preemption with its terms and step, or the outcome if it has none."""
         context, step = self._context, group.step
         if step is None or group.queue is None:
             return PreemptionOutcome()
@@ -345,7 +359,7 @@ class PreemptAction:
         return preemption, terms, step
 
     def _of(self, group: GroupEntry, step: NextTasks, queue: QueueEntry, now: float) -> Preemption:
-        """The claim of a group that stands in a queue."""
+        """Return the preemption of a group in a queue."""
         view = whole_step(group, step)
         request = pinned_by(step, view.request, self._context.state.queues.flavors)
         rivals = CompetingGroups(self._rivals(step, queue))
@@ -354,7 +368,10 @@ class PreemptAction:
         )
 
     def _rivals(self, step: NextTasks, queue: QueueEntry) -> Iterator[CompetingGroup]:
-        """Of each bucket of another queue the first that waits for what is not promised to it, where groups reclaim."""
+        """Yield the first waiting group of each pending class of other queues, if groups reclaim.
+
+        Groups with sufficient nominations are skipped.
+        """
         context = self._context
         if RECLAIM not in context.state.config.actions:
             return
@@ -382,8 +399,11 @@ class PreemptAction:
 
 
 class PreemptionOutcome(msgspec.Struct, frozen=True):
-    """What came of a claim. ``next_may``: it says nothing about the other groups of the bucket. ``obstacle``: what
-    was in its way, where that is easily seen."""
+    """Result of a preemption.
+
+    ``next_may``: it tells nothing about the other groups of the class.
+    ``obstacle``: easily checked reason for the failure.
+    """
 
     done: bool = False
     until: float | None = None
@@ -392,11 +412,11 @@ class PreemptionOutcome(msgspec.Struct, frozen=True):
 
 
 NEVER = -1
-"""A shape that nodes never have."""
+"""Shape that nodes never have."""
 
 
 class NoNodeFits(msgspec.Struct, frozen=True):
-    """Not even empty nodes would hold it: as long as no node comes or changes."""
+    """Obstacle: not even empty nodes hold the step, until a node is added or changed."""
 
     table: NodeTable
     shape: int
@@ -406,8 +426,11 @@ class NoNodeFits(msgspec.Struct, frozen=True):
 
 
 def _words(obstacle: Obstacle) -> tuple[str, ...]:
-    """An obstacle as it is written down. ``denied`` and ``scattered``: the claim itself tells more; ``gone``: it is no
-    more, and nobody has looked yet."""
+    """Return an obstacle in its written form.
+
+    ``denied`` and ``scattered``: the preemption itself tells the details.
+    ``gone``: it does not hold any more, which was not noticed yet.
+    """
     match obstacle:
         case NoNodeFits():
             return ("nodes",) if obstacle() else ("gone",)
@@ -422,25 +445,28 @@ def _words(obstacle: Obstacle) -> tuple[str, ...]:
 
 
 def _meet(first: Iterable[TaskClass], second: Iterable[TaskClass]) -> bool:
-    """Whether tasks of some of the one and of some of the other classes could be on the same node."""
+    """Return whether any node accepts tasks of one of the first and one of the second classes."""
     for cls in (*first, *second):
         cls.refresh()
     return any([bool((one.static & other.static).any()) for one in first for other in second])
 
 
 def _first_members(pending_class: PendingClass) -> Iterator[GroupEntry]:
-    """The first groups of a bucket, in order. Nothing of it is to change meanwhile, but for the last."""
+    """Yield the first groups of a pending class in order.
+
+    The class must not change during the iteration, except for the last one.
+    """
     return (pending_class.members[key] for key in islice(pending_class.line, MEMBERS))
 
 
 def keep_waiting(context: ActionContext, cycle: CycleContext, group: GroupEntry) -> None:
-    """The group waits for what was promised to it: it is not to be tried before that is free."""
+    """Park a group that waits for nominated capacity until this capacity is free."""
     pending_class = group.bucket
     if pending_class is None or pending_class.parked or group.step is None:
         return
     rejections = context.gang_allocator.refusals_of(group, whole_step(group, group.step))
     waits = waits_for(group, group.step, rejections, context.placer)
-    waits.queues.update(queue.name for queue in pending_class.queue.path)  # their leaving frees quota, too
+    waits.queues.update(queue.name for queue in pending_class.queue.path)  # their releases free quota as well
     context.scheduling_queue.park(pending_class, waits)
     cycle.parked[pending_class] = None
 

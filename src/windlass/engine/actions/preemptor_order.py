@@ -1,8 +1,9 @@
-"""Whose turn it is among those who claim room: the queue tree walked from the top to a leaf, then its first bucket.
+"""Order of preemptors: the queue tree from the top to a leaf, then its first pending class.
 
-So it is in ``allocate`` (:mod:`windlass.engine.queueing.queue_order`), too: at every level siblings are compared, each
-with the step of whoever would be next below it. As nothing changes while claims fail, an order holds until one
-succeeds; only those queues are placed anew of which the next is another one now.
+It is the order of ``allocate`` (:mod:`windlass.engine.queueing.queue_order`). At every
+level siblings are compared, each with the next step of the first group below it. Failed
+preemptions change nothing, so an order is valid until one succeeds. Only queues with
+another first group are sorted again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from windlass.spi.plugins import QueueOrder
 
 @dataclass(slots=True, eq=False)
 class _Branch:
-    """A queue under which somebody claims. ``line``: its own buckets, by the places of their first groups; ``below``:
-    the queues under it, by their keys. Both are heaps."""
+    """Queue with preemptors below it.
+
+    ``line``: heap of its own pending classes by the order of their first groups.
+    ``below``: heap of its child queues by their keys.
+    """
 
     queue: QueueEntry | None
     line: list[tuple[Any, int, PendingClass]] = field(default_factory=list)
@@ -35,7 +39,10 @@ class _Branch:
 
 
 class PreemptorOrder:
-    """Gives the buckets one by one. The last one is :meth:`left` with those that have not been given."""
+    """Yields pending classes one by one.
+
+    :meth:`left` returns the last one, with those that were not yielded yet.
+    """
 
     def __init__(self, pending_classes: Iterable[PendingClass], orders: Sequence[QueueOrder]) -> None:
         self._orders = orders
@@ -49,7 +56,7 @@ class PreemptorOrder:
         self._sort(self._top)
 
     def _branch(self, queue: QueueEntry, branches: dict[str, _Branch]) -> _Branch:
-        """The branch of a queue, made now, with those above it, if nobody has stood there yet."""
+        """Return the branch of a queue. It is created, with its ancestors, on first use."""
         branch = branches.get(queue.name)
         if branch is None:
             branch = branches[queue.name] = _Branch(queue)
@@ -58,7 +65,7 @@ class PreemptorOrder:
         return branch
 
     def _sort(self, branch: _Branch) -> None:
-        """Place all queues below one, the deepest first."""
+        """Sort all queues below a branch, the deepest first."""
         for *_, child in branch.below:
             self._sort(child)
         if len(branch.below) > 1:
@@ -87,7 +94,7 @@ class PreemptorOrder:
                     heapq.heapreplace(above.below, self._placed(branch))
 
     def left(self) -> list[PendingClass]:
-        """The last one that was given, and those that have not been, by queue."""
+        """Return the last yielded pending class and the remaining ones, by queue."""
         found: list[PendingClass] = []
         branches = [self._top]
         while branches:

@@ -1,4 +1,7 @@
-"""Actions by name. One name may stand for several: each serves the queues of its own kind of rules."""
+"""Registry of actions by name.
+
+One name may stand for several actions. Each serves the queues of its own queue API.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ ACTIONS: Mapping[str, tuple[Factory, ...]] = {
 
 
 def make_actions(names: Iterable[str], context: ActionContext) -> tuple[Action, ...]:
-    """The named actions, in that order, each with a memory of its own.
+    """Return new actions of these names in order, each with its own state.
 
-    Raises ``ValueError`` for a name that no action has.
+    Raises ``ValueError`` for an unknown name.
     """
     found: list[Action] = []
     for name in names:

@@ -1,12 +1,15 @@
-"""Which claims got nothing, and when they are to be made again.
+"""Backoff of failed preemptions, and the conditions for another try.
 
-A claim is that of the first groups of a bucket. One in vain is made again once *affairs* have changed; but where it
-is easily seen what stands in its way (:data:`Obstacle`), that is looked at instead, once for all that it stands in
-the way of. A moment that a policy named ends the waiting too.
+A preemption is tried for the first groups of a pending class. A failed one is tried
+again after a change of the *revision*, which stands for everything that may matter. If
+there is an easily checked reason for the failure (:data:`Obstacle`), that is checked
+instead, once for all pending classes behind it. A time that a plugin named ends the
+wait as well.
 
-In a cluster where something changes all the time who claims in vain pauses between his tries (:class:`BackoffState`).
-When he does follows from the clock alone: what happens at one moment, or in a short while, is one event in however many
-cycles it is heard of, so that the simulator, which hears of it at once, decides as the scheduler does.
+In a cluster with constant changes, classes that fail pause between their tries
+(:class:`BackoffState`). The pauses depend on the clock alone. Whatever happens at one
+time, or shortly after, is one event, in however many cycles it is observed. So the
+simulator, which observes it at once, decides like the scheduler.
 """
 
 from __future__ import annotations
@@ -21,22 +24,34 @@ from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQue
 from windlass.engine.victims.budget_blockers import BudgetBlocker
 
 Obstacle = Callable[[], bool]
-"""Whether what stands in the way of a claim still does. Equal for claims of which one cannot be had without the
-others."""
+"""Function that returns whether the reason for a failure still holds.
+
+Two of them are equal if they always give the same result.
+"""
 
 BURST_SECONDS = 0.05
-"""For so long a bucket is tried at every change before it pauses: most of what follows from one event is heard of by
-then."""
+"""Interval in seconds during which a class is tried at every change before it pauses.
+
+Most consequences of one event are observed within it.
+"""
 LONGEST_PAUSE = 32
-"""A pause is about as long as the bucket has got nothing so far: up to so many times the first."""
+"""Maximum length of a pause in multiples of the first one.
+
+A pause is about as long as the class has failed so far.
+"""
 CACHED = 4096
 FIRST = -1
-"""The affairs of those that are tried before all others."""
+"""Revision of classes that are tried before all others."""
 
 
 class BackoffState(msgspec.Struct, frozen=True):
-    """A bucket gets nothing. ``since``: when that was first seen. ``opened``: from then on it is tried at every change
-    for :data:`BURST_SECONDS`, and then not before ``ends``. Unix seconds."""
+    """Backoff of a pending class that failed.
+
+    ``since``: time of the first failure.
+    ``opened``: start of the current burst; the class is tried at every change for
+    :data:`BURST_SECONDS`.
+    ``ends``: end of the pause after the burst. All are in Unix seconds.
+    """
 
     since: float
     opened: float
@@ -44,8 +59,11 @@ class BackoffState(msgspec.Struct, frozen=True):
 
 
 class BackoffRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One bucket, named by one of its groups. ``missed``: it is to be tried after its pause. ``failed``: it got
-    nothing, as affairs stand now or (False) stood before. ``stuck``: what is looked at instead, in words of the action.
+    """Record of one pending class, named by one of its groups.
+
+    ``missed``: it has to be tried after its pause.
+    ``failed``: it failed at the present revision, or (False) at an earlier one.
+    ``stuck``: the obstacle, in words of the action.
     """
 
     group: str
@@ -58,51 +76,54 @@ class BackoffRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetryBackoff:
-    """``pause_seconds``: how long the first pause is; 0 for none."""
+    """Pending classes that failed, with their backoff.
+
+    ``pause_seconds``: length of the first pause; 0 for none.
+    """
 
     def __init__(self, scheduling_queue: SchedulingQueue, pause_seconds: float) -> None:
         self._scheduling_queue = scheduling_queue
         self._pause_seconds = pause_seconds
         self._affairs = 0
         self._failed: dict[PendingClass, int] = {}
-        """Bucket → the state of affairs in which it got nothing."""
+        """Pending class → revision at which it failed."""
         self._again: deque[tuple[int, PendingClass]] = deque()
-        """The same in the order in which they were tried; entries that no longer hold are skipped."""
+        """The same in the order of the tries; outdated entries are skipped."""
         self._obstacles: dict[PendingClass, Obstacle] = {}
-        """Bucket that got nothing → what stands in its way. It is not among those."""
+        """Failed pending class → obstacle. Such classes are not in ``_failed``."""
         self._behind: dict[Obstacle, dict[PendingClass, None]] = {}
         self._looked = 0
-        """The state of affairs in which obstacles were looked at."""
+        """Revision at which obstacles were last checked."""
         self.moments: list[tuple[float, int, PendingClass]] = []
         self._until: dict[PendingClass, float] = {}
-        """Bucket → the moment that stands in ``moments`` for it."""
+        """Pending class → its time in ``times``."""
         self._spells: dict[PendingClass, BackoffState] = {}
-        """Those that got nothing, where anybody pauses."""
+        """Backoff of failed classes, if pauses are enabled."""
         self._missed: dict[PendingClass, None] = {}
-        """Those that something may have changed for in their pause. Its end stands in ``moments``."""
+        """Classes with possible changes during their pause. The end of the pause is in ``times``."""
         self._ticket = 0
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is known who got nothing."""
+        """Return whether no class is known to have failed."""
         return not (self._again or self._behind or self.moments)
 
     def change(self) -> None:
-        """Affairs have changed."""
+        """Start a new revision."""
         self._affairs += 1
 
     def lives(self, pending_class: PendingClass) -> bool:
-        """Whether the bucket still has groups that wait."""
+        """Return whether the class still has pending groups."""
         return self._scheduling_queue.pending_classes.get(pending_class.signature) is pending_class
 
     def pausing(self, pending_class: PendingClass, now: float) -> bool:
         backoff = self._spells.get(pending_class)
         return backoff is not None and backoff.opened + BURST_SECONDS <= now < backoff.ends
 
-    # ------------------------------------------------------------------ what came of a try
+    # ------------------------------------------------------------------ results of tries
 
     def done(self, pending_class: PendingClass) -> None:
-        """It got what it asked for."""
+        """Forget a class that succeeded."""
         self._spells.pop(pending_class, None)
         self._missed.pop(pending_class, None)
         self._leave(pending_class)
@@ -110,7 +131,7 @@ class RetryBackoff:
     def fail(
         self, pending_class: PendingClass, now: float, until: float | None, obstacle: Obstacle | None
     ) -> None:
-        """It got nothing. ``until``: when it may."""
+        """Record a failure. ``until``: time at which it may succeed."""
         if self._pause_seconds > 0:
             self._begin_spell(pending_class, now)
         self._missed.pop(pending_class, None)
@@ -126,7 +147,7 @@ class RetryBackoff:
             self._push(until, pending_class)
 
     def _begin_spell(self, pending_class: PendingClass, now: float) -> None:
-        """Say how long it pauses, unless that is said already."""
+        """Set the pause of a class, unless it is set already."""
         before, first = self._spells.get(pending_class), self._pause_seconds
         if before is not None and now < before.ends:
             return
@@ -137,20 +158,20 @@ class RetryBackoff:
             self._spells = {b: backoff for b, backoff in self._spells.items() if self.lives(b)}
 
     def put_off(self, due: list[PendingClass]) -> None:
-        """Have buckets tried first in the next cycle."""
+        """Try these classes first in the next cycle."""
         for pending_class in reversed(due):
             self._leave(pending_class)
             self._failed[pending_class] = FIRST
             self._again.appendleft((FIRST, pending_class))
 
     def forget(self, pending_class: PendingClass) -> None:
-        """It is another matter now: to be tried after its pause."""
+        """Try a changed class after its pause."""
         self._failed.pop(pending_class, None)
         self._leave(pending_class)
         self._miss(pending_class)
 
     def _miss(self, pending_class: PendingClass) -> None:
-        """It pauses, and is to be tried after that."""
+        """Mark a pausing class to be tried after the pause."""
         if pending_class not in self._missed:
             self._missed[pending_class] = None
             self._push(self._spells[pending_class].ends, pending_class)
@@ -171,15 +192,17 @@ class RetryBackoff:
         self._ticket += 1
         heapq.heappush(self.moments, (moment, self._ticket, pending_class))
 
-    # ------------------------------------------------------------------ who is due
+    # ------------------------------------------------------------------ due classes
 
     def stuck(self, pending_class: PendingClass) -> bool:
-        """Whether what was in its way the last time still is, as of the last :meth:`clear`."""
+        """Return whether the obstacle of the last try still held at the last :meth:`clear`."""
         return pending_class in self._obstacles
 
     def clear(self) -> None:
-        """Have those tried again whose obstacle is gone, if affairs have changed. An obstacle behind which nobody is
-        left that waits is forgotten unseen."""
+        """Try classes again that lost their obstacle, if the revision has changed.
+
+        An obstacle without any pending groups behind it is forgotten without a check.
+        """
         if self._looked == self._affairs:
             return
         self._looked = self._affairs
@@ -195,7 +218,7 @@ class RetryBackoff:
                     self._again.appendleft((FIRST, pending_class))
 
     def reached(self, now: float) -> list[PendingClass]:
-        """Those of which a moment has come."""
+        """Return the classes with a time that has been reached."""
         found = []
         while self.moments and self.moments[0][0] <= now:
             moment, _, pending_class = heapq.heappop(self.moments)
@@ -209,7 +232,7 @@ class RetryBackoff:
         return found
 
     def again(self, now: float, most: int) -> list[PendingClass]:
-        """Those that got nothing as affairs stood before, but for those that pause: so many at most."""
+        """Return classes that failed at an earlier revision and do not pause, at most ``most``."""
         again, found = self._again, list[PendingClass]()
         while again and len(found) < most and again[0][0] != self._affairs:
             affairs, pending_class = again.popleft()
@@ -225,13 +248,13 @@ class RetryBackoff:
 
     @property
     def more(self) -> bool:
-        """Whether :meth:`again` has not told all of them."""
+        """Return whether :meth:`again` has left out any."""
         return bool(self._again) and self._again[0][0] != self._affairs
 
     # ------------------------------------------------------------------ for ``dump``
 
     def as_records(self, action: str, words: Callable[[Obstacle], tuple[str, ...]]) -> list[BackoffRecord]:
-        """Who got nothing, since when, what stands in whose way, and who pauses; buckets by one of their groups."""
+        """Return the failed classes with their obstacle and backoff, named by one of their groups."""
         places = dict.fromkeys(
             [
                 pending_class
@@ -257,11 +280,11 @@ class RetryBackoff:
         ]
 
     def begin_anew(self) -> None:
-        """Before :meth:`restore`."""
+        """Reset the revision before :meth:`restore`."""
         self._affairs = self._looked = 1
 
     def restore(self, pending_class: PendingClass, record: BackoffRecord, obstacle: Obstacle | None) -> None:
-        """Enter what was known of a bucket."""
+        """Restore what was known of a class."""
         if record.spell is not None:
             self._spells[pending_class] = record.spell
             if record.missed:

@@ -1,11 +1,14 @@
-"""The action ``stalegangeviction``: a gang that stays below its minimum gives back what it holds.
+"""Action ``stalegangeviction``: evicts gangs that stay below their minimum.
 
-The clock starts when a cycle first sees the gang hold something, but less than its minimum, or when the
-group itself says it did; it stops when the minimum is reached again. After ``stale_grace`` all that the gang
-holds is evicted. A group without a grace, or with a negative one, is left alone, and so is one of which a
-member has ended well: it is on its way to its end. Evictions that fail are tried again after a pause.
+The grace period starts when a cycle first finds that the gang holds something, but less
+than its minimum. A start that the group itself reports is used as well. The period ends
+when the minimum is reached again. After ``stale_grace`` all tasks of the gang are
+evicted. Exceptions are groups without a grace, or with a negative one, and groups with
+a succeeded member, since these are about to end. Failed evictions are repeated after a
+pause.
 
-Rules: KAI Scheduler's (its default grace of 60 s is set where KAI's groups are read).
+The rules are those of KAI Scheduler. Its default grace of 60 s is set where KAI's
+groups are read.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ class StaleGangEviction:
     def __init__(self, context: ActionContext) -> None:
         self._context = context
         self._watched: dict[str, GroupEntry] | None = None
-        """Groups whose clock runs."""
+        """Groups below their minimum."""
         self._settled: dict[str, float] = {}
-        """Group → what it says of a time below its minimum that has ended."""
+        """Group → reported start of a period below its minimum that has ended."""
 
     def run(self, cycle: CycleContext) -> None:
         groups = self._context.state.groups
@@ -52,12 +55,12 @@ class StaleGangEviction:
             cycle.commit()
 
     def _watch(self, groups: Iterable[GroupEntry], watched: dict[str, GroupEntry], now: float) -> None:
-        """Start and stop the clocks of groups that may have come below their minimum, or above."""
+        """Start and stop grace periods of groups that may have crossed their minimum."""
         for group in groups:
             spec = group.group
             grace = None if spec is None else spec.stale_grace
             if spec is None or grace is None or grace < 0:
-                group.stale_since = None  # it may have had one
+                group.stale_since = None  # it may have had a grace before
                 watched.pop(group.key, None)
                 continue
             if group.active and not group.succeeded and not group.ready():

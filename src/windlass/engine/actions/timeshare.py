@@ -1,16 +1,24 @@
-"""The action ``timeshare``: groups that opted in are suspended for one another, by rank.
+"""Action ``timeshare``: groups that opted in are suspended for one another, by rank.
 
-A group that waits for its minimum, and ranks better than some that run in its queue, claims their room. Only
-groups that opted in, of no higher priority, that rules let go and that have run for as long as the policy spares
-them, are suspended, each as a whole; and whom a stop would cost more than the claim is worth, by the policy's word, is
-spared until he has saved his work. A claim is one transaction: whoever goes, goes because the whole gang is
-proven to fit then, and the room is kept for it. Who was suspended ranks worse than its claimer, and claims nothing
-from it until ranks have changed: that takes as long as the policy says. From others it claims nothing either before it
-has rested for as long as the policy says, so that one who comes does not suspend a chain of groups.
+A group that waits for its minimum preempts running groups of its queue with a worse
+rank. A group is suspended as a whole, under these conditions:
 
-A group that got nothing is not tried again until something moved that could matter to it, and then on the nodes
-where it did: room was given back there, somebody there ranks worse than the group from now on, or may be stopped
-as the time has ended for which he was spared. Where rules may answer otherwise than before, all are tried again.
+* It opted in and has no higher priority.
+* The rules allow its eviction.
+* It has run for the minimum time that the policy grants.
+* By the policy, its loss is smaller than the gain. Otherwise it is protected until its
+  next checkpoint.
+
+A suspension is one transaction: victims are evicted only if the whole gang is proven to
+fit then, and their capacity is nominated to it. A suspended group ranks after its
+preemptor, and does not preempt it until ranks have changed. It preempts no other group
+either during a pause that the policy defines, so that one arrival does not suspend a
+chain of groups.
+
+A group that failed is not tried again until something that could matter has changed,
+and then only on the nodes concerned. Changes are: capacity was released there, a group
+there ranks after this one from now on, or the protection of a group there has ended. If
+rules may give other results than before, all groups are tried again.
 """
 
 from __future__ import annotations
@@ -48,17 +56,17 @@ from windlass.spi.victims import (
 
 ACTION = "timeshare"
 NOWHERE = (0, AFTER_ALL, BEFORE_ALL)
-"""News that matter to nobody."""
+"""Change that matters to no group."""
 NEWS = 1 << 16
-"""So long may the news get; then all is tried again."""
+"""Maximum number of stored changes; beyond it, all groups are tried again."""
 FIRST = 512
-"""So many of the worst ranks are looked at before it is reckoned up where anybody could be of use."""
+"""Number of worst ranks that are evaluated before candidate nodes are computed."""
 CLAIMS = 256
-"""For how many groups room is made in one cycle."""
+"""Maximum number of suspending groups in one cycle."""
 
 
 class TimeShareRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the action knows: see the attributes of :class:`TimeShare`; nodes by their names."""
+    """State of the action; see the attributes of :class:`TimeShare`. Nodes are given by name."""
 
     failed: dict[str, tuple[Number, int]] = {}
     news: list[tuple[str, Number, Number]] = []
@@ -69,7 +77,7 @@ class TimeShareRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Wish(NamedTuple):
-    """An accelerator, its column, and how many units of it one task asks for."""
+    """Device resource, its column, and the units that one task requests."""
 
     name: str
     column: int
@@ -91,31 +99,32 @@ class TimeShare:
             context.state, context.plugins, context.gang_allocator, context.statement, relocator
         )
         self._failed: dict[str, tuple[float, int]] = {}
-        """Group → its rank when it got nothing, and how long the news were then."""
+        """Group → its rank when it failed, and the number of changes at that time."""
         self._news: list[tuple[int, float, float]] = []
-        """Row, and of which rank a group must be for what happened there to matter to it: from, below."""
+        """Row, and the ranks of groups for which the change matters: from, below."""
         self._heard = 0
-        """How long they were when it was last looked who has heard them."""
+        """Number of changes when groups were last checked against them."""
         self._spared_until: list[tuple[float, str, float]] = []
-        """Ends of times for which somebody is left alone whom somebody could use: his group, when it was started.
-        Or until when a group may claim nothing: the group, -1."""
+        """Ends of protection: (time, group, start of its run); or of pauses: (time, group, -1)."""
         self._waits: set[tuple[float, str, float]] = set()
-        """The same, to have each once."""
+        """The same as a set, against duplicates."""
         self._unconfirmed: set[str] = set()
-        """Groups that could be used, but for pods of which it is not known yet that they were bound."""
+        """Groups that could be suspended except for pods with an unconfirmed bind."""
         self._seen_budgets = 0
         self._served: float | None = None
-        """The moment at which everybody who might get something was served last."""
+        """Time at which all groups were last tried."""
         self._levels: dict[str, int] = {}
-        """Queues in which somebody was weighed against how many wait, and their level then: once that is another one,
-        the queue's groups are tried again."""
+        """Queue → level of its waiting groups when a comparison used it.
+
+        If the level changes, the queue's groups are tried again.
+        """
         self._wishes: dict[TaskClass, tuple[tuple[int, int, int], _Wish | None]] = {}
-        """Of which state of the nodes a class knows where it may be at all, and which accelerator it asks for."""
+        """Class → state of the nodes for its static mask, and its requested device."""
         rules = context.plugins
         self._ruled = bool(
             rules.claims or rules.admissions or rules.victim_filters or rules.validations or rules.row_filters
         )
-        """Whether rules have a say in who is suspended for whom."""
+        """True if rules affect the choice of victims."""
 
     def run(self, cycle: CycleContext) -> None:
         time_sharing, context = self._time_sharing, self._context
@@ -133,7 +142,7 @@ class TimeShare:
         self._served = None if cycle.unfinished else cycle.now
 
     def has_served(self, now: float) -> bool:
-        """Whether everybody was served at this very moment, and it is no other for ranks and for those who run."""
+        """Return whether all groups were tried at this very time and nothing has changed."""
         if now != self._served:
             return False
         due, time_sharing = self.next_due(), self._time_sharing
@@ -147,16 +156,20 @@ class TimeShare:
         )
 
     def next_due(self) -> float | None:
-        """When ranks, or who is spared, may change what comes of the action: while nobody waits, ranks are reckoned
-        once somebody does."""
+        """Return the time at which ranks or protections may change the result.
+
+        While no group is pending, this is ``None``; ranks are computed when one is.
+        """
         if self._time_sharing.policy is None or not self._context.scheduling_queue.pending_classes:
             return None
         ranks, end = self._time_sharing.next_due(), self._next_end()
         return end if ranks is None else ranks if end is None else min(ranks, end)
 
     def _hear(self, cycle: CycleContext) -> bool:
-        """Note where something may have become possible. Whether there is such a place: ranks fall only for those who
-        run, so time by itself makes nobody worth a claim."""
+        """Record where something may have become possible. Return whether there is such a place.
+
+        Ranks decrease only for running groups, so time alone makes no group a victim.
+        """
         heard, stirred = len(self._news), bool(cycle.improved or self._time_sharing.risen)
         budgets = self._context.state.budgets.version
         if heard > NEWS or cycle.varied or budgets != self._seen_budgets:
@@ -175,7 +188,7 @@ class TimeShare:
         while self._spared_until and self._spared_until[0][0] <= cycle.now:
             self._over()
             stirred = True
-        if self._failed:  # else everybody looks at all there is
+        if self._failed:  # otherwise all groups evaluate everything
             news += [(row, BEFORE_ALL, AFTER_ALL) for row in cycle.improved]
             for time_account, before, after in self._time_sharing.risen:
                 news += [(row, before, after) for row in _rows(time_account)]
@@ -190,12 +203,12 @@ class TimeShare:
         return stirred or len(news) > heard
 
     def _more_or_fewer(self) -> set[str]:
-        """The queues in which many more wait than when somebody was weighed against them, or many fewer."""
+        """Return the queues with another level of waiting groups than in an earlier comparison."""
         waiting_index = self._time_sharing.waiting_index
         return {queue for queue, level in self._levels.items() if level != waiting_index.level(queue)}
 
     def _over(self) -> None:
-        """The first of the times has ended."""
+        """Remove the first of the times."""
         wait = heapq.heappop(self._spared_until)
         self._waits.discard(wait)
         _, key, started = wait
@@ -205,7 +218,10 @@ class TimeShare:
             self._may_go(key, started)
 
     def _next_end(self) -> float | None:
-        """When the first of the times ends that still matter: not those of who has been stopped since, or started."""
+        """Return the next time that matters.
+
+        Times of groups that were stopped or started since are dropped.
+        """
         while self._spared_until:
             until, key, started = self._spared_until[0]
             time_account = self._time_sharing.accounts.get(key)
@@ -217,7 +233,7 @@ class TimeShare:
         return None
 
     def _may_go(self, key: str, started: float | None = None) -> None:
-        """A group is spared no longer, unless it was started anew."""
+        """Record that a group lost its protection, unless it was started again."""
         time_account = self._time_sharing.accounts.get(key)
         if (
             time_account is not None
@@ -227,7 +243,7 @@ class TimeShare:
             self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in sorted(_rows(time_account))]
 
     def _serve(self, cycle: CycleContext) -> None:
-        """Let whoever may get something claim it, best rank first; after each success all anew."""
+        """Try all groups that may succeed, best rank first. Start over after each success."""
         for _ in range(CLAIMS):
             heads = self._heads(cycle.now)
             if len(heads) > 1:
@@ -243,8 +259,10 @@ class TimeShare:
             self._failed = {k: state for k, state in self._failed.items() if k in self._time_sharing.accounts}
 
     def _heads(self, now: float) -> list[GroupEntry]:
-        """The first group of every bucket that waits, of those that share time, if it may claim the room of somebody
-        who runs and something has happened since it got nothing."""
+        """Return the first time-sharing group of each parked class that may preempt a running group.
+
+        Groups without any relevant change since their last failure are skipped.
+        """
         scheduling_queue, accounts, failed, heard = (
             self._context.scheduling_queue,
             self._time_sharing.accounts,
@@ -284,7 +302,7 @@ class TimeShare:
         return found
 
     def _may_claim(self, group: GroupEntry, time_account: TimeAccount, now: float) -> bool:
-        """Whether a group lacks room, and has rested."""
+        """Return whether a group lacks capacity and its pause has ended."""
         step = group.step
         if step is None or group.queue is None or step.extra:
             return False
@@ -295,10 +313,10 @@ class TimeShare:
             return False
         return True
 
-    # ------------------------------------------------------------------ one claim
+    # ------------------------------------------------------------------ one preemption
 
     def _try(self, cycle: CycleContext, group: GroupEntry) -> bool:
-        """Make room for a group. Whether that was done."""
+        """Suspend other groups for a group. Return whether this succeeded."""
         time_account, step = self._time_sharing.accounts.get(group.key), group.step
         if time_account is None or step is None:
             return False
@@ -317,7 +335,11 @@ class TimeShare:
     def _claim(
         self, cycle: CycleContext, time_account: TimeAccount, step: NextTasks, rows: set[int] | None
     ) -> bool:
-        """``rows``: the only nodes on which something became possible since it got nothing; ``None``: any."""
+        """Suspend other groups for a group.
+
+        ``rows``: only nodes on which something became possible since its last failure;
+        ``None``: any.
+        """
         context, group = self._context, time_account.group
         going = self._found(cycle, time_account, step, rows)
         if going is None or not cycle.commit(group):
@@ -325,19 +347,22 @@ class TimeShare:
         for one in going:
             self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in _rows(one)]
             self._time_sharing.suspend(one, cycle.now)
-        if not group.promises:  # else what was decided has seen to it
+        if not group.promises:  # otherwise the commit has done this
             cycle.touched[group.key] = group
             context.enqueuer.settle(group, cycle.now)
             self._time_sharing.update(
                 (group,), cycle.now
-            )  # where room was free, only kept for others, it runs
+            )  # it runs at once if capacity was free and only reserved
         keep_waiting(context, cycle, group)
         return True
 
     def _found(
         self, cycle: CycleContext, time_account: TimeAccount, step: NextTasks, rows: set[int] | None
     ) -> list[TimeAccount] | None:
-        """Who goes, everything standing in the statement; ``None`` if nothing does."""
+        """Return the victims, with all operations in the statement.
+
+        ``None`` if there is no solution.
+        """
         context, group = self._context, time_account.group
         likely: set[int] | None = None
         if self._plain(group, step):
@@ -361,7 +386,10 @@ class TimeShare:
         return self._victims(preemption, time_account, step, rows, likely)
 
     def _wish(self, cls: TaskClass) -> _Wish | None:
-        """The accelerator that tasks of a class ask for; the class knows from now on where they may be at all."""
+        """Return the device that tasks of a class request.
+
+        The class's static mask is current afterwards.
+        """
         table = self._context.state.table
         state = (table.epoch, table.statics.mark, table.height)
         known = self._wishes.get(cls)
@@ -377,8 +405,10 @@ class TimeShare:
     def _readily(
         self, time_account: TimeAccount, step: NextTasks, wish: _Wish, now: float
     ) -> list[TimeAccount] | None:
-        """Whom a group of one task stops, if that is clear from the first of those who rank worse; else ``None``, and
-        nobody is noted."""
+        """Return the victims for a single task, if the first groups of a worse rank decide it.
+
+        Else ``None``. Nothing is recorded for later tries.
+        """
         queue = time_account.group.queue
         if queue is None:
             return None
@@ -397,9 +427,11 @@ class TimeShare:
     def _likely(
         self, time_account: TimeAccount, step: NextTasks, wish: _Wish, rows: set[int] | None, now: float
     ) -> set[int] | None:
-        """The nodes on which accelerators enough could be cleared if all went who rank worse, whoever is spared;
-        none where the whole gang would not find enough, or what has become possible on ``rows`` is not. ``None`` if
-        nothing is known of that."""
+        """Return the nodes on which all groups of a worse rank together hold enough devices.
+
+        Protection is ignored. The result is empty if the whole gang would not fit, or
+        if the changes on ``rows`` are not enough. ``None`` if nothing is known.
+        """
         context, group, cls = self._context, time_account.group, step.batches[0].cls
         if group.queue is None:
             return None
@@ -434,7 +466,10 @@ class TimeShare:
         rows: set[int] | None,
         likely: set[int] | None,
     ) -> list[TimeAccount] | None:
-        """Who goes, everything standing in the statement; ``None`` if nothing does."""
+        """Return the victims, with all operations in the statement.
+
+        ``None`` if there is no solution.
+        """
         context, group = self._context, time_account.group
         bound = bool(context.plugins.admissions) and bool(
             context.gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True))
@@ -445,7 +480,7 @@ class TimeShare:
         wish = self._wish(cls)
         device = -1 if wish is None else wish.column
         found: list[TimeAccount] | None = []
-        if rows is not None:  # as nothing else has changed, it must be possible to clear one of these
+        if rows is not None:  # as nothing else has changed, one of these has to become free
             found = SuspensionSearch(cls, 1, leftover, device, rows).cheapest(
                 self._runners(preemption, time_account, likely, rows)
             )
@@ -460,7 +495,10 @@ class TimeShare:
         return found if self._take(group, step, found) else None
 
     def _take(self, group: GroupEntry, step: NextTasks, going: list[TimeAccount]) -> bool:
-        """Have these go, and the group's step stand in the statement. Whether it does; else nothing stands."""
+        """Evict these groups and place the step.
+
+        Return whether it fits; otherwise the statement is empty.
+        """
         context = self._context
         full = self._full(step)
         rows = set[int]()
@@ -480,13 +518,13 @@ class TimeShare:
         return False
 
     def _full(self, step: NextTasks) -> bool:
-        """Whether by amounts no node takes a task of the step, even once all that terminates is gone."""
+        """Return whether, by resources, no node holds a task of the step even after all releases."""
         cls = step.batches[0].cls
         wish = self._wish(cls)
         return not self._leftover.after_termination(cls, -1 if wish is None else wish.column).total
 
     def _plain(self, group: GroupEntry, step: NextTasks) -> bool:
-        """Whether the group's room is a matter of amounts alone."""
+        """Return whether only resources decide on the group's capacity."""
         context = self._context
         if len(step.batches) > 1 or group.near or step.roles or step.root is not None:
             return False
@@ -496,7 +534,7 @@ class TimeShare:
     def _searched(
         self, preemption: Preemption, time_account: TimeAccount, step: NextTasks, *, bound: bool
     ) -> list[TimeAccount] | None:
-        """The same for gangs whose room is not a matter of amounts alone, or that rules restrict: by trying."""
+        """Return the victims by trial placements, for gangs with more constraints than resources."""
         terms = PreemptionTerms(VictimScope.OWN_QUEUE)
         search = VictimSearch(
             self._tools, preemption, terms, time_account.group, step, counted=False, spares=not bound
@@ -513,8 +551,10 @@ class TimeShare:
         likely: set[int] | None = None,
         rows: set[int] | None = None,
     ) -> Iterable[TimeAccount]:
-        """Who may be suspended for the claim, worst rank first; only those of whom a part is on nodes in ``likely``
-        and in ``rows``, where these are given."""
+        """Return the possible victims, worst rank first.
+
+        ``likely``, ``rows``: only groups with a task on these nodes.
+        """
         now, home = preemption.now, preemption.path[0].name
         runners = self._time_sharing.runners.get(home)
         if runners is None:
@@ -536,8 +576,10 @@ class TimeShare:
     def _able(
         self, time_account: TimeAccount, now: float, worse: Iterable[TimeAccount], *, noting: bool = True
     ) -> Iterator[TimeAccount]:
-        """Those of ``worse`` who may be suspended, as far as no other rule has a say. ``noting``: of whom that will
-        be true later is noted."""
+        """Yield those of ``worse`` that may be suspended, other rules aside.
+
+        ``noting``: record groups that may be suspended later.
+        """
         policy, priority, claimer = (
             self._time_sharing.policy,
             time_account.group.spec.priority,
@@ -565,7 +607,7 @@ class TimeShare:
                 self._unconfirmed.add(group.key)
 
     def _there(self, rows: set[int]) -> Iterable[TimeAccount]:
-        """The accounts that run on some nodes."""
+        """Return the running accounts with tasks on these nodes."""
         tasks, accounts = self._context.state.table.tasks, self._time_sharing.accounts
         found: dict[str, TimeAccount] = {}
         for row in rows:
@@ -587,7 +629,7 @@ class TimeShare:
         return False
 
     def _valid(self, preemption: Preemption, units: list[PooledVictimSet]) -> bool:
-        """Whether the rules let these go together."""
+        """Return whether the rules allow these victims together."""
         taking = FreedByQueue()
         rules = self._context.plugins.validations
         for unit in units:
@@ -598,12 +640,12 @@ class TimeShare:
         return all(rule.validates(preemption, freed) for rule in rules)
 
     def _note(self, until: float | None, one: TimeAccount) -> None:
-        """Somebody would be of use who is left alone until then."""
+        """Record a victim that is protected until then."""
         if until is not None and one.started is not None:
             self._wait(until, one.group.key, one.started)
 
     def _wait(self, until: float, key: str, started: float = -1.0) -> None:
-        """See :attr:`_spared_until`."""
+        """Add a time to :attr:`_protected_until`."""
         wait = (until, key, started)
         if wait not in self._waits:
             self._waits.add(wait)
@@ -612,7 +654,7 @@ class TimeShare:
     # ------------------------------------------------------------------ for ``dump``
 
     def as_record(self) -> TimeShareRecord:
-        """What was learned of claims in vain; news that all have heard are left out."""
+        """Return what failed tries have taught; changes that all groups have processed are left out."""
         state = self._context.state
         heard = min((told for _, told in self._failed.values()), default=len(self._news))
         return TimeShareRecord(
@@ -625,7 +667,7 @@ class TimeShare:
         )
 
     def restore(self, record: TimeShareRecord) -> None:
-        """Into a fresh action, once nodes and budgets are there."""
+        """Restore into a new action, after nodes and budgets have been restored."""
         state = self._context.state
         rows = state.table.rows
         self._failed = {key: (float(rank), told) for key, (rank, told) in record.failed.items()}
@@ -640,37 +682,37 @@ class TimeShare:
 
 
 def _place(group: GroupEntry) -> tuple[object, str]:
-    """Where a group comes among those that wait."""
+    """Return the position of a group in the queue order."""
     return (group.order_key, group.key)
 
 
 def _queue(group: GroupEntry | None) -> str:
-    """The name of a group's queue, if it has one."""
+    """Return the name of a group's queue, if it has one."""
     return "" if group is None or group.queue is None else group.queue.name
 
 
 def _unconfirmed(group: GroupEntry) -> bool:
-    """Whether some pods were only just bound, and that is not confirmed yet."""
+    """Return whether the bind of any pod is not confirmed yet."""
     return ASSUMED in [entry.state for entry in group.tasks.values()]
 
 
 def _touches(group: GroupEntry, rows: set[int]) -> bool:
-    """Whether a part of a group is on one of the nodes."""
+    """Return whether any task of a group is on one of the nodes."""
     return not rows.isdisjoint([entry.row for entry in group.tasks.values()])
 
 
 def _rows(time_account: TimeAccount) -> set[int]:
-    """Where a group has its room."""
+    """Return the rows on which a group holds capacity."""
     return {entry.row for entry in time_account.group.tasks.values() if entry.row >= 0}
 
 
 def _entries(group: GroupEntry) -> list[TaskEntry]:
-    """What the group holds."""
+    """Return the tasks of a group that hold capacity and do not terminate."""
     return [e for e in group.tasks.values() if e.state in OCCUPYING and e.state is not TERMINATING]
 
 
 def _unit(time_account: TimeAccount) -> PooledVictimSet:
-    """All that the group holds, as one unit."""
+    """Return all active tasks of a group as one victim set."""
     group = time_account.group
     entries = _entries(group)
     request: dict[str, int] = {}

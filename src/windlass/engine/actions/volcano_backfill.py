@@ -1,8 +1,8 @@
-"""The action ``backfill`` of a tiered configuration (Volcano's): pods that ask for nothing.
+"""Action ``backfill`` of a tiered configuration (Volcano's): places best-effort pods.
 
-Each is placed by itself: it does not wait for its gang, and no queue's share is asked; only limits are,
-since such a pod counts as a pod. It is no backfill around work that waits for room: that is the business
-of ``allocate`` and its reservations.
+Each pod is placed by itself. It does not wait for its gang and no fair share applies to
+it. Only limits apply, because such a pod counts as a pod. This is not backfill around
+reservations, which belongs to ``allocate``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class VolcanoBackfill:
         self._context = context
         self._tiers = tiers_of(context.plugins)
         self._waiting: dict[str, GroupEntry] = {}
-        """Groups with pods that ask for nothing and wait."""
+        """Groups with pending best-effort pods."""
         self._tried: set[str] = set()
-        """Those of them that got nothing, and for which nothing has changed since."""
+        """Groups that got nothing and have not changed since."""
         self._fresh = True
 
     def run(self, cycle: CycleContext) -> None:
@@ -41,7 +41,7 @@ class VolcanoBackfill:
             self._serve(cycle, group)
 
     def _follow(self, group: GroupEntry) -> None:
-        """Take in what has become of a group."""
+        """Update what is known of a group."""
         known = self._context.state.groups.get(group.key) is group and group.group is not None
         self._tried.discard(group.key)
         if known and group.apart and group.asking_nothing:
@@ -78,7 +78,7 @@ class VolcanoBackfill:
             self._follow(group)
 
     def _refused(self, group: GroupEntry, entry: TaskEntry) -> bool:
-        """Whether a limit stands against the pod."""
+        """Return whether a limit rejects the pod."""
         queue = group.queue
         step = StepView(group.spec, entry.cls.request, 1, extra=True, needs=(entry.cls.needs,))
         nodes = TableView(self._context.state.table)

@@ -1,12 +1,14 @@
-"""The action ``enqueue`` of a tiered configuration (Volcano's): who is let in.
+"""Action ``enqueue`` of a tiered configuration (Volcano's): admits groups.
 
-A pass over the groups that are not let in, queues in their order, groups in theirs; whoever the voters
-permit may then have its pods created and placed. A group that states no ``minResources`` is permitted
-without a vote, and a refused one keeps nobody behind it waiting.
+It passes over the groups that are not admitted, queues in their order, groups in
+theirs. If the plugins permit a group, its pods may be created and placed. A group
+without ``minResources`` is permitted without a vote. A rejected group does not block
+the groups behind it.
 
-What is booked: a group that was let in but does not hold its minimum yet has its ``minResources``
-reserved; what it holds is taken off for its queue's account (not for the cluster's). What a group holds
-above its ``minResources`` could be taken from it, so it is not counted against newcomers.
+Accounting: an admitted group that does not hold its minimum yet has its
+``minResources`` reserved. What it holds is subtracted for its queue (not for the
+cluster). What a group holds above its ``minResources`` could be evicted, so it does not
+count against new groups.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ Sums = dict[str, int]
 
 @dataclass(slots=True)
 class _Booking:
-    """What one group adds to the accounts: of its queues, and of the cluster."""
+    """Contribution of one group to the accounts of its queues and of the cluster."""
 
     path: tuple[str, ...] = ()
     queue: Mapping[str, int] = field(default_factory=dict)
@@ -41,8 +43,14 @@ class _Booking:
 
 @dataclass(slots=True)
 class _Round:
-    """One pass. ``used`` on nodes; by namespace: ``booked`` by groups let in during the pass for pods that do
-    not exist yet, and ``asked`` by all unfinished pods and by groups let in before."""
+    """One pass.
+
+    ``used``: usage of nodes.
+    ``booked``: by namespace, requests of groups admitted in this pass with pods that do
+    not exist yet.
+    ``requested``: by namespace, requests of all unfinished pods and of groups admitted
+    before.
+    """
 
     now: float
     used: Mapping[str, int]
@@ -51,9 +59,12 @@ class _Round:
 
 
 class VolcanoEnqueue:
-    """Groups of one queue and namespace that ask for the same stand in one line, in their order: whom the
-    voters refuse is refused for all behind, so ten thousand that ask for the same cost one vote. Where a voter
-    looks at who it is, everyone stands alone."""
+    """Admits groups.
+
+    Groups of one queue and namespace with equal requests form one line, in order. A
+    rejection of one is a rejection of all behind it, so ten thousand equal requests
+    cost one vote. If a plugin looks at the identity of groups, each forms its own line.
+    """
 
     name = "volcano-enqueue"
 
@@ -62,13 +73,13 @@ class VolcanoEnqueue:
         self._tiers = tiers_of(context.plugins)
         self._lines: dict[Hashable, list[tuple[Any, str]]] = {}
         self._places: dict[str, tuple[Any, str]] = {}
-        """Group that waits → its entry in its line."""
+        """Pending group → its entry in its line."""
         self._deadlines: list[tuple[float, str]] = []
         self._bookings: dict[str, _Booking] = {}
         self._by_queue: dict[str, Sums] = {}
         self._cluster: Sums = {}
         self._decided: Mapping[str, GroupEntry] = {}
-        """Of the cycle before: the actions behind this one have decided about them since."""
+        """Groups touched in the previous cycle, about which later actions decided since."""
         self._fresh = True
         if self._tiers is not None:
             context.state.gate.serves = self._tiers.serves
@@ -95,10 +106,10 @@ class VolcanoEnqueue:
             heapq.heappop(self._deadlines)
         cycle.wake(self._deadlines[0][0] if self._deadlines else None)
 
-    # ------------------------------------------------------------------ who waits, and what is booked
+    # ------------------------------------------------------------------ waiting groups and bookings
 
     def _follow(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
-        """Take in what has become of a group."""
+        """Update what is known of a group."""
         state = self._context.state
         known = state.groups.get(group.key) is group and group.group is not None
         closed = known and state.gate.closed(group)
@@ -108,7 +119,10 @@ class VolcanoEnqueue:
         self._book(group.key, self._booking(group) if known and not closed else _Booking())
 
     def _moved(self, group: GroupEntry) -> bool:
-        """Whether a group that is in holds or lacks something else than is booked: nobody tells what was decided."""
+        """Return whether what an admitted group holds or lacks differs from its booking.
+
+        Decisions of other actions are not announced, so this has to be compared.
+        """
         booked = self._bookings.get(group.key)
         return (
             booked is not None
@@ -117,7 +131,7 @@ class VolcanoEnqueue:
         )
 
     def _stand(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
-        """Put the group into the line of those that ask for the same."""
+        """Add the group to the line of equal requests."""
         state, spec, queue = self._context.state, group.spec, group.queue
         if queue is None or spec.held or closed_reason(queue) is not None:
             return
@@ -173,7 +187,7 @@ class VolcanoEnqueue:
     # ------------------------------------------------------------------ one pass
 
     def _pass(self, tiers: Tiers, cycle: CycleContext) -> None:
-        """Queues in their order, which letting somebody in does not change; then groups in theirs."""
+        """Try queues in their order, which admissions do not change, then groups in theirs."""
         by_queue: dict[str, list[tuple[tuple[Any, str], Hashable]]] = {}
         for line, entries in self._lines.items():
             group = self._context.state.groups[entries[0][1]]
@@ -198,7 +212,7 @@ class VolcanoEnqueue:
         line: Hashable,
         current: _Round,
     ) -> bool:
-        """Let a group in, or note for all in its line why not."""
+        """Admit a group, or record the reason for all groups in its line."""
         gate, group = self._context.state.gate, self._context.state.groups[key]
         wanted = group.spec.min_resources
         rejection = tiers.admit(self._admission(group, current)) if wanted else None
@@ -223,7 +237,7 @@ class VolcanoEnqueue:
             if namespace not in current.asked:
                 current.asked[namespace] = self._asked_in(namespace)
             asked = dict(current.asked[namespace])
-            _add(asked, group.asked, -1)  # what it asks for itself stands in its minimum
+            _add(asked, group.asked, -1)  # its own requests are part of its minimum
         return EnqueueRequest(
             gang=EngineGangView(group),
             now=current.now,
@@ -250,7 +264,7 @@ class VolcanoEnqueue:
         return sums
 
     def _place_of(self, name: str) -> tuple[Any, ...]:
-        """A queue's place among all, from the root down."""
+        """Return the position of a queue among all, from the root down."""
         orders = self._context.plugins.queue_orders
         path: Iterable[QueueEntry] = reversed(self._context.state.queues.get(name).path)
         return tuple(
@@ -269,7 +283,7 @@ def _namespace(key: str) -> str:
 
 
 def _to_come(group: GroupEntry) -> Sums:
-    """What a group that is let in may still ask for: its minimum, less what its pods ask for already."""
+    """Return what an admitted group may still request: its minimum less its pods' requests."""
     asked = group.asked
     least = group.spec.min_resources
     return {name: units - asked.get(name, 0) for name, units in least.items() if units > asked.get(name, 0)}

@@ -1,13 +1,19 @@
-"""The actions ``preempt`` and ``reclaim`` of a tiered configuration (Volcano's).
+"""Actions ``preempt`` and ``reclaim`` of a tiered configuration (Volcano's).
 
-``preempt``: for starving groups, from lower groups of the same queue, then from lower pods of the same
-group. ``reclaim``: for starving groups of queues that hold less than they deserve, from other queues.
-Who starves and who may go is what the configuration's voters say.
+``preempt``: for starving groups, from lower groups of the same queue, then from lower
+pods of the same group.
+``reclaim``: for starving groups of queues below their deserved amount, from other
+queues. The plugins of the tiers decide which groups are starving and which pods may be
+evicted.
 
-Beyond Volcano: nothing is evicted for a gang whose missing minimum would still not fit (where the configuration
-asks for Volcano's way, once for each group), no room is made that is kept for others, nodes that need nobody to go
-are taken first, whoever is not needed after all stays, and the room is kept for the claimer over the cycles until it
-is free.
+Differences from Volcano:
+
+* Nothing is evicted for a gang with a missing minimum that would still not fit. If the
+  configuration selects Volcano's behaviour, this happens once for each group.
+* Reserved capacity is left alone.
+* Nodes that need no eviction are used first.
+* Victims that turn out to be unnecessary stay.
+* Capacity is nominated to the preemptor across cycles until it is free.
 """
 
 from __future__ import annotations
@@ -33,20 +39,23 @@ from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 
 TRIALS = 16
-"""For how many of those that go it is tried whether the group finds room without."""
+"""Maximum number of victims for which the search tries whether the group fits without them."""
 
 AGAIN_SECONDS = 60.0
-"""After this long a group is tried again where protection of what runs may end with time."""
+"""Interval in seconds between tries where the protection of victims may end with time."""
 
 
 def tiers_of(plugins: PluginSet) -> Tiers | None:
-    """The engine's tiered configuration, if it has one."""
+    """Return the engine's tiered configuration, if it has one."""
     return next((plugin for plugin in plugins.plugins if isinstance(plugin, Tiers)), None)
 
 
 class _Tiered(PreemptAction):
-    """The pass over the groups that wait, and the memory of what was tried, are those of the other
-    evicting actions; who may claim what is asked of the tiers."""
+    """Preemption by tiers.
+
+    The pass over pending groups and the backoff are those of :class:`PreemptAction`.
+    The tiers select preemptors and victims.
+    """
 
     named = ""
     told = ""
@@ -57,13 +66,13 @@ class _Tiered(PreemptAction):
         self._context = context
         self._tiers = tiers_of(context.plugins)
         self._imagined: list[TaskEntry] | None = None
-        """Not ``None`` while nothing is decided: who would be asked to go."""
+        """Victims of a trial; ``None`` outside trials."""
 
     def run(self, cycle: CycleContext) -> None:
         if self._tiers is not None:
             self.serve(cycle)
 
-    # ------------------------------------------------------------------ one claimer
+    # ------------------------------------------------------------------ one preemptor
 
     def _concerns(self, pending_class: PendingClass) -> bool:
         return self._tiers is not None and self._tiers.serves(pending_class.queue)
@@ -102,7 +111,10 @@ class _Tiered(PreemptAction):
         candidates: list[TaskEntry],
         whole: bool,
     ) -> bool:
-        """Look for room for a group's missing pods among candidates. ``whole``: all its minimum or nothing."""
+        """Search capacity for a group's missing pods among candidates.
+
+        ``whole``: all of its minimum or nothing.
+        """
         for scope in self._scopes(gang.entry):
             inside = candidates
             if scope is not None:
@@ -113,8 +125,11 @@ class _Tiered(PreemptAction):
         return False
 
     def _scopes(self, group: GroupEntry) -> Iterable[DomainRows | None]:
-        """Where the group's pods may be: one domain after the other, if all of them have to be in one; those
-        that hold most, who may go left out of account, first."""
+        """Return where the group's pods may be placed.
+
+        If they have to be in one domain, these are the domains, those with most
+        capacity first, without evictions.
+        """
         domain_selector = self._context.gang_allocator.domain_selector
         need = group.spec.topology if group.near else None
         if need is None or need.required < 0:
@@ -138,7 +153,7 @@ class _Tiered(PreemptAction):
         candidates: list[TaskEntry],
         whole: bool,
     ) -> bool:
-        """:meth:`_from` on the rows to which placing is confined."""
+        """Run :meth:`_from` on the rows to which placement is restricted."""
         group = gang.entry
         with self._context.reservations.kept_from(group, cycle.now):
             fits = self._cleared(tiers, gang, candidates, whole, cycle.now)
@@ -154,7 +169,10 @@ class _Tiered(PreemptAction):
     def _cleared(
         self, tiers: Tiers, gang: EngineGangView, candidates: list[TaskEntry], whole: bool, now: float
     ) -> bool | None:
-        """Make room in the open statement. Whether the group could start by that; ``None``: nothing was done."""
+        """Free capacity in the open statement.
+
+        Return whether the group could start then; ``None``: nothing was done.
+        """
         group, statement = gang.entry, self._context.statement
         request = NodeSearchRequest(
             group,
@@ -188,8 +206,10 @@ class _Tiered(PreemptAction):
         return fits
 
     def _spare_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
-        """Let those stay without whom the group finds room elsewhere on what was cleared, as far as that can
-        be told by placing it anew a few times."""
+        """Keep victims without which the group still fits on other freed nodes.
+
+        This is tried by placing the group again a few times.
+        """
         step, statement = group.step, self._context.statement
         if step is None or step.extra or search.bound or len(search.gone) < 2:
             return
@@ -202,18 +222,21 @@ class _Tiered(PreemptAction):
                 statement.rollback(mark)
 
     def _lacks(self, tiers: Tiers, gang: EngineGangView) -> bool:
-        """Whether more pods of the group need room. One with parts may need more than its minimum."""
+        """Return whether more pods of the group need capacity.
+
+        Subgroups may need more than the minimum.
+        """
         group = gang.entry
         if group.parts is None or group.step is None or group.step.extra:
             return tiers.starving(gang)
         return group.promises < whole_step(group, group.step).tasks
 
     def _compared(self, tiers: Tiers) -> int:
-        """Among how many nodes the cheapest is looked for."""
+        """Return the number of nodes among which the cheapest is chosen."""
         return 0
 
     def _fits(self, group: GroupEntry, *, keep: bool) -> bool:
-        """Whether the group could start as things stand. ``keep``: for that its pods may be placed anew."""
+        """Return whether the group could start now. ``keep``: its pods may be placed again for that."""
         mark = self._context.statement.checkpoint()
         fits = self._whole(group)
         if not keep:
@@ -221,7 +244,7 @@ class _Tiered(PreemptAction):
         return fits
 
     def _whole(self, group: GroupEntry) -> bool:
-        """Whether the group could start. A group with parts is placed anew as a whole, on what was cleared."""
+        """Return whether the group could start. A group with subgroups is placed again as a whole."""
         if group.parts is None or group.step is None:
             return complete(group)
         context = self._context
@@ -247,7 +270,7 @@ class _Tiered(PreemptAction):
     def _victim_order(
         self, tiers: Tiers, claimer: GroupEntry, entries: Iterable[TaskEntry]
     ) -> list[TaskEntry]:
-        """Who goes first: by queue, then by group in reverse order without age, then by pod in reverse."""
+        """Return the victims by queue, by reverse group order without age, by reverse pod order."""
         context = self._context
         found = sorted(entries, key=lambda entry: context.state.task_order(entry.task), reverse=True)
         group_keys: dict[str, tuple[Any, ...]] = {}
@@ -261,7 +284,7 @@ class _Tiered(PreemptAction):
         return found
 
     def _passes(self, tiers: Tiers, queue: QueueEntry) -> bool:
-        """Whether nothing is taken for groups of this queue."""
+        """Return whether nothing is evicted for groups of this queue."""
         return False
 
     def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
@@ -274,7 +297,10 @@ class VolcanoPreempt(_Tiered):
     purpose = Purpose.PREEMPT
 
     def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
-        """First other groups of the queue, for the whole minimum; then the group's own pods, one by one."""
+        """Yield other groups of the queue, for the whole minimum.
+
+        Then the group's own pods, one by one.
+        """
         if group.queue is None:
             return
         only_light = all(best_effort(entry) for entry in group.pending.values())
@@ -286,8 +312,11 @@ class VolcanoPreempt(_Tiered):
         yield _evictable(group, (TaskState.BOUND, TaskState.RUNNING), only_light), False
 
     def _compared(self, tiers: Tiers) -> int:
-        """With ``enableTopologyAwarePreemption``: ``minCandidateNodesPercentage`` of all nodes, at least
-        ``minCandidateNodesAbsolute``, at most ``maxCandidateNodesAbsolute``."""
+        """Return the number of nodes with ``enableTopologyAwarePreemption``.
+
+        It is ``minCandidateNodesPercentage`` of all nodes, at least
+        ``minCandidateNodesAbsolute``, at most ``maxCandidateNodesAbsolute``.
+        """
         arguments = tiers.arguments.get(self.told, {})
         if str(arguments.get("enableTopologyAwarePreemption", False)).lower() != "true":
             return 0
@@ -309,7 +338,7 @@ class VolcanoReclaim(_Tiered):
         return entry.task.never_preempts or tiers.may_claim(gang.path, entry.cls.request) is not None
 
     def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
-        """What runs in other queues that give."""
+        """Yield what runs in other reclaimable queues."""
         running = self._context.running
         found: list[TaskEntry] = []
         for name in running.queues():
@@ -340,7 +369,7 @@ class VolcanoReclaim(_Tiered):
 
 
 def _again(tiers: Tiers, group: GroupEntry, now: float) -> float | None:
-    """When a group that got nothing is tried again though nothing has changed."""
+    """Return the time at which a failed group is tried again without any change."""
     if group.refusal is not None:
         return now + PAUSE_SECONDS
     return now + AGAIN_SECONDS if tiers.timed else None
@@ -352,7 +381,7 @@ def _whole_number(value: object, default: int) -> int:
 
 
 def complete(group: GroupEntry) -> bool:
-    """Whether a group holds or has been promised its minimum, and each role its own."""
+    """Return whether a group holds its minimum, nominations included, and each role its own."""
     if group.held_members + group.promises < group.minimum:
         return False
     if not group.roles_enforced:
@@ -367,8 +396,13 @@ def complete(group: GroupEntry) -> bool:
 def _evictable(
     group: GroupEntry, states: tuple[TaskState, ...], only_light: bool, preemptor: GroupEntry | None = None
 ) -> list[TaskEntry]:
-    """Of a group of which something has only just been bound, nothing: it would be broken as it starts. ``preemptor``:
-    who takes by priority; ``None``: a queue takes what it deserves."""
+    """Return the evictable tasks of a group.
+
+    A group with an unconfirmed bind gives nothing, because it would be broken while it
+    starts.
+    ``preemptor``: group that preempts by priority; ``None``: a queue reclaims its
+    deserved amount.
+    """
     spec = group.group
     if spec is None or not spec.preemptible:
         return []

@@ -1,9 +1,10 @@
-"""Room for one gang, pod by pod, by evicting on one node after another: Volcano's preempt and reclaim.
+"""Eviction node by node for the pods of one gang: Volcano's preempt and reclaim.
 
-For each pod the nodes that need nobody to go are tried first; then those on which all that may go would
-be enough, best score first (``reclaim``: by name). On a node pods are evicted in victim order until the
-claimer fits and its queue may hold it; whoever turns out not to be needed stays. What was evicted on a
-node that does not do is undone.
+For each pod, nodes that need no eviction are tried first. Then follow the nodes on
+which all candidates together would be enough, best score first (``reclaim``: by name).
+On a node, pods are evicted in victim order until the pod fits and its queue may hold
+it. Victims that turn out to be unnecessary stay. Evictions on an unsuitable node are
+undone.
 
 Everything happens in the open statement: the caller keeps it or rolls it back.
 """
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from windlass.engine.actions.context import ActionContext
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.nodes.view import TableView
 from windlass.engine.pending.freed_devices import FreedDevices
 from windlass.engine.queueing.tier_views import EngineGangView, EngineTaskView
@@ -33,10 +34,11 @@ Rank = Callable[[Iterable[TaskEntry]], list[TaskEntry]]
 
 @dataclass(frozen=True, slots=True)
 class NodeSearchRequest:
-    """On whose behalf: the claimer, why, under which name evictions are told, and by which order.
+    """Request of a search: preemptor, purpose, action named in evictions, and victim order.
 
-    ``scored``: nodes are tried by score. ``rank`` puts candidates into victim order. ``compared``: among so
-    many nodes that could be cleared the cheapest is taken; 0: the first is.
+    ``scored``: nodes are tried by score.
+    ``rank``: function that sorts candidates into victim order.
+    ``compared``: the cheapest of so many suitable nodes is used; 0: the first one.
     """
 
     group: GroupEntry
@@ -49,7 +51,7 @@ class NodeSearchRequest:
 
 
 class NodeSearch:
-    """One search for one claimer. ``candidates``: all pods that might go, any order."""
+    """One search for one preemptor. ``candidates``: all possible victims, in any order."""
 
     def __init__(
         self,
@@ -69,31 +71,33 @@ class NodeSearch:
         self._rows = np.fromiter(sorted(self._by_row), dtype=np.int64, count=len(self._by_row))
         self._at = {row: position for position, row in enumerate(self._rows.tolist())}
         self._room = self._ahead(self._rows)
-        """What each of these rows would have free if all candidates on it went."""
+        """Free amounts of each of these rows if all candidates on it were evicted."""
         vacated, codes = FreedDevices(context.state.table), context.state.table.resources.codes
         for victim in candidates:
             self._room[self._at[victim.row]] += victim.cls.vector
             for name, units in vacated.change(victim, 1).items():
                 self._room[self._at[victim.row], codes[name]] += units
         self._orders: dict[int, NDArray[np.int64]] = {}
-        """Class → positions of rows in the order in which they are tried. What is only tried or promised
-        does not move scores."""
+        """Class → positions of rows in the order of their trial.
+
+        Tentative evictions and nominations do not change scores.
+        """
         self._known: dict[int, TaskClass] = {}
         self._vacancies: dict[int, NDArray[np.int64]] = {}
-        """Class → the key of every row as it will be; see :meth:`TaskClass.future`."""
+        """Class → key of every row after all releases; see :meth:`TaskClass.future`."""
         self._gone: list[TaskEntry] = []
-        """Who went last."""
+        """Victims of the last node."""
         self.gone: list[TaskEntry] = []
-        """Who was evicted, in order."""
+        """Victims in order."""
         self.bound = False
-        """Whether queues refused anything before anybody went."""
+        """True if queues rejected a pod before any eviction."""
         self.evictions = 0
-        """How many pods go, over all that were placed."""
+        """Number of victims of all placed pods."""
         self._hopeless: set[tuple[int, int]] = set()
-        """(class, row) on which all who may go were not enough."""
+        """(Class, row) pairs for which all candidates were not enough."""
 
     def place(self, entry: TaskEntry) -> bool:
-        """Find room for one pod: it is promised there, whoever must go is evicted. False: nothing was done."""
+        """Nominate one pod to a node, and evict what is necessary. False: nothing was done."""
         row = self._vacant(entry)
         if row >= 0:
             self._promise(entry, row)
@@ -106,8 +110,10 @@ class NodeSearch:
         return True
 
     def spare_needless(self) -> None:
-        """Once all pods have room: let everyone stay whose going turned out to free what nobody took. Where
-        queues, or other pods, had a say, who goes is left as it is."""
+        """Keep victims that free capacity which no pod uses, after all pods are placed.
+
+        If queues or other pods affected the search, the victims stay as they are.
+        """
         if self.bound or any(self._context.placer.constraints(cls) for cls in self._known.values()):
             return
         statement, planes = self._context.statement, self._context.state.table.planes
@@ -116,22 +122,24 @@ class NodeSearch:
             statement.withdraw_eviction(victim)
             allocatable, used, releasing, promised = planes[victim.row]
             over = (used - releasing + promised > allocatable).any()
-            if over or not self._context.state.ledger.allocator.sound(victim.row):
+            if over or not self._context.state.ledger.allocator.is_consistent(victim.row):
                 statement.rollback(mark)
             else:
                 self.evictions -= 1
 
     def _first(self, entry: TaskEntry) -> int:
-        """The first node that can be cleared, cleared; -1 if there is none."""
+        """Evict on the first suitable node and return it; -1 if there is none."""
         for row in self._clearable(entry.cls):
             if self._clear(entry, row):
                 return row
         return -1
 
     def _cheapest(self, entry: TaskEntry) -> int:
-        """Of the first nodes that can be cleared, the one whose victims cost least, cleared: the lowest
-        highest priority, the lowest sum of priorities, the fewest, those that began last (as
-        kube-scheduler chooses); -1 if there is none."""
+        """Evict on the cheapest of the first suitable nodes and return it; -1 if there is none.
+
+        Cost is, as in kube-scheduler: highest priority, sum of priorities, number of
+        victims, latest start.
+        """
         statement = self._context.statement
         best: tuple[tuple[int, int, int, float], int] | None = None
         tried = 0
@@ -153,7 +161,7 @@ class NodeSearch:
         return best[1]
 
     def _clearable(self, cls: TaskClass) -> Iterator[int]:
-        """Rows that may be worth clearing, in order, without those that were tried in vain."""
+        """Yield rows that may become suitable, in order, without those that failed."""
         for position in self._promising(cls).tolist():
             row = int(self._rows[position])
             if (cls.number, row) not in self._hopeless:
@@ -175,7 +183,7 @@ class NodeSearch:
             self._vacancies[cls.number][row] = cls.future(rows)[1][0]
 
     def could_hold(self, cls: TaskClass) -> int:
-        """At most so many pods of the class find room, whoever goes."""
+        """Return an upper bound of the pods of the class that could be placed, whatever is evicted."""
         table = self._context.state.table
         cls.refresh()
         free = self._ahead(np.arange(table.height, dtype=np.int64))
@@ -190,12 +198,12 @@ class NodeSearch:
     # ------------------------------------------------------------------ nodes
 
     def _ahead(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What will be free on the rows, by resource."""
+        """Return what will be free on the rows, by resource."""
         planes = self._context.state.table.planes[rows]
-        return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
+        return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, NOMINATED]
 
     def _vacant(self, entry: TaskEntry) -> int:
-        """The best node that takes the pod without anybody else going; -1 if there is none."""
+        """Return the best node that takes the pod without further evictions; -1 if there is none."""
         if self._refused(entry):
             self.bound = True
             return -1
@@ -223,8 +231,7 @@ class NodeSearch:
         return key if mask is None else np.where(mask[rows], key, -1)
 
     def _promising(self, cls: TaskClass) -> NDArray[np.int64]:
-        """Positions of rows on which all candidates together would be enough, in the order in which they
-        are tried."""
+        """Return positions of rows where all candidates would be enough, in order of trial."""
         rows = self._rows
         order = self._orders.get(cls.number)
         if order is None:
@@ -274,7 +281,7 @@ class NodeSearch:
         return False
 
     def _spare(self, entry: TaskEntry, row: int, mark: int, evicted: Sequence[TaskEntry]) -> None:
-        """Let everyone stay who need not go, those who would go last first."""
+        """Keep unnecessary victims, those that were evicted last first."""
         statement, request = self._context.statement, self._hunt
         needed = list(evicted)
         for victim in reversed(evicted[:-1]):
@@ -298,7 +305,7 @@ class NodeSearch:
         return bool(count[0] > 0) and bool(self._masked(entry.cls, key, rows)[0] >= 0)
 
     def _refused(self, entry: TaskEntry) -> Rejection | None:
-        """What the queues say to holding the pod once everybody evicted is gone."""
+        """Return the rejection of the pod by the queues after all evictions."""
         group = self._hunt.group
         path = self._gang.path
         if self._hunt.purpose is Purpose.PREEMPT:

@@ -1,7 +1,8 @@
-"""The action ``shuffle`` of a tiered configuration (Volcano's): pods that are to go for their own sake.
+"""Action ``shuffle`` of a tiered configuration (Volcano's): evicts pods without a preemptor.
 
-The voters name them: those on nodes whose time is over (``tdm``), those that other, less loaded nodes take
-(``rescheduling``). Each is asked when it wanted to be.
+Plugins name the pods: those on nodes outside their time window (``tdm``), and those
+that less loaded nodes can take (``rescheduling``). Each plugin is called at the time
+that it requested.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class VolcanoShuffle:
         self._context = context
         self._tiers = tiers_of(context.plugins)
         self._due: dict[int, float | None] = {}
-        """Voter, by its place → when it is to be asked next; ``None`` for never. Of who is not here: now."""
+        """Position of the plugin → time of its next call.
+
+        ``None`` for never. A missing entry means now.
+        """
 
     def run(self, cycle: CycleContext) -> None:
         if self._tiers is None:
@@ -70,7 +74,7 @@ class VolcanoShuffle:
                 reliever.relieve(look, SHUFFLE)
 
     def _running(self, tiers: Tiers, cycle: CycleContext) -> dict[str, EngineTaskView]:
-        """The pods that run in the queues of the configuration, guests left out."""
+        """Return the pods that run in the queues of the configuration, without guests."""
         context = self._context
         context.running.update(cycle.touched.values())
         looks: dict[str, EngineTaskView] = {}

@@ -1,9 +1,10 @@
-"""Who has waited too long for room, and which nodes are to be emptied for it.
+"""Aging: groups that waited too long for capacity, and the nodes to empty for them.
 
-A gang that needs much at once can wait for ever while small work keeps slipping into every gap: no run
-times, no reservation. Once a group has found no room for ``aging_seconds`` (since this engine first
-tried it), nodes are chosen for it, as few as will hold it and those with most room first; what becomes free
-there is kept for it, until it starts.
+A gang that needs much capacity at once can wait forever while small groups fill every
+gap. This happens if no run times are known, so that no reservation is possible. Once a
+group has found no capacity for ``aging_seconds`` (counted from its first try by this
+engine), nodes are chosen for it: as few as hold it, those with most capacity first.
+What becomes free there is reserved for the group until it starts.
 """
 
 from __future__ import annotations
@@ -26,38 +27,43 @@ _PRUNE_AT_LEAST = 4096
 
 
 Holding = tuple[dict[int, NDArray[np.int64]], dict[int, TaskShares]]
-"""Row → amounts, row → parts of cards."""
+"""(Row → resources, row → device shares)."""
 
 
 class Aging:
+    """Groups that found no capacity, and the choice of nodes for those that waited too long."""
+
     def __init__(self, state: ClusterState, gang_allocator: GangAllocator, never_fits: NeverFits) -> None:
         self._never_fits = never_fits
         self._state = state
         self._gang_allocator = gang_allocator
         self._seconds = state.config.aging_seconds
         self.since: dict[str, float] = {}
-        """Group → when it first found no room, Unix seconds; the oldest first."""
+        """Group → time at which it first found no capacity, Unix seconds; the oldest first."""
         self._prune_at = _PRUNE_AT_LEAST
 
     def note(self, group: GroupEntry, now: float) -> None:
-        """The group found no room."""
+        """Record that the group found no capacity."""
         self.since.setdefault(group.key, now)
         if len(self.since) > self._prune_at:
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self.waiting()))
 
     def forget(self, key: str) -> None:
-        """The group has found room, or is gone: whether it waits for too long counts from its next try in vain."""
+        """Forget a group that found capacity or is gone.
+
+        Its waiting time starts at its next failed try.
+        """
         self.since.pop(key, None)
 
     def waiting(self) -> list[GroupEntry]:
-        """All that have found no room and still wait; the others are forgotten."""
+        """Return the groups that found no capacity and still wait. The others are forgotten."""
         found = {key: group for key in self.since if (group := self._waits(key)) is not None}
         if len(found) < len(self.since):
             self.since = {key: since for key, since in self.since.items() if key in found}
         return [group for group in found.values() if not self._never_fits.beyond(group)]
 
     def due(self, now: float) -> list[GroupEntry]:
-        """The groups that have waited for too long, longest first."""
+        """Return the groups that have waited too long, the longest first."""
         if self._seconds <= 0:
             return []
         found = []
@@ -74,17 +80,18 @@ class Aging:
         return group if group is not None and group.bucket is not None and group.pending else None
 
     def next_due(self, now: float) -> float | None:
-        """When the next group will have waited for too long."""
+        """Return the time at which the next group will have waited too long."""
         if self._seconds <= 0:
             return None
         moments = (since + self._seconds for since in self.since.values())
         return next((moment for moment in moments if moment > now), None)
 
     def rows(self, statement: Statement, group: GroupEntry) -> Holding | None:
-        """The nodes to empty, and what the group will hold there; ``None`` if none would do.
+        """Return the nodes to empty with what the group will hold there; ``None`` if none do.
 
-        Nodes are taken from the one with most room on, as few as hold the group once all that runs there
-        has ended (bisected: more nodes never hold less).
+        Nodes are taken in the order of their capacity, as few as hold the group once
+        everything there has ended. Their number is bisected, because more nodes never
+        hold less.
         """
         rows = self._candidates(group)
         low, high = 0, len(rows)
@@ -99,7 +106,7 @@ class Aging:
         return self._placed(statement, group, rows[:high])
 
     def _candidates(self, group: GroupEntry) -> list[int]:
-        """Rows that could take a task of the group, those with most room first."""
+        """Return the rows that could take a task of the group, those with most capacity first."""
         table = self._state.table
         if group.step is None:
             return []
@@ -113,7 +120,7 @@ class Aging:
         return sorted(live, key=lambda row: (-room[row], len(table.tasks[row]), table.names[row]))
 
     def _placed(self, statement: Statement, group: GroupEntry, rows: list[int]) -> Holding | None:
-        """What the group would hold by row if all others that run on ``rows`` were leaving."""
+        """Return what the group would hold by row if everything else on ``rows`` were evicted."""
         step = group.step
         if step is None:
             return None
@@ -132,7 +139,7 @@ class Aging:
 
 
 def by_row(placements: Iterable[tuple[TaskEntry, int]]) -> dict[int, NDArray[np.int64]]:
-    """What tasks hold together by the row on which they are placed, or would be."""
+    """Return the sum of the tasks' resources by the row of their placement."""
     found: dict[int, NDArray[np.int64]] = {}
     for entry, row in placements:
         found[row] = found.get(row, 0) + entry.cls.vector

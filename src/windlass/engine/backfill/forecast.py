@@ -1,9 +1,9 @@
-"""When a group that waits could start, by what is known of how long others run.
+"""Forecast of the starts of pending groups from the run times of others.
 
-The groups that wait are placed in their order on what is free, then on what is free once the next group
-that runs has ended, and so on, with the code that places groups for real; nothing of it stays. What has
-no known end never ends here. So a forecast is what happens if everybody keeps to his estimate, nobody
-new comes first, and nobody behind is let pass.
+Pending groups are placed in their order on what is free, then on what is free after the
+next running group has ended, and so on. The placement code is the real one, and nothing
+of it stays. Work without a known end never ends here. A forecast is therefore correct
+if all estimates are, if no new group comes first and if no group behind passes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry, run_time
 from windlass.engine.groups.next_step import NextTasks
-from windlass.engine.nodes.table import PROMISED
+from windlass.engine.nodes.table import NOMINATED
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.expected_ends import End, place_of
@@ -31,35 +31,40 @@ from windlass.engine.state.statement import Statement
 from windlass.spi.objects import TaskState
 
 MOST_EVENTS = 4096
-"""Ends looked at for one forecast; beyond them nothing is said."""
+"""Maximum number of ends that one forecast considers; beyond them nothing is predicted."""
 _Own = tuple[float, int, str, list[TaskEntry]]
-"""Moment, a number that no other has, group, and its tasks."""
+"""Time, a unique number, group, and its tasks."""
 _State = tuple[int, float, int, int, list[_Own], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """``start``: Unix seconds. ``after``: the groups whose end it waits for, in the order of their ends.
+    """Forecast start and placement of one group.
 
-    ``placements``: where its tasks would go.
+    ``start``: Unix seconds.
+    ``after``: groups that end before the start, in the order of their ends.
+    ``placements``: planned row of each of its tasks.
     """
 
     start: float
     after: tuple[str, ...]
     placements: tuple[tuple[TaskEntry, int], ...]
     parts: dict[int, TaskShares] = field(default_factory=dict)
-    """Row → what they would have of cards there."""
+    """Row → device shares that the tasks will hold there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedCounts:
-    """What is kept for a group without parts of cards. ``tasks``: class → row → for how many of them."""
+    """Capacity reserved for a group, without device shares.
+
+    ``tasks``: class → row → number of tasks.
+    """
 
     start: float
     tasks: Mapping[TaskClass, Mapping[int, int]]
 
     def on(self, row: int) -> list[tuple[int, int]]:
-        """Columns and units that it holds of a row."""
+        """Return the columns and units that it holds of a row."""
         sums = [(cls.vector, rows[row]) for cls, rows in self.tasks.items() if row in rows]
         return [
             (at, int(units) * n) for vector, n in sums for at, units in enumerate(vector.tolist()) if units
@@ -71,14 +76,14 @@ _FOREVER = float("inf")
 
 
 class Forecaster:
-    """``allocation``: the code that places. A forecast leaves the statement as it was."""
+    """Makes forecasts with the real placement code. The statement stays unchanged."""
 
     def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
         self._state = state
         self._gang_allocator = gang_allocator
 
     def plan(self, statement: Statement, groups: Sequence[GroupEntry], now: float) -> dict[str, Forecast]:
-        """The starts of ``groups``, which wait, in the order given; up to the first of which nothing is known."""
+        """Return the starts of pending ``groups`` in the given order, up to the first unknown one."""
         return self.beside(statement, groups, now, {})[1]
 
     def beside(
@@ -88,8 +93,7 @@ class Forecaster:
         now: float,
         reserved: Mapping[str, ReservedCounts],
     ) -> tuple[list[str], dict[str, Forecast]]:
-        """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
-        :meth:`plan` for the others beside them."""
+        """Return the first groups that can keep their reservations, and a plan for the others."""
         found: dict[str, Forecast] = {}
         with self._thought(statement, now) as planning:
             first = self._standing(planning, groups, reserved)
@@ -102,22 +106,23 @@ class Forecaster:
 
     @contextmanager
     def _thought(self, statement: Statement, now: float) -> Iterator[_Planning]:
-        """Inside, a plan is made of which nothing stays."""
+        """Make a plan inside the context, and undo all of it at the end."""
         mark, queues = statement.checkpoint(), self._state.queues
         demanding, stirred = dict(queues.demanding), queues.stirred
         planning = _Planning(statement, self._state, now, self._state.ledger.ends.at(now))
         try:
             yield planning
-        finally:  # whatever a policy raises: what was thought is not decided
+        finally:  # also if a plugin raises: a tentative plan decides nothing
             statement.rollback(mark)
             planning.undo()
-            # What was given back in thought makes nobody's share another one, and is no news to those who claim room.
+            # Tentative releases do not change the share of any queue, and are no change
+            # for preemptors.
             queues.demanding, queues.stirred = demanding, stirred
 
     def _standing(
         self, planning: _Planning, groups: Sequence[GroupEntry], reserved: Mapping[str, ReservedCounts]
     ) -> list[GroupEntry]:
-        """The first of these that have what is kept for them; they hold it in the plan."""
+        """Return the first groups that have their reserved capacity. They hold it in the plan."""
 
         def stands(group: GroupEntry) -> bool:
             known = reserved.get(group.key)
@@ -134,8 +139,10 @@ class Forecaster:
         now: float,
         reserved: Mapping[str, ReservedCounts],
     ) -> dict[str, Forecast]:
-        """The better starts of those who have what is ``kept`` for them, as far as it stands: one after the other is
-        put where it can begin first, but none before the one before it, nor where that would delay anybody behind it.
+        """Return the better starts of groups with reserved capacity, as far as it is valid.
+
+        One group after the other moves to its earliest start. None starts before the
+        group ahead of it, nor where it would delay a group behind it.
         """
         reserved, found = dict(reserved), dict[str, Forecast]()
         with self._thought(statement, now) as planning:
@@ -153,7 +160,10 @@ class Forecaster:
     def _pass(
         self, planning: _Planning, groups: Sequence[GroupEntry], reserved: Mapping[str, ReservedCounts]
     ) -> tuple[dict[str, Forecast], bool]:
-        """Move forward whoever can be; and whether any could have but for those behind him."""
+        """Move forward every group that can be.
+
+        Return the forecasts, and whether groups behind blocked any.
+        """
         found: dict[str, Forecast] = {}
         hindered = False
         reserved = dict(reserved)
@@ -177,8 +187,11 @@ class Forecaster:
         return found, hindered
 
     def _fits_before(self, planning: _Planning, group: GroupEntry, start: float) -> bool:
-        """Whether there is room for a group at some moment before ``start``, up to which nobody begins, so that there
-        is no less room later; then the plan comes to the first."""
+        """Return whether the group fits at some time before ``start``.
+
+        The plan moves to the first one. No group starts until then, so the capacity
+        never shrinks.
+        """
         if planning.now >= start:
             return False
         state = planning.state()
@@ -194,7 +207,10 @@ class Forecaster:
     def _placed_before(
         self, planning: _Planning, group: GroupEntry, step: NextTasks, behind: _Behind
     ) -> dict[str, Forecast] | None:
-        """Where the group goes if it begins now, if that is in the way of nobody behind it. The plan is as it was."""
+        """Return the placement of the group if it starts now and delays no group behind it.
+
+        The plan stays unchanged.
+        """
         state, mark = planning.state(), planning.statement.checkpoint()
         with self._left_alone(planning, group, behind):
             done = self._attempt(planning.statement, group, step)
@@ -208,7 +224,10 @@ class Forecaster:
         return {group.key: forecast} if stand else None
 
     def _anew(self, planning: _Planning, kept: _Behind) -> dict[str, Forecast] | None:
-        """The starts of all of these from now on, if none begins later than it was to. The plan is as it was."""
+        """Return the starts of all of these from now on, if none is delayed.
+
+        The plan stays unchanged.
+        """
         state = planning.state()
         found: dict[str, Forecast] = {}
         for group, known in kept:
@@ -225,8 +244,10 @@ class Forecaster:
     def _sooner(
         self, planning: _Planning, group: GroupEntry, step: NextTasks, known: ReservedCounts, behind: _Behind
     ) -> dict[str, Forecast] | None:
-        """Where the group goes at the first moment after this one, before its start, at which that is in the way of
-        nobody behind it; the plan comes to that. Else the plan is as it was."""
+        """Return the placement at the first later time before the start that delays no group behind.
+
+        The plan moves to that time. If there is none, it stays unchanged.
+        """
         state = planning.state()
         while planning.let_go(1) and planning.now < known.start:
             better = self._placed_before(planning, group, step, behind)
@@ -237,20 +258,22 @@ class Forecaster:
 
     @contextmanager
     def _left_alone(self, planning: _Planning, group: GroupEntry, behind: _Behind) -> Iterator[None]:
-        """Inside, what those behind need who begin before the group would end is booked as promised, beyond what
-        has left by then."""
+        """Book what the groups behind need as nominated, beyond releases, inside the context.
+
+        These are the groups that start before this group would end.
+        """
         until = planning.now + (run_time(group) or _FOREVER)
         booked = planning.needed([one for one in behind if one[1].start < until])
         table = self._state.table
         for sign in (1, -1):
             for row, units in booked.items():
                 for column, more in units.items():
-                    table.planes[row, PROMISED, column] += sign * more
+                    table.planes[row, NOMINATED, column] += sign * more
                 table.touch(row)
             if sign > 0:
                 yield
 
-    # ------------------------------------------------------------------ what is there now
+    # ------------------------------------------------------------------ current capacity
 
     def at_once(
         self,
@@ -259,8 +282,10 @@ class Forecaster:
         now: float,
         reserved: Mapping[str, ReservedCounts],
     ) -> tuple[list[str], dict[str, Forecast]]:
-        """Of groups whose time has come: the keys of those that have what is ``kept`` for them now; and where others
-        of which that cannot be told would be now, beside them."""
+        """Return which due groups have their reserved capacity now, and placements for the others.
+
+        ``reserved``: a group without an entry is placed by trial.
+        """
         mark = statement.checkpoint()
         planning = _Planning(statement, self._state, now, ())
         first: list[str] = []
@@ -279,7 +304,7 @@ class Forecaster:
         return self._gang_allocator.try_step(statement, group, step, future=True).done
 
     def _keep(self, planning: _Planning, group: GroupEntry, reserved: ReservedCounts) -> bool:
-        """Give a group the room that is kept for it, when it is, if there is room then. Else the plan is as it was."""
+        """Let the group hold its reserved capacity at its start. If it does not fit, change nothing."""
         state, step = planning.state(), group.step
         if step is None:
             return False
@@ -301,7 +326,7 @@ class Forecaster:
         return True
 
     def _next(self, planning: _Planning, group: GroupEntry) -> Forecast | None:
-        """Let time pass until the group fits: by doubled strides, then by bisection of the last."""
+        """Advance the plan until the group fits: by doubled strides, then by bisection."""
         step, statement = group.step, planning.statement
         if step is None:
             return None
@@ -322,7 +347,10 @@ class Forecaster:
         return found
 
     def _nearest(self, planning: _Planning, group: GroupEntry, state: _State, stride: int) -> None:
-        """Let as few moments pass since ``state`` as the group needs: it does not fit there, but after ``stride``."""
+        """Advance the plan since ``state`` as little as the group needs.
+
+        It does not fit at ``state``, but after ``stride`` ends.
+        """
         low = passed = 0
         high = stride
         while high - low > 1:
@@ -346,7 +374,7 @@ class Forecaster:
 
 
 def tasks_by_row(forecast: Forecast) -> dict[TaskClass, dict[int, int]]:
-    """Class → row → how many of its tasks will be there."""
+    """Return class → row → number of its tasks."""
     found: dict[TaskClass, dict[int, int]] = {}
     for entry, row in forecast.placements:
         rows = found.setdefault(entry.cls, {})
@@ -355,17 +383,18 @@ def tasks_by_row(forecast: Forecast) -> dict[TaskClass, dict[int, int]]:
 
 
 def _forecast(planning: _Planning, mark: int) -> Forecast:
-    """Of a group that has been placed since ``mark``."""
+    """Return the forecast of a group that has been placed since ``mark``."""
     placements = tuple(planning.statement.placements(mark))
     parts = shares_by_row(planning.statement.device_placements(mark))
     return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
 
 
 class _Planning:
-    """The moment up to which a plan has come, and what has ended by then: the first ``_past`` of ``_ends``, and
-    what has left ``_own``, the ends of those who got their places in this plan.
+    """Time that a plan has reached, and what has ended by then.
 
-    What runs now is entered as leaving without the ceremony of an eviction, as nobody is asked to go: ``_left`` of it.
+    These are the first ``_passed`` of ``_ends``, and what has left ``_own``: the ends
+    of groups placed in this plan. Running tasks are marked as releasing directly
+    (``_released``), without an eviction.
     """
 
     def __init__(self, statement: Statement, state: ClusterState, now: float, ends: Sequence[End]) -> None:
@@ -374,18 +403,18 @@ class _Planning:
         self.gone: list[str] = []
         self._ledger = state.ledger
         self._admitted = bool(state.plugins.admissions)
-        """Whether it matters what queues give back."""
+        """True if the usage that queues give back matters."""
         self._left: list[TaskEntry] = []
         self._ends = ends
         self._last = min(len(ends), MOST_EVENTS)
         self._past = 0
         self._own: list[_Own] = []
         self._placed: set[str] = set()
-        """The tasks that got their places in this plan: they end as ``_own`` says, whatever was promised to them."""
+        """Tasks placed in this plan: they end as ``_own`` states, whatever was nominated to them."""
         self._numbers = count()
 
     def let_go_until(self, start: float) -> None:
-        """Let time pass up to a moment, if the plan has not come to it yet."""
+        """Advance the plan to a time, if it has not reached it."""
         ends, own = self._ends, self._own
         while self._past < self._last and ends[self._past][0] <= start:
             _, key, entries = ends[self._past]
@@ -397,7 +426,7 @@ class _Planning:
         self.now = max(self.now, start)
 
     def let_go(self, n: int) -> bool:
-        """Let the next ``n`` moments pass at which something ends; false if there is none left at all."""
+        """Advance the plan by the next ``n`` ends; return false if there is none left."""
         if n and self._next() is None:
             return False
         for _ in range(n):
@@ -415,7 +444,7 @@ class _Planning:
         return True
 
     def _next(self) -> float | None:
-        """When something ends next."""
+        """Return the time of the next end."""
         first = self._ends[self._past][0] if self._past < self._last else None
         if self._own and (first is None or self._own[0][0] < first):
             return self._own[0][0]
@@ -439,7 +468,7 @@ class _Planning:
         self.undo(left)
 
     def needed(self, behind: _Behind) -> dict[int, Units]:
-        """By row, the most that these need there beyond what has left by then of what is there now."""
+        """Return the peak need of these groups by row, beyond what is released of the present tasks."""
         starts: dict[int, list[tuple[GroupEntry, ReservedCounts]]] = {}
         for group, reserved in behind:
             for row in dict.fromkeys(row for rows in reserved.tasks.values() for row in rows):
@@ -459,7 +488,7 @@ class _Planning:
         return found
 
     def _leaving(self, rows: Container[int], last: float) -> dict[int, list[Event]]:
-        """By row, what ends there after this moment, up to the last."""
+        """Return what ends by row after the present time, up to ``last``."""
         there = [(end, entry) for end, _, entries in self._ends[self._past : self._last] for entry in entries]
         there = [(end, entry) for end, entry in there if entry.key not in self._placed]
         there += [(end, entry) for end, _, _, entries in self._own for entry in entries]
@@ -472,14 +501,14 @@ class _Planning:
         return found
 
     def undo(self, left: int = 0) -> None:
-        """Enter as staying all but so many of those that were entered as leaving."""
+        """Undo the release of all but the first ``left`` released tasks."""
         for entry in self._left[left:]:
             self._leave(entry, -1)
             del self._ledger.leaving[entry.key]
         del self._left[left:]
 
     def note(self, group: GroupEntry, placements: Iterable[tuple[TaskEntry, int]]) -> None:
-        """A group has got its place; it ends in its turn if it is known how long it runs."""
+        """Add a placed group. It ends in its turn if its run time is known."""
         estimate = run_time(group)
         entries = [entry for entry, _ in placements]
         self._placed.update([entry.key for entry in entries])
@@ -487,7 +516,7 @@ class _Planning:
             heapq.heappush(self._own, (self.now + estimate, next(self._numbers), group.key, entries))
 
     def _end(self, key: str, entries: Iterable[TaskEntry]) -> None:
-        """What runs, or waits for promised room, ends."""
+        """End tasks that run or wait for nominated capacity."""
         entries = [entry for entry in entries if entry.key not in self._placed]
         if not entries:
             return
@@ -501,7 +530,7 @@ class _Planning:
                 self._left.append(entry)
 
     def _end_own(self, key: str, entries: Iterable[TaskEntry]) -> None:
-        """What has got its place in this plan ends."""
+        """End tasks that were placed in this plan."""
         self.gone.append(key)
         for entry in entries:
             if entry.promised >= 0:

@@ -1,4 +1,4 @@
-"""The most that is needed of a node at any moment, by those who come and go there."""
+"""Peak demand on a node over time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from operator import itemgetter
 Units = dict[int, int]
 """Column → units."""
 Event = tuple[float, int, Iterable[tuple[int, int]]]
-"""Moment, 1 for who begins and -1 for who ends, and columns with units."""
+"""Time, 1 for a start and -1 for an end, and columns with units."""
 _moment = itemgetter(0, 1)
 
 
 def peak(events: list[Event]) -> Units:
-    """The most that is needed at any moment, by column, where anything is; whoever ends at a moment makes room for who
-    begins then. ``events`` are put in their order."""
+    """Return the maximum need over time by column, where it is positive.
+
+    At equal times, ends come before starts. ``events`` are sorted in place.
+    """
     events.sort(key=_moment)
     need: Units = {}
     most: Units = {}

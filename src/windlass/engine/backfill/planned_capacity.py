@@ -1,15 +1,22 @@
-"""The room of every node at the last moment to which a plan of starts has come, kept from one plan to the next.
+"""Capacity of every node at the last planned start, kept from one plan to the next.
 
-For those who are placed by amounts alone (:meth:`~windlass.engine.placement.gang_allocator.GangAllocator.by_amounts`) a
-plan need not be made from its beginning: whoever has been promised a start has it as long as nothing changes on his
-nodes, and whoever comes behind all of them is placed on what is free at the last of those starts, or once the next one
-that runs has ended, and so on. So the room of all nodes at that moment is noted, the *horizon*. It is brought up to
-date by what has changed: the nodes in the table's log, those of which somebody ends otherwise than was reckoned with,
-those of which something is promised otherwise, and whatever ends or starts between the old horizon and the new.
-Promises are looked at again on those nodes only.
+Groups that are placed by resources alone
+(:meth:`~windlass.engine.placement.gang_allocator.GangAllocator.by_amounts`) need no new
+plan from the beginning. A planned start stays valid while nothing changes on its nodes.
+A group behind all planned ones is placed on what is free at the last of these starts,
+or after the next expected end, and so on. Therefore the capacity of all nodes at that
+time, the *horizon*, is stored. It is updated by what has changed:
 
-The answers are those of :mod:`windlass.engine.backfill.forecast` (a property test holds it), which is asked wherever
-something else than amounts decides. Nodes are ranked as for real, by :mod:`windlass.engine.feasibility.evaluate`.
+* nodes in the change log of the table
+* nodes on which a task ends at another time than expected
+* nodes on which something is reserved in another way
+* every start and end between the old and the new horizon
+
+Reservations are checked again on these nodes only.
+
+The results equal those of :mod:`windlass.engine.backfill.forecast` (a property test
+checks this). That module is used where more than resources decides. Nodes are ranked as
+for a real placement, by :mod:`windlass.engine.feasibility.evaluate`.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from windlass.engine.backfill.reservation import Reservation
 from windlass.engine.feasibility.node_fit import NodeFit
 from windlass.engine.groups.entries import GroupEntry, TaskEntry, run_time
 from windlass.engine.groups.next_step import TaskBatch
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.expected_ends import End, end_of, place_of
@@ -40,58 +47,66 @@ _FOREVER = float("inf")
 _Asked = Sequence[tuple[int, int]]
 """Columns and units."""
 _Planes = list[list[int]]
-"""By plane of the table, units by column."""
+"""Plane of the table → column → units."""
 _Ending = tuple[float, _Asked, int]
-"""Moment, what becomes free, and the plane of the table in which it is booked: used or promised."""
+"""Time, what becomes free, and the plane in which it is booked: used or nominated."""
 _Ranked = tuple[int, int, int]
-"""Key, row, and how many it takes."""
+"""(Sort key, row, number of tasks it holds)."""
 _moment = itemgetter(0)
 
 
 @dataclass(slots=True)
 class _Window:
-    """Room that somebody will hold: ``rows`` from ``start`` until ``end``. ``of``: his reservation; ``None`` until
-    there is one."""
+    """Capacity that a group will hold: ``rows`` from ``start`` until ``end``.
+
+    ``reservation``: ``None`` until there is one.
+    """
 
     group: GroupEntry
     start: float
     end: float
     rows: Mapping[int, _Asked]
     of: Reservation | None = None
-    plane: int = PROMISED
-    """As what it is booked: who is new, and found all of it free, is taken to be there."""
+    plane: int = NOMINATED
+    """Plane in which it is booked; used for a new group that finds all of it free."""
 
 
 class PlannedCapacity:
+    """Plan of reserved starts and the capacity of all nodes at its end."""
+
     def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
         self._table = state.table
         self._ledger = state.ledger
         self._gang_allocator = gang_allocator
         self._now = self._moment = 0.0
         self._windows: list[_Window] = []
-        """Of those who come first, in their order, so that none starts before the one before him. At the horizon all
-        have begun."""
+        """Windows of the first groups in order, so that starts never decrease.
+
+        All start before the horizon.
+        """
         self._here: dict[int, list[_Window]] = {}
-        """By row, those of them that hold something there, in their order."""
+        """Row → its windows, in order."""
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
-        """By row and column, what is left at the horizon."""
+        """Free capacity at the horizon by row and column."""
         self._ending: dict[int, list[_Ending]] = {}
-        """By row, when what becomes free."""
+        """Row → releases with their times."""
         self._shape: tuple[int, ...] = ()
-        """Changes with the nodes, and with what policies say of them."""
+        """Changes with the nodes and with static plugin results."""
         self._mark = 0
-        """Up to here the log of amounts has been read."""
+        """Mark up to which the change log has been read."""
         self._ends: Sequence[End] = ()
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ plans
 
     def beside(
         self, groups: Sequence[GroupEntry], kept: Sequence[Reservation], now: float
     ) -> tuple[list[str], dict[str, Forecast]] | None:
-        """:meth:`Forecaster.beside` for ``groups``, the first of whom have what is ``kept`` for them; ``None`` if
-        amounts do not tell."""
+        """Return :meth:`Forecaster.plan_with_reserved` for ``groups``, the first with reservations.
+
+        ``None`` if not only resources decide.
+        """
         if self._by_cards() or not self._all_plain(kept):
-            self._shape = ()  # what is skipped now is read anew
+            self._shape = ()  # what is skipped now is read again
             return None
         first = self._bring_up(kept, now)
         found: dict[str, Forecast] = {}
@@ -110,7 +125,10 @@ class PlannedCapacity:
         return [group.key for group in groups[:first]], found
 
     def forward(self, kept: Sequence[Reservation], now: float) -> dict[str, Forecast] | None:
-        """:meth:`Forecaster.forward` for what is ``kept``; ``None`` if amounts do not tell."""
+        """Return :meth:`Forecaster.move_forward` for the reservations.
+
+        ``None`` if not only resources decide.
+        """
         if self._by_cards() or not self._all_plain(kept):
             self._shape = ()
             return None
@@ -120,20 +138,19 @@ class PlannedCapacity:
         while moved and hindered:
             moved, hindered = self._pass(now, found)
         if stand < len(kept):
-            self._shape = ()  # of the others it is not known whether their nodes take them
+            self._shape = ()  # it is unknown whether the nodes of the others accept their tasks
         return None if moved is None else found
 
     def took(self, made: Iterable[Reservation]) -> None:
-        """These are the reservations of some whose starts :meth:`beside` has just told: what it noted of them holds
-        for the next plan."""
+        """Take over reservations made from the result of :meth:`plan`, for the next plan."""
         by_key = {r.group.key: r for r in made}
         for window in self._windows:
             r = by_key.get(window.group.key)
             if r is not None and window.of is None and window.start == r.start:
-                window.of, window.rows, window.plane = r, r.asked, PROMISED
+                window.of, window.rows, window.plane = r, r.asked, NOMINATED
 
     def there(self, due: Iterable[Reservation]) -> bool:
-        """Whether all of these have what is kept for them now, in this order, as far as amounts tell."""
+        """Return whether all of these have their capacity now, in this order, by resources alone."""
         if self._by_cards():
             return False
         left: dict[int, list[int]] = {}
@@ -151,19 +168,21 @@ class PlannedCapacity:
         return True
 
     def _by_cards(self) -> bool:
-        """Whether somebody has, or asked for, single cards: then amounts of whole ones do not add up."""
-        return len(self._table.cards.cells) > 0
+        """Return whether single devices are in use, so that amounts of whole ones do not add up."""
+        return len(self._table.shares.cells) > 0
 
     def _all_plain(self, kept: Iterable[Reservation]) -> bool:
-        """Whether nothing but amounts decides whether these stand. Of those in the plan that is known."""
+        """Return whether only resources decide on these reservations. Those in the plan are known."""
         known = {id(window.of) for window in self._windows} if self._shape == self._shape_now() else ()
         return all(id(r) in known or _plain(r) for r in kept)
 
-    # ------------------------------------------------------------------ what has changed
+    # ------------------------------------------------------------------ updates
 
     def _bring_up(self, kept: Iterable[Reservation], now: float) -> int:
-        """Bring the horizon to the last start among those who have their room when they start; how many that are,
-        from the first on."""
+        """Move the horizon to the last start of reservations that have their capacity by then.
+
+        Return how many these are, from the first one on.
+        """
         dirty = self._changed(now)
         if dirty is None:
             dirty = self._begin_anew()
@@ -189,7 +208,7 @@ class PlannedCapacity:
         return (table.epoch, table.statics.mark, table.height, table.width)
 
     def _changed(self, now: float) -> set[int] | None:
-        """The rows on which somebody came or went, or ends otherwise; ``None`` for all."""
+        """Return the rows on which tasks came, went or end at another time; ``None`` for all."""
         amounts, ends, shape = self._table.amounts, self._ledger.ends, self._shape_now()
         self._ends = ends.at(now)
         found = None
@@ -200,14 +219,14 @@ class PlannedCapacity:
         return found
 
     def _begin_anew(self) -> set[int]:
-        """Nothing is known of any row."""
+        """Forget everything known of the rows. Return all of them."""
         table = self._table
         self._free = np.zeros((table.height, table.width), dtype=np.int64)
         self._ending = {}
         return set(range(table.height))
 
     def _rewindow(self, kept: Iterable[Reservation], now: float) -> set[int]:
-        """Take over what is kept; the rows on which that is something else."""
+        """Take over the reservations. Return the rows on which they changed."""
         before = {id(window.of): window for window in self._windows if window.of is not None}
         rows = {row for window in self._windows if window.of is None for row in window.rows}
         after: list[_Window] = []
@@ -238,11 +257,11 @@ class PlannedCapacity:
         table = self._table
         found = self._known(table.tasks[row].values(), row, USED)
         if row in table.expected:
-            found += self._known(table.expected[row].values(), row, PROMISED)
+            found += self._known(table.expected[row].values(), row, NOMINATED)
         return found
 
     def _known(self, entries: Iterable[TaskEntry], row: int, plane: int) -> list[_Ending]:
-        """When those end who make room on the row then; ``plane``: as what theirs is booked."""
+        """Return the expected releases of tasks on the row. ``plane``: where they are booked."""
         found: list[_Ending] = []
         for entry in entries:
             group = entry.group
@@ -253,7 +272,7 @@ class PlannedCapacity:
         return found
 
     def _given_back(self, entry: TaskEntry) -> _Asked:
-        """What becomes free at the end of a task."""
+        """Return what becomes free at the end of a task."""
         asked, table = entry.cls.fit.evaluator.plain_asked, self._table
         if entry.row not in table.ailing:
             return asked
@@ -261,7 +280,7 @@ class PlannedCapacity:
         return [(column, leaves.item(column)) for column, _ in asked]
 
     def _broken(self, row: int) -> _Window | None:
-        """The first of the windows on this row that does not have its room there when it begins."""
+        """Return the first window on this row that lacks capacity there at its start."""
         here = self._here.get(row)
         if here is None:
             return None
@@ -282,7 +301,7 @@ class PlannedCapacity:
         return None
 
     def _come_to(self, moment: float, unknown: set[int]) -> None:
-        """Move the horizon; ``unknown``: the rows of which nothing is noted."""
+        """Move the horizon. ``unknown``: rows without any stored state."""
         before, self._moment = self._moment, moment
         early, late, sign = (before, moment, 1) if moment > before else (moment, before, -1)
         ends, free = self._ends, self._free
@@ -301,7 +320,7 @@ class PlannedCapacity:
             free[row] = _free(self._then(row))
 
     def _then(self, row: int) -> _Planes:
-        """A row of the table as it will be at the horizon."""
+        """Return the planes of a row at the horizon."""
         planes: _Planes = self._table.planes[row].tolist()
         moment, releasing = self._moment, planes[RELEASING]
         for end, asked, plane in self._ending[row]:
@@ -318,10 +337,13 @@ class PlannedCapacity:
                     held[column] += units
         return planes
 
-    # ------------------------------------------------------------------ the next one
+    # ------------------------------------------------------------------ the next group
 
     def _room(self, batch: TaskBatch) -> tuple[NDArray[np.int64], int]:
-        """How many each node holds at the horizon (less than none where others hold more than there is), and all."""
+        """Return how many tasks each node holds at the horizon, and the sum of the positive ones.
+
+        A number is negative where more is held than there is.
+        """
         cls, free = batch.cls, self._free
         cls.refresh()
         asked = cls.fit.evaluator.plain_asked
@@ -332,7 +354,10 @@ class PlannedCapacity:
         return room, int(room[room > 0].sum())
 
     def _wait(self, batch: TaskBatch, members: int) -> bool:
-        """Move the horizon on to when there is room for so many; false if there never is."""
+        """Move the horizon to the time at which ``members`` tasks fit.
+
+        Return false if there is none.
+        """
         room, total = self._room(batch)
         if total >= members:
             return True
@@ -368,8 +393,11 @@ class PlannedCapacity:
         return True
 
     def _place(self, group: GroupEntry, batch: TaskBatch, members: int) -> Forecast | None:
-        """Where the group goes at the horizon, where there is room for it; it holds that from then on. ``None`` if
-        nodes take fewer than were counted: then the plan is to be made from its beginning."""
+        """Place the group at the horizon, where it fits. It holds its capacity from then on.
+
+        ``None`` if nodes take fewer than were counted; the plan then has to be made
+        from the beginning.
+        """
         window = self._fill_in(group, batch, members, {})
         if window is None:
             return None
@@ -381,14 +409,17 @@ class PlannedCapacity:
     def _fill_in(
         self, group: GroupEntry, batch: TaskBatch, members: int, booked: Mapping[int, Units]
     ) -> tuple[_Window, list[int]] | None:
-        """Where the group goes at the horizon, and the row of each of its tasks. As where it is done for real, room
-        that nobody needs to leave goes first. ``booked``: row → what is to be left alone there beside."""
+        """Return where the group goes at the horizon, and the row of each of its tasks.
+
+        As in a real placement, free capacity is used before capacity that is being
+        released. ``booked``: row → additional units that must stay free there.
+        """
         fit, moment = batch.cls.fit, self._moment
         open_ = (self._free >= fit.evaluator.least).all(axis=1) & fit.static[: len(self._free)]
         planes = {row: self._then(row) for row in open_.nonzero()[0].tolist()}
         for row in planes.keys() & booked.keys():
             for column, units in booked[row].items():
-                planes[row][PROMISED][column] += units
+                planes[row][NOMINATED][column] += units
         rows = _fill(_ranked_now(fit, planes), members)
         pipelined = len(rows) < members
         if pipelined:
@@ -400,10 +431,10 @@ class PlannedCapacity:
             for row, n in Counter(rows).items()
         }
         end = moment + (run_time(group) or _FOREVER)
-        return _Window(group, moment, end, held, plane=PROMISED if pipelined else USED), rows
+        return _Window(group, moment, end, held, plane=NOMINATED if pipelined else USED), rows
 
     def _begun(self, batch: TaskBatch, window: _Window, rows: Sequence[int]) -> Forecast:
-        """Note at the horizon what has begun there."""
+        """Book at the horizon what has started there."""
         for row, asked in window.rows.items():
             for column, units in asked:
                 self._free[row, column] -= units
@@ -412,8 +443,12 @@ class PlannedCapacity:
     # ------------------------------------------------------------------ moving forward
 
     def _pass(self, now: float, found: dict[str, Forecast]) -> tuple[bool | None, bool]:
-        """Move forward whoever can be, each no further than the one before him, and come to the last of them. Whether
-        any could (``None`` if amounts do not tell), and whether any could have but for those behind him."""
+        """Move forward every group that can be, none before the group ahead of it.
+
+        Return whether any moved (``None`` if not only resources decide). The second
+        value tells whether any was blocked by groups behind it. The horizon ends at the
+        last start.
+        """
         begin, moved, hindered = now, False, False
         for nth in range(len(self._windows)):
             window = self._windows[nth]
@@ -438,8 +473,11 @@ class PlannedCapacity:
         return moved, hindered
 
     def _fits_before(self, window: _Window, begin: float, batch: TaskBatch, members: int) -> bool:
-        """Whether there is room for the group at some moment from ``begin`` on before it was to begin; the horizon is
-        moved to the first. As nobody begins in between, there is no less room later."""
+        """Return whether the group fits at some time from ``begin`` on before its start.
+
+        The horizon is moved to the first such time. No group starts in between, so the
+        capacity never shrinks later.
+        """
         self._come_to(nextafter(window.start, begin), set())
         if self._room(batch)[1] < members:
             return False
@@ -447,20 +485,22 @@ class PlannedCapacity:
         return self._wait(batch, members)
 
     def _placed_before(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
-        """Have the group begin at the horizon instead, if that is in the way of nobody behind it."""
+        """Start the group at the horizon instead, if this delays no group behind it."""
         group = self._windows[nth].group
         made = self._fill_in(group, batch, members, self._booked(nth))
         if made is None:
             return None
         window, rows = made
-        window.plane = PROMISED
+        window.plane = NOMINATED
         self._windows[nth] = window
         self._note_rows()
         return {group.key: self._begun(batch, window, rows)}
 
     def _anew(self, nth: int) -> dict[str, Forecast] | None:
-        """Plan this group from the horizon on, and all behind it, if none of them begins later for that; else all is as
-        it was."""
+        """Plan this group and all behind it again from the horizon, if none of them is delayed.
+
+        Otherwise change nothing.
+        """
         before, moment, free = self._windows, self._moment, self._free.copy()
         self._windows = before[:nth]
         self._note_rows()
@@ -475,7 +515,7 @@ class PlannedCapacity:
             )
             if forecast is None:
                 break
-            self._windows[-1].plane = PROMISED
+            self._windows[-1].plane = NOMINATED
             found[group.key] = forecast
         else:
             return found
@@ -484,8 +524,7 @@ class PlannedCapacity:
         return None
 
     def _sooner(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
-        """Have the group begin at the first moment after the horizon at which that is in the way of nobody behind
-        it."""
+        """Start the group at the first time after the horizon at which it delays no group behind it."""
         window = self._windows[nth]
         while True:
             moments = [one.end for one in self._windows if one.end > self._moment]
@@ -499,8 +538,11 @@ class PlannedCapacity:
                 return better
 
     def _booked(self, nth: int) -> dict[int, Units]:
-        """What this one has to leave alone if it begins at the horizon, for those behind it that begin before it ends:
-        by row, the most that they need beyond what has left by then."""
+        """Return what this group must leave free by row if it starts at the horizon.
+
+        It is the peak need of the groups behind it that start before it ends, beyond
+        what is released by then.
+        """
         moment, until = self._moment, self._moment + (run_time(self._windows[nth].group) or _FOREVER)
         by_row: dict[int, list[_Window]] = {}
         for window in self._windows[nth + 1 :]:
@@ -519,7 +561,7 @@ class PlannedCapacity:
 
 
 def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
-    """The rows with room that nobody needs to leave."""
+    """Return the rows that have free capacity without any release."""
     found = []
     rarest, least = fit.evaluator.plain_asked[0]
     for row, (allocatable, used, releasing, promised) in planes.items():
@@ -533,7 +575,10 @@ def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
 
 
 def _ranked_later(fit: NodeFit, planes: Mapping[int, _Planes], taken: Mapping[int, int]) -> list[_Ranked]:
-    """The rows with room that somebody leaves; ``taken``: row → how many have gone there already."""
+    """Return the rows with capacity that is being released.
+
+    ``taken``: row → tasks placed there already.
+    """
     found = []
     for row, (allocatable, used, releasing, promised) in planes.items():
         if releasing[0] > 0:
@@ -546,7 +591,7 @@ def _ranked_later(fit: NodeFit, planes: Mapping[int, _Planes], taken: Mapping[in
 
 
 def _fill(ranked: list[_Ranked], wanted: int) -> list[int]:
-    """The rows of so many, from the best on, which takes as many as it holds."""
+    """Return the rows of ``wanted`` tasks, filling the best rows first."""
     rows: list[int] = []
     for _, row, count in sorted(ranked, reverse=True):
         if len(rows) == wanted:
@@ -556,15 +601,15 @@ def _fill(ranked: list[_Ranked], wanted: int) -> list[int]:
 
 
 def _free(planes: _Planes) -> list[int]:
-    """By column what is left of a row once what terminates is gone and promises are kept."""
+    """Return what is left of a row by column after all releases and nominations."""
     return [
         has - held + goes - comes
         for has, held, goes, comes in zip(
-            planes[ALLOCATABLE], planes[USED], planes[RELEASING], planes[PROMISED], strict=True
+            planes[ALLOCATABLE], planes[USED], planes[RELEASING], planes[NOMINATED], strict=True
         )
     ]
 
 
 def _plain(r: Reservation) -> bool:
-    """Whether nothing but amounts decides that it stands."""
+    """Return whether only resources decide on the reservation."""
     return all(cls.fit.evaluator.plain_later for cls in r.tasks)

@@ -1,12 +1,15 @@
-"""Who goes before somebody that has a reservation, as he could take back from him what he is due.
+"""Groups that may start before a reservation because they could reclaim its capacity anyway.
 
-Where queues reclaim what they are due (the action ``reclaim``), a group that will be beyond its queue's fair share when
-its reservation comes is the first to be evicted, as soon as a group of another queue that stays within its share finds
-no room. To keep room from the latter until then is to start somebody in order to evict him. So who stays within his
-queue's share goes before who will be beyond his: as work beyond its quota is allocated after work within it by KAI
-Scheduler, and overused queues are passed over by Volcano. What is within and beyond is what it is for the claim itself
-(:mod:`windlass.plugins.queues.victims`): at every level below that at which the paths of the two queues part, in the
-resources that are asked for.
+This applies where queues reclaim their shares (action ``reclaim``). A reservation can
+take its queue over its fair share. Its group is then the first victim when a group of
+another queue, within its share, finds no capacity. To reserve capacity against that
+group would start work only to evict it. Therefore a group within the share of its queue
+precedes a reservation that exceeds the share of its own queue. KAI Scheduler likewise
+allocates work over quota after work within quota, and Volcano skips overused queues.
+
+The share is compared as for the reclaim itself
+(:mod:`windlass.plugins.queues.victims`): at every level below the common ancestor of
+the two queues, in the requested resources.
 """
 
 from __future__ import annotations
@@ -23,18 +26,27 @@ RECLAIM = "reclaim"
 
 
 class ReclaimPrecedence:
+    """Decides which reservations a group may ignore because its queue is within its share."""
+
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._reclaims = RECLAIM in state.config.actions
         self._now = 0.0
         self._left: dict[tuple[str, str], tuple[Reservation, Mapping[str, int], dict[str, int]]] = {}
-        """Group and queue → the reservation, what the queue held when it was asked, and how much of that will have been
-        given back when the reservation comes. Of this moment."""
+        """(Group, queue) → cached result of ``_released_by``. Valid for the current time only.
+
+        Reservation, usage of the queue when it was computed, and usage that will be
+        released before the start.
+        """
 
     def before(
         self, group: GroupEntry, kept: Iterable[Reservation], every: Iterable[Reservation], now: float
     ) -> list[Reservation]:
-        """Those of what is ``kept`` before whose groups this one goes; ``every``: all that there are."""
+        """Return the reservations that this group precedes.
+
+        ``reservations``: candidates.
+        ``every``: all reservations.
+        """
         queue, step = group.queue, group.step
         if not self._reclaims or queue is None or step is None or group.spec.never_preempts:
             return []
@@ -55,8 +67,10 @@ class ReclaimPrecedence:
     def _beyond(
         self, reservation: Reservation, queue: QueueEntry, asked: Iterable[str], every: Iterable[Reservation]
     ) -> bool:
-        """Whether the queue will hold more than its share of something that is asked for when the reservation, which
-        brings some of it, has come; and before it those that come before."""
+        """Return whether the queue exceeds its share of a requested resource with the reservation.
+
+        Earlier reservations of the queue count as well.
+        """
         brought = _request(reservation.group)
         held = dict(queue.committed)
         add(held, brought.items())
@@ -71,7 +85,7 @@ class ReclaimPrecedence:
         return any(held[name] - left.get(name, 0) > queue.fair_share[name] for name in over)
 
     def _there_by_then(self, other: Reservation, reservation: Reservation, queue: QueueEntry) -> bool:
-        """Whether the other is of the queue, too, begins first and will not have ended."""
+        """Return whether the other is of the same queue, starts first and still runs then."""
         if other.group.queue is None or queue not in other.group.queue.path:
             return False
         first = (other.start, other.group.rank) < (reservation.start, reservation.group.rank)
@@ -79,7 +93,7 @@ class ReclaimPrecedence:
         return first and (end is None or end > reservation.start)
 
     def _given_back(self, reservation: Reservation, queue: QueueEntry) -> dict[str, int]:
-        """How much of what the queue holds will have become free when the reservation comes, as far as is known."""
+        """Return how much of the queue's usage is known to be released before the reservation."""
         at, held = (reservation.group.key, queue.name), queue.committed
         known = self._left.get(at)
         if known is not None and known[0] is reservation and known[1] == held:
@@ -97,7 +111,7 @@ class ReclaimPrecedence:
 
 
 def _may_lose(group: GroupEntry, claimer: QueueEntry) -> bool:
-    """Whether it is of another queue, which may take from it at all."""
+    """Return whether the group is of another queue and can be reclaimed at all."""
     queue = group.queue
     if queue is None or queue is claimer or group.step is None or group.group is None:
         return False
@@ -105,7 +119,7 @@ def _may_lose(group: GroupEntry, claimer: QueueEntry) -> bool:
 
 
 def _apart(queue: QueueEntry | None, other: QueueEntry | None) -> list[QueueEntry]:
-    """The queue and those above it, up to where its path meets the other's."""
+    """Return the queue and its ancestors, up to the common ancestor of both queues."""
     if queue is None or other is None:
         return []
     return [entry for entry in queue.path if entry not in other.path]
@@ -116,7 +130,7 @@ def _request(group: GroupEntry) -> Mapping[str, int]:
 
 
 def _within(path: Sequence[QueueEntry], asked: Mapping[str, int]) -> bool:
-    """Whether all of these queues stay within their shares with what is asked for."""
+    """Return whether all of these queues stay within their shares with the request."""
     return all(
         queue.committed.get(name, 0) + units <= queue.fair_share[name]
         for queue in path

@@ -1,4 +1,4 @@
-"""A reservation: what a group will hold, where and from when."""
+"""Reservation: the capacity a group will hold, its nodes and its start."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ from windlass.engine.groups.entries import GroupEntry, run_time
 from windlass.engine.pending.scheduling_queue import Signature
 
 UNKNOWN = float(1 << 60)
-"""The start of a reservation of which nobody knows when it will be."""
+"""Start of a reservation with an unknown start."""
 Amounts = NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class Reservation:
-    """``rows``: row → what the group will hold there, from ``start`` (Unix seconds) on."""
+    """Capacity reserved for one group.
+
+    ``rows``: row → what the group will hold there, from ``start`` (Unix seconds) on.
+    """
 
     group: GroupEntry
     start: float
     rows: dict[int, Amounts]
     nodes: dict[int, str]
-    """Row → the name of the node there, by which a row that now is another node's is recognised."""
+    """Row → name of its node; it reveals whether the row belongs to another node now."""
     signature: Signature
-    """What the group asked for."""
+    """Request of the group when the reservation was made."""
     parts: dict[int, TaskShares] = field(default_factory=dict)
-    """Row → what the group will hold of cards there."""
+    """Row → device shares that the group will hold there."""
     asked: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """``rows`` as pairs of column and units, of what it will hold any of."""
+    """``rows`` as pairs of column and units, without zeros."""
     turns: int = 0
-    """Cycles since its time has come."""
+    """Number of cycles since the start was reached."""
     tasks: dict[TaskClass, dict[int, int]] = field(default_factory=dict)
-    """Class → row → how many of its tasks will be there; none for a start of which nothing is known."""
+    """Class → row → number of its tasks there; empty if the start is unknown."""
 
     def same(self, other: Reservation | None) -> bool:
-        """Whether the other keeps the same, from the same moment on, so that nobody else may come for it."""
+        """Return whether the other reserves the same from the same start, so that it frees nothing."""
         return self is other or (
             other is not None
             and (self.start, self.nodes, self.parts) == (other.start, other.nodes, other.parts)
@@ -47,15 +50,18 @@ class Reservation:
         )
 
     def asks(self) -> bool:
-        """Whether the group asks for the same as when it was made."""
+        """Return whether the request of the group is unchanged."""
         pending_class = self.group.bucket
         return pending_class is not None and (
             pending_class.signature is self.signature or pending_class.signature == self.signature
         )
 
     def open(self) -> bool:
-        """Whether its nodes take the tasks that are to be there, but for amounts: they are not cordoned, say. Where it
-        is not known which those are, each has to take some."""
+        """Return whether the nodes accept the planned tasks, resources ignored.
+
+        A cordoned node does not, for example. If the tasks per row are unknown, each
+        node has to accept some task.
+        """
         for cls, rows in self.tasks.items():
             cls.refresh()
             if not all(cls.static.item(row) for row in rows):
@@ -69,23 +75,29 @@ class Reservation:
         return all(any(cls.static.item(row) for cls in asked) for row in self.rows)
 
     def binds(self, until: float) -> bool:
-        """Whether somebody who is there until then might be in its way: if nobody knows when it starts, anybody."""
+        """Return whether the reservation affects tasks that run until then.
+
+        An unknown start affects all.
+        """
         return self.start < until or self.start >= UNKNOWN
 
     def ends(self, now: float) -> float | None:
-        """When the group will have ended; ``None`` if that is not known."""
+        """Return the expected end of the group; ``None`` if it is unknown."""
         seconds = run_time(self.group) if self.group.timed and self.start < UNKNOWN else None
         return None if seconds is None else max(self.start, now) + seconds
 
     def told(self) -> ReservedCounts | None:
-        """What it keeps, if that can be told without trying: where nobody asks for parts of cards. Where run times
-        are learned, others end otherwise than was reckoned with: all is planned anew."""
+        """Return the reserved counts if they need no new trial; else ``None``.
+
+        There are none if tasks request device shares. With learned run times, other
+        groups end at other times than planned, so everything is planned again.
+        """
         if not self.tellable or any(cls.needs.devices for cls in self.tasks):
             return None
         return ReservedCounts(self.start, self.tasks)
 
     @property
     def tellable(self) -> bool:
-        """Whether the group starts when and where it was said, if it finds its room."""
+        """Return whether the group starts as planned, provided that its capacity is free."""
         group = self.group
         return bool(self.tasks and group.step is not None and not group.promises and not group.spec.learned)

@@ -1,20 +1,23 @@
-"""Backfill: room kept for those whose start is known, and who may pass them.
+"""Backfill: reservations for groups with a known start, and the groups that may pass them.
 
-The first group in rank (priority, then age) that finds no room gets a *reservation*, if it can be told
-from the run times of others when it will start (:mod:`windlass.engine.backfill.forecast`): on the nodes that it
-will take, the part of its room that nothing leaves by then is kept. A group that comes after it may use
-kept room only if it ends before the reservation starts, by its own estimate. With ``easy`` one group has a
-reservation (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995), with
-``conservative`` up to :data:`DEPTH`. Without run times there is no reservation, and everybody passes, until
-a group has waited for so long that nodes are emptied for it (:mod:`windlass.engine.backfill.aging`).
+The first group in rank (priority, then age) that finds no capacity gets a
+*reservation*, if the run times of other groups tell its start
+(:mod:`windlass.engine.backfill.forecast`). On its planned nodes, the part of its
+capacity that no release covers in time is reserved. A later group may use reserved
+capacity only if it ends before the reservation starts, by its own estimate. With
+``easy`` one group has a reservation (EASY backfilling: Lifka, "The ANL/IBM SP
+Scheduling System", JSSPP 1995), with ``conservative`` up to :data:`DEPTH`. Without run
+times there is no reservation and every group passes, until a group has waited so long
+that nodes are emptied for it (:mod:`windlass.engine.backfill.aging`).
 
-A group is placed as if nothing was kept; only if that takes kept room is it placed again with that room booked as
-promised (:mod:`windlass.engine.backfill.reserved_capacity`). For a group that may not pass, actions that evict leave
-alone all of it. The room stays kept when its time has come, until the group has had its turn: a queue that comes before
-its own would take it otherwise.
+A group is first placed as if nothing were reserved. If this uses reserved capacity, it
+is placed again with that capacity booked as nominated
+(:mod:`windlass.engine.backfill.reserved_capacity`). For a group that may not pass,
+actions that evict leave all of it alone. Capacity stays reserved after the start until
+the group has been tried; otherwise a queue that comes earlier would take it.
 
-When there is room sooner than was reckoned with, several reservations move forward, one after the other, and none of
-them back (:meth:`Reservations._move_forward`).
+If capacity is free sooner than planned, several reservations move forward, one after
+the other, and none is delayed (:meth:`Reservations._move_forward`).
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ DEPTH = 16
 DEPTHS = {"strict": 0, "none": 0, "easy": 1, "conservative": DEPTH}
 _PLANS_PER_CYCLE = DEPTH + 4
 _TURNS = 2
-"""So many cycles have a turn for a group whose time has come: who is woken in one is tried in the next."""
+"""Number of cycles in which a due group is tried (woken in one, tried in the next)."""
 _TIDY_AT_LEAST = 4096
 _FOREVER = float("inf")
 _rank = attrgetter("rank")
@@ -54,6 +57,8 @@ _rank_of = attrgetter("group.rank")
 
 
 class Reservations:
+    """Reservations of one engine."""
+
     def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
         self._state = state
         self._gang_allocator = gang_allocator
@@ -66,37 +71,39 @@ class Reservations:
         self._precedence = ReclaimPrecedence(state)
         self._plans = 0
         self._nodes_seen = -1
-        """Up to here the changes of nodes have been looked at."""
+        """Mark up to which changes of nodes have been processed."""
         self._tidy_at = _TIDY_AT_LEAST
         self.vacant = False
-        """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
+        """True if a reservation has gone and no successor has been looked for."""
         self._unfilled = False
-        """Whether a group has begun in this cycle that had one, or was to, and nobody has been looked for in its place.
+        """True if a reserved group started in this cycle and no successor was looked for.
+
+        A group that was to get one counts as well.
         """
         self._startable: set[str] = set()
-        """Those that were to have one when it was last planned, but for that they may begin now."""
+        """Groups that got no reservation in the last plan because they can start now."""
         self._grown = False
-        """Whether room that a reservation was to hold is not held, or not yet, so that others may begin sooner."""
+        """True if reserved capacity is unused, or not used yet, so that others may start sooner."""
         self._shape_seen = -1
-        """As of which state nodes were reckoned with."""
+        """State of the nodes in the last plan."""
         self._turned: list[Reservation] = []
-        """Those whose time has come that have their first turn in this cycle."""
+        """Due reservations that are tried first in this cycle."""
         self._overtaken = False
-        """Whether a group has started that need not respect all of them."""
+        """True if a group has started that does not have to respect all reservations."""
         self._displaced = False
-        """Whether that was one that goes before who will be beyond his share: others may go where those were to be."""
+        """True if such a group took precedence by its share, so that others may need other nodes."""
         self.roomless: dict[PendingClass, None] = {}
-        """Those that wait for room alone: of them the first have reservations."""
+        """Pending classes that wait for capacity only; the first of their groups have reservations."""
         self.slots: dict[str, Reservation] = {}
 
-    # ------------------------------------------------------------------ round the action
+    # ------------------------------------------------------------------ start and end of the action
 
     def open(
         self, statement: Statement, now: float, touched: Iterable[GroupEntry] = (), *, served: bool = True
     ) -> None:
-        """Bring the reservations in line with the world, and book what they keep, unless nobody is ``served``.
+        """Synchronise the reservations with the cluster state, unless no group is ``served``.
 
-        ``touched``: the groups that may have come since the last time.
+        ``touched``: groups that may be new since the last time.
         """
         self._plans = 0
         self._turned, self._unfilled, self._startable = [], False, set()
@@ -112,7 +119,7 @@ class Reservations:
                 r.turns += served
             broken |= self._come_due(statement, due, now, served=served)
         others = self._others(touched, now)
-        if broken or others or reshaped:  # of what is gone or ill on nodes somebody may have had his room
+        if broken or others or reshaped:  # capacity may have been planned on nodes that are gone or unhealthy
             ranked = self._first_of(others)
             if broken or reshaped or any(group.key not in self.slots for group in ranked):
                 self._plan(statement, ranked, now, broken)
@@ -120,12 +127,16 @@ class Reservations:
             self._move_forward(statement, now)
 
     def _first_of(self, others: Sequence[GroupEntry]) -> list[GroupEntry]:
-        """Those who have reservations and these others in their order, as many as may have one."""
+        """Return the reserved groups and these others by rank, as many as may have a reservation."""
         return sorted([*[r.group for r in self.slots.values()], *others], key=_rank)[: self._depth]
 
     def _looked_at(self, now: float) -> tuple[list[Reservation], set[str], list[Reservation]]:
-        """Those whose groups wait no more, or for room that is promised to them by now, the keys of those whose nodes
-        are gone or closed or that ask for something else, and those of the others whose time has come."""
+        """Return the reservations that ended, the keys of broken ones, and those that are due.
+
+        A reservation ends if its group does not wait any more, or waits for nominated
+        capacity. It is broken if its nodes are gone or closed, or if the request of the
+        group has changed.
+        """
         gone: list[Reservation] = []
         broken: set[str] = set()
         due: list[Reservation] = []
@@ -142,7 +153,7 @@ class Reservations:
         return gone, broken, due
 
     def _drop(self, reservations: Iterable[Reservation]) -> None:
-        """These are kept no more, and others may come for their room."""
+        """Remove these reservations. Other groups may then use their capacity."""
         for r in reservations:
             del self.slots[r.group.key]
             self.vacant = self._grown = True
@@ -151,8 +162,11 @@ class Reservations:
     def _come_due(
         self, statement: Statement, due: Sequence[Reservation], now: float, *, served: bool
     ) -> set[str]:
-        """Those whose time has come keep their room until they have had their turn. The keys of those that do not have
-        it: they are planned anew."""
+        """Keep the capacity of due groups until they were tried.
+
+        Return the keys of the groups without free capacity. They have to be planned
+        again.
+        """
         due = sorted(due, key=_rank_of)
         late: set[str] = set()
         if not self._planned.there(due):
@@ -164,7 +178,7 @@ class Reservations:
         return late
 
     def _at_once(self, statement: Statement, due: Sequence[Reservation], now: float) -> set[str]:
-        """The keys of those of whom the code that places says that they have their room now; some of it elsewhere."""
+        """Return the keys of the groups that the placement code can place now, some on other nodes."""
         told = {r.group.key: known for r in due if (known := r.told()) is not None}
         kept = [r for r in self.slots.values() if r.start > now]
         with self._reserved.booked(kept if len(told) < len(due) else (), now, _FOREVER):
@@ -174,7 +188,7 @@ class Reservations:
         return {*first, *found}
 
     def _others(self, touched: Iterable[GroupEntry], now: float) -> list[GroupEntry]:
-        """Groups that may have to have a reservation, and have none."""
+        """Return the groups without a reservation that may need one."""
         slots = self.slots
         if self.vacant:
             self.vacant = False
@@ -192,20 +206,20 @@ class Reservations:
         return found
 
     def _lacks_one(self, group: GroupEntry) -> bool:
-        """Whether no room is kept for a group, nor all that it waits for promised to it."""
+        """Return whether nothing is reserved for a group and not everything is nominated to it."""
         return group.key not in self.slots and not _served(group)
 
     def _waiting(self) -> list[PendingClass]:
-        """Where those stand who wait for room, as far as is known: who found none, and who asks for the same."""
+        """Return the pending classes that wait for capacity, as far as known."""
         self.roomless = {pending_class: None for pending_class in self.roomless if pending_class.members}
         return [pending_class for pending_class in self.roomless if not self._is_beyond(pending_class)]
 
     def _is_beyond(self, pending_class: PendingClass) -> bool:
-        """Whether nobody who stands there, all of whom ask for the same, can ever run."""
+        """Return whether no group of the pending class, all with equal requests, can ever run."""
         return self._never_fits.beyond(next(iter(pending_class.members.values())))
 
     def _unreserved(self, pending_classes: Iterable[PendingClass], most: int) -> list[GroupEntry]:
-        """The first in rank of those who stand there and have no reservation, so many at most."""
+        """Return the first groups in rank of these classes without a reservation, at most ``most``."""
         found: list[GroupEntry] = []
         for pending_class in pending_classes:
             ranked = (pending_class.members[key] for key in pending_class.by_rank())
@@ -214,17 +228,21 @@ class Reservations:
         return found[:most]
 
     def _next_in_line(self) -> list[GroupEntry]:
-        """Of all who wait for room and have no reservation, those who may be among the first of all."""
+        """Return the groups without a reservation that may be among the first of all waiting groups."""
         waiting = self._waiting()
-        if len(self.slots) >= self._depth - 1:  # as it mostly is: one has gone
+        if len(self.slots) >= self._depth - 1:  # the usual case: one has gone
             found = self._unreserved(waiting, 1)
             if not found or all(r.group.rank < found[0].rank for r in self.slots.values()):
                 return found
         return self._unreserved(waiting, self._depth)
 
     def close(self, statement: Statement, now: float) -> None:
-        """Those whose time has come and that have not begun have a turn in the next cycle, as has who waits for their
-        room. Those whose room somebody may have taken who need not leave it alone are planned anew."""
+        """Finish the action and schedule the next tries.
+
+        Due groups that have not started are tried in the next cycle, and so are the
+        groups that wait for their capacity. If capacity of reservations may have been
+        taken, they are planned again.
+        """
         if self._turned:
             self._follow(statement, now)
         if self._overtaken or self._displaced:
@@ -233,14 +251,17 @@ class Reservations:
             self._move_forward(statement, now)
 
     def _plan_again(self, statement: Statement, now: float) -> None:
-        """All of them, after others have gone where they were to be."""
+        """Plan all reservations again after other groups took their nodes."""
         self._overtaken = self._displaced = False
         self._plan(statement, [r.group for r in self.slots.values()], now)
 
     def _follow(self, statement: Statement, now: float) -> None:
-        """Another cycle for those whose time has come and that have not begun, and for who waits for their room. Where
-        all have begun as it was said, their room is as taken as it was, and none is needed: who comes in their place
-        is planned at once, unless that moves others."""
+        """Request another cycle for due groups that have not started, and for those behind them.
+
+        If all started as planned, their capacity is used as before and no cycle is
+        needed. Their successors are planned at once, unless this moves other
+        reservations.
+        """
         before, improved = self.slots, self._state.table.improved
         again = bool(improved) or any(r.start <= now for r in before.values())
         again = again or not all(map(_begun, self._turned))
@@ -256,28 +277,37 @@ class Reservations:
 
     @property
     def reshaped(self) -> bool:
-        """Whether nodes are others than was reckoned with."""
+        """Return whether the nodes differ from those of the last plan."""
         return self._shape_seen != self._state.table.shape
 
     @property
     def grown(self) -> bool:
-        """Whether room is there sooner than was reckoned with, but for what has left since."""
+        """Return whether capacity is free sooner than planned, other than by releases since then."""
         return self._grown or self.reshaped
 
     @property
     def unreserved(self) -> bool:
-        """Whether those are to be looked for who may have a reservation now and have none: one has gone, or nodes are
-        others, so that the start of somebody may be known that was not."""
+        """Return whether a group without a reservation may get one now.
+
+        This is the case if a reservation has gone. It is also the case if nodes
+        changed, since an unknown start may be known now.
+        """
         return self.vacant or (self.reshaped and bool(self.slots or self.aging.since))
 
     def look_again(self) -> bool:
-        """Some who could never run can now: the next cycle looks for who may have a reservation. Whether any wait."""
+        """Search for groups to reserve in the next cycle, after some can run that never could.
+
+        Return whether any may wait.
+        """
         self.vacant = self.vacant or bool(self.slots or self.aging.since)
         return self.vacant
 
     def _has_grown(self, now: float) -> bool:
-        """Whether there may be room sooner than was reckoned with: somebody has left at another moment than was said,
-        or nodes are others. To be asked once a cycle."""
+        """Return whether capacity may be free sooner than planned. Call it once per cycle.
+
+        This is the case if a task ended at another time than expected, or if nodes
+        changed.
+        """
         ends = self._state.ledger.ends
         left, ends.left = ends.left, None
         grown = self.grown or (left is not None and left != (now, now))
@@ -285,8 +315,11 @@ class Reservations:
         return grown
 
     def _move_forward(self, statement: Statement, now: float) -> None:
-        """Have those who have reservations start sooner where they can by now, one after the other in their order, and
-        none of them later (schedule compression: Mu'alem and Feitelson, IEEE TPDS 12(6), 2001)."""
+        """Start reserved groups sooner where possible, one after the other in their order.
+
+        None of them starts later (schedule compression: Mu'alem and Feitelson, IEEE
+        TPDS 12(6), 2001).
+        """
         self._grown = False
         if self._depth < 2:
             return
@@ -305,17 +338,18 @@ class Reservations:
         self._planned.took(made.values())
         self._let_go(before)
         for r in made.values():
-            if r.start <= now:  # its turn may not have come otherwise
+            if r.start <= now:  # it might not be tried otherwise
                 self._state.table.improved |= r.rows.keys()
 
-    # ------------------------------------------------------------------ within it
+    # ------------------------------------------------------------------ during the action
 
     def advance(
         self, statement: Statement, group: GroupEntry, step: NextTasks, now: float
     ) -> tuple[PlacementAttempt, str]:
-        """``GangAllocator.allocate_step`` past the reservations that the group may pass.
+        """Run ``GangAllocator.allocate_step`` past the reservations that the group may pass.
 
-        With a failed attempt comes the group for which the room is kept that it could have had, or "".
+        With a failed attempt comes the group that holds the reserved capacity it could
+        have used, or "".
         """
         if self._displaced:
             self._plan_again(statement, now)
@@ -325,7 +359,7 @@ class Reservations:
             own = self.slots.get(group.key)
         planned = own is not None and own.start < UNKNOWN
         outranked = [r for r in self.slots.values() if group.rank < r.group.rank]
-        if planned:  # he leaves alone what was planned beside it; nodes are emptied whatever is planned
+        if planned:  # planned together with those behind it, unless they wait for emptied nodes
             outranked = [r for r in outranked if r.start >= UNKNOWN]
         kept = [r for r in self.slots.values() if r is not own and r not in outranked]
         behind: list[Reservation] = []
@@ -353,7 +387,7 @@ class Reservations:
         return attempt, ""
 
     def _fill_up(self, statement: Statement, now: float) -> None:
-        """In the place of those who have begun others have room kept for them, before anybody behind them is tried."""
+        """Reserve for the successors of started groups, before any group behind them is tried."""
         self._unfilled = False
         ranked = self._first_of(self._next_in_line())
         if any(group.key not in self.slots for group in ranked):
@@ -361,23 +395,26 @@ class Reservations:
 
     @property
     def concern(self) -> bool:
-        """Whether anybody has to leave room alone, or may have to before he is tried."""
+        """Return whether reserved capacity affects, or may affect, the placement of other groups."""
         return self._unfilled or bool(self.slots or self._startable)
 
     def owners_in(self, pending_class: PendingClass) -> list[GroupEntry]:
-        """Those of a bucket for whom room is kept, as they are to begin."""
+        """Return the groups of a pending class with a reservation."""
         return [r.group for r in self.slots.values() if r.group.bucket is pending_class]
 
     def is_planned(self, group: GroupEntry) -> bool:
-        """Whether room is kept for a group from a known moment on."""
+        """Return whether capacity is reserved for the group from a known start on."""
         own = self.slots.get(group.key)
         return own is not None and own.start < UNKNOWN
 
     def at_once(
         self, statement: Statement, group: GroupEntry, step: NextTasks, now: float
     ) -> PlacementAttempt:
-        """:meth:`advance` of one who is not the first of his bucket, if all he needs is free by now; else nothing has
-        happened: of a promise that he were given nobody would take notice before it is his turn."""
+        """Place a group behind the head of its pending class, if all its capacity is free now.
+
+        Otherwise leave the statement unchanged: a nomination would have no effect
+        before the group reaches the head.
+        """
         if self._displaced:
             self._plan_again(statement, now)
         before, mark = dict(self.slots), statement.checkpoint()
@@ -390,8 +427,11 @@ class Reservations:
 
     @staticmethod
     def _open_rows(statement: Statement, step: NextTasks) -> set[int] | None:
-        """Where some task of a step goes, if none may be promised what leaves: what is booked elsewhere bears on
-        nothing; ``None`` for everywhere."""
+        """Return the rows that take a task of the step; ``None`` for all.
+
+        Bookings on other rows have no effect, unless the step may be nominated to
+        capacity that is being released.
+        """
         if statement.leaving:
             return None
         rows: set[int] = set()
@@ -402,29 +442,35 @@ class Reservations:
 
     @staticmethod
     def _until(group: GroupEntry, now: float) -> float:
-        """When the group will have ended for certain if it starts now."""
+        """Return the latest end of the group if it starts now."""
         seconds = passing_time(group) if group.timed else None
         return _FOREVER if seconds is None else now + seconds
 
     @contextmanager
     def kept_from(self, group: GroupEntry, now: float) -> Iterator[None]:
-        """Outside the action: whatever is looked for meanwhile leaves alone what is kept from the group. What will
-        have ended by then covers nothing of that: it may be whom the group has evicted. He would take the room that
-        the group may not have, be evicted again, and so on without end."""
+        """Book everything reserved against the group, for searches outside the action.
+
+        Future releases do not cover it: they may be victims of this very group. Such a
+        victim would take the capacity that the group may not have, be evicted again,
+        and so on without end.
+        """
         kept = [r for r in self.slots.values() if not self._may_pass(group, r, now) and self._stands(r)]
         with self._reserved.booked(kept, now, _FOREVER, covered=False):
             yield
 
     def limit(self, group: GroupEntry, now: float) -> float | None:
-        """Within how many seconds another must end to pass a reservation that this one may not pass."""
+        """Return the run time (seconds) below which a group passes what this group may not pass."""
         starts = [
             r.start for r in self.slots.values() if r.start < UNKNOWN and not self._may_pass(group, r, now)
         ]
         return max(starts) - now if starts else None
 
     def offer(self, statement: Statement, group: GroupEntry, attempt: PlacementAttempt, now: float) -> None:
-        """A group found no room: keep some for it, if it is its turn and its start is known; or, where it is the first
-        of those who ask for the same that is seen to find none, for who goes before it in rank among them."""
+        """Reserve capacity for a group that found none, if it is in rank and its start is known.
+
+        If the group is the first of its pending class to find none, the first in rank
+        of that class is considered instead.
+        """
         if group.bucket is None or not self._depth or attempt.pipelined or _served(group):
             return
         if attempt.rejections:
@@ -458,12 +504,12 @@ class Reservations:
         if first.key not in self.slots:
             if len(ranked) <= len(kept):
                 self.slots = before
-            else:  # it could not be told amid what is being decided: it is asked once more when that stands
+            else:  # it could not be predicted during this decision: try again when the decision is final
                 self.vacant = True
         self._let_go(before)
 
     def untold_by(self, group: GroupEntry) -> list[GroupEntry]:
-        """Because of whom no room is kept for a group that waits for room: nobody can tell when they end."""
+        """Return the groups with an unknown end that prevents a reservation for this group."""
         if not self._depth or group.key in self.slots or group.bucket not in self.roomless:
             return []
         return [
@@ -473,7 +519,7 @@ class Reservations:
         ]
 
     def next_change(self, now: float) -> float | None:
-        """When the first of them is to start, or the next group will have waited for too long."""
+        """Return the next time at which a reservation starts or a group has waited too long."""
         if not self.slots and not self.aging.since:
             return None
         moments = [r.start for r in self.slots.values() if now < r.start < UNKNOWN]
@@ -485,7 +531,7 @@ class Reservations:
     # ------------------------------------------------------------------ for ``dump``
 
     def as_records(self) -> list[tuple[str, float, dict[str, dict[str, int]]]]:
-        """Group key, start, and by node and resource what it will hold there; of nodes that are gone, too."""
+        """Return group key, start, and resources by node; nodes that are gone are included."""
         resources = self._state.table.resources.values
         return [
             (
@@ -500,7 +546,7 @@ class Reservations:
         ]
 
     def parts_as_records(self) -> dict[str, dict[str, tuple[TaskShare, ...]]]:
-        """Group key → by node, what it will hold of cards there."""
+        """Return group key → node → device shares that it will hold there."""
         found = {key: {r.nodes[row]: cuts for row, cuts in r.parts.items()} for key, r in self.slots.items()}
         return {key: parts for key, parts in found.items() if parts}
 
@@ -509,7 +555,7 @@ class Reservations:
         records: Iterable[tuple[str, float, dict[str, dict[str, int]]]],
         parts: Mapping[str, Mapping[str, tuple[TaskShare, ...]]],
     ) -> None:
-        """The inverse of :meth:`as_records` and :meth:`parts_as_records`."""
+        """Restore the result of :meth:`as_records` and :meth:`device_shares_as_records`."""
         table = self._state.table
         for key, start, rows in records:
             amounts = {table.row(name): table.request_vector(request) for name, request in rows.items()}
@@ -517,7 +563,7 @@ class Reservations:
             self.slots[key] = self._reservation(key, start, amounts, shares)
 
     def tasks_as_records(self) -> dict[str, dict[str, dict[int, int]]]:
-        """Group key → by node, the number of a class → how many of its tasks will be there."""
+        """Return group key → node → number of a class → number of its tasks there."""
         found: dict[str, dict[str, dict[int, int]]] = {}
         for key, r in self.slots.items():
             for cls, rows in r.tasks.items():
@@ -534,8 +580,12 @@ class Reservations:
         grown: bool,
         reshaped: bool,
     ) -> None:
-        """After :meth:`restore`: the inverse of :meth:`tasks_as_records`, how many turns they have had, and whether
-        room has :attr:`grown` or nodes are :attr:`reshaped`."""
+        """Restore the result of :meth:`tasks_as_records` and the flags.
+
+        Call it after :meth:`restore`.
+
+        ``turns``: group key → number of cycles since its start was reached.
+        """
         table = self._state.table
         self._grown, self._shape_seen = grown, table.shape - reshaped
         for key, r in self.slots.items():
@@ -546,12 +596,12 @@ class Reservations:
         for row in {row for r in self.slots.values() for row in r.rows}:
             table.release_row(row)  # of nodes that are gone
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ planning
 
     def _plan(
         self, statement: Statement, groups: Sequence[GroupEntry], now: float, broken: Collection[str] = ()
     ) -> None:
-        """Have reservations made for these groups, and others look at what is kept no more."""
+        """Make reservations for these groups. Other groups may use what is not reserved any more."""
         before = self.slots
         self._make(statement, groups, now, broken)
         self._let_go(before)
@@ -559,9 +609,11 @@ class Reservations:
     def _make(
         self, statement: Statement, groups: Sequence[GroupEntry], now: float, broken: Collection[str] = ()
     ) -> None:
-        """Make reservations for these groups as far as their starts can be told, and for one more that has waited
-        for too long. Those that come before all who have none, or whose own is ``broken``, stay as they are where
-        they can."""
+        """Make reservations for these groups as far as their starts are known.
+
+        One more group that waited too long gets emptied nodes. Reservations at the
+        front that are not ``broken`` stay as they are where possible.
+        """
         self._plans += 1
         before, self.slots = self.slots, {}
         ranked = sorted(groups, key=_rank)
@@ -585,7 +637,7 @@ class Reservations:
             self._empty(statement, waiting, before.get(waiting.key))
 
     def _let_go(self, before: Mapping[str, Reservation]) -> None:
-        """Others may come for what was kept ``before``, and is not any more."""
+        """Mark the rows with capacity that was reserved ``before`` and is not any more."""
         freed = {row for key, r in before.items() if not r.same(self.slots.get(key)) for row in r.rows}
         if freed:
             self._state.table.improved |= freed & set(self._state.table.rows.values())
@@ -598,7 +650,7 @@ class Reservations:
         before: Mapping[str, Reservation],
         broken: Collection[str],
     ) -> tuple[list[str], dict[str, Forecast]]:
-        """Whose reservations stay as they were ``before``, and the starts of those behind them."""
+        """Return the keys with unchanged reservations, and the forecasts of the groups behind."""
         kept: list[Reservation] = []
         for group in ranked:
             r = before.get(group.key)
@@ -612,7 +664,7 @@ class Reservations:
         return self._forecaster.beside(statement, ranked, now, told)
 
     def _empty(self, statement: Statement, group: GroupEntry, before: Reservation | None) -> None:
-        """Have nodes emptied for a group; those that are being emptied for it already, if they stand."""
+        """Empty nodes for a group. Nodes that are being emptied for it already are kept if valid."""
         if before is not None and before.start == UNKNOWN and self._stands(before):
             self.slots[group.key] = self._reservation(group.key, UNKNOWN, before.rows, before.parts)
             return
@@ -633,15 +685,14 @@ class Reservations:
         return Reservation(group, start, rows, nodes, signature, parts, asked)
 
     def _made(self, key: str, start: float, forecast: Forecast, turns: int) -> Reservation:
-        """The reservation of what was forecast."""
+        """Return the reservation for a forecast."""
         made = self._reservation(key, start, by_row(forecast.placements), forecast.parts)
         made.turns = turns
         made.tasks = tasks_by_row(forecast)
         return made
 
     def _stands(self, reservation: Reservation) -> bool:
-        """Whether its nodes are there and take its tasks, but for amounts, and the group asks for the same as when it
-        was made."""
+        """Return whether nodes and request are still those of the reservation, resources ignored."""
         rows, nodes = self._state.table.rows, self._state.table.nodes
         there = reservation.asks() and all(
             rows.get(name) == row and nodes[row] is not None for row, name in reservation.nodes.items()
@@ -649,7 +700,7 @@ class Reservations:
         return there and reservation.open()
 
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
-        """Whether nothing is kept there from the group: it goes before, or will have ended."""
+        """Return whether the reservation does not bind the group: it precedes it or ends in time."""
         mine = reservation.group is group or group.rank < reservation.group.rank
         if mine or not reservation.binds(self._until(group, now)):
             return True
@@ -661,7 +712,7 @@ class Reservations:
 
 
 def _served(group: GroupEntry) -> bool:
-    """Whether the group has been promised all that it waits for, by those who make others go."""
+    """Return whether evictions have nominated everything that the group waits for."""
     return group.promises > 0 and group.step is not None and is_nominated(group, group.step)
 
 
@@ -670,7 +721,7 @@ def _is_tellable(reservation: Reservation) -> bool:
 
 
 def _begun(reservation: Reservation) -> bool:
-    """Whether its group has begun, and is where it was to be."""
+    """Return whether the group of the reservation has started exactly as planned."""
     there: dict[TaskClass, dict[int, int]] = {}
     for entry in reservation.group.tasks.values():
         rows = there.setdefault(entry.cls, {})

@@ -1,8 +1,8 @@
-"""What has to be left alone on a node, so that those who have reservations find their room there.
+"""Capacity of a node that must stay free for reservations.
 
-Of a group that would run from now until some moment, that is the most that the reservations which start before it need
-together beyond what will have left by then: looked at whenever one of them starts. A reservation whose group is known
-to have ended makes room in its turn.
+For a group that would run from now until some time, it is a peak need: that of the
+reservations that start before then, beyond what is released in time. It is evaluated at
+each start. The expected end of a reservation frees its capacity again.
 """
 
 from __future__ import annotations
@@ -16,27 +16,31 @@ import numpy as np
 from windlass.engine.backfill.peak_demand import Event, Units, peak
 from windlass.engine.backfill.reservation import Amounts, Reservation
 from windlass.engine.backfill.reserved_devices import ReservedDevices
-from windlass.engine.devices.share_table import KEPT, TaskShares
+from windlass.engine.devices.share_table import NOMINATED_SIDE, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.nodes.table import PROMISED, NodeTable
+from windlass.engine.nodes.table import NOMINATED, NodeTable
 from windlass.engine.state.expected_ends import end_of, place_of
 
 _Parts = list[tuple[int, str, TaskShares]]
-"""Row, whose, and what of cards."""
+"""Row, owner, and its device shares."""
 _End = tuple[float, TaskEntry]
 _start = attrgetter("start")
 
 
 class ReservedCapacity:
+    """Checks and books the capacity that reservations need."""
+
     def __init__(self, table: NodeTable) -> None:
         self._table = table
 
     def leaves(
         self, group: GroupEntry, rows: Collection[int], kept: Sequence[Reservation], now: float, until: float
     ) -> bool:
-        """Whether the group, that has just been placed on these rows and is there ``until`` then, leaves alone what is
-        kept there; False as well where that depends on cards."""
+        """Return whether the group, placed on these rows until ``until``, respects the reservations.
+
+        False as well if that depends on devices.
+        """
         table = self._table
         for row in rows:
             here = [r for r in kept if row in r.asked and r.binds(until)]
@@ -49,7 +53,7 @@ class ReservedCapacity:
                 used[at] - releasing[at] + promised[at] + units <= allocatable[at]
                 for at, units in _together(row, here).items()
             ):
-                continue  # without anybody's leaving
+                continue  # enough without any release
             ending = [one for one in self._ends(row, now) if one[1].group is not group]
             for at, units in self._most(row, here, ending, now, until).items():
                 if used[at] - releasing[at] + promised[at] + units > allocatable[at]:
@@ -66,8 +70,11 @@ class ReservedCapacity:
         covered: bool = True,
         rows: Container[int] | None = None,
     ) -> Iterator[None]:
-        """Inside, what is kept from somebody who is there until then is booked as promised, on these rows or on all:
-        less what leaves by then, if that is to be ``covered``."""
+        """Book reserved capacity as nominated, against work that runs until ``until``.
+
+        ``covered``: subtract what is released by then.
+        ``rows``: only these rows; ``None`` for all.
+        """
         by_row: dict[int, list[Reservation]] = {}
         for r in sorted(kept, key=_start):
             for row in r.asked if r.binds(until) else ():
@@ -91,14 +98,16 @@ class ReservedCapacity:
         table = self._table
         for row, units in amounts:
             for column, more in units.items():
-                table.planes[row, PROMISED, column] += sign * more
+                table.planes[row, NOMINATED, column] += sign * more
             table.touch(row)
         for row, name, cuts in parts:
-            table.cards.put(row, name, cuts, KEPT, sign)
+            table.shares.put(row, name, cuts, NOMINATED_SIDE, sign)
 
     def _ends(self, row: int, now: float) -> list[_End]:
-        """Those on a node, or with room promised to them there, of whom it is known when they end; what terminates
-        covers promises already."""
+        """Return the tasks on a node, or nominated to it, with known ends.
+
+        Terminating tasks are not included, since they cover nominations already.
+        """
         table = self._table
         here = [*table.tasks[row].values(), *table.expected.get(row, {}).values()]
         known = [(end_of(entry, now), entry) for entry in here if place_of(entry) == row]
@@ -107,7 +116,7 @@ class ReservedCapacity:
     def _most(
         self, row: int, here: Iterable[Reservation], ending: Iterable[_End], now: float, until: float
     ) -> Units:
-        """The most that these need of a row at any moment before ``until`` beyond what has left by then."""
+        """Return the peak need of these reservations on a row before ``until``, beyond the releases."""
         events: list[Event] = []
         last = now
         for r in here:
@@ -121,17 +130,20 @@ class ReservedCapacity:
                 events.append((end, -1, enumerate(self._table.leaves(entry).tolist())))
         return peak(events)
 
-    # ------------------------------------------------------------------ with parts of cards
+    # ------------------------------------------------------------------ with device shares
 
     def _carded(self, row: int, here: Iterable[Reservation]) -> bool:
-        """Whether somebody has, or will have, parts of cards there."""
+        """Return whether any task holds, or will hold, device shares there."""
         return any(row in r.parts for r in here) or any(e.cuts for e in self._table.tasks[row].values())
 
     def _with_cards(
         self, row: int, here: Iterable[Reservation], known: Sequence[_End], now: float, parts: _Parts
     ) -> Units:
-        """What of a row is to be booked for these, the earliest first; what of cards is added to ``parts``. What leaves
-        covers what is kept only once."""
+        """Return what to book on a row for these reservations, earliest first.
+
+        Device shares are added to ``shares``. A release covers reserved capacity only
+        once.
+        """
         keeper = ReservedDevices(self._table)
         taken: Units = {}
         kept: Units = {}
@@ -154,7 +166,7 @@ class ReservedCapacity:
         ending: Sequence[TaskEntry],
         parts: _Parts,
     ) -> Units:
-        """Note which cards of a node are to be kept. Returns what becomes free of them, by column."""
+        """Add the devices to reserve on a node. Return what is released of them, by column."""
         amounts = reservation.rows[row]
         cuts = keeper.parts(row, reservation.parts.get(row, ()), ending)
         cuts += keeper.closed(row, amounts, ending, self._given_back(ending))
@@ -165,7 +177,7 @@ class ReservedCapacity:
         return {codes[resource]: WHOLE * len(indices) for resource, indices in vacated}
 
     def _given_back(self, entries: Iterable[TaskEntry]) -> Amounts:
-        """What tasks give back of a node together, but for parts of cards."""
+        """Return what tasks release on a node together, without device shares."""
         width = self._table.width
         sums = np.zeros(width, dtype=np.int64)
         for entry in entries:
@@ -174,7 +186,7 @@ class ReservedCapacity:
 
 
 def _together(row: int, here: Iterable[Reservation]) -> Units:
-    """What these need of a row if all of them are there at once."""
+    """Return the need of these reservations on a row if all ran at the same time."""
     need: Units = {}
     for r in here:
         for column, units in r.asked[row]:

@@ -1,9 +1,9 @@
-"""What of cards is kept for a reservation: the part of it that nothing leaves by then.
+"""Device shares that are booked for a reservation: the part that no release covers in time.
 
-A reserved part of a card that others hold until the reservation starts needs no keeping from those who are
-there, but from everybody else: it is booked as promised as far as what leaves does not cover it, share by share
-and slice by slice. For plain whole cards of a reservation the cards that sharers will have left by then are
-closed to new sharers.
+A reserved share of a device may be held by other tasks until the reservation starts. It
+is not taken from them, only from new tasks. It is booked as nominated as far as
+releases do not cover it, share by share and slice by slice. For plain whole devices of
+a reservation, devices that are shared now and free by then are closed to new shares.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from windlass.spi.objects import TaskState
 from windlass.spi.quantities import is_device
 
 Place = tuple[int, str, int]
-"""Row, resource, index of a card; -1 for a resource that is counted without cards."""
+"""Row, resource, index of a device; -1 for a resource that is counted without devices."""
 
 
 def shares_by_row(seats: Iterable[tuple[TaskEntry, int, TaskShares | None]]) -> dict[int, TaskShares]:
-    """What tasks have, or would have, of cards by the row on which they are placed."""
+    """Return the device shares of tasks by the row of their placement."""
     found: dict[int, TaskShares] = {}
     for _, row, cuts in seats:
         if cuts:
@@ -41,12 +41,15 @@ class ReservedDevices:
 
     table: NodeTable
     _reserved: dict[Place, list[int]] = field(default_factory=dict)
-    """Compute and memory of shares that has been reserved so far, by card."""
+    """Compute and memory of shares that have been reserved so far, by device."""
     _drawn: dict[tuple[int, str], int] = field(default_factory=dict)
-    """By row and name, what of cards that claims share has been reserved so far."""
+    """(Row, name) → consumption of shared devices that has been reserved so far."""
 
     def parts(self, row: int, cuts: TaskShares, ending: Sequence[TaskEntry]) -> TaskShares:
-        """What of the reserved parts has to be booked, while ``ending`` are those who leave before."""
+        """Return the part of the reserved shares to book.
+
+        ``ending``: tasks that end before the start.
+        """
         kept = []
         for share in cuts:
             booked = self._booked(row, share, ending)
@@ -85,7 +88,7 @@ class ReservedDevices:
         return replace(share, milli=left[0], mib=left[1], draws=draws)
 
     def _left_to_draw(self, row: int, share: TaskShare, mine: Sequence[TaskShare]) -> Draws:
-        """Of a card that claims share, what those who leave do not give back."""
+        """Return the consumption of a shared device that the ending tasks do not give back."""
         found = []
         for name, units, total in share.draws:
             covered = sum(has for other in mine for what, has, _ in other.draws if what == name)
@@ -97,11 +100,11 @@ class ReservedDevices:
         return tuple(found)
 
     def _in_the_way(self, row: int, share: TaskShare, other: TaskShare) -> bool:
-        """Whether the slice can be had only once the other is gone."""
+        """Return whether the slice is available only after the other one is gone."""
         if not other.profile:
             return True
-        cards = self.table.cards.row(row)
-        card = cards.device_set.cards[cards.device_set.slots[share.resource, share.index]]
+        cards = self.table.shares.row(row)
+        card = cards.device_set.devices[cards.device_set.slots[share.resource, share.index]]
         if card.geometry is None:
             return True
         codes = card.geometry.codes
@@ -109,7 +112,7 @@ class ReservedDevices:
         return bool(card.geometry.mask(codes[share.profile], share.start) & taken)
 
     def vacated(self, row: int, ending: Sequence[TaskEntry]) -> dict[str, list[int]]:
-        """By resource, the cards of the row that are shared now, and nobody's once ``ending`` have left."""
+        """Return the shared devices of the row that are free once ``ending`` are gone, by resource."""
         if not any(entry.cuts for entry in ending):
             return {}
         staying = {
@@ -118,19 +121,21 @@ class ReservedDevices:
             if entry not in ending and entry.state is not TaskState.RELEASING
             for share in entry.cuts
         }
-        device_set = self.table.cards.row(row).device_set
+        device_set = self.table.shares.row(row).device_set
         found: dict[str, list[int]] = {}
         for at in sorted({(c.resource, c.index) for entry in ending for c in entry.cuts} - staying):
-            card = device_set.cards[device_set.slots[at]] if at in device_set.slots else None
-            if card is not None and card.counted and not card.sick:
+            card = device_set.devices[device_set.slots[at]] if at in device_set.slots else None
+            if card is not None and card.counted and not card.unhealthy:
                 found.setdefault(at[0], []).append(at[1])
         return found
 
     def closed(
         self, row: int, amounts: NDArray[np.int64], ending: Sequence[TaskEntry], leaving: NDArray[np.int64]
     ) -> TaskShares:
-        """The cards that plain whole ones of a reservation need of those that sharers will have left: nobody
-        new gets in. ``leaving``: what ``ending`` hold, without parts of cards."""
+        """Return the devices to close to new shares for plain whole devices of a reservation.
+
+        ``leaving``: what ``ending`` hold, without device shares.
+        """
         table, found = self.table, []
         for resource, indices in self.vacated(row, ending).items():
             column = table.resources.codes[resource]

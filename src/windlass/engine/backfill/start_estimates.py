@@ -1,7 +1,8 @@
-"""The estimated start of a group that waits, for explanations.
+"""Start estimates of pending groups, for explanations.
 
-Made for the first groups of a queue at once, and kept until the engine is told something new or decides
-something. Groups ahead that cannot run as they are do not count; what other queues do is not foreseen.
+They are made for the first groups of a queue at once, and cached until the engine
+receives a delta or decides something. Groups ahead that cannot run as they are do not
+count. The behaviour of other queues is not predicted.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 
 DEPTH = 32
-"""So many groups of a queue get an estimate."""
+"""Maximum number of groups of a queue with an estimate."""
 _SHOWN = 3
 
 
 class StartEstimator:
+    """Cached start estimates by queue."""
+
     def __init__(self, state: ClusterState, forecaster: Forecaster, positions: QueuePositions) -> None:
         self._state = state
         self._forecaster = forecaster
@@ -28,8 +31,11 @@ class StartEstimator:
         self._found: dict[str, dict[str, Forecast]] = {}
 
     def find(self, statement: Statement, group: GroupEntry, now: float) -> tuple[float | None, str]:
-        """Seconds from now to the start, and what that depends on; (None, "") if nothing can be said, or something has
-        been told of those who wait that no cycle has looked at yet."""
+        """Return the seconds until the start, and what this depends on.
+
+        ``(None, "")`` if nothing is known, or if a delta about pending groups has not
+        been processed by a cycle yet.
+        """
         state = self._state
         if not state.timed or group.queue is None or group.step is None:
             return None, ""
@@ -50,8 +56,10 @@ class StartEstimator:
 
 
 def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:
-    """``when ns/a and ns/b end, as their owners estimate``. ``learned``: group → on which earlier runs its end
-    rests."""
+    """Return a clause like ``when ns/a and ns/b end, as their owners estimate``.
+
+    ``learned``: group → the earlier runs from which its end was learned.
+    """
     if not forecast.after:
         return "it fits now, and goes when its turn comes"
     shown = list(forecast.after[-_SHOWN:])

@@ -1,9 +1,14 @@
-"""Counting at once, over many rows, how many shares of one card the cards take: the plain case.
+"""Count of device shares over many rows at once, for plain needs.
 
-Plain is: one need of one card of a named resource, by its kind alone; no card of the row can be sliced for it;
-nothing on the row's cards terminates or is promised; and the planes hold all cards that would be opened. For
-rows that are not plain the answer is left to :mod:`windlass.engine.devices.assignment`, with which this agrees
-elsewhere (a property test holds it).
+A row is counted here under these conditions:
+
+* The need is for one device of a named resource, selected by its kind only.
+* No device of the row can be sliced for it.
+* Nothing on the row's devices is releasing or nominated.
+* The planes allow opening all devices that would be opened.
+
+Other rows are left to :mod:`windlass.engine.devices.assignment`. Both give equal
+results (a property test checks this).
 """
 
 from __future__ import annotations
@@ -13,20 +18,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.devices.device_state import PLENTY
+from windlass.engine.devices.device_state import UNLIMITED
 from windlass.engine.devices.need_on_device import needs_on_device
 from windlass.engine.devices.share_table import MIB, MILLI, SHARES, SLICES, TAKEN, ShareTable
 from windlass.engine.devices.whole_device_table import WHOLE
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device
 
 NO_SHARE, SLICED = -1, -2
-"""Of a card and a need: it has no share for it; it could be sliced for it."""
+"""Markers for a device: it has no share for the need; it could be sliced for it."""
 
 
 def is_plain(need: DeviceNeed) -> bool:
-    """Whether such a need may be counted here at all."""
+    """Return whether the need may be counted here."""
     named = need.resource and not (need.by_name or need.carries or need.avoids)
     return bool(named) and need.count == 1 and not need.profile and not need.listed
 
@@ -34,71 +39,80 @@ def is_plain(need: DeviceNeed) -> bool:
 def plain_counts(
     table: NodeTable, rows: NDArray[np.int64], need: DeviceNeed
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """How many tasks of a plain need each row's cards take, and for which rows that is known."""
-    cards = table.cards
+    """Return how many tasks of a plain need each row holds, and for which rows this is known."""
+    cards = table.shares
     cards.sync_all(rows)
-    kits = cards.kit_of[rows]
-    milli, mib = _shares(cards, need)
+    set_codes = cards.device_set_of[rows]
+    milli, mib = _needs_by_set(cards, need)
     width = milli.shape[1]
-    milli, mib = milli[kits], mib[kits]
+    milli, mib = milli[set_codes], mib[set_codes]
     cells = cards.cells[:, :width]
     known = (milli != SLICED).all(axis=1)
-    if cards.moving:
-        known &= ~np.isin(rows, list(cards.moving))
-    shares = cells[:, :, SHARES][rows]
+    if cards.transient_shares:
+        known &= ~np.isin(rows, list(cards.transient_shares))
+    share_counts = cells[:, :, SHARES][rows]
     free = (cells[:, :, TAKEN][rows] == 0) & (cells[:, :, SLICES][rows] == 0) & (milli >= 0)
     if need.whole:
-        here = (free & (shares == 0)).astype(np.int64)
+        capacity = (free & (share_counts == 0)).astype(np.int64)
     else:
         compute = WHOLE - cells[:, :, MILLI][rows]
-        here = np.where(milli > 0, compute // _divisor(milli), np.where(compute > 0, PLENTY, 0))
+        capacity = np.where(milli > 0, compute // _divisor(milli), np.where(compute > 0, UNLIMITED, 0))
         if mib.any():
-            whole = _fact(cards, "memory of cards", lambda device: device.memory_mib)[kits]
-            left = whole - cells[:, :, MIB][rows]
-            here = np.minimum(here, np.where(mib > 0, left // _divisor(mib), PLENTY))
-        slots = _fact(cards, "slots of cards", lambda device: device.slots)
+            memory = _fact(cards, "memory of devices", lambda device: device.memory_mib)[set_codes]
+            free_mib = memory - cells[:, :, MIB][rows]
+            capacity = np.minimum(capacity, np.where(mib > 0, free_mib // _divisor(mib), UNLIMITED))
+        slots = _fact(cards, "slots of devices", lambda device: device.slots)
         if slots.any():
-            slots = slots[kits]
-            here = np.where(slots > 0, np.minimum(here, slots - shares), here)
-        here = np.where(free, np.maximum(here, 0), 0)
-    opened = ((here > 0) & (shares == 0)).sum(axis=1) * WHOLE
+            slots = slots[set_codes]
+            capacity = np.where(slots > 0, np.minimum(capacity, slots - share_counts), capacity)
+        capacity = np.where(free, np.maximum(capacity, 0), 0)
+    opened = ((capacity > 0) & (share_counts == 0)).sum(axis=1) * WHOLE
     planes = table.planes[rows, :, table.column(need.resource)]
-    kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
-    known &= planes[:, ALLOCATABLE] - planes[:, USED] - kept >= opened
-    return np.minimum(here.sum(axis=1), PLENTY), known
+    nominated = np.maximum(planes[:, NOMINATED] - planes[:, RELEASING], 0)
+    known &= planes[:, ALLOCATABLE] - planes[:, USED] - nominated >= opened
+    return np.minimum(capacity.sum(axis=1), UNLIMITED), known
 
 
-def _divisor(asked: NDArray[np.int64]) -> int | NDArray[np.int64]:
-    """To divide by, where anything is asked for: by one number, if all ask for the same, is a lot faster."""
-    most = int(asked.max(initial=1))
-    return most if ((asked == most) | (asked <= 0)).all() else np.maximum(asked, 1)
+def _divisor(requested: NDArray[np.int64]) -> int | NDArray[np.int64]:
+    """Return a divisor that is positive wherever an amount is requested.
+
+    A scalar is much faster than an array, so it is used if all amounts are equal.
+    """
+    maximum = int(requested.max(initial=1))
+    return maximum if ((requested == maximum) | (requested <= 0)).all() else np.maximum(requested, 1)
 
 
-def _shares(cards: ShareTable, need: DeviceNeed) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What the need takes of each card of each kind of node: milli (or :data:`NO_SHARE`, :data:`SLICED`), MiB."""
-    both = cards.facts.get(need)
+def _needs_by_set(shares: ShareTable, need: DeviceNeed) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what the need takes of each device of each device set.
+
+    The first array is in milli (or :data:`NO_SHARE`, :data:`SLICED`), the second in
+    MiB.
+    """
+    both = shares.derived.get(need)
     if both is None:
-        widest = max((len(kit.cards) for kit in cards.device_sets), default=0)
-        both = np.zeros((2, len(cards.device_sets), widest), dtype=np.int64)
+        widest = max((len(kit.devices) for kit in shares.device_sets), default=0)
+        both = np.zeros((2, len(shares.device_sets), widest), dtype=np.int64)
         both[0] = NO_SHARE
-        for device_set in cards.device_sets:
-            for wish in needs_on_device(need, device_set, ("",) * len(device_set.cards)):
-                if wish.profile >= 0:
-                    both[0, device_set.code, wish.slot] = SLICED
-                elif wish.share is not None:
-                    both[:, device_set.code, wish.slot] = wish.share
-        if len(cards.facts) > 1000:
-            cards.facts.clear()
-        cards.facts[need] = both
+        for device_set in shares.device_sets:
+            for need_here in needs_on_device(need, device_set, ("",) * len(device_set.devices)):
+                if need_here.profile >= 0:
+                    both[0, device_set.code, need_here.slot] = SLICED
+                elif need_here.share is not None:
+                    both[:, device_set.code, need_here.slot] = need_here.share
+        if len(shares.derived) > 1000:
+            shares.derived.clear()
+        shares.derived[need] = both
     return both[0], both[1]
 
 
-def _fact(cards: ShareTable, name: str, of: Callable[[Device], int]) -> NDArray[np.int64]:
-    found = cards.facts.get(name)
-    if found is None:
-        widest = max((len(kit.cards) for kit in cards.device_sets), default=0)
-        found = np.zeros((len(cards.device_sets), widest), dtype=np.int64)
-        for device_set in cards.device_sets:
-            found[device_set.code, : len(device_set.cards)] = [of(card.device) for card in device_set.cards]
-        cards.facts[name] = found
-    return found
+def _fact(shares: ShareTable, name: str, value_of: Callable[[Device], int]) -> NDArray[np.int64]:
+    values = shares.derived.get(name)
+    if values is None:
+        widest = max((len(kit.devices) for kit in shares.device_sets), default=0)
+        values = np.zeros((len(shares.device_sets), widest), dtype=np.int64)
+        for device_set in shares.device_sets:
+            values[device_set.code, : len(device_set.devices)] = [
+                value_of(facts.device) for facts in device_set.devices
+            ]
+        shares.derived[name] = values
+    return values

@@ -1,4 +1,4 @@
-"""The word of policies on which cards a pod gets, and whole cards chosen by it."""
+"""Choice of devices by plugins, for shares and for whole devices."""
 
 from __future__ import annotations
 
@@ -17,88 +17,95 @@ from windlass.spi.objects import Dialect, Needs
 
 
 class PluginDeviceChoice:
-    def __init__(self, table: NodeTable, plugins: PluginSet, heard: PluginDeviceScores) -> None:
+    """Plugins that choose among the devices of a node."""
+
+    def __init__(self, table: NodeTable, plugins: PluginSet, scores: PluginDeviceScores) -> None:
         self._table = table
-        self._cards = table.cards
+        self._shares = table.shares
         self._plugins = plugins
-        self._heard = heard
+        self._scores = scores
         self._choosers = {
             dialect: [p for p in plugins.card_choices if speaks(p, dialect)] for dialect in Dialect
         }
 
     def chooses(self, needs: Needs) -> bool:
-        """Whether a policy may have a word on the cards of such tasks."""
+        """Return whether a plugin may choose devices for such tasks."""
         return bool(self._plugins.card_ranks or self._choosers[needs.dialect])
 
     def choosers(self, needs: Needs) -> list[DeviceChoice]:
-        """The policies that may have a word on single cards for such tasks."""
+        """Return the plugins that may choose single devices for such tasks."""
         return self._choosers[needs.dialect]
 
     def choice(self, needs: Needs, row: int = -1, *, later: bool = False) -> Choose | None:
-        """What policies say of cards: those that look at one card, and those that look at the node."""
+        """Return the plugin scores of devices: of plugins for one device and for the whole node."""
         plugins = self.choosers(needs)
         ranks = self._plugins.card_ranks if row >= 0 else ()
         if not plugins and not ranks:
             return None
         view = TableView(self._table, np.array([row], dtype=np.int64), future=later) if ranks else None
-        slots = self._cards.row(row).device_set.slots if ranks else {}
+        slots = self._shares.row(row).device_set.slots if ranks else {}
 
-        def choose(need: DeviceNeed, cards: Sequence[CandidateDevice]) -> Sequence[float] | None:
+        def choose(need: DeviceNeed, candidates: Sequence[CandidateDevice]) -> Sequence[float] | None:
             if need.pack is not None:
-                return None  # the pod's own word counts
-            total = [0.0] * len(cards)
-            any_said = False
+                return None  # the preference of the pod takes precedence
+            total = [0.0] * len(candidates)
+            any_preference = False
             for plugin in plugins:
-                said = plugin.prefer(needs, need, cards)
-                if said is not None:
-                    any_said = True
-                    total = [a + plugin.weight * b for a, b in zip(total, said, strict=True)]
+                preference = plugin.prefer(needs, need, candidates)
+                if preference is not None:
+                    any_preference = True
+                    total = [a + plugin.weight * b for a, b in zip(total, preference, strict=True)]
             for ranker in ranks:
                 points = ranker.rank(needs, need, view) if view is not None else None
                 if points is not None:
-                    any_said = True
-                    here = [float(points[0, slots[card.resource, card.index]]) for card in cards]
-                    total = [a + ranker.weight * b for a, b in zip(total, here, strict=True)]
-            return total if any_said else None
+                    any_preference = True
+                    scores = [
+                        float(points[0, slots[candidate.resource, candidate.index]])
+                        for candidate in candidates
+                    ]
+                    total = [a + ranker.weight * b for a, b in zip(total, scores, strict=True)]
+            return total if any_preference else None
 
         return choose
 
     def pick_whole(self, row: int, resource: str, count: int, needs: Needs) -> int:
-        """The free cards that policies would rather give to a plain pod, as a bit set; 0 if all are the same
-        to them, or there are too few."""
+        """Return the free devices that plugins prefer for a plain pod, as a bit set.
+
+        0 if the scores are equal or if there are too few devices.
+        """
         slots = self._table.devices.rows[row][resource]
-        free = bits(slots.free & ~slots.kept)
+        free = bits(slots.free & ~slots.nominated)
         if len(free) <= count:
             return 0
         need = DeviceNeed(resource, count, WHOLE)
         if self._plugins.card_ranks and not self.choosers(needs):
-            rankers = self._heard.rankers(needs, need)
+            rankers = self._scores.rankers(needs, need)
             if rankers is not None:
                 return self._best_whole(row, resource, need, free, rankers) if rankers else 0
         choose = self.choice(needs, row if self._plugins.card_ranks else -1)
         if choose is None:
             return 0
-        device_set = self._cards.row(row).device_set
-        devices = [device_set.cards[device_set.slots[resource, index]].device for index in free]
-        cards = [
+        device_set = self._shares.row(row).device_set
+        devices = [device_set.devices[device_set.slots[resource, index]].device for index in free]
+        candidates = [
             CandidateDevice(
                 resource, d.index, d.model, d.memory_mib, WHOLE, d.memory_mib, 0, d.numa, d.link_group
             )
             for d in devices
         ]
-        said = choose(need, cards)
-        if said is None or len(set(said)) == 1:
+        scores = choose(need, candidates)
+        if scores is None or len(set(scores)) == 1:
             return 0
-        order = sorted(range(len(cards)), key=lambda at: (-said[at], cards[at].index))
-        return sum(1 << cards[at].index for at in order[:count])
+        order = sorted(range(len(candidates)), key=lambda index: (-scores[index], candidates[index].index))
+        return sum(1 << candidates[index].index for index in order[:count])
 
     def _best_whole(
         self, row: int, resource: str, need: DeviceNeed, free: Sequence[int], rankers: Rankers
     ) -> int:
-        """:meth:`pick_whole` by points alone."""
-        points, slots = self._heard.points(row, rankers), self._cards.row(row).device_set.slots
-        said = {index: points[slots[resource, index]] for index in free}
-        if len(set(said.values())) == 1:
+        """Return :meth:`pick_whole` by scores only."""
+        points, slots = self._scores.points(row, rankers), self._shares.row(row).device_set.slots
+        scores = {index: points[slots[resource, index]] for index in free}
+        if len(set(scores.values())) == 1:
             return 0
-        order = sorted(free, key=lambda index: (-said[index], index))
+        order = sorted(free, key=lambda index: (-scores[index], index))
         return sum(1 << index for index in order[: need.count])

@@ -1,8 +1,9 @@
-"""What policies that look at a whole node say of its cards, asked in plain values.
+"""Scores of devices by plugins that look at a whole node, in plain values.
 
-Where every such policy can be asked like that (:class:`~windlass.spi.scoring.PlainDeviceRanks`), the points of
-the cards of a row cost no arrays. What was asked for which kind of pods is kept as long as the policies, and
-the resources of the table, stay as they are.
+If every such plugin supports plain values
+(:class:`~windlass.spi.scoring.PlainDeviceRanks`), scoring the devices of a row needs no
+arrays. The rankers of each kind of pod are cached as long as the plugins, and the
+resources of the table, stay the same.
 """
 
 from __future__ import annotations
@@ -17,50 +18,56 @@ from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
 from windlass.spi.scoring import CardRanker, DeviceRanks, PlainDeviceRanks
 
-MOST = 4096
+MAX_CACHED = 4096
 Rankers = list[tuple[float, CardRanker]]
-"""Weights, and what is said of the cards of one row."""
+"""Weights, and functions that score the devices of one row."""
 
 
 class PluginDeviceScores:
-    def __init__(self, table: NodeTable, plugins: PluginSet, cards: PlainDevices) -> None:
+    """Cached rankers of plugins, and their scores."""
+
+    def __init__(self, table: NodeTable, plugins: PluginSet, plain_devices: PlainDevices) -> None:
         self._table = table
         self._plugins = plugins
-        self._cards = cards
-        self._known: dict[tuple[int, str, int], tuple[Needs, Rankers | None]] = {}
-        self._asked: tuple[list[DeviceRanks], int] = ([], -1)
+        self._plain_devices = plain_devices
+        self._cached: dict[tuple[int, str, int], tuple[Needs, Rankers | None]] = {}
+        self._cache_key: tuple[list[DeviceRanks], int] = ([], -1)
 
     def rankers(self, needs: Needs, need: DeviceNeed) -> Rankers | None:
-        """Those that have a word on the cards for such a need; ``None`` if one can only be asked about arrays."""
+        """Return the rankers for such a need; ``None`` if a plugin supports only arrays."""
         policies, epoch = self._plugins.card_ranks, self._table.epoch
-        if self._asked[0] is not policies or self._asked[1] != epoch or len(self._known) > MOST:
-            self._known.clear()
-            self._asked = (policies, epoch)
+        if (
+            self._cache_key[0] is not policies
+            or self._cache_key[1] != epoch
+            or len(self._cached) > MAX_CACHED
+        ):
+            self._cached.clear()
+            self._cache_key = (policies, epoch)
         listed = bool(needs.devices) and need is needs.devices[0]
         key = (id(needs), "" if listed else need.resource, 0 if listed else need.count)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = (needs, self._ask(needs, need))
-        return known[1]
+        cached = self._cached.get(key)
+        if cached is None:
+            cached = self._cached[key] = (needs, self._make_rankers(needs, need))
+        return cached[1]
 
-    def _ask(self, needs: Needs, need: DeviceNeed) -> Rankers | None:
-        found: Rankers = []
+    def _make_rankers(self, needs: Needs, need: DeviceNeed) -> Rankers | None:
+        rankers: Rankers = []
         for plugin in self._plugins.card_ranks:
             if not isinstance(plugin, PlainDeviceRanks):
                 return None
             ranker = plugin.plain_rank(needs, need, self._table.resources.values)
             if ranker is not None:
-                found.append((plugin.weight, ranker))
-        return found
+                rankers.append((plugin.weight, ranker))
+        return rankers
 
     def points(self, row: int, rankers: Rankers) -> Sequence[float]:
-        """What they say in sum, by slot."""
-        cards = self._cards.of(row)
+        """Return the weighted sum of the scores, by slot."""
+        devices = self._plain_devices.of(row)
         available = resources_at(self._table, row)[0]
         if len(rankers) == 1 and rankers[0][0] == 1.0:
-            return rankers[0][1](available, cards)
-        total = [0.0] * len(cards.free_milli)
+            return rankers[0][1](available, devices)
+        total = [0.0] * len(devices.free_milli)
         for weight, ranker in rankers:
-            said = ranker(available, cards)
-            total = [a + weight * b for a, b in zip(total, said, strict=True)]
+            scores = ranker(available, devices)
+            total = [a + weight * b for a, b in zip(total, scores, strict=True)]
         return total

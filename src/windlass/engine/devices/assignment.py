@@ -1,11 +1,12 @@
-"""Which cards of a node a pod gets, and how many such pods the node's cards hold.
+"""Assignment of devices of one node to pods, and the number of pods that the devices hold.
 
-Both are answered by the same code on a copy of the row's state: pods are seated one after the other until no
-further one fits. So a count is what placing one by one comes to. Where a need is of one card and nothing else
-is in the way, the cards are counted alone and summed up instead: then the order does not matter.
+Both work on a copy of the row's state: pods are assigned one after the other until the
+next one does not fit. A count is therefore the result of placing one by one. If a need
+is for a single device and nothing else interferes, the capacities of the devices are
+summed instead, because the order does not matter then.
 
-*Now*: what terminates still holds its part, and what is promised may not be taken but by room that is being
-vacated for it. *Later*: what terminates is gone, and promises are kept.
+*Now*: releasing shares still count as held. Nominated capacity is available only as far
+as releasing tasks cover it. *Later*: releasing shares are gone, and nominations hold.
 """
 
 from __future__ import annotations
@@ -15,60 +16,77 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from windlass.engine.devices.device_state import (
-    PLENTY,
+    UNLIMITED,
     DeviceState,
     capacity_of,
-    opening_of,
+    opening_charge,
     rank_of,
     share_of,
 )
-from windlass.engine.devices.dra_allocator import OfferedDevice, allocate, allocations, draws_fit, part_of
+from windlass.engine.devices.dra_allocator import (
+    OfferedDevice,
+    allocate,
+    allocations,
+    draws_fit,
+    shared_consumption,
+)
 from windlass.engine.devices.need_on_device import NeedOnDevice
-from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, RowDevices, TaskShare, TaskShares
+from windlass.engine.devices.share_table import (
+    HELD_SIDE,
+    NOMINATED_SIDE,
+    RELEASING_SIDE,
+    RowDevices,
+    TaskShare,
+    TaskShares,
+)
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.spi.devices import CandidateDevice, DeviceNeed, Draws, JointDeviceNeed
 from windlass.spi.quantities import scale
 
-__all__ = ["PLENTY", "Budgets", "Choose", "DeviceSummary", "NodeDeviceAssignment"]
+__all__ = ["UNLIMITED", "Budgets", "Choose", "DeviceSummary", "NodeDeviceAssignment"]
 
 Budgets = dict[str, list[int]]
-"""Resource → allocatable, used, releasing, promised in the planes."""
+"""Resource → allocatable, used, releasing, nominated in the planes."""
 Choose = Callable[[DeviceNeed, Sequence[CandidateDevice]], Sequence[float] | None]
-"""What policies say of the cards that do, larger for better; ``None`` if they say nothing."""
-_Saved = tuple[list[DeviceState], Budgets, dict[int, list[TaskShare]], dict[str, int]]
-MOST_PODS = 1_000
-"""No more pods are counted on the devices that a node's claims share."""
+"""Plugin scores of candidate devices, larger is better; ``None`` for no preference."""
+_Snapshot = tuple[list[DeviceState], Budgets, dict[int, list[TaskShare]], dict[str, int]]
+MAX_COUNTED_PODS = 1_000
+"""Maximum number of pods that are counted on devices shared by resource claims."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """What the cards of a row say to one need of a task: how many are of the kind that is asked for, how many
-    of those take it; the most compute (milli) and memory (MiB) that is left on one of them; ``crowded``: how many
-    are shared by as many as may share them."""
+    """Summary of the devices of a row for one device need of a task.
+
+    ``devices``: number of devices that match the need.
+    ``fitting``: number of matching devices with enough free capacity.
+    ``milli``, ``mib``: most compute and memory that is free on one of them.
+    ``at_limit``: number of devices that have as many shares as they allow.
+    """
 
     need: DeviceNeed
-    cards: int
-    taking: int
+    devices: int
+    fitting: int
     milli: int
     mib: int
-    crowded: int = 0
+    at_limit: int = 0
     listed: bool = False
 
     @property
-    def lacking(self) -> float:
-        """The part of the cards that is missing."""
-        return max(0, self.need.count - self.taking) / max(1, self.need.count)
+    def missing_fraction(self) -> float:
+        """Return the missing fraction of the required devices."""
+        return max(0, self.need.count - self.fitting) / max(1, self.need.count)
 
 
 class NodeDeviceAssignment:
-    """The cards of one row while pods are seated on them. Nothing of it is written anywhere.
+    """Devices of one row while pods are assigned to them. Nothing is written to the table.
 
-    ``choose``: what policies say of cards.
+    ``choose``: plugin scores of devices.
     """
 
     def __init__(
         self,
-        found: RowDevices,
+        row_devices: RowDevices,
         cells: Sequence[Sequence[int]],
         budgets: Budgets,
         *,
@@ -76,135 +94,138 @@ class NodeDeviceAssignment:
         vacated: frozenset[int] = frozenset(),
         choose: Choose | None = None,
         listed: Collection[str] | None = None,
-        given_back: Mapping[str, int] = MappingProxyType({}),
+        released: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """``listed``: the resources that the node lists; ``None``: those of which it has anything. ``given_back``: what
-        is had again of cards that claims share, beside what terminates."""
-        self.found = found
+        """``listed``: resources that the node lists; ``None``: those with a positive allocatable.
+
+        ``released``: consumption of shared devices that is given back in addition to
+        that of releasing tasks.
+        """
+        self.row_devices = row_devices
         self.later = later
         self.devices = [
-            DeviceState(card, cells[slot], later=later, vacated=slot in vacated)
-            for slot, card in enumerate(found.device_set.cards)
+            DeviceState(facts, cells[slot], later=later, vacated=slot in vacated)
+            for slot, facts in enumerate(row_devices.device_set.devices)
         ]
         self._budgets = budgets
         self._listed = {name for name, b in budgets.items() if b[0] > 0} if listed is None else listed
         self._choose = choose
         self._tokens: dict[int, list[TaskShare]] = {}
-        self._taken: dict[str, int] = {
-            name: self._counted(sums, later=later) - given_back.get(name, 0)
-            for name, sums in found.draws.items()
+        self._consumed: dict[str, int] = {
+            name: self._counted_side(sums, later=later) - released.get(name, 0)
+            for name, sums in row_devices.draws.items()
         }
-        """What is taken of the cards that claims share, by name."""
-        for name, units in found.device_set.drawn:
-            self._taken[name] = self._taken.get(name, 0) + units
+        """Consumption of devices that resource claims share, by name."""
+        for name, units in row_devices.device_set.drawn:
+            self._consumed[name] = self._consumed.get(name, 0) + units
 
     @staticmethod
-    def _counted(sums: Sequence[int], *, later: bool) -> int:
-        rest = sums[HELD] - sums[LEAVING] + sums[KEPT]
-        return rest if later else max(sums[HELD], rest)
+    def _counted_side(sums: Sequence[int], *, later: bool) -> int:
+        rest = sums[HELD_SIDE] - sums[RELEASING_SIDE] + sums[NOMINATED_SIDE]
+        return rest if later else max(sums[HELD_SIDE], rest)
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ counts and assignments
 
     def count(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[NeedOnDevice]], most: int) -> int:
-        """How many pods of these needs could be seated one after the other, up to ``most``."""
+        """Return how many pods with these needs fit one after the other, at most ``most``."""
         alone = len(needs) == 1 and needs[0].count == 1 and needs[0].joint is None
         if alone and needs[0].listed not in self._listed:
-            total = self._summed(needs[0], plans[0], most)
+            total = self._sum_over_devices(needs[0], plans[0], most)
             if total is not None:
                 return total
         if len(needs) == 1 and (joint := needs[0].joint) is not None:
             total = self._joint_count(needs[0], joint, plans[0], most)
             if total is not None:
                 return total
-        done = 0
+        assigned = 0
         if any(need.joint is not None for need in needs):
-            most = min(most, MOST_PODS)
-        while done < most and (cuts := self.device(needs, plans)) is not None:
-            if not cuts:
+            most = min(most, MAX_COUNTED_PODS)
+        while assigned < most and (shares := self.assign(needs, plans)) is not None:
+            if not shares:
                 return most
-            done += 1
-        return done
+            assigned += 1
+        return assigned
 
-    def _summed(self, need: DeviceNeed, plan: Sequence[NeedOnDevice], most: int) -> int | None:
-        """The sum over cards, if there is budget for opening all of them; ``None`` if there is not."""
+    def _sum_over_devices(self, need: DeviceNeed, plan: Sequence[NeedOnDevice], most: int) -> int | None:
+        """Return the sum over devices, or ``None`` if the planes do not allow opening all of them."""
         total = 0
         opened: dict[str, int] = {}
-        for wish in plan:
-            device = self.devices[wish.slot]
-            here = self._capacity(need, wish, device)
-            if not here:
+        for need_here in plan:
+            device = self.devices[need_here.slot]
+            capacity = self._capacity(need, need_here, device)
+            if not capacity:
                 continue
-            total += here
-            if device.card.counted and opening_of(device, later=self.later):
-                resource = device.card.device.resource
+            total += capacity
+            if device.facts.counted and opening_charge(device, later=self.later):
+                resource = device.facts.device.resource
                 opened[resource] = opened.get(resource, 0) + 1
-                if device.kept or device.held:
+                if device.nominated or device.held:
                     return None
         for resource, n in opened.items():
             if self._free(self._budgets[resource]) < n * WHOLE:
                 return None
         return min(total, most)
 
-    def _capacity(self, need: DeviceNeed, wish: NeedOnDevice, device: DeviceState) -> int:
-        """How many pods one card would take, alone."""
-        return 0 if self._conflict(wish.slot, need) else capacity_of(need, wish, device)
+    def _capacity(self, need: DeviceNeed, need_here: NeedOnDevice, device: DeviceState) -> int:
+        """Return how many pods one device holds by itself."""
+        return 0 if self._conflict(need_here.slot, need) else capacity_of(need, need_here, device)
 
-    def device(
+    def assign(
         self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[NeedOnDevice]]
     ) -> TaskShares | None:
-        """Seat one pod; ``None`` if it cannot be, and then nothing is taken."""
+        """Assign devices to one pod. Return ``None`` and change nothing if it does not fit."""
         if len(needs) == 1:
-            return self._seat_need(needs[0], plans[0])
+            return self._assign_need(needs[0], plans[0])
         saved = self._save()
-        found: dict[int, TaskShares] = {}
-        for at in sorted(range(len(needs)), key=lambda at: _bulk(needs[at]), reverse=True):
-            cuts = self._seat_need(needs[at], plans[at])
-            if cuts is None:
+        by_need: dict[int, TaskShares] = {}
+        for index in sorted(range(len(needs)), key=lambda at: _bulk(needs[at]), reverse=True):
+            shares = self._assign_need(needs[index], plans[index])
+            if shares is None:
                 self._restore(saved)
                 return None
-            found[at] = cuts
-        return tuple(share for at in sorted(found) for share in found[at])
+            by_need[index] = shares
+        return tuple(share for at in sorted(by_need) for share in by_need[at])
 
-    def _seat_joint(
+    def _assign_joint(
         self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice]
     ) -> TaskShares | None:
-        """All that claims hold, in the order of their requests."""
-        found = self._joint_slots(need, joint, plan)
-        if found is None:
+        """Assign all devices of the pod's resource claims, in the order of the requests."""
+        slots = self._joint_slots(need, joint, plan)
+        if slots is None:
             return None
-        saved = self._save() if len(found) > 1 else None
-        wishes = {wish.slot: wish for wish in plan}
+        saved = self._save() if len(slots) > 1 else None
+        needs_here = {need_here.slot: need_here for need_here in plan}
         shares: list[TaskShare] = []
-        for slot, draws in found:
-            share = self._cut(need, wishes[slot])
-            if share is None or not self._pay(self.devices[slot]):
+        for slot, draws in slots:
+            share = self._share(need, needs_here[slot])
+            if share is None or not self._charge_opening(self.devices[slot]):
                 if saved is not None:
                     self._restore(saved)
                 return None
             if draws:
                 share = replace(share, draws=draws)
-            self._seat_cut(slot, share)
+            self._assign_share(slot, share)
             shares.append(share)
         return tuple(shares)
 
     def _joint_count(
         self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice], most: int
     ) -> int | None:
-        """:meth:`count` in one search; ``None`` where more than the devices decides."""
+        """Return :meth:`count` from one search; ``None`` if not only the devices decide."""
         if self.later or need.carries or need.avoids:
             return None
         known, offers = self._offers(need, plan)
         total = 0
         opened: dict[str, int] = {}
-        begun = {at for at, offer in enumerate(offers) if offer.begun}
-        for picks in allocations(joint, offers, self._drawn()):
-            held = {pick.at for pick in picks if not pick.admin}
-            for card in (self.devices[known[at]].card for at in held - begun):
-                if card.counted:
-                    opened[card.device.resource] = opened.get(card.device.resource, 0) + 1
-            begun |= held
+        in_use = {at for at, offer in enumerate(offers) if offer.in_use}
+        for picks in allocations(joint, offers, self._consumption()):
+            held = {pick.position for pick in picks if not pick.admin}
+            for facts in (self.devices[known[at]].facts for at in held - in_use):
+                if facts.counted:
+                    opened[facts.device.resource] = opened.get(facts.device.resource, 0) + 1
+            in_use |= held
             total += 1 if held else most
-            if total >= min(most, MOST_PODS):
+            if total >= min(most, MAX_COUNTED_PODS):
                 break
         if any(self._free(self._budgets[name]) < units * WHOLE for name, units in opened.items()):
             return None
@@ -213,76 +234,80 @@ class NodeDeviceAssignment:
     def _joint_slots(
         self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice]
     ) -> list[tuple[int, Draws]] | None:
-        """The cards that claims would hold, and what of those that are shared; nothing is taken yet."""
+        """Return the devices for the claims, and the consumption of shared ones. Takes nothing."""
         known, offers = self._offers(need, plan)
-        picks = allocate(joint, offers, self._drawn())
+        picks = allocate(joint, offers, self._consumption())
         if picks is None:
             return None
-        return [(known[pick.at], part_of(joint, pick, offers)) for pick in picks if not pick.admin]
+        return [
+            (known[pick.position], shared_consumption(joint, pick, offers))
+            for pick in picks
+            if not pick.admin
+        ]
 
     def _offers(
         self, need: DeviceNeed, plan: Sequence[NeedOnDevice]
     ) -> tuple[list[int], list[OfferedDevice]]:
-        """The devices of the node, by slot, and which of them can be had."""
-        free = {wish.slot for wish in plan if self._cut(need, wish) is not None}
-        known = [slot for slot, device in enumerate(self.devices) if device.card.known]
-        known.sort(key=lambda slot: self.devices[slot].card.device.late)
+        """Return the slots of the node's known devices and the offers for the search."""
+        free = {need_here.slot for need_here in plan if self._share(need, need_here) is not None}
+        known = [slot for slot, device in enumerate(self.devices) if device.facts.known]
+        known.sort(key=lambda slot: self.devices[slot].facts.device.late)
         return known, [
             OfferedDevice(
-                self.devices[slot].card.device,
-                self.found.uuids[slot],
+                self.devices[slot].facts.device,
+                self.row_devices.uuids[slot],
                 slot in free,
-                begun=self.devices[slot].shares > 0,
+                in_use=self.devices[slot].shares > 0,
             )
             for slot in known
         ]
 
-    def _drawn(self) -> dict[str, int]:
-        """What those who have devices take of each counter, and of devices that are shared."""
-        used = dict(self._taken)
+    def _consumption(self) -> dict[str, int]:
+        """Return the consumption of each counter and of each shared device."""
+        used = dict(self._consumed)
         for device in self.devices:
-            if device.card.device.draws and (device.shares or device.taken):
-                for name, units, _ in device.card.device.draws:
+            if device.facts.device.draws and (device.shares or device.taken):
+                for name, units, _ in device.facts.device.draws:
                     used[name] = used.get(name, 0) + units
         return used
 
-    def draws_hold(self) -> bool:
-        """Whether those who have devices take no more of any counter than there is."""
-        used = self._drawn()
-        totals = {name: total for device in self.devices for name, _, total in device.card.device.draws}
+    def counters_hold(self) -> bool:
+        """Return whether consumption stays within the total of each counter."""
+        used = self._consumption()
+        totals = {name: total for device in self.devices for name, _, total in device.facts.device.draws}
         totals |= {
             name: total
-            for cuts in self.found.holders.values()
-            for share in cuts
+            for shares in self.row_devices.holders.values()
+            for share in shares
             for name, _, total in share.draws
         }
         return all(units <= totals.get(name, units) for name, units in used.items())
 
-    def _seat_cut(self, slot: int, share: TaskShare) -> None:
+    def _assign_share(self, slot: int, share: TaskShare) -> None:
         self.devices[slot].take(share, later=self.later)
-        self._draw(share)
+        self._consume(share)
         if share.carries or share.avoids:
             self._tokens.setdefault(slot, []).append(share)
 
-    def _draw(self, share: TaskShare) -> None:
+    def _consume(self, share: TaskShare) -> None:
         for name, units, _ in share.draws:
-            self._taken[name] = self._taken.get(name, 0) + units
+            self._consumed[name] = self._consumed.get(name, 0) + units
 
-    def _seat_need(self, need: DeviceNeed, plan: Sequence[NeedOnDevice]) -> TaskShares | None:
+    def _assign_need(self, need: DeviceNeed, plan: Sequence[NeedOnDevice]) -> TaskShares | None:
         if need.joint is not None:
-            return self._seat_joint(need, need.joint, plan)
+            return self._assign_joint(need, need.joint, plan)
         if need.listed in self._listed:
-            return self._seat_listed(need, need.listed)
-        options = [(wish, share) for wish in plan if (share := self._cut(need, wish)) is not None]
+            return self._assign_listed(need, need.listed)
+        options = [(wish, share) for wish in plan if (share := self._share(need, wish)) is not None]
         if len(options) < need.count:
             return None
         saved = self._save() if need.count > 1 else None
         shares: list[TaskShare] = []
-        for wish, share in self._ranked(need, options):
-            device = self.devices[wish.slot]
-            if not self._pay(device):
+        for need_here, share in self._in_order(need, options):
+            device = self.devices[need_here.slot]
+            if not self._charge_opening(device):
                 continue
-            self._seat_cut(wish.slot, share)
+            self._assign_share(need_here.slot, share)
             shares.append(share)
             if len(shares) == need.count:
                 return tuple(shares)
@@ -290,7 +315,7 @@ class NodeDeviceAssignment:
             self._restore(saved)
         return None
 
-    def _seat_listed(self, need: DeviceNeed, listed: str) -> TaskShares | None:
+    def _assign_listed(self, need: DeviceNeed, listed: str) -> TaskShares | None:
         units = need.count * scale(listed)
         budget = self._budgets[listed]
         if self._free(budget) < units:
@@ -298,24 +323,24 @@ class NodeDeviceAssignment:
         budget[3 if self.later else 1] += units
         return (TaskShare(listed, -1, units),)
 
-    def takes(self, cuts: TaskShares) -> bool:
-        """Whether exactly these parts can be had; they are taken then."""
-        for share in cuts:
+    def assign_exactly(self, shares: TaskShares) -> bool:
+        """Take exactly these shares. Return whether all are available."""
+        for share in shares:
             if share.index < 0:
                 budget = self._budgets.get(share.resource)
                 if budget is None or self._free(budget) < share.milli:
                     return False
                 budget[3 if self.later else 1] += share.milli
                 continue
-            slot = self.found.device_set.slots.get((share.resource, share.index))
-            if slot is None or not self._takes(slot, share):
+            slot = self.row_devices.device_set.slots.get((share.resource, share.index))
+            if slot is None or not self._assign_exact_share(slot, share):
                 return False
         return True
 
-    def _takes(self, slot: int, share: TaskShare) -> bool:
+    def _assign_exact_share(self, slot: int, share: TaskShare) -> bool:
         device = self.devices[slot]
-        geometry = device.card.geometry
-        if not device.card.usable or self._at_odds(slot, share.carries, share.avoids):
+        geometry = device.facts.geometry
+        if not device.facts.usable or self._excludes(slot, share.carries, share.avoids):
             return False
         if share.profile:
             code = geometry.codes.get(share.profile, -1) if geometry is not None else -1
@@ -325,70 +350,75 @@ class NodeDeviceAssignment:
                 return False
         elif not device.takes_share((share.milli, share.mib)):
             return False
-        begun = device.card.device.shared and device.shares > 0
-        draws = share.draws if begun else (*device.card.device.draws, *share.draws)
-        if draws and not draws_fit(draws, self._drawn()):
+        in_use = device.facts.device.shared and device.shares > 0
+        draws = share.draws if in_use else (*device.facts.device.draws, *share.draws)
+        if draws and not draws_fit(draws, self._consumption()):
             return False
-        if not self._pay(device):
+        if not self._charge_opening(device):
             return False
         device.take(share, later=self.later)
-        self._draw(share)
+        self._consume(share)
         self._tokens.setdefault(slot, []).append(share)
         return True
 
     def summary(self, need: DeviceNeed, plan: Sequence[NeedOnDevice]) -> DeviceSummary:
-        """What the cards say to one need."""
+        """Return the summary of the devices for one need."""
         if need.listed in self._listed:
             free = max(0, self._free(self._budgets[need.listed])) // scale(need.listed)
             return DeviceSummary(need, need.count, min(free, need.count), 0, 0, listed=True)
-        taking = sum(self._cut(need, wish) is not None for wish in plan)
+        fitting = sum(self._share(need, need_here) is not None for need_here in plan)
         if need.joint is not None:
             served = self._joint_slots(need, need.joint, plan) is not None
-            taking = need.count if served else min(taking, need.count - 1)
-        open_to = [self.devices[w.slot] for w in plan if not self.devices[w.slot].taken]
-        shared = [device for device in open_to if not device.slices and not device.crowded]
+            fitting = need.count if served else min(fitting, need.count - 1)
+        available = [self.devices[w.slot] for w in plan if not self.devices[w.slot].taken]
+        shared = [device for device in available if not device.slices and not device.at_share_limit]
         return DeviceSummary(
             need,
             len(plan),
-            taking,
+            fitting,
             max((WHOLE - device.milli for device in shared), default=0),
-            max((device.free_mib() for device in open_to if not device.crowded), default=0),
-            sum(device.crowded for device in open_to),
+            max((device.free_mib() for device in available if not device.at_share_limit), default=0),
+            sum(device.at_share_limit for device in available),
         )
 
-    # ------------------------------------------------------------------ cards
+    # ------------------------------------------------------------------ devices
 
-    def _cut(self, need: DeviceNeed, wish: NeedOnDevice) -> TaskShare | None:
-        """The part of one card that the need would get; ``None`` if the card does not do."""
-        return None if self._conflict(wish.slot, need) else share_of(need, wish, self.devices[wish.slot])
+    def _share(self, need: DeviceNeed, need_here: NeedOnDevice) -> TaskShare | None:
+        """Return the share of one device that the need would get; ``None`` if it does not fit."""
+        return (
+            None
+            if self._conflict(need_here.slot, need)
+            else share_of(need, need_here, self.devices[need_here.slot])
+        )
 
-    def _ranked(
+    def _in_order(
         self, need: DeviceNeed, options: list[tuple[NeedOnDevice, TaskShare]]
     ) -> list[tuple[NeedOnDevice, TaskShare]]:
-        """The cards in the order in which they are taken."""
+        """Return the candidate devices in the order of preference."""
         scores: Sequence[float] | None = None
         if self._choose is not None:
-            scores = self._choose(need, [self._shown(wish, share) for wish, share in options])
+            scores = self._choose(need, [self._plugin_view(need_here, share) for need_here, share in options])
         if scores is not None:
             order = sorted(
-                range(len(options)), key=lambda at: (-scores[at], self._by_default(need, options[at]))
+                range(len(options)),
+                key=lambda index: (-scores[index], self._by_default(need, options[index])),
             )
-            return [options[at] for at in order]
+            return [options[index] for index in order]
         if need.whole:
-            return self._together(need, options)
+            return self._by_locality(need, options)
         if len(options) == 1:
             return options
         return sorted(options, key=lambda option: self._by_default(need, option))
 
     def _by_default(self, need: DeviceNeed, option: tuple[NeedOnDevice, TaskShare]) -> tuple[bool, int, int]:
-        wish, share = option
-        return rank_of(need, share, self.devices[wish.slot], wish.slot)
+        need_here, share = option
+        return rank_of(need, share, self.devices[need_here.slot], need_here.slot)
 
-    def _together(
+    def _by_locality(
         self, need: DeviceNeed, options: list[tuple[NeedOnDevice, TaskShare]]
     ) -> list[tuple[NeedOnDevice, TaskShare]]:
-        """Whole cards: from the tightest group of joined cards, or NUMA zone, that has as many."""
-        devices = [self.devices[wish.slot].card.device for wish, _ in options]
+        """Sort whole devices: first those of the smallest link group, or NUMA, that has enough."""
+        devices = [self.devices[need_here.slot].facts.device for need_here, _ in options]
         for numbers in ([d.link_group for d in devices], [d.numa for d in devices]):
             sizes = {number: numbers.count(number) for number in numbers if number >= 0}
             holding = [number for number in sizes if sizes[number] >= need.count]
@@ -398,14 +428,14 @@ class NodeDeviceAssignment:
                 return inside + [option for option in options if option not in inside]
         return options
 
-    def _shown(self, wish: NeedOnDevice, share: TaskShare) -> CandidateDevice:
-        seat = self.devices[wish.slot]
-        device, geometry = seat.card.device, seat.card.geometry
+    def _plugin_view(self, need_here: NeedOnDevice, share: TaskShare) -> CandidateDevice:
+        seat = self.devices[need_here.slot]
+        device, geometry = seat.facts.device, seat.facts.geometry
         keeps: tuple[tuple[str, int], ...] = ()
         if share.profile and geometry is not None:
-            after = geometry.then(seat.state, geometry.codes[share.profile], share.start)
-            left = geometry.more(after)
-            keeps = tuple((p.name, left[at]) for at, p in enumerate(geometry.profiles))
+            after = geometry.state_after(seat.state, geometry.codes[share.profile], share.start)
+            remaining = geometry.remaining(after)
+            keeps = tuple((p.name, remaining[index]) for index, p in enumerate(geometry.profiles))
         return CandidateDevice(
             device.resource,
             device.index,
@@ -425,58 +455,60 @@ class NodeDeviceAssignment:
     def _conflict(self, slot: int, need: DeviceNeed) -> bool:
         if not need.carries and not need.avoids:
             return False
-        return self._at_odds(slot, need.carries, need.avoids)
+        return self._excludes(slot, need.carries, need.avoids)
 
-    def _at_odds(self, slot: int, carries: Sequence[str], avoids: Sequence[str]) -> bool:
+    def _excludes(self, slot: int, carries: Sequence[str], avoids: Sequence[str]) -> bool:
         for other in self._tokens.get(slot, ()):
             if not set(carries).isdisjoint(other.avoids) or not set(avoids).isdisjoint(other.carries):
                 return True
-        tokens = self.found.tokens.get(slot)
+        tokens = self.row_devices.tokens.get(slot)
         if not tokens:
             return False
-        return any(self._there(tokens.get((False, token))) for token in carries) or any(
-            self._there(tokens.get((True, token))) for token in avoids
+        return any(self._has_token(tokens.get((False, token))) for token in carries) or any(
+            self._has_token(tokens.get((True, token))) for token in avoids
         )
 
-    def _there(self, sums: list[int] | None) -> bool:
+    def _has_token(self, sums: list[int] | None) -> bool:
         if sums is None:
             return False
-        return (sums[HELD] - sums[LEAVING] if self.later else sums[HELD]) + sums[KEPT] > 0
+        return (sums[HELD_SIDE] - sums[RELEASING_SIDE] if self.later else sums[HELD_SIDE]) + sums[
+            NOMINATED_SIDE
+        ] > 0
 
-    # ------------------------------------------------------------------ the planes
+    # ------------------------------------------------------------------ planes
 
     def _free(self, budget: list[int]) -> int:
-        allocatable, used, releasing, kept = budget
+        allocatable, used, releasing, nominated = budget
         if self.later:
-            return allocatable - used + releasing - kept
-        return allocatable - used - max(kept - releasing, 0)
+            return allocatable - used + releasing - nominated
+        return allocatable - used - max(nominated - releasing, 0)
 
-    def _pay(self, device: DeviceState) -> bool:
-        """Charge the planes for opening a card, if they allow it."""
-        change = opening_of(device, later=self.later) if device.card.counted else None
+    def _charge_opening(self, device: DeviceState) -> bool:
+        """Charge the planes for opening a device. Return whether they allow it."""
+        change = opening_charge(device, later=self.later) if device.facts.counted else None
         if change is None:
             return True
-        budget = self._budgets[device.card.device.resource]
-        for at, step in enumerate(change, start=1):
-            budget[at] += step * WHOLE
+        budget = self._budgets[device.facts.device.resource]
+        for at, sign_change in enumerate(change, start=1):
+            budget[at] += sign_change * WHOLE
         if self._free(budget) >= 0:
             return True
-        for at, step in enumerate(change, start=1):
-            budget[at] -= step * WHOLE
+        for at, sign_change in enumerate(change, start=1):
+            budget[at] -= sign_change * WHOLE
         return False
 
     # ------------------------------------------------------------------ undo
 
-    def _save(self) -> _Saved:
+    def _save(self) -> _Snapshot:
         return (
             [device.copy() for device in self.devices],
             {name: list(budget) for name, budget in self._budgets.items()},
             {slot: list(shares) for slot, shares in self._tokens.items()},
-            dict(self._taken),
+            dict(self._consumed),
         )
 
-    def _restore(self, saved: _Saved) -> None:
-        self.devices, budgets, self._tokens, self._taken = saved
+    def _restore(self, saved: _Snapshot) -> None:
+        self.devices, budgets, self._tokens, self._consumed = saved
         self._budgets.clear()
         self._budgets.update(budgets)
 

@@ -1,4 +1,4 @@
-"""Whether a card is of the kind that a need is for, whoever has it. Few cards are looked at without NumPy, too."""
+"""Match of a device with a need by kind, independent of allocations and without NumPy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device
 
 _FEW = 8
-_MOST_SETS = 1_000
+_MAX_SETS = 1_000
 _SETS: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
-"""By the identity of a tuple: to tell equal ones costs more than a look-up."""
+"""Sets of names by the identity of a tuple. Comparing equal tuples would cost more."""
 
 
-def suits(need: DeviceNeed, device: Device, uuid: str) -> bool:
-    """Whether it is a card of the kind that is asked for."""
+def matches(need: DeviceNeed, device: Device, uuid: str) -> bool:
+    """Return whether the device is of the kind that the need asks for."""
     if need.resource and device.resource != need.resource:
         return False
-    if uuid in need.uuids_not or (need.uuids and uuid not in _named(need.uuids)):
+    if uuid in need.uuids_not or (need.uuids and uuid not in _lookup(need.uuids)):
         return False
     if (device.mode is DeviceMode.NAMED or device.shared) and not need.uuids:
         return False
@@ -29,13 +29,16 @@ def suits(need: DeviceNeed, device: Device, uuid: str) -> bool:
     return device.memory_mib >= need.min_memory_mib and device.compute >= need.min_compute
 
 
-def _named(uuids: tuple[str, ...]) -> Collection[str]:
-    """To look names up in: the devices of a whole cluster may be named, by one tuple that all who ask share."""
+def _lookup(uuids: tuple[str, ...]) -> Collection[str]:
+    """Return the names in a form for look-ups.
+
+    One tuple may name all devices of the cluster, and many needs share it.
+    """
     if len(uuids) <= _FEW:
         return uuids
     known = _SETS.get(id(uuids))
     if known is None or known[0] is not uuids:
-        if len(_SETS) > _MOST_SETS:
+        if len(_SETS) > _MAX_SETS:
             _SETS.clear()
         known = _SETS[id(uuids)] = uuids, frozenset(uuids)
     return known[1]

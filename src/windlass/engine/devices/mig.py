@@ -1,17 +1,21 @@
-"""Slices of a card (MIG): which are possible, and where the next one goes.
+"""MIG slices of a device: possible instances, and the position of the next one.
 
-A card has memory slices in a row and a number of compute slices; an instance of a profile takes a stretch of
-the former, from one of the profile's starts on, and some of the latter. What has been placed is not moved.
-So the state of a card is the set of taken memory slices, the sum of taken compute slices and whether its
-media extensions are taken; all else about it follows:
+A device has a row of memory slices and a number of compute slices. An instance of a
+profile takes a stretch of memory slices, from one of the profile's starts on, and some
+compute slices. Placed instances are not moved. The state of a device is therefore the
+set of taken memory slices, the sum of taken compute slices, and whether the media
+extensions are taken. Everything else follows from it:
 
-* ``more``: how many further instances of a profile it holds, and nothing else.
-* ``best``: where the next one goes: where afterwards ``more`` of the same is least diminished, and then of
-  the largest profiles, the next largest, and so on, most remain; then where the most combinations of
-  profiles remain possible; then as far right as can be. Where one place keeps all that another one does,
-  and more, it is never the other (a test over all states holds it).
+* ``remaining``: number of further instances of one profile that fit, if no other
+  profile is used.
+* ``best``: start of the next instance. It is the start after which most instances of
+  the same profile remain, then most of the largest profile, then of the next largest,
+  and so on. Ties are broken by the number of profile combinations that remain possible,
+  and then by the highest start. A start is never chosen if another start keeps
+  everything that it keeps, and more (a test over all states checks this).
 
-What a node says about its cards (NVML's possible placements) goes before the table of models.
+Placements that the node reports (NVML's possible placements) take precedence over the
+table of models.
 """
 
 from __future__ import annotations
@@ -24,51 +28,59 @@ from windlass.spi.objects import Device
 
 
 class MigGeometry:
-    """What can be carved of cards of one kind. States are numbered as they are met; 0 is the free card."""
+    """Possible slices of devices of one kind.
+
+    States are numbered in the order in which they occur; 0 is the free device.
+    """
 
     def __init__(self, profiles: Sequence[SliceProfile]) -> None:
         self.profiles = tuple(profiles)
-        self.codes = {profile.name: at for at, profile in enumerate(self.profiles)}
+        self.codes = {profile.name: code for code, profile in enumerate(self.profiles)}
         self.compute = max((profile.compute for profile in profiles), default=0)
         self.size = max((start + p.size for p in profiles for start in p.starts), default=0)
-        self._order = sorted(range(len(profiles)), key=lambda at: self._precious(at), reverse=True)
+        self._order = sorted(range(len(profiles)), key=lambda code: self._size_order(code), reverse=True)
         self._ids: dict[tuple[int, int, bool], int] = {}
         self._states: list[tuple[int, int, bool]] = []
-        self._more: dict[int, tuple[int, ...]] = {}
+        self._remaining: dict[int, tuple[int, ...]] = {}
         self._best: dict[tuple[int, int], tuple[int, int]] = {}
-        self._futures: dict[int, frozenset[int]] = {}
+        self._combinations: dict[int, frozenset[int]] = {}
         self.state(0, 0, media=False)
 
-    def _precious(self, at: int) -> tuple[int, int]:
-        return self.profiles[at].compute, self.profiles[at].size
+    def _size_order(self, code: int) -> tuple[int, int]:
+        return self.profiles[code].compute, self.profiles[code].size
 
     # ------------------------------------------------------------------ states
 
     def __len__(self) -> int:
-        """How many states have been met."""
+        """Return the number of states that have occurred."""
         return len(self._states)
 
     def state(self, mask: int, compute: int, *, media: bool) -> int:
-        """The number of a state: taken memory slices (bits), taken compute slices, media extensions taken."""
-        key = (mask, compute, media)
-        found = self._ids.get(key)
-        if found is None:
-            found = self._ids[key] = len(self._states)
-            self._states.append(key)
-        return found
+        """Return the number of a state.
 
-    def then(self, state: int, profile: int, start: int) -> int:
-        """The state after an instance has been placed."""
+        ``mask``: taken memory slices (bits).
+        ``compute``: taken compute slices.
+        ``media``: media extensions are taken.
+        """
+        key = (mask, compute, media)
+        number = self._ids.get(key)
+        if number is None:
+            number = self._ids[key] = len(self._states)
+            self._states.append(key)
+        return number
+
+    def state_after(self, state: int, profile: int, start: int) -> int:
+        """Return the state after an instance has been placed."""
         mask, compute, media = self._states[state]
         p = self.profiles[profile]
         return self.state(mask | self.mask(profile, start), compute + p.compute, media=media or p.media)
 
     def mask(self, profile: int, start: int) -> int:
-        """The memory slices that an instance takes, as bits."""
+        """Return the memory slices that an instance takes, as bits."""
         return ((1 << self.profiles[profile].size) - 1) << start
 
     def starts(self, state: int, profile: int) -> list[int]:
-        """Where an instance can be placed."""
+        """Return the starts at which an instance can be placed."""
         mask, compute, media = self._states[state]
         p = self.profiles[profile]
         if compute + p.compute > self.compute or (media and p.media):
@@ -76,20 +88,25 @@ class MigGeometry:
         return [start for start in p.starts if not mask & self.mask(profile, start)]
 
     def free_slices(self, state: int) -> int:
-        """How many memory slices are not taken."""
+        """Return the number of free memory slices."""
         return self.size - self._states[state][0].bit_count()
 
     # ------------------------------------------------------------------ tables
 
-    def more(self, state: int) -> tuple[int, ...]:
-        """By profile, how many further instances of it alone the card holds."""
-        found = self._more.get(state)
-        if found is None:
-            found = self._more[state] = tuple(self._most(state, at) for at in range(len(self.profiles)))
-        return found
+    def remaining(self, state: int) -> tuple[int, ...]:
+        """Return for each profile the number of further instances of it alone that fit."""
+        remaining = self._remaining.get(state)
+        if remaining is None:
+            remaining = self._remaining[state] = tuple(
+                self._max_instances(state, code) for code in range(len(self.profiles))
+            )
+        return remaining
 
-    def _most(self, state: int, profile: int) -> int:
-        """The most instances of one profile: earliest end first is optimal for stretches of one size."""
+    def _max_instances(self, state: int, profile: int) -> int:
+        """Return the maximum number of instances of one profile.
+
+        Earliest end first is optimal for stretches of one size.
+        """
         mask, compute, _ = self._states[state]
         p = self.profiles[profile]
         if p.media:
@@ -101,48 +118,56 @@ class MigGeometry:
         return max(0, min(n, (self.compute - compute) // p.compute)) if p.compute else n
 
     def best(self, state: int, profile: int) -> tuple[int, int] | None:
-        """The start of the next instance and the state after it; ``None`` if there is no place."""
-        found = self._best.get((state, profile))
-        if found is None:
+        """Return the start of the next instance and the state after it; ``None`` if none fits."""
+        best_start = self._best.get((state, profile))
+        if best_start is None:
             starts = self.starts(state, profile)
             if not starts:
                 return None
             start = max(
-                starts, key=lambda start: self._worth(self.then(state, profile, start), profile, start)
+                starts, key=lambda start: self._worth(self.state_after(state, profile, start), profile, start)
             )
-            found = self._best[state, profile] = (start, self.then(state, profile, start))
-        return found
+            best_start = self._best[state, profile] = (start, self.state_after(state, profile, start))
+        return best_start
 
     def _worth(self, after: int, profile: int, start: int) -> tuple[int, tuple[int, ...], int, int]:
-        more = self.more(after)
-        return more[profile], tuple(more[at] for at in self._order), len(self.future(after)), start
+        remaining = self.remaining(after)
+        return (
+            remaining[profile],
+            tuple(remaining[code] for code in self._order),
+            len(self.combinations(after)),
+            start,
+        )
 
-    def future(self, state: int) -> frozenset[int]:
-        """Every combination of profiles that can still be placed, the empty one included: four bits per
-        profile, how many of it. Media extensions do not count."""
+    def combinations(self, state: int) -> frozenset[int]:
+        """Return every combination of profiles that can still be placed, including the empty one.
+
+        Four bits per profile hold its count. Media extensions do not count.
+        """
         mask, compute, _ = self._states[state]
         plain = self.state(mask, compute, media=False)
-        found = self._futures.get(plain)
-        if found is None:
+        result = self._combinations.get(plain)
+        if result is None:
             combinations = {0}
-            for at, p in enumerate(self.profiles):
+            for code, p in enumerate(self.profiles):
                 if not p.media:
-                    one = 1 << 4 * at
-                    for start in self.starts(plain, at):
-                        combinations.update(one + rest for rest in self.future(self.then(plain, at, start)))
-            found = self._futures[plain] = frozenset(combinations)
-        return found
+                    unit = 1 << 4 * code
+                    for start in self.starts(plain, code):
+                        combinations.update(
+                            unit + rest for rest in self.combinations(self.state_after(plain, code, start))
+                        )
+            result = self._combinations[plain] = frozenset(combinations)
+        return result
 
 
 @lru_cache(maxsize=256)
 def geometry(profiles: tuple[SliceProfile, ...]) -> MigGeometry:
-    """The geometry of these profiles, one for all cards."""
+    """Return the geometry of these profiles; equal ones share one object."""
     return MigGeometry(profiles)
 
 
 def geometry_of(device: Device) -> MigGeometry | None:
-    """What a card can be sliced into: by what its node says, else by its model; ``None`` if nothing is
-    known."""
+    """Return the geometry that the node reports, else that of the model; ``None`` if unknown."""
     if device.geometry:
         return geometry(device.geometry)
     known = profiles_of(device.model, device.memory_mib)

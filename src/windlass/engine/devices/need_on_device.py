@@ -1,11 +1,11 @@
-"""What a need for cards comes to on each card of a node, whoever has the cards."""
+"""Translation of a device need into a share or slice of each device of a node."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.engine.devices.matching import suits
+from windlass.engine.devices.matching import matches
 from windlass.engine.devices.share_table import DeviceFacts, DeviceSet
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.spi.devices import DeviceMode, DeviceNeed, JointDeviceNeed
@@ -13,7 +13,11 @@ from windlass.spi.devices import DeviceMode, DeviceNeed, JointDeviceNeed
 
 @dataclass(frozen=True, slots=True)
 class NeedOnDevice:
-    """What a need comes to on one card: a share of so much, a slice of this profile (-1: none), or either."""
+    """Share or slice that would serve a need on one device.
+
+    ``share``: compute (milli) and memory (MiB), or ``None``.
+    ``profile``: code of the slice profile, or -1.
+    """
 
     slot: int
     share: tuple[int, int] | None
@@ -23,75 +27,79 @@ class NeedOnDevice:
 def needs_on_device(
     need: DeviceNeed, device_set: DeviceSet, uuids: Sequence[str]
 ) -> tuple[NeedOnDevice, ...]:
-    """The cards of a node that could serve a need if nobody had any of them."""
-    found = []
-    kinds = [need] if need.joint is None else _options(need.joint)
-    for slot, card in enumerate(device_set.cards):
-        if card.usable and any(suits(kind, card.device, uuids[slot]) for kind in kinds):
-            share, profile = kind_of(need, card)
+    """Return the devices of a node that could serve a need if all of them were free."""
+    result = []
+    options = [need] if need.joint is None else _options(need.joint)
+    for slot, facts in enumerate(device_set.devices):
+        if facts.usable and any(matches(kind, facts.device, uuids[slot]) for kind in options):
+            share, profile = share_and_profile(need, facts)
             if share is not None or profile >= 0:
-                found.append(NeedOnDevice(slot, share, profile))
-    return tuple(found)
+                result.append(NeedOnDevice(slot, share, profile))
+    return tuple(result)
 
 
 def _options(joint: JointDeviceNeed) -> list[DeviceNeed]:
-    """The kinds of cards that claims would hold."""
-    every = [
+    """Return the device needs of all requests that hold a device."""
+    needs = [
         option.need
         for requests in joint.claims
         for options in requests
         for option in options
         if not option.admin
     ]
-    return list(dict.fromkeys(every))
+    return list(dict.fromkeys(needs))
 
 
-def kind_of(need: DeviceNeed, card: DeviceFacts) -> tuple[tuple[int, int] | None, int]:
-    """What a need comes to on a card, whoever has the card: compute and memory of a share, or ``None``; the
-    code of a slice's profile, or -1."""
-    return _share(need, card), _profile(need, card)
+def share_and_profile(need: DeviceNeed, facts: DeviceFacts) -> tuple[tuple[int, int] | None, int]:
+    """Return the share (compute, memory) or ``None``, and the code of the slice profile or -1.
+
+    Current allocations of the device are ignored.
+    """
+    return _share(need, facts), _profile(need, facts)
 
 
-def memory_of(need: DeviceNeed, card: DeviceFacts) -> int:
-    """What is asked of this card's memory, in MiB; of a whole one all of it."""
+def memory_of(need: DeviceNeed, facts: DeviceFacts) -> int:
+    """Return the memory in MiB that the need takes of this device."""
     if need.whole:
-        return card.device.memory_mib
-    return need.memory_mib or card.device.memory_mib * need.memory_milli // WHOLE
+        return facts.device.memory_mib
+    return need.memory_mib or facts.device.memory_mib * need.memory_milli // WHOLE
 
 
-def _share(need: DeviceNeed, card: DeviceFacts) -> tuple[int, int] | None:
-    device = card.device
+def _share(need: DeviceNeed, facts: DeviceFacts) -> tuple[int, int] | None:
+    device = facts.device
     if device.shared:
         return (0, 0) if need.whole else None
     if device.mode is DeviceMode.SLICED or need.profile or not (need.shares or need.whole):
         return None
     if device.mode in (DeviceMode.WHOLE, DeviceMode.NAMED) and not need.whole:
         return None
-    mib = memory_of(need, card)
+    mib = memory_of(need, facts)
     if mib > device.memory_mib or need.milli > WHOLE:
         return None
     if need.memory_milli and not device.memory_mib and need.milli < need.memory_milli:
-        return None  # nothing would count what it takes of a memory of unknown size
+        return None  # the consumption of a memory of unknown size could not be counted
     return need.milli, mib
 
 
-def _profile(need: DeviceNeed, card: DeviceFacts) -> int:
-    geometry = card.geometry
+def _profile(need: DeviceNeed, facts: DeviceFacts) -> int:
+    geometry = facts.geometry
     if geometry is None:
         return -1
     if need.profile:
         return geometry.codes.get(need.profile, -1)
-    mib = memory_of(need, card)
+    mib = memory_of(need, facts)
     if not need.slices or need.whole or mib <= 0:
         return -1
-    most = max((p.sms for p in geometry.profiles), default=0)
+    max_sms = max((p.sms for p in geometry.profiles), default=0)
     fitting = [
-        (p.memory_mib, p.compute, at)
-        for at, p in enumerate(geometry.profiles)
+        (p.memory_mib, p.compute, code)
+        for code, p in enumerate(geometry.profiles)
         if p.memory_mib >= mib
         and not p.media
         and (
-            p.sms * WHOLE >= need.milli * most if most else p.compute * WHOLE >= need.milli * geometry.compute
+            p.sms * WHOLE >= need.milli * max_sms
+            if max_sms
+            else p.compute * WHOLE >= need.milli * geometry.compute
         )
     ]
     return min(fitting)[2] if fitting else -1

@@ -1,5 +1,8 @@
-"""The cards of single rows in plain values (:class:`windlass.spi.scoring.NodeDevices`): what
-:class:`~windlass.engine.devices.view.DeviceArrays` shows of them, one object for all rows in equal states."""
+"""Devices of single rows in plain values (:class:`windlass.spi.scoring.NodeDevices`).
+
+The values are those of :class:`~windlass.engine.devices.view.DeviceArrays`. Rows in
+equal states share one object.
+"""
 
 from __future__ import annotations
 
@@ -10,81 +13,87 @@ from numpy.typing import NDArray
 
 from windlass.engine.devices.share_table import (
     FIELDS,
-    HELD,
-    KEPT,
-    LEAVING,
+    HELD_SIDE,
     MIB,
     MILLI,
+    NOMINATED_SIDE,
     PLACES,
+    RELEASING_SIDE,
     SLICES,
     TAKEN,
     DeviceFacts,
     RowDevices,
     ShareTable,
-    covered,
+    occupied_slices,
 )
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.spi.scoring import DeviceKinds, NodeDevices
 
-MOST = 50_000
-"""So many states of nodes, and of single cards, are remembered."""
+MAX_CACHED = 50_000
+"""Maximum number of cached states of nodes, and of single devices."""
 
 
 class PlainDevices:
-    def __init__(self, cards: ShareTable) -> None:
-        self._cards = cards
-        self._known: dict[tuple[int, ...], NodeDevices] = {}
-        self._single: dict[tuple[DeviceFacts, int], tuple[int, int]] = {}
+    """Cached plain values of the devices of rows."""
+
+    def __init__(self, shares: ShareTable) -> None:
+        self._shares = shares
+        self._nodes: dict[tuple[int, ...], NodeDevices] = {}
+        self._devices: dict[tuple[DeviceFacts, int], tuple[int, int]] = {}
         self._kinds: dict[int, DeviceKinds] = {}
 
     def of(self, row: int) -> NodeDevices:
-        """The row's cards as they are now."""
-        cards = self._cards
-        cards.sync(row)
-        found = cards.row(row)
-        key = (found.device_set.code, *found.states)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) > MOST:
-                self._known.clear()
-            known = self._known[key] = self._made(found, cards.cells[row])
-        return known
+        """Return the current devices of the row."""
+        shares = self._shares
+        shares.sync(row)
+        devices = shares.row(row)
+        key = (devices.device_set.code, *devices.states)
+        node_devices = self._nodes.get(key)
+        if node_devices is None:
+            if len(self._nodes) > MAX_CACHED:
+                self._nodes.clear()
+            node_devices = self._nodes[key] = self._build(devices, shares.cells[row])
+        return node_devices
 
-    def _made(self, found: RowDevices, cells: NDArray[np.int64]) -> NodeDevices:
-        device_set = found.device_set
+    def _build(self, devices: RowDevices, cells: NDArray[np.int64]) -> NodeDevices:
+        device_set = devices.device_set
         kinds = self._kinds.get(device_set.code)
         if kinds is None:
             kinds = self._kinds[device_set.code] = DeviceKinds(
-                tuple(card.device.resource for card in device_set.cards),
-                tuple(card.device.model for card in device_set.cards),
-                tuple(card.device.memory_mib for card in device_set.cards),
-                tuple(card.usable for card in device_set.cards),
+                tuple(card.device.resource for card in device_set.devices),
+                tuple(card.device.model for card in device_set.devices),
+                tuple(card.device.memory_mib for card in device_set.devices),
+                tuple(card.usable for card in device_set.devices),
             )
         free = []
-        for slot, card in enumerate(device_set.cards):
-            key = (card, found.states[slot])
-            both = self._single.get(key)
-            if both is None:
-                if len(self._single) > MOST:
-                    self._single.clear()
-                both = self._single[key] = free_of(card, cells[slot].tolist())
-            free.append(both)
+        for slot, facts in enumerate(device_set.devices):
+            key = (facts, devices.states[slot])
+            free_pair = self._devices.get(key)
+            if free_pair is None:
+                if len(self._devices) > MAX_CACHED:
+                    self._devices.clear()
+                free_pair = self._devices[key] = free_of(facts, cells[slot].tolist())
+            free.append(free_pair)
         return NodeDevices(kinds, tuple(milli for milli, _ in free), tuple(mib for _, mib in free))
 
 
-def free_of(card: DeviceFacts, cells: Sequence[int]) -> tuple[int, int]:
-    """What is left of a card, compute in milli and memory in MiB."""
-    if not card.usable or cells[TAKEN]:
+def free_of(facts: DeviceFacts, cells: Sequence[int]) -> tuple[int, int]:
+    """Return the free compute (milli) and memory (MiB) of a device."""
+    if not facts.usable or cells[TAKEN]:
         return 0, 0
-    sums = [_counted(cells, field) for field in (MILLI, MIB, SLICES)]
-    memory = card.device.memory_mib
-    if card.counted and sums[2] <= 0:
+    sums = [_taken(cells, field) for field in (MILLI, MIB, SLICES)]
+    memory = facts.device.memory_mib
+    if facts.counted and sums[2] <= 0:
         return max(WHOLE - sums[0], 0), max(memory - sums[1], 0)
-    size = max(card.geometry.size if card.geometry else 0, 1)
-    taken = covered(cells[HELD * FIELDS + PLACES]) | covered(cells[KEPT * FIELDS + PLACES])
+    size = max(facts.geometry.size if facts.geometry else 0, 1)
+    taken = occupied_slices(cells[HELD_SIDE * FIELDS + PLACES]) | occupied_slices(
+        cells[NOMINATED_SIDE * FIELDS + PLACES]
+    )
     return 0, memory * max(size - taken.bit_count(), 0) // size
 
 
-def _counted(cells: Sequence[int], field: int) -> int:
-    held, leaving, kept = (cells[side * FIELDS + field] for side in (HELD, LEAVING, KEPT))
-    return max(held, held - leaving + kept)
+def _taken(cells: Sequence[int], field: int) -> int:
+    held, releasing, nominated = (
+        cells[side * FIELDS + field] for side in (HELD_SIDE, RELEASING_SIDE, NOMINATED_SIDE)
+    )
+    return max(held, held - releasing + nominated)

@@ -1,17 +1,20 @@
-"""Parts of cards: what of every card is taken, row by row.
+"""Table of device shares: the allocated part of every device, row by row.
 
-Plain whole cards are counted in the planes and picked from the bit sets of
-:mod:`windlass.engine.devices.whole_device_table`. Here stands what is taken of cards in shares and slices, and whole by
-tasks that must have a certain card. One block ``cells[row, slot, …]`` of int64 holds, per card, three sums over *cuts*
-(what one task has of one card): what is held, the part of it that terminates, and what is promised. All else follows
-from them, so taking a cut back is exact.
+Whole devices of plain pods are counted in the planes and picked from the bit sets of
+:mod:`windlass.engine.devices.whole_device_table`. This table holds shares, MIG slices,
+and whole devices of tasks that need a certain one. One block ``cells[row, slot, …]`` of
+int64 has three sums of shares per device: held, the releasing part of it, and
+nominated. Everything else follows from these sums, so the removal of a share is exact.
 
-A card that anything is held of is *open*: it counts as a whole one in the planes (used; releasing if all
-that is held of it terminates; promised if it would be open only by promises), and as taken in the bit sets.
-So nobody who counts or picks whole cards can collide with a share. Cards that are always sliced
-(:attr:`~windlass.spi.devices.DeviceMode.SLICED`), or given by name alone, are counted nowhere else.
+A device with any held share is *open*. The planes count an open device as one whole
+device: used, or releasing if all its shares are released, or nominated if only
+nominations open it. The bit sets count it as taken. Therefore no count or choice of
+whole devices collides with a share. Devices that are always sliced
+(:attr:`~windlass.spi.devices.DeviceMode.SLICED`) or allocated by name only are counted
+nowhere else.
 
-Cards of a row are made at the first question about them; a cluster without parts of cards pays nothing.
+The devices of a row are built on first use. A cluster without device shares pays
+nothing.
 """
 
 from __future__ import annotations
@@ -33,30 +36,37 @@ from windlass.spi.objects import Device
 if TYPE_CHECKING:
     from windlass.engine.nodes.table import NodeTable
 
-HELD, LEAVING, KEPT = range(3)
-"""The three sums of a card: what is held, what of it terminates, what is promised."""
+HELD_SIDE, RELEASING_SIDE, NOMINATED_SIDE = range(3)
+"""The three sums of a device: held, releasing (the part that terminates), nominated."""
 SIDES = 3
 MILLI, MIB, SHARES, SLICES, PLACES, COMPUTE, MEDIA = range(7)
-"""Of each sum: compute and memory of shares; how many shares and slices; how often each memory slice is
-taken (eight bits each); compute slices; media extensions."""
+"""Fields of each sum.
+
+Compute and memory of shares, number of shares, number of slices, use count of each
+memory slice (eight bits each), compute slices, media extensions.
+"""
 FIELDS = 7
 TAKEN = SIDES * FIELDS
-"""The last column: a plain whole pod has the card."""
+"""Last column: a plain pod holds the whole device."""
 COLUMNS = TAKEN + 1
-UNSEEN = -2
-"""The start of a part of a card that nobody has described yet."""
+UNKNOWN_START = -2
+"""Start of a slice of a device that no node has reported yet."""
 FREE = 0
-"""The state of a card of which nobody has anything."""
-MOST_STATES = 200_000
-MOST_STEPS = 50_000
-ROOMIEST = 8
-"""Memory slices of a card, at most."""
+"""State number of a device without any share."""
+MAX_STATES = 200_000
+MAX_TRANSITIONS = 50_000
+MAX_MEMORY_SLICES = 8
+"""Maximum number of memory slices of a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """What a task has of one card. ``index`` -1: of no card that is known, but ``milli`` of ``resource`` in
-    the planes. ``draws``: of a card that claims share, what it takes of what that has."""
+    """Allocation of one device to one task: a share, a MIG slice or the whole device.
+
+    ``index``: -1 if the device is unknown; then ``milli`` of ``resource`` is charged to
+    the planes.
+    ``draws``: consumption from a device that resource claims share.
+    """
 
     resource: str
     index: int
@@ -73,58 +83,67 @@ TaskShares = tuple[TaskShare, ...]
 
 
 class ShareTransition(NamedTuple):
-    """What comes of entering a cut: the state after it, the card's cells, what it counted as before and counts
-    as then (see :func:`charges`), and whether anything of it is promised then."""
+    """Result of adding or removing one share.
+
+    ``after``: number of the state afterwards.
+    ``cells``: cells of the device afterwards.
+    ``charged_before``, ``charged_after``: charges in the planes (see :func:`charges`).
+    ``nominated``: whether any share of the device is nominated afterwards.
+    """
 
     share: TaskShare
     after: int
     cells: NDArray[np.int64]
-    was: tuple[int, int, int]
-    counts: tuple[int, int, int]
-    kept: bool
+    charged_before: tuple[int, int, int]
+    charged_after: tuple[int, int, int]
+    nominated: bool
 
 
 class DeviceFacts:
-    """What does not change about a card while its node reports the same. One for all nodes alike."""
+    """Constant facts of a device, until its node reports others. Equal devices share one."""
 
-    __slots__ = ("_vectors", "counted", "device", "geometry", "known", "steps")
+    __slots__ = ("_vectors", "counted", "device", "geometry", "known", "transitions")
 
     def __init__(self, device: Device, *, known: bool = True) -> None:
-        """``known``: the node has it; else it is only spoken of by tasks."""
+        """``known``: the node reports the device; otherwise only tasks refer to it."""
         self.device = device
         self.known = known
         self.counted = device.mode not in UNCOUNTED
         sliceable = device.mode in (DeviceMode.SLICED, DeviceMode.EITHER)
-        found = geometry_of(device) if sliceable else None
-        self.geometry: MigGeometry | None = found if found is not None and found.size <= ROOMIEST else None
+        slice_geometry = geometry_of(device) if sliceable else None
+        self.geometry: MigGeometry | None = (
+            slice_geometry
+            if slice_geometry is not None and slice_geometry.size <= MAX_MEMORY_SLICES
+            else None
+        )
         self._vectors: dict[TaskShare, NDArray[np.int64]] = {}
-        self.steps: dict[tuple[int, int, int, int], ShareTransition] = {}
-        """State, identity of a cut, side, sign → what comes of it."""
+        self.transitions: dict[tuple[int, int, int, int], ShareTransition] = {}
+        """(State, identity of a share, side, sign) → transition."""
 
     @property
     def usable(self) -> bool:
         return self.known and self.device.healthy
 
     @property
-    def sick(self) -> bool:
-        """Whether nobody can be handed it once it is given back."""
+    def unhealthy(self) -> bool:
+        """Return whether the device cannot be allocated again after its release."""
         return self.known and not self.device.healthy
 
     def charges(self, cells: Sequence[int]) -> tuple[int, int, int]:
-        """What it counts as in the planes."""
-        used, releasing, promised = charges(cells)
-        return used, 0 if self.sick else releasing, promised
+        """Return the charges of the device in the planes."""
+        used, releasing, nominated = charges(cells)
+        return used, 0 if self.unhealthy else releasing, nominated
 
     def vector(self, share: TaskShare) -> NDArray[np.int64]:
-        """The cut as an addend to a sum of this card."""
-        found = self._vectors.get(share)
-        if found is None:
+        """Return the share as an addend to a sum of this device."""
+        vector = self._vectors.get(share)
+        if vector is None:
             if len(self._vectors) > 4096:
                 self._vectors.clear()
-            found = self._vectors[share] = np.array(self._sums(share), dtype=np.int64)
-        return found
+            vector = self._vectors[share] = np.array(self._addend(share), dtype=np.int64)
+        return vector
 
-    def _sums(self, share: TaskShare) -> list[int]:
+    def _addend(self, share: TaskShare) -> list[int]:
         if not share.profile:
             return [share.milli, share.mib, 1, 0, 0, 0, 0]
         if self.geometry is None or share.profile not in self.geometry.codes:
@@ -132,59 +151,68 @@ class DeviceFacts:
         code = self.geometry.codes[share.profile]
         profile = self.geometry.profiles[code]
         mask = self.geometry.mask(code, max(0, share.start))
-        places = sum(1 << 8 * at for at in bits(mask))
+        places = sum(1 << 8 * index for index in bits(mask))
         return [0, 0, 0, 1, places, profile.compute, int(profile.media)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceSet:
-    """The cards of a node; equal ones are one object. ``code`` tells kits apart. UUIDs are not part of it. ``drawn``:
-    what is taken of those that claims share for nobody who is known."""
+    """Devices of a node, without their UUIDs. Nodes with equal devices share one set.
+
+    ``code``: number of the set.
+    ``drawn``: consumption of shared devices by unknown holders.
+    """
 
     code: int
-    cards: tuple[DeviceFacts, ...]
+    devices: tuple[DeviceFacts, ...]
     slots: dict[tuple[str, int], int]
-    """(resource, index) → slot."""
+    """(Resource, index) → slot."""
     drawn: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class RowDevices:
-    """The cards of one row, and who has what of them. ``tokens``: slot → (carried?, token) → held, leaving,
-    promised. ``draws``: the same by what is taken of cards that claims share."""
+    """Devices of one row and their holders.
+
+    ``tokens``: slot → (carried?, token) → counts held, releasing, nominated.
+    ``draws``: the same sums by name for the consumption of devices that resource claims
+    share.
+    """
 
     device_set: DeviceSet
     uuids: tuple[str, ...]
-    taken: dict[str, int]
-    """What of the bit sets has been copied into the cells."""
+    whole_taken: dict[str, int]
+    """Resource → bit set of whole devices that has been copied into the cells."""
     states: list[int] = field(default_factory=list)
-    """By slot, the number of the state that the card is in."""
+    """Slot → number of the state of the device."""
     holders: dict[tuple[int, str], TaskShares] = field(default_factory=dict)
-    """(side, who) → what."""
+    """(Side, key of the task) → its shares."""
     tokens: dict[int, dict[tuple[bool, str], list[int]]] = field(default_factory=dict)
     draws: dict[str, list[int]] = field(default_factory=dict)
 
 
 class ShareTable:
+    """Shares of the devices of all nodes."""
+
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self.rows: list[RowDevices | None] = []
         self.cells: NDArray[np.int64] = np.zeros((0, 0, COLUMNS), dtype=np.int64)
-        self._parted: bool | None = False
-        """:attr:`parted`; ``None`` where it is to be looked at again."""
-        self.moving: dict[int, int] = {}
-        """Row → how many parts of its cards terminate or are promised, where there are any."""
-        self._settled = True
-        """Whether the bit sets are those of the node as it is known."""
-        self._kits: dict[tuple[tuple[Device, bool], ...], DeviceSet] = {}
+        self._has_shares: bool | None = False
+        """Cache of :attr:`has_shares`; ``None`` after a change."""
+        self.transient_shares: dict[int, int] = {}
+        """Row → number of its releasing and nominated shares, if any."""
+        self._bits_current = True
+        """True if the bit sets match the node as it is known."""
+        self._device_sets: dict[tuple[tuple[Device, bool], ...], DeviceSet] = {}
         self.device_sets: list[DeviceSet] = []
-        """By code."""
-        self.kit_of: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        """Row → code of its kit; -1 where its cards have not been asked for."""
-        self.facts: dict[object, NDArray[np.int64]] = {}
-        """What views have gathered about kits; void when there is a new kit."""
+        """Device sets by code."""
+        self.device_set_of: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        """Row → code of its device set; -1 before its devices are built."""
+        self.derived: dict[object, NDArray[np.int64]] = {}
+        """Arrays derived from the device sets, by name. Cleared when a set is added."""
         self._states: dict[bytes, int] = {bytes(8 * COLUMNS): FREE}
-        """Cells of a card → number. A number is never given twice."""
+        """Cells of a device → number of the state. A number is never used twice."""
         self._next_state = FREE + 1
         self.models: dict[str, int] = {"": 0}
         self.resources: dict[str, int] = {"": 0}
@@ -192,196 +220,218 @@ class ShareTable:
     # ------------------------------------------------------------------ rows
 
     def resize(self, capacity: int) -> None:
-        self.kit_of = np.concatenate(
-            [self.kit_of, np.full(max(0, capacity - len(self.rows)), -1, dtype=np.int64)]
+        self.device_set_of = np.concatenate(
+            [self.device_set_of, np.full(max(0, capacity - len(self.rows)), -1, dtype=np.int64)]
         )
         self.rows.extend([None] * (capacity - len(self.rows)))
         if len(self.cells):
-            self._shape(capacity, self.cells.shape[1])
+            self._reshape(capacity, self.cells.shape[1])
 
-    def _shape(self, capacity: int, slots: int) -> None:
+    def _reshape(self, capacity: int, slots: int) -> None:
         cells = np.zeros((capacity, slots, COLUMNS), dtype=np.int64)
         cells[: self.cells.shape[0], : self.cells.shape[1]] = self.cells
         self.cells = cells
 
     @property
-    def parted(self) -> bool:
-        """Whether anybody has a share or a slice of a card."""
-        if self._parted is None:
-            self._parted = bool(self.cells[:, :, SHARES].any() or self.cells[:, :, SLICES].any())
-        return self._parted
+    def has_shares(self) -> bool:
+        """Return whether any task has a share or a slice of a device."""
+        if self._has_shares is None:
+            self._has_shares = bool(self.cells[:, :, SHARES].any() or self.cells[:, :, SLICES].any())
+        return self._has_shares
 
     def row(self, row: int) -> RowDevices:
-        """The cards of a row, made now if need be."""
-        found = self.rows[row]
-        return found if found is not None else self._make(row, ())
+        """Return the devices of a row. They are built on first use."""
+        devices = self.rows[row]
+        return devices if devices is not None else self._build_row(row, ())
 
-    def suspend(self, row: int) -> dict[tuple[int, str], TaskShares]:
-        """Take everything off the cards of a row, to be put back by :meth:`resume` once the node's devices
-        are known anew."""
-        found = self.rows[row]
-        if found is None:
+    def detach(self, row: int) -> dict[tuple[int, str], TaskShares]:
+        """Remove and return all shares of a row.
+
+        :meth:`reattach` puts them back once the new devices of the node are known.
+        """
+        devices = self.rows[row]
+        if devices is None:
             return {}
-        holders = dict(found.holders)
-        self._settled = False
-        for (side, who), cuts in reversed(holders.items()):
-            self.put(row, who, cuts, side, -1)
-        self._settled = True
+        holders = dict(devices.holders)
+        self._bits_current = False
+        for (side, task), shares in reversed(holders.items()):
+            self.put(row, task, shares, side, -1)
+        self._bits_current = True
         self.rows[row] = None
-        self.kit_of[row] = -1
+        self.device_set_of[row] = -1
         self.cells[row] = 0
-        self._parted = None
+        self._has_shares = None
         return holders
 
-    def resume(self, row: int, holders: dict[tuple[int, str], TaskShares]) -> None:
-        """The inverse of :meth:`suspend`; cards that are not there any more stay as long as they are held."""
-        for (side, who), cuts in holders.items():
-            self.put(row, who, cuts, side, 1)
+    def reattach(self, row: int, holders: dict[tuple[int, str], TaskShares]) -> None:
+        """Put back the shares that :meth:`detach` returned. Devices that are gone stay while held."""
+        for (side, task), shares in holders.items():
+            self.put(row, task, shares, side, 1)
 
-    def _make(self, row: int, more: Sequence[Device]) -> RowDevices:
-        """``more``: cards that tasks speak of and the node does not have."""
+    def _build_row(self, row: int, unknown: Sequence[Device]) -> RowDevices:
+        """Build the devices of a row.
+
+        ``more``: devices that tasks refer to and that the node does not have.
+        """
         node = self._table.nodes[row]
         listed = tuple(node.devices) if node is not None else ()
-        names = {device.resource for device in listed}
+        listed_resources = {device.resource for device in listed}
         anonymous = [
             Device(index, resource)
             for resource, slots in self._table.devices.rows[row].items()
-            if resource not in names
+            if resource not in listed_resources
             for index in bits(slots.known)
         ]
         known = {(device.resource, device.index): (device, True) for device in (*listed, *anonymous)}
-        for device in more:
+        for device in unknown:
             known.setdefault((device.resource, device.index), (device, False))
         order = sorted(known)
-        device_set = self._kit(tuple([(_nameless(known[at][0]), known[at][1]) for at in order]))
+        device_set = self._device_set(tuple([(_without_uuid(known[at][0]), known[at][1]) for at in order]))
         if len(self.cells) < self._table.capacity or self.cells.shape[1] < max(1, len(order)):
-            self._shape(self._table.capacity, max(1, len(order), self.cells.shape[1]))
-        found = RowDevices(device_set, tuple(known[at][0].uuid for at in order), {}, [FREE] * len(order))
-        self.rows[row] = found
-        self.kit_of[row] = device_set.code
+            self._reshape(self._table.capacity, max(1, len(order), self.cells.shape[1]))
+        devices = RowDevices(device_set, tuple(known[at][0].uuid for at in order), {}, [FREE] * len(order))
+        self.rows[row] = devices
+        self.device_set_of[row] = device_set.code
         self._table.devices.stale.add(row)
         self.sync(row)
-        return found
+        return devices
 
-    def _kit(self, key: tuple[tuple[Device, bool], ...]) -> DeviceSet:
-        found = self._kits.get(key)
-        if found is None:
-            cards = tuple(DeviceFacts(device, known=known) for device, known in key)
-            slots = {(card.device.resource, card.device.index): slot for slot, card in enumerate(cards)}
-            drawn = tuple(one for card in cards for one in card.device.drawn)
-            found = self._kits[key] = DeviceSet(len(self._kits), cards, slots, drawn)
-            self.device_sets.append(found)
-            self.facts.clear()
+    def _device_set(self, key: tuple[tuple[Device, bool], ...]) -> DeviceSet:
+        device_set = self._device_sets.get(key)
+        if device_set is None:
+            facts_by_slot = tuple(DeviceFacts(device, known=known) for device, known in key)
+            slots = {
+                (facts.device.resource, facts.device.index): slot for slot, facts in enumerate(facts_by_slot)
+            }
+            drawn = tuple(item for facts in facts_by_slot for item in facts.device.drawn)
+            device_set = self._device_sets[key] = DeviceSet(
+                len(self._device_sets), facts_by_slot, slots, drawn
+            )
+            self.device_sets.append(device_set)
+            self.derived.clear()
             for device, _ in key:
                 self.models.setdefault(device.model, len(self.models))
                 self.resources.setdefault(device.resource, len(self.resources))
-        return found
+        return device_set
 
-    def _with_ghosts(self, row: int, more: Sequence[TaskShare]) -> RowDevices:
-        """A task speaks of cards that the node does not have: they get slots while they are spoken of."""
-        holders = self.suspend(row)
+    def _add_unknown_devices(self, row: int, extra: Sequence[TaskShare]) -> RowDevices:
+        """Rebuild a row with slots for devices that tasks refer to and the node does not have.
+
+        Such a slot exists as long as a task refers to it.
+        """
+        holders = self.detach(row)
         every = {
             (share.resource, share.index)
-            for shares in (*holders.values(), more)
+            for shares in (*holders.values(), extra)
             for share in shares
             if share.index >= 0
         }
-        found = self._make(row, [Device(index, resource) for resource, index in sorted(every)])
-        self.resume(row, holders)
-        return found
+        devices = self._build_row(row, [Device(index, resource) for resource, index in sorted(every)])
+        self.reattach(row, holders)
+        return devices
 
-    # ------------------------------------------------------------------ books
+    # ------------------------------------------------------------------ allocations
 
-    def put(self, row: int, who: str, cuts: TaskShares, side: int, sign: int) -> None:
-        """Enter what ``who`` has of cards into one of the sums (1), or take it out (-1)."""
-        found = self.rows[row] or self._make(row, ())
-        ghosts = [
-            cut for cut in cuts if cut.index >= 0 and (cut.resource, cut.index) not in found.device_set.slots
+    def put(self, row: int, task: str, shares: TaskShares, side: int, sign: int) -> None:
+        """Add the shares of a task to one of the sums (``sign`` 1), or remove them (-1)."""
+        devices = self.rows[row] or self._build_row(row, ())
+        unknown = [
+            cut
+            for cut in shares
+            if cut.index >= 0 and (cut.resource, cut.index) not in devices.device_set.slots
         ]
-        if ghosts:
-            found = self._with_ghosts(row, ghosts)
-        for share in cuts:
+        if unknown:
+            devices = self._add_unknown_devices(row, unknown)
+        for share in shares:
             if share.index < 0:
                 column = self._table.column(share.resource)
                 self._table.planes[row, 1 + side, column] += sign * share.milli
                 continue
-            self._enter(row, found, found.device_set.slots[share.resource, share.index], share, side, sign)
-        if side != HELD and cuts:
-            self._note_moving(row, sign * len(cuts))
+            self._put_on_device(
+                row, devices, devices.device_set.slots[share.resource, share.index], share, side, sign
+            )
+        if side != HELD_SIDE and shares:
+            self._count_transient(row, sign * len(shares))
         if sign > 0:
-            found.holders[side, who] = cuts
+            devices.holders[side, task] = shares
         else:
-            del found.holders[side, who]
+            del devices.holders[side, task]
 
-    def _enter(self, row: int, found: RowDevices, slot: int, share: TaskShare, side: int, sign: int) -> None:
-        card = found.device_set.cards[slot]
-        key = (found.states[slot], id(share), side, sign)
-        step = card.steps.get(key)
-        if step is None:
-            if len(card.steps) > MOST_STEPS:
-                card.steps.clear()
-            step = card.steps[key] = self._step(card, self.cells[row, slot], share, side, sign)
-        self.cells[row, slot] = step.cells
-        self._parted = None
-        found.states[slot] = step.after
+    def _put_on_device(
+        self, row: int, devices: RowDevices, slot: int, share: TaskShare, side: int, sign: int
+    ) -> None:
+        facts = devices.device_set.devices[slot]
+        key = (devices.states[slot], id(share), side, sign)
+        transition = facts.transitions.get(key)
+        if transition is None:
+            if len(facts.transitions) > MAX_TRANSITIONS:
+                facts.transitions.clear()
+            transition = facts.transitions[key] = self._transition(
+                facts, self.cells[row, slot], share, side, sign
+            )
+        self.cells[row, slot] = transition.cells
+        self._has_shares = None
+        devices.states[slot] = transition.after
         if share.carries or share.avoids:
-            self._note_tokens(found, slot, share, side, sign)
+            self._count_tokens(devices, slot, share, side, sign)
         for name, units, _ in share.draws:
-            sums = found.draws.setdefault(name, [0, 0, 0])
+            sums = devices.draws.setdefault(name, [0, 0, 0])
             sums[side] += sign * units
             if not any(sums):
-                del found.draws[name]
-        if side == KEPT and card.counted:
-            self._note_kept(row, share, kept=step.kept)
-        if step.was != step.counts:
-            self._charge(row, found, share, step.was, step.counts)
+                del devices.draws[name]
+        if side == NOMINATED_SIDE and facts.counted:
+            self._mark_nominated(row, share, nominated=transition.nominated)
+        if transition.charged_before != transition.charged_after:
+            self._charge(row, devices, share, transition.charged_before, transition.charged_after)
 
-    def _step(
-        self, card: DeviceFacts, before: NDArray[np.int64], share: TaskShare, side: int, sign: int
+    def _transition(
+        self, facts: DeviceFacts, before: NDArray[np.int64], share: TaskShare, side: int, sign: int
     ) -> ShareTransition:
         cells = before.copy()
-        cells[side * FIELDS : (side + 1) * FIELDS] += sign * card.vector(share)
-        kept = bool(cells[KEPT * FIELDS + SHARES] + cells[KEPT * FIELDS + SLICES] > 0)
-        was = counts = (0, 0, 0)
-        if card.counted:
-            was, counts = card.charges(before.tolist()), card.charges(cells.tolist())
-        return ShareTransition(share, self._state(cells), cells, was, counts, kept)
+        cells[side * FIELDS : (side + 1) * FIELDS] += sign * facts.vector(share)
+        nominated = bool(
+            cells[NOMINATED_SIDE * FIELDS + SHARES] + cells[NOMINATED_SIDE * FIELDS + SLICES] > 0
+        )
+        charged_before = charged_after = (0, 0, 0)
+        if facts.counted:
+            charged_before, charged_after = facts.charges(before.tolist()), facts.charges(cells.tolist())
+        return ShareTransition(share, self._state(cells), cells, charged_before, charged_after, nominated)
 
-    def _note_moving(self, row: int, n: int) -> None:
-        left = self.moving.get(row, 0) + n
-        if left:
-            self.moving[row] = left
+    def _count_transient(self, row: int, n: int) -> None:
+        total = self.transient_shares.get(row, 0) + n
+        if total:
+            self.transient_shares[row] = total
         else:
-            del self.moving[row]
+            del self.transient_shares[row]
 
-    def _note_kept(self, row: int, share: TaskShare, *, kept: bool) -> None:
+    def _mark_nominated(self, row: int, share: TaskShare, *, nominated: bool) -> None:
         slots = self._table.devices.rows[row].get(share.resource)
         if slots is not None:
             bit = 1 << share.index
-            slots.kept = slots.kept | bit if kept else slots.kept & ~bit
+            slots.nominated = slots.nominated | bit if nominated else slots.nominated & ~bit
 
     def _charge(
-        self, row: int, found: RowDevices, share: TaskShare, before: tuple[int, ...], after: tuple[int, ...]
+        self, row: int, devices: RowDevices, share: TaskShare, before: tuple[int, ...], after: tuple[int, ...]
     ) -> None:
-        """The card was opened or closed: so the planes and the bit sets say."""
+        """Update the planes and bit sets after a device was opened or closed."""
         table = self._table
         column = table.column(share.resource)
         for side in range(SIDES):
             if after[side] != before[side]:
                 table.planes[row, 1 + side, column] += (after[side] - before[side]) * WHOLE
-        if after[HELD] != before[HELD]:
-            found.taken[share.resource] = -1
+        if after[HELD_SIDE] != before[HELD_SIDE]:
+            devices.whole_taken[share.resource] = -1
             masks = ((share.resource, 1 << share.index),)
-            if after[HELD]:
+            if after[HELD_SIDE]:
                 table.devices.take(row, masks)
             else:
                 table.devices.give(row, masks)
             slots = table.devices.rows[row][share.resource]
-            if slots.known != slots.healthy and self._settled:
+            if slots.known != slots.healthy and self._bits_current:
                 table.settle_allocatable(row)
 
-    def _note_tokens(self, found: RowDevices, slot: int, share: TaskShare, side: int, sign: int) -> None:
-        counts = found.tokens.setdefault(slot, {})
+    def _count_tokens(self, devices: RowDevices, slot: int, share: TaskShare, side: int, sign: int) -> None:
+        counts = devices.tokens.setdefault(slot, {})
         for carried, tokens in ((True, share.carries), (False, share.avoids)):
             for token in tokens:
                 sums = counts.setdefault((carried, token), [0, 0, 0])
@@ -389,13 +439,13 @@ class ShareTable:
                 if not any(sums):
                     del counts[carried, token]
         if not counts:
-            del found.tokens[slot]
+            del devices.tokens[slot]
 
     def sync(self, row: int) -> None:
-        """Copy from the bit sets which cards plain whole pods have."""
-        found = self.rows[row]
-        if found is None:
-            self._make(row, ())
+        """Copy the devices that plain pods hold whole from the bit sets."""
+        devices = self.rows[row]
+        if devices is None:
+            self._build_row(row, ())
             return
         stale = self._table.devices.stale
         if row not in stale:
@@ -403,86 +453,96 @@ class ShareTable:
         stale.discard(row)
         for resource, slots in self._table.devices.rows[row].items():
             taken = slots.taken
-            if found.taken.get(resource, 0) == taken and not slots.surplus:
+            if devices.whole_taken.get(resource, 0) == taken and not slots.surplus:
                 continue
-            found.taken[resource] = -1 if slots.surplus else taken
-            for slot, card in enumerate(found.device_set.cards):
-                if card.device.resource != resource:
+            devices.whole_taken[resource] = -1 if slots.surplus else taken
+            for slot, facts in enumerate(devices.device_set.devices):
+                if facts.device.resource != resource:
                     continue
-                held = taken >> card.device.index & 1
+                held = taken >> facts.device.index & 1
                 cells = self.cells[row, slot]
-                opened = card.counted and cells[SHARES] + cells[SLICES] > 0
-                cells[TAKEN] = held and (not opened or card.device.index in slots.surplus)
-                found.states[slot] = self._state(cells)
+                opened = facts.counted and cells[SHARES] + cells[SLICES] > 0
+                cells[TAKEN] = held and (not opened or facts.device.index in slots.surplus)
+                devices.states[slot] = self._state(cells)
 
     def sync_all(self, rows: NDArray[np.int64]) -> None:
-        """:meth:`sync` for many rows."""
-        for row in rows[self.kit_of[rows] < 0].tolist():
-            self._make(row, ())
+        """Apply :meth:`sync` to many rows."""
+        for row in rows[self.device_set_of[rows] < 0].tolist():
+            self._build_row(row, ())
         stale = self._table.devices.stale
         if stale:
-            asked = np.zeros(self._table.capacity, dtype=np.bool_)
-            asked[rows] = True
-            for row in [row for row in stale if asked[row]]:
+            wanted = np.zeros(self._table.capacity, dtype=np.bool_)
+            wanted[rows] = True
+            for row in [row for row in stale if wanted[row]]:
                 self.sync(row)
 
-    def key(self, row: int) -> bytes:
-        """The state of the row's cards, apart from tokens and UUIDs: equal for rows in equal states."""
+    def state_key(self, row: int) -> bytes:
+        """Return the state of the row's devices, without tokens and UUIDs, as a key."""
         self.sync(row)
-        found = self.rows[row]
-        return array("q", (found.device_set.code, *found.states)).tobytes() if found is not None else b""
+        devices = self.rows[row]
+        return (
+            array("q", (devices.device_set.code, *devices.states)).tobytes() if devices is not None else b""
+        )
 
     def _state(self, cells: NDArray[np.int64]) -> int:
-        """The number of a state. Cards of which the numbers have been forgotten get new ones as they change:
-        then a state has two, and is looked at twice."""
+        """Return the number of a state.
+
+        When the cache is full, all numbers are dropped and devices get new ones as they
+        change. A state can then have two numbers. It is evaluated twice, with the same
+        result.
+        """
         key = cells.tobytes()
-        found = self._states.get(key)
-        if found is None:
-            if len(self._states) > MOST_STATES:
+        number = self._states.get(key)
+        if number is None:
+            if len(self._states) > MAX_STATES:
                 self._states = {bytes(8 * COLUMNS): FREE}
-            found = self._states[key] = self._next_state
+            number = self._states[key] = self._next_state
             self._next_state += 1
-        return found
+        return number
 
 
-def _nameless(device: Device) -> Device:
+def _without_uuid(device: Device) -> Device:
     return replace(device, uuid="") if device.uuid else device
 
 
 def charges(cells: Sequence[int]) -> tuple[int, int, int]:
-    """What a healthy card counts as in the planes: used, releasing, promised; each 0 or 1."""
+    """Return the charges of a healthy device: used, releasing, nominated; each 0 or 1."""
     held = cells[SHARES] + cells[SLICES]
-    leaving = cells[FIELDS + SHARES] + cells[FIELDS + SLICES]
-    kept = cells[2 * FIELDS + SHARES] + cells[2 * FIELDS + SLICES]
-    return counted_as(held, leaving, kept)
+    releasing = cells[FIELDS + SHARES] + cells[FIELDS + SLICES]
+    nominated = cells[2 * FIELDS + SHARES] + cells[2 * FIELDS + SLICES]
+    return charges_by_count(held, releasing, nominated)
 
 
-def counted_as(held: int, leaving: int, kept: int) -> tuple[int, int, int]:
-    """:func:`charges` by how many cuts are held, terminate, are promised."""
-    vacated = held <= leaving
-    return int(held > 0), int(held > 0 and vacated), int(kept > 0 and vacated)
+def charges_by_count(held: int, releasing: int, nominated: int) -> tuple[int, int, int]:
+    """Return :func:`charges` from the numbers of held, releasing and nominated shares."""
+    all_released = held <= releasing
+    return int(held > 0), int(held > 0 and all_released), int(nominated > 0 and all_released)
 
 
 @lru_cache(maxsize=65_536)
-def covered(places: int) -> int:
-    """The memory slices that are taken at least once, as bits."""
-    return sum(1 << at for at in range(ROOMIEST) if places >> 8 * at & 255)
+def occupied_slices(places: int) -> int:
+    """Return the memory slices with a use count above zero, as bits."""
+    return sum(
+        1 << slice_index for slice_index in range(MAX_MEMORY_SLICES) if places >> 8 * slice_index & 255
+    )
 
 
-def together(card: DeviceFacts, cells: Sequence[int], *, whole: bool) -> bool:
-    """Whether what stays of a card's parts and what is promised of it can be had at once; ``whole``: beside a
-    plain pod that has all of it."""
-    after = [cells[at] - cells[FIELDS + at] + cells[2 * FIELDS + at] for at in range(FIELDS)]
+def shares_fit(facts: DeviceFacts, cells: Sequence[int], *, whole: bool) -> bool:
+    """Return whether the remaining and the nominated shares of a device fit together.
+
+    ``whole``: a plain pod holds the whole device as well.
+    """
+    after = [cells[field] - cells[FIELDS + field] + cells[2 * FIELDS + field] for field in range(FIELDS)]
     shares, slices = after[SHARES], after[SLICES]
     if not shares and not slices:
         return True
     if whole or (shares and slices):
         return False
-    if after[MILLI] > WHOLE or after[MIB] > card.device.memory_mib:
+    if after[MILLI] > WHOLE or after[MIB] > facts.device.memory_mib:
         return False
-    if 0 < card.device.slots < shares:
+    if 0 < facts.device.slots < shares:
         return False
     if not slices:
         return True
-    doubled = any(after[PLACES] >> 8 * at & 255 > 1 for at in range(ROOMIEST))
-    return card.geometry is not None and not doubled and after[COMPUTE] <= card.geometry.compute
+    doubled = any(after[PLACES] >> 8 * field & 255 > 1 for field in range(MAX_MEMORY_SLICES))
+    return facts.geometry is not None and not doubled and after[COMPUTE] <= facts.geometry.compute

@@ -1,4 +1,4 @@
-"""The cards of some rows as policies see them (:class:`windlass.spi.devices.DeviceView`)."""
+"""Devices of some rows as plugins see them (:class:`windlass.spi.devices.DeviceView`)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ from windlass.engine.devices.share_table import (
     TAKEN,
     DeviceFacts,
     ShareTable,
-    covered,
+    occupied_slices,
 )
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.spi.arrays import BoolArray, IntArray
 
 
 class DeviceArrays:
-    """``later``: what terminates is gone, promises are kept; ``empty``: nobody has anything.
+    """Arrays over the devices of some rows.
 
-    A whole card of a plain pod that terminates is still shown as taken: which one it is shows once it is
-    gone.
+    ``later``: releasing shares are gone, and nominations hold.
+    ``empty``: nothing is allocated.
+
+    A whole device of a terminating plain pod is still shown as taken. Which device it
+    is becomes known when the pod is gone.
     """
 
     def __init__(
-        self, cards: ShareTable, rows: IntArray, *, later: bool = False, empty: bool = False
+        self, shares: ShareTable, rows: IntArray, *, later: bool = False, empty: bool = False
     ) -> None:
-        self._table = cards
+        self._table = shares
         self._rows = np.asarray(rows, dtype=np.int64)
-        cards.sync_all(self._rows)
-        self._kits = cards.kit_of[self._rows]
-        self._width = _width(cards)[self._kits].max(initial=1)
-        cells = cards.cells[self._rows][:, : self._width] if len(self._rows) else None
+        shares.sync_all(self._rows)
+        self._set_codes = shares.device_set_of[self._rows]
+        self._width = _device_counts(shares)[self._set_codes].max(initial=1)
+        cells = shares.cells[self._rows][:, : self._width] if len(self._rows) else None
         if cells is None:
             cells = np.zeros((0, self._width, TAKEN + 1), dtype=np.int64)
         elif empty:
@@ -47,22 +50,26 @@ class DeviceArrays:
         self._cells = cells
         self._later = later
 
-    # ------------------------------------------------------------------ what does not change
+    # ------------------------------------------------------------------ constants of devices
 
-    def _spread(self, name: str, of: Callable[[DeviceFacts], int], absent: int = 0) -> NDArray[np.int64]:
-        """A fact about each card, looked up once per kind of node."""
-        facts = self._table.facts.get(name)
-        if facts is None:
+    def _spread(
+        self, name: str, value_of: Callable[[DeviceFacts], int], default: int = 0
+    ) -> NDArray[np.int64]:
+        """Return an array of a fact of each device, computed once per device set."""
+        values = self._table.derived.get(name)
+        if values is None:
             device_sets = self._table.device_sets
-            facts = np.full(
-                (len(device_sets), max((len(kit.cards) for kit in device_sets), default=1) or 1),
-                absent,
+            values = np.full(
+                (len(device_sets), max((len(kit.devices) for kit in device_sets), default=1) or 1),
+                default,
                 dtype=np.int64,
             )
             for device_set in device_sets:
-                facts[device_set.code, : len(device_set.cards)] = [of(card) for card in device_set.cards]
-            self._table.facts[name] = facts
-        return facts[self._kits, : self._width]
+                values[device_set.code, : len(device_set.devices)] = [
+                    value_of(card) for card in device_set.devices
+                ]
+            self._table.derived[name] = values
+        return values[self._set_codes, : self._width]
 
     @cached_property
     def exists(self) -> BoolArray:
@@ -104,33 +111,35 @@ class DeviceArrays:
     def link_group(self) -> IntArray:
         return self._spread("link_group", lambda card: card.device.link_group, -1)
 
-    # ------------------------------------------------------------------ what is taken
+    # ------------------------------------------------------------------ allocations
 
     @cached_property
     def _sums(self) -> NDArray[np.int64]:
-        """Per card what counts as taken; of :data:`PLACES` see :meth:`_masks`."""
-        held, leaving, kept = (self._cells[:, :, at * FIELDS : (at + 1) * FIELDS] for at in range(3))
-        after = held - leaving + kept
+        """Taken part of each device; for :data:`PLACES` see ``_slice_masks``."""
+        held, releasing, nominated = (
+            self._cells[:, :, side * FIELDS : (side + 1) * FIELDS] for side in range(3)
+        )
+        after = held - releasing + nominated
         return after if self._later else np.maximum(held, after)
 
     @cached_property
-    def _masks(self) -> NDArray[np.int64]:
-        held, leaving, kept = (self._cells[:, :, at * FIELDS + PLACES] for at in range(3))
-        staying = held - leaving if self._later else held
+    def _slice_masks(self) -> NDArray[np.int64]:
+        held, releasing, nominated = (self._cells[:, :, side * FIELDS + PLACES] for side in range(3))
+        staying = held - releasing if self._later else held
         flat = [
-            covered(a) | covered(b)
-            for a, b in zip(staying.ravel().tolist(), kept.ravel().tolist(), strict=True)
+            occupied_slices(a) | occupied_slices(b)
+            for a, b in zip(staying.ravel().tolist(), nominated.ravel().tolist(), strict=True)
         ]
         return np.array(flat, dtype=np.int64).reshape(held.shape)
 
     @cached_property
-    def _shareable(self) -> BoolArray:
+    def _usable(self) -> BoolArray:
         return self.healthy & (self._cells[:, :, TAKEN] == 0)
 
     @cached_property
     def free_milli(self) -> IntArray:
         sums = self._sums
-        plain = self._shareable & (sums[:, :, SLICES] == 0)
+        plain = self._usable & (sums[:, :, SLICES] == 0)
         plain &= self._spread("counted", lambda card: int(card.counted), 1) > 0
         return np.where(plain, np.maximum(WHOLE - sums[:, :, MILLI], 0), 0)
 
@@ -143,20 +152,20 @@ class DeviceArrays:
             size = np.maximum(
                 self._spread("size", lambda card: card.geometry.size if card.geometry else 0), 1
             )
-            left = size - np.bitwise_count(self._masks).astype(np.int64)
-            free = np.where(sliced, memory * np.maximum(left, 0) // size, free)
-        return np.where(self._shareable, free, 0)
+            remaining = size - np.bitwise_count(self._slice_masks).astype(np.int64)
+            free = np.where(sliced, memory * np.maximum(remaining, 0) // size, free)
+        return np.where(self._usable, free, 0)
 
     @cached_property
     def sharers(self) -> IntArray:
         return self._sums[:, :, SHARES] + self._sums[:, :, SLICES]
 
 
-def _width(cards: ShareTable) -> NDArray[np.int64]:
-    """How many cards each kit has."""
-    found = cards.facts.get("")
-    if found is None:
-        found = cards.facts[""] = np.array(
-            [len(device_set.cards) for device_set in cards.device_sets], dtype=np.int64
+def _device_counts(shares: ShareTable) -> NDArray[np.int64]:
+    """Return the number of devices of each device set."""
+    counts = shares.derived.get("")
+    if counts is None:
+        counts = shares.derived[""] = np.array(
+            [len(device_set.devices) for device_set in shares.device_sets], dtype=np.int64
         )
-    return found
+    return counts

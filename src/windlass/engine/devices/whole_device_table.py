@@ -1,9 +1,10 @@
-"""Which device of a node is whose.
+"""Whole devices of the nodes as bit sets.
 
-Per node and device resource two bit sets (Python integers, bit = device index): what is ``healthy``
-and what is ``free`` (healthy and held by nobody). An index that two tasks claim (only the outside
-world can cause that) is counted, so that it is free only after both have gone. Exact indices are
-picked lowest first and never given twice.
+Per node and device resource there are two bit sets (Python integers, bit = device
+index): ``healthy`` and ``free`` (healthy and not held). If two tasks claim the same
+index, which only the outside world can cause, the holders are counted. The device is
+free after both are gone. Exact indices are picked lowest first and never allocated
+twice.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from windlass.spi.quantities import is_device
 
 WHOLE = 1000
 UNCOUNTED = (DeviceMode.SLICED, DeviceMode.NAMED)
-"""Cards of these modes count for nothing in their resource."""
+"""Modes of devices that are not counted in their resource."""
 
 
 @dataclass(slots=True)
 class Slots:
-    """The devices of one resource on one node."""
+    """Devices of one resource on one node."""
 
     known: int = 0
     healthy: int = 0
@@ -31,22 +32,25 @@ class Slots:
     taken: int = 0
     surplus: dict[int, int] = field(default_factory=dict)
     """Index → holders beyond the first."""
-    kept: int = 0
-    """Of which a part is promised: picked last."""
-    links: tuple[int, ...] = ()
-    """The devices that are joined by fast links, group by group."""
-    zones: tuple[int, ...] = ()
-    """The same by NUMA zone."""
+    nominated: int = 0
+    """Devices with nominated shares; they are picked last."""
+    link_groups: tuple[int, ...] = ()
+    """Devices joined by fast links, as one mask per group."""
+    numa_groups: tuple[int, ...] = ()
+    """Devices by NUMA, as one mask per NUMA node."""
 
     @property
-    def sick(self) -> int:
-        """The devices that are not healthy."""
+    def unhealthy(self) -> int:
+        """Return the devices that are not healthy."""
         return self.known & ~self.healthy
 
     @property
     def unusable(self) -> int:
-        """How many devices are unhealthy and held by nobody: they count as allocatable but are not."""
-        return (self.sick & ~self.taken).bit_count()
+        """Return the number of unhealthy devices without a holder.
+
+        They are part of allocatable but cannot be allocated.
+        """
+        return (self.unhealthy & ~self.taken).bit_count()
 
     def take(self, mask: int) -> None:
         both = mask & self.taken
@@ -68,15 +72,16 @@ class Slots:
         self.free = self.healthy & ~self.taken
 
     def pick(self, count: int) -> int:
-        """``count`` free devices as a mask; 0 if there are fewer.
+        """Return ``count`` free devices as a mask; 0 if there are fewer.
 
-        They are of the group of joined devices, or else of the NUMA zone, with fewest free ones that has as
-        many; the lowest of those, or of all where no group has as many.
+        They come from the link group, or else the NUMA node, with the fewest free
+        devices that has enough. If none has enough, they come from all free devices.
+        Within these, the lowest indices are taken.
         """
         free = self.free
-        if self.kept and (free & ~self.kept).bit_count() >= count:
-            free &= ~self.kept
-        for groups in (self.links, self.zones) if self.links or self.zones else ():
+        if self.nominated and (free & ~self.nominated).bit_count() >= count:
+            free &= ~self.nominated
+        for groups in (self.link_groups, self.numa_groups) if self.link_groups or self.numa_groups else ():
             inside = [group & free for group in groups if (group & free).bit_count() >= count]
             if inside:
                 free = min(inside, key=lambda group: (group.bit_count(), group & -group))
@@ -94,40 +99,43 @@ class Slots:
 
 
 def bits(mask: int) -> list[int]:
-    """The indices of the set bits, rising."""
-    found = []
+    """Return the indices of the set bits in ascending order."""
+    indices = []
     while mask:
         lowest = mask & -mask
-        found.append(lowest.bit_length() - 1)
+        indices.append(lowest.bit_length() - 1)
         mask ^= lowest
-    return found
+    return indices
 
 
 def slots_of(node: Node) -> dict[str, Slots]:
-    """The device sets of a node; anonymous devices 0…n-1 where it lists none of a resource."""
-    found: dict[str, Slots] = {}
+    """Return the devices of a node by resource.
+
+    If the node lists no devices of a resource, they are anonymous, with indices 0…n-1.
+    """
+    slots_by_resource: dict[str, Slots] = {}
     for device in node.devices:
-        slots = found.setdefault(device.resource, Slots())
+        slots = slots_by_resource.setdefault(device.resource, Slots())
         if device.mode in UNCOUNTED:
             continue
         slots.known |= 1 << device.index
         if device.healthy:
             slots.healthy |= 1 << device.index
-    for resource, slots in found.items():
-        mine = [device for device in node.devices if device.resource == resource]
-        slots.links = _groups({device.index: device.link_group for device in mine})
-        slots.zones = _groups({device.index: device.numa for device in mine})
+    for resource, slots in slots_by_resource.items():
+        listed = [device for device in node.devices if device.resource == resource]
+        slots.link_groups = _groups({device.index: device.link_group for device in listed})
+        slots.numa_groups = _groups({device.index: device.numa for device in listed})
     for resource, units in node.allocatable.items():
-        if resource not in found and is_device(resource) and units >= WHOLE:
-            every = (1 << (units // WHOLE)) - 1
-            found[resource] = Slots(known=every, healthy=every)
-    for slots in found.values():
+        if resource not in slots_by_resource and is_device(resource) and units >= WHOLE:
+            all_devices = (1 << (units // WHOLE)) - 1
+            slots_by_resource[resource] = Slots(known=all_devices, healthy=all_devices)
+    for slots in slots_by_resource.values():
         slots.free = slots.healthy
-    return found
+    return slots_by_resource
 
 
 def _groups(numbers: Mapping[int, int]) -> tuple[int, ...]:
-    """The masks of devices of equal number."""
+    """Return one mask per group of devices with equal numbers. Negative ones are ignored."""
     masks: dict[int, int] = {}
     for index, number in numbers.items():
         if number >= 0:
@@ -136,54 +144,55 @@ def _groups(numbers: Mapping[int, int]) -> tuple[int, ...]:
 
 
 class WholeDeviceTable:
-    """The device sets of all rows."""
+    """Device bit sets of all rows."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Slots]] = []
         self.stale: set[int] = set()
-        """Rows whose sets have changed since somebody who copies them has looked."""
+        """Rows that changed since their bit sets were last copied to the share table."""
         self._holdings: dict[tuple[str, int], tuple[Masks, tuple[DeviceShare, ...]]] = {}
 
     def resize(self, capacity: int) -> None:
         self.rows.extend({} for _ in range(capacity - len(self.rows)))
 
     def holding(self, resource: str, mask: int) -> tuple[Masks, tuple[DeviceShare, ...]]:
-        """What is entered for a task that holds these devices: shared, immutable tuples."""
+        """Return what is recorded for a task that holds these devices: shared, immutable tuples."""
         key = (resource, mask)
-        found = self._holdings.get(key)
-        if found is None:
+        holding = self._holdings.get(key)
+        if holding is None:
             if len(self._holdings) > 100_000:
                 self._holdings.clear()
-            found = self._holdings[key] = (((resource, mask),), self.shares(resource, mask))
-        return found
+            holding = self._holdings[key] = (((resource, mask),), self.shares(resource, mask))
+        return holding
 
     def shares(self, resource: str, mask: int) -> tuple[DeviceShare, ...]:
         return tuple(DeviceShare(index, resource) for index in bits(mask))
 
-    def locate(self, row: int, wanted: Sequence[tuple[str, int]], indices: Sequence[int]) -> Masks:
-        """Device indices that a running task reports, sorted under the device resources it asks for.
+    def locate(self, row: int, requested: Sequence[tuple[str, int]], reported: Sequence[int]) -> Masks:
+        """Return the device indices that a running task reports, by the resources it requests.
 
-        A full list is in the order of the resources, as binds state it; of any other list, each index
-        counts under the resource whose devices have it, or under the first.
+        A complete list is in the order of the resources, as binds write it. In any
+        other list, each index counts for the resource that has a device of this index,
+        or else for the first resource.
         """
-        if not wanted:
+        if not requested:
             return ()
-        masks = dict.fromkeys((resource for resource, _ in wanted), 0)
-        if len(indices) == sum(count for _, count in wanted):
-            at = 0
-            for resource, count in wanted:
-                for index in indices[at : at + count]:
+        masks = dict.fromkeys((resource for resource, _ in requested), 0)
+        if len(reported) == sum(count for _, count in requested):
+            position = 0
+            for resource, count in requested:
+                for index in reported[position : position + count]:
                     masks[resource] |= 1 << index
-                at += count
+                position += count
         else:
-            for index in indices:
-                masks[self._home(row, masks, index)] |= 1 << index
+            for index in reported:
+                masks[self._resource_of(row, masks, index)] |= 1 << index
         return tuple((resource, mask) for resource, mask in masks.items() if mask)
 
-    def _home(self, row: int, resources: Iterable[str], index: int) -> str:
+    def _resource_of(self, row: int, resources: Iterable[str], index: int) -> str:
         slots = self.rows[row]
-        names = list(resources)
-        return next((r for r in names if r in slots and slots[r].known >> index & 1), names[0])
+        candidates = list(resources)
+        return next((r for r in candidates if r in slots and slots[r].known >> index & 1), candidates[0])
 
     def take(self, row: int, masks: Masks) -> None:
         self.stale.add(row)
@@ -199,4 +208,4 @@ class WholeDeviceTable:
 
 
 Masks = tuple[tuple[str, int], ...]
-"""What a task holds on its node: (device resource, bit set)."""
+"""Whole devices of a task on its node: (device resource, bit set)."""

@@ -1,7 +1,7 @@
-"""What to ask for instead, where no node has cards of the kind that a task asks for.
+"""Advice for requests of devices that no node has.
 
-Told from the kinds of cards of the nodes that match, whoever has them. Invariant: nothing is advised that no
-card of these nodes has.
+It uses the kinds of devices of the matching nodes, independent of allocations.
+Invariant: every advised value exists on a device of these nodes.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ _NAMED = 8
 
 
 def advice_on_devices(verdict: NodeDiagnosis, state: ClusterState) -> list[str]:
-    """A sentence or two for each need that no matching node's cards serve, even if free."""
+    """Return one or two sentences for each need that no matching node could serve, even if free."""
     needs = verdict.cls.needs.devices
     if not needs:
         return []
-    cards = state.table.cards
-    codes = sorted({code for code in cards.kit_of[verdict.matching].tolist() if code >= 0})
+    cards = state.table.shares
+    codes = sorted({code for code in cards.device_set_of[verdict.matching].tolist() if code >= 0})
     kits = [cards.device_sets[code] for code in codes]
     found: list[str] = []
     for need in needs:
         if not need.by_name and not any(_serves(need, kit) for kit in kits):
-            found += _instead(need, [card for kit in kits for card in kit.cards if card.usable])
+            found += _instead(need, [card for kit in kits for card in kit.devices if card.usable])
             found.append(f"Add a node with {wish(need)}.")
     return found
 
 
 def _serves(need: DeviceNeed, device_set: DeviceSet) -> bool:
-    return len(needs_on_device(need, device_set, ("",) * len(device_set.cards))) >= need.count
+    return len(needs_on_device(need, device_set, ("",) * len(device_set.devices))) >= need.count
 
 
 def _instead(need: DeviceNeed, cards: list[DeviceFacts]) -> list[str]:
-    """The first thing about the need that no card has."""
+    """Return advice on the first property of the need that no device has."""
     cards = [card for card in cards if not need.resource or card.device.resource == need.resource]
     if not cards:
         return [f"No matching node has a card of {need.resource}."] if need.resource else []

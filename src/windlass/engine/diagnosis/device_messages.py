@@ -1,4 +1,4 @@
-"""What the cards of the nodes say to a class of tasks, in findings and in words."""
+"""Blockers of devices for a task class, and their messages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from windlass.spi.plugins import NodeBlocker
 from windlass.spi.quantities import from_units
 
 _NAMED = 4
-"""So many devices are named one by one."""
+"""Maximum number of devices that are named one by one."""
 
 
 def device_blockers(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> list[NodeBlocker]:
-    """The obstacles of cards on these rows: too few cards of the kind, on the empty node too; too little left
-    of them now. ``lasting``: the former alone."""
+    """Return the device blockers on these rows.
+
+    Either a node has too few matching devices, even if empty, or too little of them is
+    free now.
+    ``lasting``: only the former.
+    """
     needs, allocator = cls.needs, cls.allocator
     where = rows.tolist()
     ever = allocator.empty_counts(where, needs) > 0
@@ -32,12 +36,12 @@ def device_blockers(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -
     held: list[bool] = ever.tolist()
     for empty in (False, True):
         ats = [at for at in blocked if held[at] != empty]
-        said = allocator.look_all([where[at] for at in ats], needs, empty=empty) if ats else []
+        said = allocator.summaries([where[at] for at in ats], needs, empty=empty) if ats else []
         looks.update(zip(ats, said, strict=True))
     for at in blocked:
         told = False
         for number, summary in enumerate(looks[at]):
-            if summary.taking < summary.need.count:
+            if summary.fitting < summary.need.count:
                 told = True
                 if ever[at]:
                     short.setdefault(number, []).append((at, summary))
@@ -72,13 +76,13 @@ def _mask(size: int, at: list[int]) -> NDArray[np.bool_]:
 
 
 def _left(glances: list[DeviceSummary]) -> str:
-    """What is left on the freest card of these nodes."""
+    """Return what is left on the freest device of these nodes."""
     need = glances[0].need
     if need.joint is not None:
-        cards = max(summary.cards for summary in glances)
+        cards = max(summary.devices for summary in glances)
         return f"not all of it at once is free beside what others have of the {cards} devices that could serve it"
     if need.count > 1:
-        most = max(summary.taking for summary in glances)
+        most = max(summary.fitting for summary in glances)
         return f"at most {most} of {need.count} cards have that"
     if need.profile:
         return "no card has a place for it"
@@ -87,7 +91,7 @@ def _left(glances: list[DeviceSummary]) -> str:
         told.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in glances))} of a card")
     if need.memory_mib or (need.memory_milli and not need.milli):
         told.append(f"{max(g.mib for g in glances)} MiB")
-    crowded = max(summary.crowded for summary in glances)
+    crowded = max(summary.at_limit for summary in glances)
     if crowded and not any(summary.milli or summary.mib for summary in glances):
         return "as many share each card as its device plug-in serves"
     left = f"the freest card has {' and '.join(told)} left" if told else "no card is free for it"
@@ -97,8 +101,10 @@ def _left(glances: list[DeviceSummary]) -> str:
 
 
 def wish(need: DeviceNeed, whole: str = "a whole") -> str:
-    """``0.5 of an H100 card, 9000 MiB of its memory``: what a need asks for. ``whole``: how one is had of which no
-    part is named."""
+    """Return a text like ``0.5 of an H100 GPU, 9000 MiB of its memory``.
+
+    ``whole``: article of a device without a named share.
+    """
     if need.joint is not None:
         return _joined(need.joint)
     kind = "/".join(need.models) or (need.resource.rpartition("/")[2] if need.resource else "accelerator")
@@ -126,7 +132,7 @@ def wish(need: DeviceNeed, whole: str = "a whole") -> str:
 
 
 def _joined(joint: JointDeviceNeed) -> str:
-    """What claims ask for together."""
+    """Return the request of resource claims."""
     asked = [
         " or else ".join(_option(option) for option in options)
         for requests in joint.claims
@@ -144,7 +150,7 @@ def _option(option: DeviceOption) -> str:
 
 
 def _part(draws: Draws) -> str:
-    """``memory 30Gi of one``: what of a card that claims share."""
+    """Return a text like ``memory 30Gi of one`` for a share of a device."""
     told = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
     return f"{' and '.join(told)} of one" if told else "a share of one"
 

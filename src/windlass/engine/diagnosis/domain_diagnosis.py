@@ -1,7 +1,8 @@
-"""What the domains of a topology say to a group: which were tried, and what each lacks.
+"""Diagnosis of topology domains for a group: tried domains, and what each of them lacks.
 
-There is a verdict where something is required and no domain of the required level could take all that is missing,
-by counting. Tighter levels cannot either, then; what the best of their domains would take is told too.
+There is a result if a level is required and no domain of that level holds all missing
+tasks, by counting. Tighter levels cannot hold them either. The capacity of their best
+domain is reported as well.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ from windlass.spi.quantities import from_units
 from windlass.spi.topology import NODE_NAME, TopologyNeed
 
 NAMED = 8
-"""So many domains are named, those that lack least."""
+"""Maximum number of domains that are named, those that lack least."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainDiagnosis:
-    """``fitting``: the most that one domain takes now; ``ever``: if it were empty. ``coarser``: the domain of a
-    coarser level that would take all of it now, and that level, in words."""
+    """Result of a domain diagnosis.
+
+    ``fitting``: largest number of tasks that one domain holds now.
+    ``ever``: the same for empty domains.
+    ``coarser``: domain of a coarser level that would hold all tasks now, and the name
+    of that level.
+    """
 
     code: Reason
     sentence: str
@@ -46,8 +52,10 @@ class DomainDiagnosis:
 def diagnose_domains(
     state: ClusterState, domain_selector: DomainSelector, group: GroupEntry, step: NextTasks
 ) -> DomainDiagnosis | None:
-    """Judge what a group's next step asks of domains, and what its parts ask; ``None`` if counts are not in the
-    way."""
+    """Diagnose the topology constraints of a group's next step, and of its subgroups.
+
+    ``None`` if counts are not the problem.
+    """
     need = group.spec.topology
     if need is not None and need.required >= 0:
         demand = DomainDemand.of(step.batches, max(step.members, 1))
@@ -66,7 +74,7 @@ def diagnose_domains(
 
 
 def _lacking(step: NextTasks) -> list[MissingSubGroup]:
-    """All parts of a step, from the top."""
+    """Return all subgroups of a step, from the top."""
     found: list[MissingSubGroup] = []
     left = [step.root] if step.root is not None else list(step.options)
     while left:
@@ -119,23 +127,23 @@ class _Judge:
         )
 
     def _codes(self, level: int) -> IntArray:
-        """The domains that come into question: with members there is at most one."""
+        """Return the possible domains; at most one if the group has placed members."""
         if self._held:
             common = self._tree.common(level, self._held)
             return np.array([common] if common else [], dtype=np.int64)
         return np.arange(1, len(self._tree.names[level]), dtype=np.int64)
 
     def _room(self, level: int) -> IntArray:
-        """Per domain, how many it takes now; where NUMA zones matter, no more than they would take empty."""
+        """Return the current capacity per domain, at most that of empty nodes if NUMA matters."""
         room = self._domain_selector.room(self._tree, level, self._demand)
         if any(
             cls.needs.zones is not None for cls in self._demand.classes
-        ):  # counted by amounts alone so far
+        ):  # counted by resources only so far
             room = np.minimum(room, self._ever(level))
         return self._by_amounts(level, room, used=True)
 
     def _ever(self, level: int) -> IntArray:
-        """Per domain, how many it would take if it were empty."""
+        """Return the capacity per domain if it were empty."""
         found = np.zeros(len(self._tree.names[level]), dtype=np.int64)
         for cls, there in self._demand.classes.items():
             most = self._tree.sums(level, self._empty(cls), self._matching(cls))
@@ -143,8 +151,12 @@ class _Judge:
         return self._by_amounts(level, found, used=False)
 
     def _by_amounts(self, level: int, room: IntArray, *, used: bool) -> IntArray:
-        """Counts of several classes are of each for itself: together they fit no more often than the least that all
-        of them ask for. ``used``: beside those that are there."""
+        """Limit counts of several classes by the resources that all of them request.
+
+        The counts are for each class alone. Together the tasks fit no more often than
+        the smallest request.
+        ``used``: take running tasks into account.
+        """
         if len(self._demand.classes) == 1:
             return room
         requests = [dict(cls.needs.node_request) for cls in self._demand.classes]
@@ -165,7 +177,7 @@ class _Judge:
     def _empty(self, cls: TaskClass) -> IntArray:
         return held_empty(self._state, cls, self._matching(cls))
 
-    # ------------------------------------------------------------------ words
+    # ------------------------------------------------------------------ messages
 
     def _sentence(
         self, part: str, codes: IntArray, order: IntArray, room: IntArray, ever: IntArray, *, never: bool
@@ -196,7 +208,7 @@ class _Judge:
         return f"{pods}{more} must lie {where}; of {len(codes)} none holds them now: {listed}{rest}."
 
     def _summary(self, code: Reason, codes: IntArray, fitting: int) -> list[Blocker]:
-        """The required level, then the tighter ones that were tried before it."""
+        """Return the blockers of the required level, then of the tighter levels that were tried."""
         need, tree = self._need, self._tree
         found = []
         for level in sorted(need.tried()):
@@ -226,7 +238,10 @@ class _Judge:
         ]
 
     def _nearest(self, order: IntArray, room: IntArray) -> NearMiss:
-        """The best domain, and what it lacks: amounts where they are short in sum, else room on single nodes."""
+        """Return the best domain and what it lacks.
+
+        It lacks total resources, or else capacity on single nodes.
+        """
         tree, level, code = self._tree, self._need.required, int(order[0])
         sums = DomainSums(self._state.table, tree, level, np.array([code], dtype=np.int64))
         lacks = []

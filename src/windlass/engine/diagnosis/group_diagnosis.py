@@ -1,11 +1,17 @@
-"""Why a group waits: all of it, and true.
+"""Diagnosis of pending groups: every reason why a group waits.
 
-Three layers, all always looked at: the group itself (on hold, short of members, pausing), its queue
-(missing, closed, limits), and the nodes (every obstacle on every node, asked of every policy; what an
-empty cluster could hold). The most severe decides the code; the others are listed with their numbers.
+Three layers are always examined:
 
-A verdict on the nodes is kept per class while the node table stands still, so ten thousand groups that
-wait for the same are diagnosed once.
+* the group itself: on hold, missing members, backoff
+* its queue: missing, closed, limits
+* the nodes: every blocker of every plugin on every node, and the capacity of an empty
+  cluster
+
+The most severe reason is the code of the explanation. The others are listed with their
+numbers.
+
+The diagnosis of nodes is cached per class while the node table is unchanged. Ten
+thousand groups that wait for the same thing are therefore diagnosed once.
 """
 
 from __future__ import annotations
@@ -45,18 +51,18 @@ from windlass.spi.quantities import from_units
 _ORDER = {reason: position for position, reason in enumerate(Reason)}
 _Verdicts = dict[tuple[int, DiagnosedRequest], NodeDiagnosis]
 _CLASSES_JUDGED = 8
-"""Of a group with more classes than this, the first ones are judged."""
+"""Maximum number of classes of a group that are diagnosed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One reason of the group as a whole, with a sentence and the figures behind it."""
+    """One reason of the group as a whole, with a sentence and its numbers."""
 
     code: Reason
     sentence: str
     blockers: tuple[Blocker, ...] = ()
     remedies: tuple[str, ...] = ()
-    """What would do, where whoever refuses says it; else it follows from the code."""
+    """Remedies of the plugin that rejects; else they follow from the code."""
 
     @property
     def severity(self) -> tuple[int, int]:
@@ -64,6 +70,8 @@ class Obstacle:
 
 
 class Diagnosis:
+    """Diagnoses groups and caches the results."""
+
     def __init__(
         self,
         state: ClusterState,
@@ -84,19 +92,21 @@ class Diagnosis:
         self._estimates = StartEstimator(state, Forecaster(state, gang_allocator), self._positions)
         self._verdicts: _Verdicts = {}
         self._plain: dict[tuple[int, int, bool], Explanation] = {}
-        """What is said where the nodes alone are in the way: by verdict, of this version of the table."""
+        """Explanations with nodes as the only reason, by diagnosis, for this version of the table."""
         self._version = -1
         self._lasting: _Verdicts = {}
         self._shape = -1
         self._totals: dict[str, int] = {}
-        """What all nodes have, by resource, while they are ``_counted``."""
+        """Total of all nodes by resource, valid for the shape ``_totals_shape``."""
         self._counted = -1
 
     def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
-        """The explanation of a group that waits, or has lost members; ``None`` if nothing of it does.
+        """Return the explanation of a group that waits or has lost members.
 
-        ``in_full`` computes everything anew and adds the position in the queue and the holders of what is
-        needed; otherwise groups of one parked bucket share the explanation made when it was parked.
+        ``None`` for other groups.
+
+        ``in_full``: compute everything again, with queue position and holders.
+        Otherwise the groups of a parked class share one explanation.
         """
         if not (in_full or self._state.config.reports):
             return None
@@ -114,10 +124,10 @@ class Diagnosis:
             return self.diagnose(group, now)
         return pending_class.explanation
 
-    # ------------------------------------------------------------------ putting it together
+    # ------------------------------------------------------------------ composition
 
     def diagnose(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
-        """All that keeps a waiting group from its next step."""
+        """Return everything that keeps a pending group from its next step."""
         if nominated(group):
             return self._of_promises(group)
         step = next_step(group) if group.group is not None else None
@@ -170,7 +180,7 @@ class Diagnosis:
     def _of_nodes_alone(
         self, group: GroupEntry, step: NextTasks, verdict: NodeDiagnosis, obstacle: Obstacle
     ) -> Explanation:
-        """One explanation for all groups that the same verdict on the nodes keeps waiting, and nothing else."""
+        """Return one explanation for all groups with the same node diagnosis and no other reason."""
         key = (id(verdict), group.held_members, group.timed)
         known = self._plain.get(key)
         if known is None:
@@ -185,7 +195,7 @@ class Diagnosis:
         return known
 
     def _completed(self, group: GroupEntry, explanation: Explanation, now: float) -> Explanation:
-        """With what only the group itself is told: its position, its estimated start, what would admit it."""
+        """Add what is specific to the group: position, estimated start, smallest changes."""
         position, ahead = self._positions.find(group, now)
         step = next_step(group) if group.group is not None else None
         changes = self._changes.find(self._statement, group, step)
@@ -202,10 +212,10 @@ class Diagnosis:
             changes=changes,
         )
 
-    # ------------------------------------------------------------------ the group
+    # ------------------------------------------------------------------ group
 
     def _of_promises(self, group: GroupEntry) -> Explanation:
-        """Room is kept for it on nodes that others are leaving; or others leave what keeps it from them."""
+        """Return the explanation of a group with nominated capacity that is still being released."""
         table = self._state.table
         names = table.names
         tasks = Counter(names[entry.promised] for entry in nominated(group))
@@ -234,7 +244,7 @@ class Diagnosis:
         if rejection is not None:
             found.append(_refused(rejection))
         if not group.tasks and (rejection is not None or self._of_queue(group)):
-            return found  # nobody creates its pods before it is let in
+            return found  # no controller creates its pods before it is admitted
         if group.refusal is not None:
             found.append(_refused(group.refusal))
         elif group.not_before > now:
@@ -254,7 +264,7 @@ class Diagnosis:
         return found
 
     def _of_sharing(self, group: GroupEntry, now: float) -> list[Obstacle]:
-        """That it was suspended for others that share time, or that they lose more by a suspension than it gains."""
+        """Return the reason of a time-sharing group that was suspended, or may not suspend others."""
         time_sharing = self._state.time_sharing
         time_account = time_sharing.accounts.get(group.key)
         if time_account is None or time_account.started is not None:
@@ -271,8 +281,10 @@ class Diagnosis:
         return [_obstacle(Reason.TIME_SHARED, sentence)]
 
     def _of_minimum(self, group: GroupEntry) -> list[Obstacle]:
-        """A gang that still lacks members: what it says that it needs against all that the nodes have, so
-        that it is known before its pods are made that they would wait for ever."""
+        """Return the reason if a gang without all its pods requires more than all nodes have.
+
+        It is known before its pods are created.
+        """
         spec = group.group
         if spec is None or not spec.min_resources or group.active:
             return []
@@ -281,13 +293,13 @@ class Diagnosis:
     def _of_sum(
         self, group: GroupEntry, step: NextTasks, verdicts: Sequence[NodeDiagnosis]
     ) -> list[Obstacle]:
-        """A gang of several classes, of each of which the nodes hold a task: whether they hold the whole."""
+        """Return the reason if a gang of several classes requires more than all nodes have."""
         if step.extra or len(verdicts) < 2 or any(v.never is not None for v in verdicts):
             return []
         return self._beyond_all(least_in_sum(group, step))
 
     def _beyond_all(self, needs: Mapping[str, int]) -> list[Obstacle]:
-        """That all nodes together, even empty, have less than is needed."""
+        """Return the reason if all nodes together, even empty, have too little."""
         short = []
         for name, units in sorted(needs.items()):
             there = self._there(name)
@@ -299,7 +311,7 @@ class Diagnosis:
         return [Obstacle(Reason.EXCEEDS_CLUSTER, messages.minimum(short), tuple(short))]
 
     def _there(self, resource: str) -> int:
-        """What all nodes have of it, in units."""
+        """Return the total of all nodes, in units."""
         table = self._state.table
         if self._counted != table.shape:
             self._totals.clear()
@@ -309,7 +321,7 @@ class Diagnosis:
             self._totals[resource] = int(view.allocatable(resource).sum())
         return self._totals[resource]
 
-    # ------------------------------------------------------------------ the queue
+    # ------------------------------------------------------------------ queue
 
     def _of_queue(self, group: GroupEntry) -> list[Obstacle]:
         queue = group.queue
@@ -331,20 +343,23 @@ class Diagnosis:
         return [_obstacle(codes[reason], sentence, detail=missing if "missing" in reason else shut.name)]
 
     def _of_limits(self, group: GroupEntry, step: NextTasks) -> list[Obstacle]:
-        """What the queues and policies say against the whole step."""
+        """Return the rejections of the whole step by queues and plugins."""
         return [
             _refused(rejection)
             for rejection in self._gang_allocator.refusals_of(group, whole_step(group, step))
         ]
 
-    # ------------------------------------------------------------------ the nodes
+    # ------------------------------------------------------------------ nodes
 
     def _verdicts_on_nodes(
         self, group: GroupEntry, step: NextTasks | Shortage | None, *, lasting: bool = False
     ) -> list[NodeDiagnosis]:
-        """One verdict per class that waits, in task order. Of a gang of one class, on all that is missing;
-        else on a single task of each. ``lasting``: one that was made since the nodes changed last will do,
-        for a gang that is still getting its members and is looked at with each of them."""
+        """Return one node diagnosis per pending class, in task order.
+
+        A gang of one class is diagnosed for all missing tasks, otherwise for a single
+        task per class. ``lasting``: use a diagnosis from the last change of nodes, for
+        a gang that is examined for every new member.
+        """
         classes: dict[TaskClass, str] = {}
         for entry in group.waiting():
             if entry.cls not in classes:
@@ -398,7 +413,7 @@ class Diagnosis:
         return found
 
     def _of_domains(self, group: GroupEntry, step: NextTasks) -> DomainDiagnosis | None:
-        """What the domains say that it has to lie in."""
+        """Return the diagnosis of the domains that the group requires."""
         if not group.near:
             return None
         return diagnose_domains(self._state, self._gang_allocator.domain_selector, group, step)
@@ -406,7 +421,10 @@ class Diagnosis:
     def _together(
         self, group: GroupEntry, step: NextTasks, verdicts: list[NodeDiagnosis], *, in_full: bool
     ) -> Obstacle:
-        """Every pod fits on its own, all of them do not: say how many do, and ``in_full`` what keeps the next away."""
+        """Return the reason if every pod fits by itself, but not all together.
+
+        It tells how many fit and, with ``in_full``, what blocks the next one.
+        """
         reached = self._gang_allocator.try_step(self._statement, group, step)
         self._statement.rollback()
         near = group.near and self._gang_allocator.domain_selector.requires(group)
@@ -427,7 +445,7 @@ class Diagnosis:
         return Obstacle(code, sentence, (blocker, *blockers))
 
     def _beside(self, group: GroupEntry, step: NextTasks, placed: int) -> NodeDiagnosis | None:
-        """What the nodes say to one more pod of the step where so many are placed; ``None`` if they take it."""
+        """Return the blockers of one more pod after ``placed`` pods; ``None`` if it fits."""
         verdict = None
         if (
             placed
@@ -444,7 +462,7 @@ class Diagnosis:
     def _holders(
         self, group: GroupEntry, step: NextTasks | Shortage | None, verdicts: list[NodeDiagnosis]
     ) -> tuple[str, ...]:
-        """Who holds what is missing."""
+        """Return the groups that hold what is missing."""
         rejections: list[Rejection] = []
         if isinstance(step, NextTasks):
             rejections = self._gang_allocator.refusals_of(group, whole_step(group, step))
@@ -456,7 +474,7 @@ def _says(verdict: NodeDiagnosis) -> Obstacle | None:
 
 
 def _waits(group: GroupEntry) -> bool:
-    """Whether anything of the group is still to be placed or to come."""
+    """Return whether any task of the group is pending or missing."""
     if group.pending:
         return True
     if not group.tasks:
@@ -467,12 +485,12 @@ def _waits(group: GroupEntry) -> bool:
 
 
 def _personal(group: GroupEntry, pending_class: PendingClass) -> bool:
-    """Whether groups of the bucket wait for reasons of their own."""
+    """Return whether groups of the class wait for individual reasons."""
     return pending_class.strict or (group.timed and bool(pending_class.waits.kept_for))
 
 
 def _of_reservations(group: GroupEntry) -> list[Obstacle]:
-    """That the room it could have is kept for somebody else, or that nobody may pass."""
+    """Return the reason if capacity is reserved for another group, or if the order is strict."""
     pending_class = group.bucket
     if (
         pending_class is not None
@@ -489,7 +507,10 @@ def _of_reservations(group: GroupEntry) -> list[Obstacle]:
 
 
 def _stopped(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:
-    """The budgets that alone stopped its claims; in a strict line only the first claims."""
+    """Return the budgets that alone blocked its preemptions.
+
+    In a strict order only those of the first group.
+    """
     pending_class = group.bucket
     if (
         pending_class is None
@@ -532,7 +553,7 @@ def _refused(rejection: Rejection) -> Obstacle:
 
 
 def _never(verdict: NodeDiagnosis) -> Obstacle | None:
-    """That no waiting helps: the nodes, even empty, do not hold it."""
+    """Return the reason if waiting does not help: the nodes, even empty, do not hold it."""
     if verdict.never is None:
         return None
     return Obstacle(verdict.never, verdict.sentence, verdict.blockers)

@@ -1,7 +1,7 @@
-"""Who holds what a group needs.
+"""Groups that hold the resources that a pending group needs.
 
-Asked for many groups in a row while nothing changes, so the sums are kept: on the nodes' verdict, and
-per queue and resource until the engine is told something new.
+Many groups are diagnosed in a row without changes in between. Therefore the sums are
+cached: in the node diagnosis, and per queue and resource until the state changes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _TASKS_LOOKED_AT = 512
 
 
 class Holders:
+    """Cached sums of held resources by group."""
+
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._in_queues: dict[tuple[str, str], Mapping[str, int]] = {}
@@ -25,7 +27,10 @@ class Holders:
     def find(
         self, group: GroupEntry, verdicts: Sequence[NodeDiagnosis], rejections: Sequence[Rejection]
     ) -> tuple[str, ...]:
-        """The groups that hold what is short, on the nodes and then in the queues; most of it first."""
+        """Return the groups that hold what is short, on nodes and then in queues.
+
+        The largest holder first.
+        """
         limit = self._state.config.explain_holders
         on_nodes = [self._on_nodes(verdict) for verdict in verdicts]
         in_queues = [self._in_queue(rejection) for rejection in rejections]
@@ -33,9 +38,9 @@ class Holders:
         return tuple(dict.fromkeys(found))[:limit]
 
     def _on_nodes(self, verdict: NodeDiagnosis) -> Mapping[str, int]:
-        """Group → how much of what is short it holds on nodes that would do otherwise.
+        """Return group → amount of scarce resources that it holds on matching nodes.
 
-        At most a few hundred tasks are looked at, node by node in the order of their names.
+        At most a few hundred tasks are examined, node by node in the order of names.
         """
         if verdict.held_by is not None:
             return verdict.held_by
@@ -56,7 +61,7 @@ class Holders:
         return held
 
     def _in_queue(self, rejection: Rejection) -> Mapping[str, int]:
-        """Group → how much of the refused resource it holds in the queue that refuses, or below it."""
+        """Return group → amount of the rejected resource in the queue and its descendants."""
         if rejection.permanent or not rejection.resource:
             return {}
         if self._stamp != self._state.stamp:
@@ -81,7 +86,10 @@ class Holders:
 
 
 def _short(verdict: NodeDiagnosis) -> list[str]:
-    """What is short on some node, or on all together; pods only if nothing else is."""
+    """Return the resources that are short on some node, or in total.
+
+    Pods only if nothing else is.
+    """
     short = dict.fromkeys((*verdict.short, *(name for name, _ in verdict.scarce)))
     return [name for name in short if name != "pods"] or list(short)
 

@@ -1,4 +1,4 @@
-"""The sentences of explanations. Plain, with numbers, each true on its own."""
+"""Sentences of explanations. Each has numbers and stands alone."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def short_meaning(code: Reason) -> str:
 
 
 def amounts(items: Sequence[tuple[str, int]]) -> str:
-    """``1 nvidia.com/gpu, 4 cpu, 8Gi memory``; ``pods`` is not worth mentioning."""
+    """Return a text like ``1 nvidia.com/gpu, 4 cpu, 8Gi memory``; ``pods`` is left out."""
     told = [f"{from_units(name, units)} {name}" for name, units in items if name != PODS]
     return ", ".join(told) or "nothing in particular"
 
 
 def asked(cls: TaskClass) -> str:
-    """What a task of the class asks for; parts of cards by what is asked of them."""
+    """Return the request of a task of the class; device shares in words."""
     if not cls.needs.devices:
         return amounts(cls.items)
     plain = [item for item in cls.node_items if item[0] != PODS]
@@ -76,13 +76,16 @@ def bind_failed(failure: str, failures: int, seconds: float) -> str:
 
 
 def behind(holder: str) -> str:
-    """Nobody may pass ``holder``."""
+    """Return the sentence for a strict order, where ``holder`` is first."""
     return f"It waits behind {holder}: in this order nobody passes the first."
 
 
 def unsure(running: str, others: int, learned: str) -> str:
-    """No room can be kept, as it cannot be told when ``running`` and so many others end. ``learned``: on which earlier
-    runs it rests what is known."""
+    """Return a clause: no reservation is possible, because the end of these groups is unknown.
+
+    ``others``: number of groups besides ``running``.
+    ``learned``: earlier runs from which the run time was learned.
+    """
     names = f"{running} and {others} more" if others else running
     verb = "end" if others else "ends"
     return (
@@ -92,8 +95,11 @@ def unsure(running: str, others: int, learned: str) -> str:
 
 
 def kept(holder: str, estimate: float | None, learned: str = "") -> str:
-    """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known; on which
-    earlier runs that rests."""
+    """Return the sentence for capacity that is reserved for ``holder``.
+
+    ``estimate``: run time of the group in seconds, if known.
+    ``learned``: earlier runs from which it was learned.
+    """
     room = f"The nodes have room for it, but that is kept for {holder}, which comes first"
     if estimate is None:
         return f"{room}; it is not known how long this group runs, so it may not pass."
@@ -103,8 +109,10 @@ def kept(holder: str, estimate: float | None, learned: str = "") -> str:
 
 
 def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str:
-    """A group that shares time was suspended; ``turn_seconds``: when it may claim room of another one
-    at the earliest, if that is known."""
+    """Return the sentence for a suspended time-sharing group.
+
+    ``turn_seconds``: time until it may claim capacity again, if known.
+    """
     often = "once" if times == 1 else f"{times} times"
     text = (
         f"It shares time: it has run for {durations.write(ran_seconds)} and was suspended {often} for others"
@@ -116,8 +124,11 @@ def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str
 
 
 def outweighed(saved_seconds: float | None) -> str:
-    """Whom a group that shares time could suspend would lose more than that is worth; ``saved_seconds``: in which time
-    one of them has saved its work, if that is known."""
+    """Return the sentence for a time-sharing group that may suspend no other group.
+
+    The others would lose more than it would gain. ``saved_seconds``: time until one of
+    them has its next checkpoint, if known.
+    """
     text = (
         "It shares time: whoever ranks below it would lose more work by a suspension than its room is worth"
     )
@@ -141,7 +152,7 @@ def shortage(shortage: Shortage) -> str:
 
 
 def minimum(short: Sequence[Blocker]) -> str:
-    """What a gang needs before it has its pods, and all nodes together do not have."""
+    """Return the sentence for a gang that requires more than all nodes together have."""
     lacking = ", ".join(f"{b.needed} {b.resource} (all nodes have {b.available})" for b in short)
     return f"Together its pods need at least {lacking}."
 
@@ -164,7 +175,11 @@ def refusal(rejection: Rejection) -> str:
 
 
 def promises(tasks: Sequence[tuple[str, int]], *, there: bool) -> str:
-    """Node → tasks with room promised on it. ``there``: others are leaving one of these nodes."""
+    """Return the sentence for nominated capacity.
+
+    ``tasks``: node → number of nominated tasks.
+    ``there``: capacity on one of these nodes is still being released.
+    """
     total = sum(n for _, n in tasks)
     told = ", ".join(f"{n} on {name}" for name, n in tasks[:5])
     more = f" and {count(len(tasks) - 5, 'more node')}" if len(tasks) > 5 else ""
@@ -175,18 +190,24 @@ def promises(tasks: Sequence[tuple[str, int]], *, there: bool) -> str:
 
 
 def not_together(reached: int, members: int, *, near: bool = False) -> str:
-    """``near``: how near to one another they have to be is in the way."""
+    """Return the sentence for a gang that does not fit as a whole.
+
+    ``near``: because of its topology.
+    """
     how = "as near to one another as they have to be" if near else "at the same time"
     return f"Only {reached} of the {count(members, 'pod')} that must start together fit {how}."
 
 
 def one_more(sentence: str) -> str:
-    """What the nodes say to a pod more than fit together."""
+    """Return what blocks one pod more than fit together."""
     return f"For one more: {sentence[0].lower()}{sentence[1:]}"
 
 
 def nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
-    """What the nodes say, in one or two sentences; of a group of several roles, which role it is about."""
+    """Return what blocks the nodes, in one or two sentences.
+
+    A group with several roles names the role.
+    """
     sentence = _nodes_sentence(verdict, findings)
     return f"Role {verdict.role}: {sentence[0].lower()}{sentence[1:]}" if verdict.role else sentence
 
@@ -227,14 +248,18 @@ def _nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> 
 
 
 def nowhere_together(verdict: NodeDiagnosis) -> str:
-    """Why no empty node takes a pod, though each has enough of everything."""
+    """Return why no empty node holds a pod, although each has enough of everything."""
     if verdict.by_zones:
         return "no node's NUMA zones would serve it, even empty"
     return "no node has all of it together"
 
 
 def _of_zones(findings: Sequence[NodeBlocker]) -> str:
-    """`` (single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than 4)``: of most nodes first."""
+    """Return the NUMA details in parentheses, those of most nodes first.
+
+    Example: `` (single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than
+    4)``.
+    """
     told = [f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()]
     told.sort(key=lambda blocker: -int(blocker.blocked.sum()))
     details = dict.fromkeys(blocker.detail for blocker in told)
@@ -242,7 +267,7 @@ def _of_zones(findings: Sequence[NodeBlocker]) -> str:
 
 
 def obstacles(findings: Sequence[NodeBlocker]) -> str:
-    """``3 lack nvidia.com/gpu (8 needed, at most 2 free), 1 are cordoned``: every obstacle with its nodes."""
+    """Return a text like ``3 lack nvidia.com/gpu (8 needed, at most 2 free), 1 are cordoned``."""
     told = []
     for blocker in findings:
         nodes = int(blocker.blocked.sum())

@@ -1,7 +1,9 @@
-"""What the nodes say to a class of tasks: every obstacle on every node, counted.
+"""Diagnosis of nodes for a task class: every blocker on every node, counted.
 
-``never``: why even the empty nodes do not hold it, be it for as long as some are cordoned or not ready; ``now``: why
-they do not at present. At most one of the two is set; neither if enough tasks of the class fit, taken on their own.
+``never``: reason why even empty nodes do not hold the tasks, possibly because some are
+cordoned or not ready.
+``now``: reason why the nodes do not hold them at present. At most one of the two is
+set. Neither is set if enough tasks of the class fit by themselves.
 """
 
 from __future__ import annotations
@@ -26,14 +28,19 @@ from windlass.spi.quantities import from_units, is_device
 
 PODS = "pods"
 ASTRIDE = 0.5
-"""What a node lacks whose amounts would do, but not from the zones that have to serve a pod: less than all of it."""
+"""Missing fraction of a node with enough resources, but not in the required NUMA nodes.
+
+Below 1.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedRequest:
-    """What is asked of the nodes: ``tasks`` more beside ``held`` that already run; whose role it is.
+    """Request to diagnose: ``tasks`` more tasks, in addition to ``held`` running ones.
 
-    ``lasting``: only what holds until the nodes change, whatever comes and goes on them.
+    ``role``: role of the tasks.
+    ``lasting``: only blockers that last until the nodes change, independent of other
+    pods.
     """
 
     tasks: int
@@ -44,40 +51,41 @@ class DiagnosedRequest:
 
 @dataclass(slots=True)
 class NodeDiagnosis:
+    """Result of a diagnosis for one class."""
+
     cls: TaskClass
     wanted: int
     held: int
     role: str
     nodes: int
-    """Live nodes."""
+    """Number of live nodes."""
     matching: NDArray[np.int64]
-    """Rows that pass every static policy."""
+    """Rows that pass every static plugin."""
     fitting: int
-    """How many tasks of the class fit now."""
+    """Number of tasks of the class that fit now."""
     ever: int
-    """How many would fit on the matching nodes if they were empty."""
+    """Number of tasks that would fit on the matching nodes if these were empty."""
     by_zones: bool = False
-    """Whether that is fewer for the nodes' NUMA zones."""
+    """True if NUMA makes this number smaller."""
     short: tuple[str, ...] = ()
-    """The resources that are too scarce, on some matching node."""
+    """Resources that are too scarce on some matching node."""
     scarce: tuple[tuple[str, int], ...] = ()
-    """The resources of which all matching nodes together hold too little for what is wanted, taken
-    alone, with the amount that they have available."""
+    """Resources of which all matching nodes together have too little, with the available amount."""
     largest: tuple[tuple[str, int], ...] = ()
-    """Per requested resource, the most that a matching node has in all."""
+    """Largest amount of each requested resource on a matching node."""
     blockers: tuple[Blocker, ...] = ()
     nearest: tuple[str, str] | None = None
     never: Reason | None = None
     now: Reason | None = None
     sentence: str = ""
     held_by: dict[str, int] | None = None
-    """Kept by ``holders``."""
+    """Group → amount of scarce resources that it holds; filled by ``holders``."""
 
 
 def diagnose_nodes(
     state: ClusterState, placer: Placer, cls: TaskClass, request: DiagnosedRequest
 ) -> NodeDiagnosis:
-    """Judge tasks of a class, as if nothing else wanted to be placed."""
+    """Diagnose tasks of a class as if nothing else were pending."""
     table = state.table
     cls.refresh()
     live = np.flatnonzero(table.live[: table.height])
@@ -119,7 +127,7 @@ def diagnose_nodes(
 
 
 def held_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many tasks of the class each row would hold if it were empty, by amounts and by NUMA zones."""
+    """Return how many tasks of the class each row holds if empty, by resources and NUMA."""
     found = room_for(state, cls.needs, rows, empty=True)
     books = state.plugins.zone_books
     if books is None or cls.needs.zones is None:
@@ -132,7 +140,10 @@ def held_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> 
 def room_for(
     state: ClusterState, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
 ) -> NDArray[np.int64]:
-    """How many tasks of such needs each row takes, on amounts alone; ``empty``: if nothing ran there."""
+    """Return how many tasks with these needs each row holds, by resources only.
+
+    ``empty``: as if nothing ran there.
+    """
     view = view_of(state.table, rows, empty=empty)
     count = np.full(len(rows), UNLIMITED, dtype=np.int64)
     for plugin in state.plugins.capacities:
@@ -141,7 +152,7 @@ def room_for(
             np.minimum(count, limit, out=count)
     np.maximum(count, 0, out=count)
     if needs.devices:
-        state.classes.allocator.limit(count, view, needs)
+        state.classes.allocator.limit_counts(count, view, needs)
     return count
 
 
@@ -174,7 +185,7 @@ def _decide(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker
 
 
 def _what_passes(verdict: NodeDiagnosis, state: ClusterState, live: NDArray[np.int64]) -> Reason | None:
-    """What keeps the class waiting if nodes that are cordoned or not ready would do, with those that match."""
+    """Return the reason that blocks now, if nodes that are cordoned or not ready would suffice."""
     cls, there = verdict.cls, verdict.ever
     found = found_by(state.plugins.static_findings, cls.needs, view_of(state.table, live))
     for code, nodes in returning(found, len(live)):
@@ -187,7 +198,7 @@ def _what_passes(verdict: NodeDiagnosis, state: ClusterState, live: NDArray[np.i
 
 
 def _present_reason(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> Reason:
-    """The reason of those nodes that could serve: amounts, scattered devices, or other pods."""
+    """Return the reason of suitable nodes: resources, fragmentation, or other pods."""
     cls = verdict.cls
     if any(f.code is Reason.CLAIM_UNAVAILABLE for f in findings):
         return Reason.CLAIM_UNAVAILABLE
@@ -209,7 +220,7 @@ def _present_reason(verdict: NodeDiagnosis, table: NodeTable, findings: list[Nod
 
 
 def _scattered(verdict: NodeDiagnosis, table: NodeTable) -> bool:
-    """Whether there is enough free of everything in sum, and only devices are short on each node."""
+    """Return whether the totals are sufficient, and only devices are short on each node."""
     view = view_of(table, verdict.matching)
     for name, units in verdict.cls.node_items:
         if int(np.maximum(view.available(name), 0).sum()) < units * verdict.wanted:
@@ -218,7 +229,7 @@ def _scattered(verdict: NodeDiagnosis, table: NodeTable) -> bool:
 
 
 def _blockers(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> tuple[Blocker, ...]:
-    """The reason as a whole, then each obstacle with the number of nodes it holds on."""
+    """Return the overall blocker, then each blocker with its number of nodes."""
     found = [*_summary(verdict, table)]
     per_node = []
     for blocker in findings:
@@ -287,7 +298,7 @@ def _summary(verdict: NodeDiagnosis, table: NodeTable) -> list[Blocker]:
 def _nearest(
     table: NodeTable, cls: TaskClass, live: NDArray[np.int64], findings: list[NodeBlocker]
 ) -> tuple[str, str] | None:
-    """The node that lacks least: fewest obstacles, then the smallest share of the request missing."""
+    """Return the node that lacks least: fewest blockers, then the smallest missing fraction."""
     if not len(live) or not findings:
         return None
     obstacles = np.zeros(len(live))
@@ -297,7 +308,7 @@ def _nearest(
             lack = np.where(blocker.blocked, blocker.needed - blocker.available, 0)
             missing += lack / blocker.needed
         elif blocker.code is Reason.NUMA_ALIGNMENT_FAILED:
-            missing += blocker.blocked * ASTRIDE  # the amounts are there, but not in one zone
+            missing += blocker.blocked * ASTRIDE  # enough resources, but not on one NUMA node
         else:
             obstacles += blocker.blocked
     blocked = np.zeros(len(live), dtype=np.bool_)

@@ -1,11 +1,12 @@
-"""Keeping what was said true.
+"""Recheck of explanations of parked groups when nodes or queue limits change.
 
-A parked group is not looked at again until something helps it; but what was said of it can become
-untrue meanwhile: a node goes away, or a queue's limit is lowered, and "waits for room" has become "can never
-run". Whenever nodes come, go or change, the reasons of everything that waits are judged again, and whenever the
-rules of a queue do, those of all that waits in it and below it; a bounded number per cycle. They are
-said again where the first reason is another, or one that lies not with nodes has come or gone. Amounts in
-messages may lag; ``explain`` is always fresh.
+A parked group is not tried until a wake condition is met, but its explanation can
+become wrong meanwhile. A node disappears or a queue limit is lowered, and "waits for
+capacity" becomes "can never run". After a change of nodes, all pending groups are
+diagnosed again. After a change of a queue's rules, the groups of the queue and its
+descendants are. The number per cycle is bounded. A group is reported again if its first
+reason changed, or if a reason that does not concern nodes appeared or disappeared.
+Amounts in messages may be outdated, but ``explain`` is always current.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ PER_CYCLE = 64
 
 
 class ExplanationRecheck:
+    """Explanations that have to be checked again."""
+
     def __init__(self, state: ClusterState, scheduling_queue: SchedulingQueue, diagnosis: Diagnosis) -> None:
         self._state = state
         self._scheduling_queue = scheduling_queue
         self._diagnosis = diagnosis
         self.open: dict[Signature | str, None] = {}
-        """Signatures of buckets and keys of groups outside of any, still to be looked at, in order."""
+        """Signatures of pending classes, and keys of groups outside any, to check in this order."""
         self.revived = False
-        """Whether some that could never run as nodes and queues were can now. Whoever asks resets it."""
+        """True if some groups that could never run can run now. The reader resets it."""
 
     def tell(self, parked: Mapping[PendingClass, None], now: float) -> dict[str, GroupEntry]:
-        """Explain what has just been parked; returns the groups that are to be told."""
+        """Explain classes that were just parked. Return the groups to report."""
         touched: dict[str, GroupEntry] = {}
         for pending_class in parked:
             if pending_class.parked and pending_class.members:
@@ -42,8 +45,11 @@ class ExplanationRecheck:
         return touched
 
     def note(self, touched: Mapping[str, GroupEntry], reshaped: Iterable[QueueEntry]) -> None:
-        """Have everything judged again if the nodes have changed, and what waits in the queues whose rules
-        have (``reshaped``, with those below them). ``touched`` is judged anyway, where it is in no bucket."""
+        """Schedule checks after changes of nodes or of queue rules.
+
+        ``touched``: checked anyway, if outside any class.
+        ``reshaped``: queues with changed rules, and their descendants.
+        """
         for queue in reshaped:
             for group in queue.groups.values():
                 if group.bucket is not None and group.bucket.parked:
@@ -65,7 +71,7 @@ class ExplanationRecheck:
                 self.open[key] = None
 
     def review(self, now: float) -> dict[str, GroupEntry]:
-        """Judge some of what is open again; returns the groups whose reason is another now."""
+        """Check some of the scheduled explanations again. Return the groups with another reason."""
         touched: dict[str, GroupEntry] = {}
         for item in list(self.open)[:PER_CYCLE]:
             del self.open[item]
@@ -101,7 +107,7 @@ class ExplanationRecheck:
 
 
 def _reasons(explanation: Explanation | None) -> list[str]:
-    """The first, and whatever lies not with nodes: beside such a reason more nodes would be none the better."""
+    """Return the first reason, and the reasons that more nodes would not resolve."""
     if explanation is None:
         return []
     elsewhere = {str(blocker.code) for blocker in explanation.blockers if not blocker.nodes}

@@ -1,4 +1,4 @@
-"""What somebody can do about it: sentences and commands to copy."""
+"""Remedies: sentences and commands that would let a pending group start."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from windlass.spi.objects import Dialect
 from windlass.spi.quantities import from_units
 
 _CLOSED = frozenset((Reason.ON_HOLD, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_LEAF))
-"""Who waits for one of these starts with no change elsewhere."""
+"""Reasons that block a group even if everything else changes."""
 _KAI = "scheduling.run.ai"
-"""The API group of KAI's queues, which only its own objects change."""
+"""API group of KAI's queues, which only their own objects change."""
 
 
 def remedies_for(
@@ -29,7 +29,7 @@ def remedies_for(
     verdicts: Sequence[NodeDiagnosis],
     step: NextTasks | Shortage | None,
 ) -> tuple[str, ...]:
-    """One or two remedies per obstacle, in the order of the obstacles."""
+    """Return one or two remedies per blocker, in the order of the blockers."""
     found: list[str] = []
     for code in codes:
         found += _of_queue(code, group, state)
@@ -56,7 +56,7 @@ def remedies_for(
 
 
 def of_domains(verdict: DomainDiagnosis, group: GroupEntry) -> tuple[str, ...]:
-    """What would do where no domain holds the group."""
+    """Return remedies for topology domains that do not hold the group."""
     found = []
     level = verdict.need.levels[verdict.need.required].shown
     if verdict.coarser is not None:
@@ -108,12 +108,12 @@ def _of_queue(code: Reason, group: GroupEntry, state: ClusterState) -> list[str]
 
 
 def _plain(name: str) -> str:
-    """A queue of KAI as its object is called."""
+    """Return the object name of a KAI queue."""
     return name.rpartition("/")[2]
 
 
 def _on_no_node(verdict: NodeDiagnosis, state: ClusterState) -> list[str]:
-    """Of resources that no node of the cluster has at all: a slip of the pen, or a plug-in that is missing."""
+    """Return remedies for resources that no node has: a typo, or a missing device plugin."""
     total, found = state.table.total, []
     for name, units in verdict.cls.node_items:
         if units and not total.get(name):
@@ -129,7 +129,7 @@ def _on_no_node(verdict: NodeDiagnosis, state: ClusterState) -> list[str]:
 
 
 def _of_spread(verdict: NodeDiagnosis) -> list[str]:
-    """Where no node carries a label that the pods are to be spread by."""
+    """Return remedies for spread constraints with a label that no node has."""
     labels = [
         blocker.detail.removeprefix("no label ")
         for blocker in verdict.blockers
@@ -144,7 +144,7 @@ def _of_spread(verdict: NodeDiagnosis) -> list[str]:
 def _of_nodes(
     code: Reason, group: GroupEntry, state: ClusterState, verdicts: Sequence[NodeDiagnosis], *, able: bool
 ) -> list[str]:
-    """``able``: nodes alone keep it from starting."""
+    """Return remedies for nodes. ``able``: nothing but nodes prevents the start."""
     found = []
     for verdict in verdicts:
         if code not in (verdict.never, verdict.now):

@@ -1,4 +1,4 @@
-"""What is said after a cycle: only what has changed since it was last said."""
+"""Reporter of group statuses and queue usage: only changes since the last report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from windlass.engine.state.cluster_state import ClusterState
 
 
 class DiagnosisReporter:
+    """Reports groups and queues after a cycle."""
+
     def __init__(self, state: ClusterState, diagnosis: Diagnosis) -> None:
         self._state = state
         self._diagnosis = diagnosis
 
     def groups(self, touched: Iterable[GroupEntry], now: float) -> tuple[GroupStatus, ...]:
-        """The standing of those of the groups for which it is news."""
+        """Return the new statuses of these groups, without unchanged ones."""
         found = []
         explain = self._diagnosis.explain
         for group in touched:
@@ -26,7 +28,7 @@ class DiagnosisReporter:
             if spec is None and not tasks:
                 continue
             if pending_class is not None and not pending_class.parked:
-                # Its turn has not come in this cycle; the whole bucket is told once it has.
+                # Not tried in this cycle. All groups of its class are reported after it was tried.
                 pending_class.told = ""
                 continue
             placed = tasks and tasks == group.active and tasks >= group.minimum
@@ -44,9 +46,11 @@ class DiagnosisReporter:
         return tuple(found)
 
     def admitted(self, group: GroupEntry) -> bool:
-        """Whether the group's controller may create its pods: the queue takes work and nobody holds it.
+        """Return whether the group's controller may create pods.
 
-        Once given, the word stands as long as something of the group is placed.
+        It may if the queue is open and nothing holds the group.
+
+        The answer stays true while some task of the group is placed.
         """
         spec = group.group
         if spec is None:
@@ -58,7 +62,7 @@ class DiagnosisReporter:
         return not self._state.gate.closed(group)
 
     def queues(self) -> tuple[QueueUsage, ...]:
-        """The figures of the queues that moved."""
+        """Return the usage of changed queues."""
         changed, self._state.queues.changed = self._state.queues.changed, {}
         found = []
         for name in sorted(changed):
@@ -74,7 +78,7 @@ class DiagnosisReporter:
 
 
 def waiting_tasks(group: GroupEntry) -> int:
-    """Tasks that hold nothing and have not ended, gated ones included."""
+    """Return the number of tasks that hold nothing and have not ended, gated ones included."""
     if len(group.tasks) == group.active:
         return 0
     if group.pending and len(group.tasks) == group.active + len(group.pending):

@@ -1,7 +1,8 @@
-"""Why a queue has the share it has, and from whom it borrows: in words and numbers.
+"""Messages about the fair share of a queue, and from which queues it borrows.
 
-A queue *borrows* what it holds beyond its own due (its deserved amount, or its guarantee if that is more)
-and beyond what is nobody's due: that is what its siblings leave of theirs, the most unused first.
+A queue *borrows* what it holds beyond two amounts. One is its own entitlement:
+deserved, or guarantee if that is more. The other is what no queue is entitled to.
+Lenders are siblings with unused entitlement, the most unused first.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from windlass.spi.shares import ShareCause, SharePart
 
 
 def why(usage: QueueUsage) -> dict[str, str]:
-    """Resource → how the fair share came about; for every resource that is asked for or due."""
+    """Return resource → derivation of the fair share, for requested or entitled resources."""
     names = {name for name, units in usage.requested.items() if units}
     names |= {name for name, units in usage.fair_share.items() if units}
     return {name: why_of(usage, name) for name in sorted(names) if name != "pods"}
 
 
 def why_of(usage: QueueUsage, resource: str) -> str:
-    """One resource's share in one line: its amount, its parts, and what keeps it from being more."""
+    """Return the fair share of one resource in one line: its amount, its parts, and its limit."""
     fair = usage.fair_share.get(resource, 0)
     asked = usage.requested.get(resource, 0) - usage.releasing.get(resource, 0)
     parts = usage.parts.get(resource, ())
@@ -55,7 +56,7 @@ def _parts(resource: str, parts: Sequence[SharePart]) -> str:
 
 
 def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
-    """``asked``: for how much, without what terminates."""
+    """Return what limits the share. ``asked``: requested amount without terminating tasks."""
     limit = usage.capability.get(resource)
     if limit is not None and limit < asked and fair >= limit:
         return f"its limit is {from_units(resource, limit)}"
@@ -81,7 +82,10 @@ def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LevelAccount:
-    """One queue of a level, for one resource. ``due`` ``None``: any amount; it never borrows, nor lends."""
+    """One queue of a level, for one resource.
+
+    ``due``: entitlement; ``None`` is unlimited, such a queue neither borrows nor lends.
+    """
 
     name: str
     due: int | None
@@ -89,9 +93,10 @@ class LevelAccount:
 
 
 def borrowed(accounts: Iterable[LevelAccount], total: int) -> dict[str, dict[str, int]]:
-    """Queue → lender → units, at one level that has ``total``.
+    """Return queue → lender → units, for one level that has ``total``.
 
-    Borrowers are served in the order of their names: the figure says who could give, not whose it was.
+    Borrowers are served in the order of their names. The result tells which queues
+    could lend, not a real ownership.
     """
     known = sorted(accounts, key=lambda account: account.name)
     spare = {a.name: a.due - a.held for a in known if a.due is not None and a.due > a.held}
@@ -121,7 +126,7 @@ def borrowed(accounts: Iterable[LevelAccount], total: int) -> dict[str, dict[str
 
 
 def lending(usages: Sequence[QueueUsage]) -> dict[str, dict[str, dict[str, int]]]:
-    """Queue → resource → lender → units, over a whole tree."""
+    """Return queue → resource → lender → units, for a whole tree."""
     children: dict[str, list[QueueUsage]] = {}
     for usage in usages:
         children.setdefault(usage.parent, []).append(usage)

@@ -1,11 +1,14 @@
-"""The smallest changes that would admit a group that waits.
+"""Smallest changes that would let a pending group start.
 
-Each candidate is one kind of change, taken as small as it does: fewer members, a smaller request, a
-higher limit, more nodes, nodes uncordoned, a taint tolerated, a selector dropped, a coarser level of a
-topology. Where all of a group has to be in one domain, what nodes hold counts by domain. A candidate is stated
-only if the same code that places groups says that the group starts with it, and with one unit less does
-not (a property test applies them). What others who wait would take first is not foreseen: a change to
-nodes or limits helps the first in the order.
+Each candidate is one kind of change, as small as possible: fewer members, a smaller
+request, a higher limit, more nodes, uncordoned nodes, a tolerated taint, no selector, a
+coarser topology level. If all of a group has to be in one domain, capacity counts by
+domain.
+
+A candidate is stated only if the placement code confirms it: the group starts with it,
+and with one unit less it does not (a property test applies the candidates). It is not
+predicted what other pending groups would take first: a change to nodes or limits helps
+the first in the order.
 """
 
 from __future__ import annotations
@@ -48,11 +51,11 @@ _LIFTED: dict[Reason, tuple[SuggestedChangeKind, str, str]] = {
     ),
 }
 _NAMED = 8
-"""At most as many nodes are named in a change."""
+"""Maximum number of nodes that are named in a change."""
 
 
 class SmallestChange:
-    """``open_allocation`` places as ``allocation`` does, but asks no queue."""
+    """Finds the smallest changes. ``open_allocator`` ignores queue limits."""
 
     def __init__(
         self,
@@ -69,14 +72,17 @@ class SmallestChange:
     def find(
         self, statement: Statement, group: GroupEntry, step: NextTasks | Shortage | None
     ) -> tuple[SuggestedChange, ...]:
-        """All that help on their own, the smallest first. ``statement`` is used and left as it was."""
+        """Return all changes that suffice on their own, the smallest first.
+
+        ``statement`` stays unchanged.
+        """
         spec = group.group
         if spec is None or spec.held or not group.pending or step is None or group.queue is None:
             return ()
         if closed_reason(group.queue) is not None:
-            return ()  # nothing else helps before its queue takes work
+            return ()  # nothing else helps while its queue takes no work
         if isinstance(step, NextTasks) and self._tries(statement, group, step).done:
-            return ()  # it fits as it is: that room is kept for others, or nobody may pass them
+            return ()  # it fits: that capacity is reserved for others, or the order is strict
         found = [self._fewer_members(statement, group, step)]
         if isinstance(step, NextTasks):
             found.append(self._higher_limit(statement, group, step))
@@ -85,15 +91,15 @@ class SmallestChange:
         changes = [change for change in found if change is not None]
         return tuple(sorted(changes, key=lambda change: (change.size, change.kind, change.target)))
 
-    # ------------------------------------------------------------------ the gang
+    # ------------------------------------------------------------------ gang
 
     def _fewer_members(
         self, statement: Statement, group: GroupEntry, step: NextTasks | Shortage
     ) -> SuggestedChange | None:
-        """The largest minimum with which the gang would start now.
+        """Return the largest minimum with which the gang would start now.
 
-        The minima of roles hold only while the gang's own is at least their sum: where it is just that,
-        a lower one frees the gang of them.
+        The minima of roles hold only while the gang's own minimum is at least their
+        sum. If it is exactly their sum, a lower one removes them.
         """
         spec = group.spec
         if spec.subgroups or spec.min_member <= 1:
@@ -117,7 +123,7 @@ class SmallestChange:
             return None
         more = least + 1 < missing and isinstance(step, NextTasks)
         if more and self._tries(statement, group, NextTasks(list(runs), least + 1, {})).done:
-            return None  # placing is not monotone here: nothing certain can be said
+            return None  # placing is not monotone here: nothing is certain
         wanted = group.held_members + least
         return SuggestedChange(
             SuggestedChangeKind.MIN_MEMBER,
@@ -135,12 +141,12 @@ class SmallestChange:
         statement.rollback(mark)
         return attempt
 
-    # ------------------------------------------------------------------ the queue
+    # ------------------------------------------------------------------ queue
 
     def _higher_limit(
         self, statement: Statement, group: GroupEntry, step: NextTasks
     ) -> SuggestedChange | None:
-        """The limits that would have to be raised, if nothing but limits is in the way."""
+        """Return the limits to raise, if nothing but limits blocks the group."""
         view = whole_step(group, step)
         rejections = self._gang_allocator.refusals_of(group, view)
         if not rejections or any(rejection.code not in _LIMITS for rejection in rejections):
@@ -168,12 +174,12 @@ class SmallestChange:
             f"Raise the limit on {' and on '.join(words)}.",
         )
 
-    # ------------------------------------------------------------------ the topology
+    # ------------------------------------------------------------------ topology
 
     def _coarser_level(
         self, statement: Statement, group: GroupEntry, step: NextTasks
     ) -> SuggestedChange | None:
-        """The finest level that is coarser than the required one and does; else that none is required."""
+        """Return the finest coarser level that suffices, or else no required level."""
         spec = group.spec
         need = spec.topology
         if need is None or need.required < 0:
@@ -188,10 +194,10 @@ class SmallestChange:
                 return _coarser(group.key, need, level)
         return None
 
-    # ------------------------------------------------------------------ the nodes
+    # ------------------------------------------------------------------ nodes
 
     def _for_parts(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
-        """Nodes that would do for a gang of parts, where all of them are needed: then numbers alone count."""
+        """Return node changes for a gang of required subgroups, where only the number counts."""
         (cls,) = group.pending_classes
         root = step.root
         if root is None or not _all_needed(root) or any(spec.topology for spec in group.spec.subgroups):
@@ -205,7 +211,7 @@ class SmallestChange:
         return [self._more_nodes(cls, lacking), *self._lifted(cls, lacking)] if lacking > 0 else []
 
     def _with_nodes(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
-        """Changes that rest on counting what each node holds: for one class that may be counted."""
+        """Return changes that follow from the capacity of each node, for one countable class."""
         state = self._state
         if len(group.pending_classes) != 1:
             return []
@@ -232,8 +238,7 @@ class SmallestChange:
     def _in_domains(
         self, cls: TaskClass, members: int, domains: NDArray[np.int64]
     ) -> list[SuggestedChange | None]:
-        """What nodes of one domain would do: of the domain that needs fewest more, and of the first in which
-        something can be lifted."""
+        """Return the smallest addition of nodes in a domain, and the smallest change per blocker."""
         added: list[SuggestedChange] = []
         lifted: dict[SuggestedChangeKind, SuggestedChange] = {}
         for code in range(1, int(domains.max(initial=0)) + 1):
@@ -255,7 +260,7 @@ class SmallestChange:
         return [*added[:1], *lifted.values()]
 
     def _would_do(self, group: GroupEntry, cls: TaskClass, step: NextTasks, needs: Needs) -> bool:
-        """Whether the step would start now if its tasks had other needs, of the same nodes."""
+        """Return whether the step would start now if its tasks had these needs."""
         rows = self._rows(cls)
         members = _members(step)
         domains = self._gang_allocator.domain_selector.domains(group) if group.near else None
@@ -272,8 +277,11 @@ class SmallestChange:
         return not self._gang_allocator.refusals_of(group, view)
 
     def _smaller_part(self, group: GroupEntry, cls: TaskClass, step: NextTasks) -> SuggestedChange | None:
-        """The largest part of a card with which the step would do, all else as it is: of its compute, and of
-        its memory where both are one share; or of its memory where that alone is asked for."""
+        """Return the largest device share with which the step would start.
+
+        It is a share of compute, and of memory if both are equal; or of memory if only
+        that is requested.
+        """
         need = cls.needs.devices[0]
         now = need.milli or need.memory_mib or need.memory_milli
         if len(cls.needs.devices) > 1 or need.whole or now <= 1:
@@ -310,7 +318,7 @@ class SmallestChange:
     def _smaller_request(
         self, group: GroupEntry, cls: TaskClass, step: NextTasks, resource: str
     ) -> SuggestedChange | None:
-        """The largest request of one resource with which the step would do, all else as it is."""
+        """Return the largest request of one resource with which the step would start."""
         units = cls.request[resource]
         unit = WHOLE if is_device(resource) else 1
         if resource == PODS or units <= unit:
@@ -338,8 +346,10 @@ class SmallestChange:
     def _more_nodes(
         self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
     ) -> SuggestedChange | None:
-        """How many nodes like the one that holds most pods, when empty, would have to be added. ``inside``: like
-        one of these."""
+        """Return how many more empty nodes like the best matching one are needed.
+
+        ``inside``: only these rows.
+        """
         rows = self._rows(cls)
         if inside is not None:
             rows = np.intersect1d(rows, inside)
@@ -366,8 +376,10 @@ class SmallestChange:
     def _lifted(
         self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
     ) -> list[SuggestedChange | None]:
-        """Nodes with room that only one thing keeps from the group: a cordon, a taint, a selector. ``inside``:
-        some of these."""
+        """Return changes for nodes with capacity and a single blocker: cordon, taint or selector.
+
+        ``inside``: only these rows.
+        """
         state = self._state
         live = np.flatnonzero(state.table.live[: state.table.height])
         if inside is not None:
@@ -419,7 +431,7 @@ def _all_needed(part: MissingSubGroup) -> bool:
 
 
 def _members(step: NextTasks) -> int:
-    """How many tasks the step would place at least."""
+    """Return the minimum number of tasks that the step places."""
     return max(step.members, sum(step.roles.values()))
 
 
@@ -452,7 +464,10 @@ def _dropped(blocker: NodeBlocker) -> SuggestedChange:
 
 
 def _largest(does: Callable[[int], bool], most: int) -> int:
-    """The largest n from 1 to ``most`` for which ``does(n)`` holds, 0 if none; it falls with n."""
+    """Return the largest n from 1 to ``most`` for which ``does(n)`` is true, 0 if none.
+
+    ``does`` has to be monotone: true for small n only.
+    """
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2

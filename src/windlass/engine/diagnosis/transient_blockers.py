@@ -1,5 +1,8 @@
-"""What nodes say against a class of tasks, and which of it passes: a node that is cordoned or not ready is as it was
-once somebody uncordons it, or its kubelet answers again."""
+"""Blockers of nodes for a task class, and those that pass.
+
+A cordoned node returns when it is uncordoned, and a node that is not ready when its
+kubelet responds again.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,16 @@ _SAYS = {
     "node.kubernetes.io/unreachable": Reason.NODE_NOT_READY,
     "node.kubernetes.io/unschedulable": Reason.NODE_UNSCHEDULABLE,
 }
-"""Taint → what Kubernetes says by it."""
+"""Taint → the state of the node that Kubernetes expresses by it."""
 _KEY = re.compile("[^=:]*")
-"""Of a taint in words."""
+"""Key of a taint in a message."""
 
 
 def found_by(plugins: Iterable[NodeBlockers], needs: Needs, view: NodeView) -> list[NodeBlocker]:
-    """What plugins say against nodes. Where a node is cordoned or not ready, the taint that says so is no obstacle of
-    its own."""
+    """Return the blockers that plugins report.
+
+    The taint of a cordoned or unready node is not reported in addition.
+    """
     found = [blocker for plugin in plugins for blocker in plugin.findings(needs, view)]
     states = {blocker.code: blocker.blocked for blocker in found if blocker.code in PASSING}
     return [_once(blocker, states) for blocker in found] if states else found
@@ -42,8 +47,12 @@ def _once(blocker: NodeBlocker, states: dict[Reason, BoolArray]) -> NodeBlocker:
 
 
 def returning(lasting: Iterable[NodeBlocker], size: int) -> tuple[tuple[Reason, BoolArray], ...]:
-    """Of ``size`` nodes those that match but for what passes: first those that are only not ready, then those that are
-    cordoned as well. ``lasting``: what the static policies say against them."""
+    """Return masks of the nodes that would match without transient blockers.
+
+    First nodes that are only not ready, then those that are cordoned as well.
+    ``lasting``: blockers of the static plugins.
+    ``size``: number of nodes.
+    """
     stays, states = np.zeros(size, dtype=np.bool_), dict.fromkeys(PASSING, np.zeros(size, dtype=np.bool_))
     for blocker in lasting:
         if blocker.code in states:

@@ -1,8 +1,9 @@
-"""The same rows judged for many kinds of tasks at once.
+"""Evaluation of the same rows for many kinds of tasks at once.
 
-Where pods of fifty classes come and go by the hundred, each class would look at the same changed rows in its
-turn, at a dozen array operations each. Here the kinds are a second axis of the arrays: the answers are those
-of one kind after the other, to the last bit (a property test holds it).
+If pods of fifty classes come and go by the hundred, each class would evaluate the same
+changed rows, at a dozen array operations each. Here the kinds are a second axis of the
+arrays. The results equal those of separate evaluations to the last bit (a property test
+checks this).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from windlass.spi.objects import Needs
 from windlass.spi.plugins import ManyScores
 
 Kind = tuple[Needs, NDArray[np.int64]]
-"""What tasks need, and their request as a row of the table."""
+"""Needs of a task, and its request as a row of the table."""
 
 
 def joins(plugins: PluginSet, needs: Needs) -> bool:
-    """Whether tasks of these needs can be judged together with others of their dialect."""
+    """Return whether tasks with these needs can be evaluated together with others."""
     return (
         not needs.devices
         and plugins.amounts_decide
@@ -35,8 +36,10 @@ def joins(plugins: PluginSet, needs: Needs) -> bool:
 def evaluate_together(
     kinds: Sequence[Kind], view: TableView, plugins: PluginSet
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """How many tasks of each kind, all of one dialect, each row takes by its amounts, and the weighted sum
-    of the row scores: kinds × rows. What is static is left out."""
+    """Return capacity and weighted row score for each kind and row, all of one queue API.
+
+    Static masks and scores are not included.
+    """
     needs = [need for need, _ in kinds]
     scores = np.zeros((len(kinds), view.size))
     for plugin in plugins.scores(needs[0].dialect).row:

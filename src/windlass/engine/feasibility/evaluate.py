@@ -1,8 +1,9 @@
-"""What nodes say to tasks of equal needs: how many each takes, and how good it is for them.
+"""Evaluation of nodes for tasks with equal needs: capacity and score.
 
-Nothing is kept here but how to ask: many rows are judged as arrays, one row in plain integers
-(:mod:`windlass.engine.nodes.row_cache`) where every policy can be asked like that. Both give the same answers to the
-last bit (a property test holds it). What nodes have said is kept by :mod:`windlass.engine.feasibility.node_fit`.
+Only the functions are stored here. Many rows are evaluated as arrays. One row is
+evaluated in plain integers (:mod:`windlass.engine.nodes.row_cache`) if every plugin
+supports that. Both give equal results to the last bit (a property test checks this).
+Results are stored by :mod:`windlass.engine.feasibility.node_fit`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from windlass.spi.objects import Needs
 
 UNLIMITED = 1 << 40
 UNBOUNDED = 1 << 62
-"""Less available than minus this nobody has."""
+"""Bound of available amounts: no amount is below its negative."""
 SCORE_UNITS = 1_000_000
 TIE_BITS = 32
 
 
 class NodeEvaluator:
-    """Valid after :meth:`hear`, until the table's ``epoch`` moves."""
+    """Evaluator for one kind of tasks.
+
+    Valid after :meth:`update_plugins`, until the table's ``epoch`` changes.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -64,7 +68,7 @@ class NodeEvaluator:
         allocator: DeviceAllocator,
         cells: RowCache,
     ) -> None:
-        """``request``: all that a task takes of a node but what is counted by card, ``pods`` included."""
+        """``request``: request to a node, ``pods`` included, without what is counted by device."""
         self.needs = needs
         self._request = request
         self._table = table
@@ -72,37 +76,42 @@ class NodeEvaluator:
         self._allocator = allocator
         self._cells = cells
         self.vector = table.request_vector(request)
-        """The request as a row of the table, always as wide."""
+        """Request as a row of the table; it always has the table's width."""
         self._note_asked()
         self.hear()
-        self.widen()  # whoever was asked may have named a resource
+        self.widen()  # a plugin may have named a new resource
         table.kept_wide.add(self)
 
     def hear(self) -> None:
-        """Which scores there are, and how they may be asked."""
+        """Read the scores of the plugins, and how they can be computed."""
         plugins, needs = self._plugins, self.needs
         self.scores = plugins.scores(needs.dialect)
         self.plain: PlainScores | None = plain_scores(plugins, needs, self._table)
-        """The row scores for one row in plain integers; ``None`` where that cannot be."""
+        """Row scores for one row in plain integers; ``None`` if a plugin does not support this."""
         self.by_cards = any(of is not None for _, _, of in self.plain or ())
-        """Whether some of them look at single cards."""
+        """True if some of these scores read single devices."""
         self.at_once = self.plain is not None and bool(needs.devices) and not self.by_cards
-        """Whether a row is judged in plain integers sooner than it is found among those remembered: for that its
-        cards would have to be looked at."""
+        """True if evaluating a row in plain integers is faster than finding it in the cache.
+
+        The cache key would contain the devices of the row.
+        """
         self.by_card = bool(needs.devices) or self.scores.reads_cards
-        """Whether the answer depends on the node's single cards."""
+        """True if the result depends on the node's single devices."""
         self._count_cards = self._allocator.counter(needs) if needs.devices else None
         self.plain_later = self.plain is not None and not self.by_cards and not needs.devices
-        """Whether a row as it will be can be judged in plain integers."""
+        """True if the future state of a row can be evaluated in plain integers."""
         self.joins = joins(plugins, needs)
-        """Whether it can be judged together with others (:mod:`windlass.engine.feasibility.batch_evaluate`)."""
+        """True if this can join :mod:`windlass.engine.feasibility.batch_evaluate`."""
         self.heard = self._table.epoch
-        """When that was, as the table counts."""
+        """Epoch of the table for which the plugins were read."""
         self.one = self._one()
-        """:meth:`counts` and :meth:`score` of one row, only where :attr:`plain`; 0 points where it takes none."""
+        """Function for :meth:`counts` and :meth:`score` of one row; valid only with :attr:`plain`.
+
+        The score is 0 if the row holds no task.
+        """
 
     def widen(self) -> None:
-        """Rows of the table may have become wider."""
+        """Adapt to rows of the table that may have become wider."""
         if len(self.vector) != self._table.width:
             self.vector = self._table.request_vector(self._request)
             self._note_asked()
@@ -111,14 +120,14 @@ class NodeEvaluator:
     def _note_asked(self) -> None:
         self._asked = np.flatnonzero(self.vector)
         self.least = np.where(self.vector > 0, self.vector, -UNBOUNDED)
-        """By column, what must be free for one task."""
+        """By column, what has to be free for one task."""
         self.plain_asked = [(at, int(self.vector[at])) for at in reversed(self._asked.tolist())]
         """Columns and units, the rarest resources first."""
 
     # ------------------------------------------------------------------ many rows
 
     def statics(self, rows: IntArray) -> tuple[BoolArray, FloatArray]:
-        """What depends on labels, taints and the like alone: which rows are open, and the weighted score."""
+        """Return the static mask and the weighted static score: labels, taints and the like."""
         view = TableView(self._table, rows)
         mask = self._table.live[rows]
         for plugin in self._plugins.static_filters:
@@ -133,7 +142,7 @@ class NodeEvaluator:
         return mask, score
 
     def counts(self, view: TableView) -> IntArray:
-        """How many tasks each row takes, what is static left out."""
+        """Return how many tasks each row holds, without the static mask."""
         if self._plugins.amounts_decide:
             asked = self._asked
             count = (view.free(asked) // self.vector[asked]).min(axis=1)
@@ -149,11 +158,11 @@ class NodeEvaluator:
                 count[~verdict] = 0
         np.maximum(count, 0, out=count)
         if self.needs.devices:
-            self._allocator.limit(count, view, self.needs)
+            self._allocator.limit_counts(count, view, self.needs)
         return count
 
     def score(self, view: TableView) -> FloatArray:
-        """The weighted row score."""
+        """Return the weighted row score."""
         score = np.zeros(view.size)
         for plugin in self.scores.row:
             part = plugin.score(self.needs, view)
@@ -162,8 +171,10 @@ class NodeEvaluator:
         return score
 
     def score_open(self, view: TableView, count: IntArray, static: BoolArray) -> FloatArray:
-        """:meth:`score`. Where scores look at cards, and most rows take no task anyway, 0 for those. ``static``: of
-        all rows of the table."""
+        """Return :meth:`score`, with 0 for full rows if scores read devices and most rows are full.
+
+        ``static``: mask of all rows of the table.
+        """
         if self.scores.reads_cards:
             at = np.flatnonzero((count > 0) & static[view.rows])
             if 2 * len(at) < view.size:
@@ -175,7 +186,7 @@ class NodeEvaluator:
         return self.score(view)
 
     def keys(self, rows: IntArray, static: FloatArray, score: FloatArray) -> IntArray:
-        """One integer a row that ranks it: both scores, then the name."""
+        """Return one integer per row that ranks it: the sum of both scores, then the name."""
         ranked = np.rint((static + score) / self.scores.weight * SCORE_UNITS)
         keys: NDArray[np.int64] = (ranked.astype(np.int64) << TIE_BITS) | self._table.ranking.tie[rows]
         return keys
@@ -183,9 +194,9 @@ class NodeEvaluator:
     # ------------------------------------------------------------------ one row
 
     def _one(self) -> Callable[[int, Cells], tuple[int, float]]:
-        """What :attr:`one` is from now on. It is asked more often than anything else: whatever it needs is at hand."""
+        """Return the function for :attr:`one`. It is called most often, so everything is prepared."""
         asked, scores = tuple(self.plain_asked), tuple(self.plain or ())
-        count_cards, cards_of = self._count_cards, self._allocator.cards_of
+        count_cards, cards_of = self._count_cards, self._allocator.devices_of
 
         def one(row: int, cells: Cells) -> tuple[int, float]:
             _, free, allocatable, used, releasing = cells
@@ -214,12 +225,15 @@ class NodeEvaluator:
         return one
 
     def key(self, row: int, score: float) -> int:
-        """:meth:`keys` of one row; ``score``: both together."""
+        """Return :meth:`keys` of one row. ``score``: sum of both scores."""
         ranked = round(score / self.scores.weight * SCORE_UNITS)
         return (ranked << TIE_BITS) | self._table.ranking.tie.item(row)
 
     def few(self, rows: list[int], static: BoolArray) -> list[tuple[int, float]]:
-        """:meth:`counts` and :meth:`score` of a few rows, the cheapest way. ``static``: of all rows."""
+        """Return :meth:`counts` and :meth:`score` of a few rows in the cheapest way.
+
+        ``static``: mask of all rows.
+        """
         if self.plain is None:
             view = TableView(self._table, np.array(rows, dtype=np.int64))
             counts = self.counts(view)
@@ -229,14 +243,16 @@ class NodeEvaluator:
         return [self.one(row, cells.of(row, stamps[row])) for row in rows]
 
     def later(self, row: int, *, scored: bool) -> tuple[int, float]:
-        """How many tasks a row will take once what terminates is gone and promises are kept, and its score then
-        if asked for; only where :attr:`plain_later`."""
+        """Return capacity and, if ``scored``, score of a row after all releases and nominations.
+
+        Valid only with :attr:`plain_later`.
+        """
         allocatable, used, releasing, promised = self._table.planes[row].tolist()
         held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
         return self.held(allocatable, held, scored=scored)
 
     def held(self, allocatable: list[int], held: list[int], *, scored: bool) -> tuple[int, float]:
-        """The same of a row on which so much will be held then."""
+        """Return the same for a row with these held amounts."""
         count = min([(allocatable[column] - held[column]) // units for column, units in self.plain_asked])
         score = 0.0
         if count > 0 and scored:

@@ -1,12 +1,15 @@
-"""What is known about every node for tasks with equal needs, apart from other pods.
+"""State of every node for tasks with equal needs, independent of other pods.
 
-Per node: the static mask, ``count`` (how many more tasks the node takes) and ``key``, one integer that
-ranks the node: score in the high bits, name order in the low ones, -1 where nothing fits. The best node is
-``argmax(key)``. The arrays are brought up to date from the table's change logs, so a bind costs one row.
-What changed is judged (:mod:`windlass.engine.feasibility.evaluate`) row by row or all at once, whichever is cheaper; or
-answers are remembered by the row's bytes: nodes in equal states are evaluated once.
+Per node there are the static mask, ``count`` (number of tasks that it still holds) and
+``key``, an integer that ranks the node. A key has the score in its high bits and the
+name order in its low bits; it is -1 if no task fits. The best node is ``argmax(key)``.
+The arrays are updated from the change logs of the table, so a bind costs one row.
+Changed rows are evaluated (:mod:`windlass.engine.feasibility.evaluate`) one by one or
+all at once, whichever is cheaper. Results can be cached by the bytes of a row: nodes in
+equal states are evaluated once.
 
-Task classes that differ only in how their pods relate to other pods share one :class:`NodeFit`.
+Task classes that differ only in the relation of their pods to other pods share one
+:class:`NodeFit`.
 """
 
 from __future__ import annotations
@@ -21,30 +24,30 @@ from windlass.engine.feasibility.batch_evaluate import evaluate_together
 from windlass.engine.feasibility.evaluate import NodeEvaluator
 from windlass.engine.nodes.free_rows import FreeRows
 from windlass.engine.nodes.row_cache import Cells, RowCache
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.plugin_set import PluginSet
 from windlass.spi.objects import Needs
 
 _FEW = 48
 _CLEAR = 3
-"""More changed rows than this are first tested together for what they lack."""
+"""Number of changed rows above which full ones are filtered out first."""
 _LUCK = 32
 _FEW_LATER = 16
-"""So few rows are faster judged one by one as they will be."""
+"""Maximum number of rows with a future state that are evaluated one by one."""
 _TOGETHER = 3
-"""From so many fits on it pays to judge the same rows for all of them at once."""
+"""Minimum number of fits for which the same rows are evaluated together."""
 _PLAIN = 256
 _PLAIN_OPEN = 32
-"""More rows, or more that may take a task, are faster judged as arrays."""
+"""Maximum numbers of rows, and of rows with capacity, that are evaluated in plain integers."""
 _CARDS_OPEN = 64
-"""The latter, where scores look at cards: as arrays that costs more."""
+"""The same as the latter if scores read devices, since arrays cost more then."""
 _NEAR = 16
-"""After so few changes nothing is left for later."""
+"""Maximum number of changes for which no row is left for later."""
 
 
 class CacheBudget:
-    """How many rows' answers each fit may remember, so that all of them together stay within bounds."""
+    """Number of cached rows per fit, so that all fits together stay within bounds."""
 
     def __init__(self, total: int = 100_000, most: int = 2_000, least: int = 64) -> None:
         self._total = total
@@ -53,12 +56,12 @@ class CacheBudget:
         self.limit = most
 
     def share(self, fits: int) -> None:
-        """There are so many fits now."""
+        """Set the number of fits."""
         self.limit = min(self._most, max(self._least, self._total // max(fits, 1)))
 
 
 class FitContext:
-    """What all fits of an engine have in common. ``seats`` is asked only for tasks that need parts of cards."""
+    """Dependencies that all fits of an engine share. ``allocator``: used only for device shares."""
 
     def __init__(
         self, table: NodeTable, plugins: PluginSet, allocator: DeviceAllocator | None = None
@@ -67,12 +70,12 @@ class FitContext:
         self.cells = RowCache(table)
         self.allocator = allocator or DeviceAllocator(table, plugins)
         self.fits: dict[Needs, NodeFit] = {}
-        """By the part of their needs that is about nodes."""
+        """Fits by the part of their needs that concerns nodes."""
         self._table = table
         self._open: dict[int, FreeRows] = {}
 
     def open_rows(self, column: int) -> FreeRows:
-        """Those of a resource, up to date."""
+        """Return the free rows of a resource, up to date."""
         found = self._open.get(column)
         if found is None:
             found = self._open[column] = FreeRows(self._table, column)
@@ -81,7 +84,7 @@ class FitContext:
 
 
 class NodeFit:
-    """Arrays are valid after :meth:`refresh` and before the next change of the table."""
+    """Fit of one kind of tasks. Arrays are valid after :meth:`refresh`, until the table changes."""
 
     __slots__ = (
         "_asked_at",
@@ -119,10 +122,10 @@ class NodeFit:
         plugins: PluginSet,
         context: FitContext,
     ) -> None:
-        """``request``: all that a task takes of a node but what is counted by card, ``pods`` included."""
+        """``request``: request to a node, ``pods`` included, without what is counted by device."""
         self.needs = needs
         self.users = 0
-        """Task classes."""
+        """Number of task classes."""
         self.used_at = 0
         self._table = table
         self._plugins = plugins
@@ -133,7 +136,7 @@ class NodeFit:
         self.drop()
 
     def drop(self) -> None:
-        """Forget the arrays; the next refresh builds them anew."""
+        """Drop the arrays; the next refresh builds them again."""
         self.built = False
         self.static: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -144,26 +147,26 @@ class NodeFit:
         self._luck = _LUCK
         """Above 0 while states of rows have mostly been seen before."""
         self._top = self._top_key = -1
-        """The best row, as long as its key is still this; no row's key is larger."""
+        """Best row while its key is equal to ``_top_key``; no row has a larger key."""
         self._asked_at = 0
         self._built_epoch = -1
         self._tie_epoch = -1
         self._seen_amounts = 0
         self._seen_open = 0
-        """Up to this change the rows that have some left of the rarest resource have been judged."""
+        """Change up to which rows with free units of the rarest resource have been evaluated."""
         self._seen_statics = 0
 
     @property
     def total(self) -> int:
-        """The sum of ``count``: how many such tasks the cluster takes now, on their own."""
+        """Return the sum of ``count``: number of such tasks that fit in the cluster now."""
         if self._total < 0:
             self._total = int(self.count.sum())
         return self._total
 
-    # ------------------------------------------------------------------ bringing up to date
+    # ------------------------------------------------------------------ updates
 
     def refresh(self) -> None:
-        """Take in what has changed since the last time."""
+        """Process the changes since the last call."""
         table = self._table
         if not self.built or self._built_epoch != table.epoch:
             self._build()
@@ -232,7 +235,7 @@ class NodeFit:
         self._take(rows, count, self.evaluator.score_open(view, count, self.static))
 
     def _take(self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]) -> None:
-        """Enter what is known of rows now."""
+        """Store the results of rows."""
         count[~self.static[rows]] = 0
         self._total = -1
         self.count[rows] = count
@@ -246,11 +249,11 @@ class NodeFit:
             self._top, self._top_key = row, key
 
     def _refresh_together(self) -> bool:
-        """Bring all that were asked of late up to date at once, if there are a few of them."""
+        """Update all recently used fits at once, if there are enough of them."""
         if not self.evaluator.joins:
             return False
         table, mark = self._table, self._table.amounts.mark
-        since = 2 * self._seen_amounts - mark  # as long ago again
+        since = 2 * self._seen_amounts - mark  # as far back again
         peers = [fit for fit in self._context.fits.values() if fit._is_peer(self, since)]
         if len(peers) < _TOGETHER:
             return False
@@ -264,7 +267,7 @@ class NodeFit:
         return True
 
     def _is_peer(self, other: NodeFit, since: int) -> bool:
-        """Whether the two can be brought up to date together, and this one was asked after ``since``."""
+        """Return whether both can be updated together, and this one was used after ``since``."""
         return self is other or (
             self.evaluator.joins
             and self._asked_at > since
@@ -283,7 +286,7 @@ class NodeFit:
         return keys
 
     def _refresh_some(self, rows: Collection[int]) -> None:
-        """As :meth:`_refresh_rows`, the cheapest way."""
+        """Update rows like :meth:`_refresh_rows`, in the cheapest way."""
         if len(rows) > _CLEAR and self._plugins.amounts_decide:
             rows = self._clear_full(np.fromiter(rows, dtype=np.int64, count=len(rows)))
         if len(rows) <= _FEW:
@@ -292,16 +295,16 @@ class NodeFit:
             self._refresh_rows(np.fromiter(rows, dtype=np.int64, count=len(rows)))
 
     def _clear_full(self, rows: NDArray[np.int64]) -> list[int]:
-        """Close the rows that lack an amount that is asked for; returns the others."""
+        """Close the rows that lack a requested amount. Return the others."""
         planes = self._table.planes[rows]
-        kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
+        kept = np.maximum(planes[:, NOMINATED] - planes[:, RELEASING], 0)
         fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self.evaluator.least).all(axis=1)
         self._close(rows[~fits])
         found: list[int] = rows[fits].tolist()
         return found
 
     def _close(self, rows: NDArray[np.int64] | list[int]) -> None:
-        """They take no task."""
+        """Record that these rows hold no task."""
         if len(rows) < _CLEAR:
             for row in rows:
                 self.count[row] = 0
@@ -311,7 +314,7 @@ class NodeFit:
         self.key[rows] = -1
 
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
-        """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
+        """Update rows like :meth:`_refresh_rows`, in plain integers. Return whether it did."""
         static, count_of, evaluator = self.static, self.count.item, self.evaluator
         asked = evaluator.plain_asked
         if evaluator.plain is None or len(rows) > _PLAIN:
@@ -344,7 +347,7 @@ class NodeFit:
         return True
 
     def _rank_rows(self, rows: Sequence[int]) -> None:
-        """As :meth:`_refresh_rows`, row by row in plain integers."""
+        """Update rows like :meth:`_refresh_rows`, one by one in plain integers."""
         static, scored, one, key_of = (
             self.static,
             self._static_score.item,
@@ -366,7 +369,7 @@ class NodeFit:
                 self._top, self._top_key = row, key
 
     def _refresh_few(self, rows: Collection[int]) -> None:
-        """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
+        """Update rows like :meth:`_refresh_rows`, from the cache of rows in equal states."""
         planes, static, memo = self._table.planes, self.static, self._memo
         shared = self._plugins.shares_rows
         unknown: list[tuple[int, bytes]] = []
@@ -377,7 +380,7 @@ class NodeFit:
             if not shared:
                 state += row.to_bytes(4, "little")
             if self.evaluator.by_card:
-                state += self.allocator.rows.key(row, self.needs.devices)
+                state += self.allocator.rows.state_key(row, self.needs.devices)
             known = memo.get(state)
             if known is None:
                 unknown.append((row, state))
@@ -398,10 +401,10 @@ class NodeFit:
         if key > self._top_key:
             self._top, self._top_key = row, key
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries
 
     def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
+        """Return ``count`` and ``key`` of some rows after all releases and nominations."""
         if self.evaluator.plain_later and len(rows) <= _FEW_LATER:
             self.refresh()
             found = [self._future_at(row) for row in rows.tolist()]
@@ -418,7 +421,7 @@ class NodeFit:
         return count, key
 
     def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first of :meth:`future` alone."""
+        """Return only the counts of :meth:`future`."""
         self.refresh()
         if self.evaluator.plain_later and len(rows) <= _FEW_LATER:
             return np.array([self._future_at(row, ranked=False)[0] for row in rows.tolist()], dtype=np.int64)
@@ -427,7 +430,7 @@ class NodeFit:
         return count
 
     def takes_any(self, rows: NDArray[np.int64]) -> bool:
-        """Whether some of the rows take a task, now or once all that terminates is gone."""
+        """Return whether some of the rows hold a task, now or after all releases."""
         self.refresh()
         if len(rows) > _FEW_LATER or not self.evaluator.plain_later:
             return bool((self.count[rows] > 0).any()) or bool((self.future_count(rows) > 0).any())
@@ -435,33 +438,37 @@ class NodeFit:
         return any(count(row) > 0 or self._future_at(row, ranked=False)[0] > 0 for row in rows.tolist())
 
     def opens(self, row: int) -> bool:
-        """Whether a row takes no task now, but one once all that terminates is gone; only where a row as it will be can
-        be judged in plain integers."""
+        """Return whether a row holds no task now, but one after all releases.
+
+        Valid only if the future state of a row can be evaluated in plain integers.
+        """
         self.refresh()
         return not self.count.item(row) and self._future_at(row, ranked=False)[0] > 0
 
     def _future_at(self, row: int, *, ranked: bool = True) -> tuple[int, int]:
-        """:meth:`future` of one row in plain integers; without ``ranked`` the count alone."""
+        """Return :meth:`future` of one row in plain integers; without ``ranked`` only the count."""
         if not self.static[row]:
             return 0, -1
         count, score = self.evaluator.later(row, scored=ranked)
         return self._ranked(row, count, score) if ranked else (count, -1)
 
     def ranked(self, row: int, cells: Cells) -> tuple[int, int]:
-        """How many tasks a row would take if it stood like this, and its key then; only where one row can be judged in
-        plain integers."""
+        """Return capacity and key of a row in this state.
+
+        Valid only if rows can be evaluated in plain integers.
+        """
         return self._ranked(row, *self.evaluator.one(row, cells))
 
     def ranked_later(self, row: int, allocatable: list[int], held: list[int]) -> tuple[int, int]:
-        """The same of a row on which so much will be held once what terminates is gone and promises are kept."""
+        """Return the same for a row with these held amounts after all releases and nominations."""
         return self._ranked(row, *self.evaluator.held(allocatable, held, scored=True))
 
     def _ranked(self, row: int, count: int, score: float) -> tuple[int, int]:
-        """How many tasks the row takes, and its key; ``score``: the row score."""
+        """Return capacity and key of the row. ``score``: the row score."""
         return count, self.evaluator.key(row, self._static_score.item(row) + score) if count else -1
 
     def future_total(self) -> int:
-        """``total`` as it will be once all that terminates is gone."""
+        """Return ``total`` after all releases."""
         self.refresh()
         rows = self._table.vacating()
         if not len(rows):
@@ -470,8 +477,10 @@ class NodeFit:
         return self.total + int(np.maximum(count - self.count[rows], 0).sum())
 
     def best(self) -> int:
-        """The best row that takes a task of the class now; -1 if none. Domains are not asked. Of other rows the
-        arrays need not be up to date."""
+        """Return the best row for a task of the class now; -1 if none.
+
+        Domain plugins are not applied. The arrays of other rows may be outdated.
+        """
         shut = None
         if self._table.amounts.mark - self._asked_at > _NEAR:
             shut = self._look_ahead()
@@ -483,15 +492,18 @@ class NodeFit:
         if not len(key):
             return -1
         if shut is not None:
-            np.bitwise_or(key, shut, out=key)  # -1 where nothing is left
+            np.bitwise_or(key, shut, out=key)  # -1 without free units
         row = int(key.argmax())
         self._top_key = int(key[row])
         self._top = row if self._top_key >= 0 else -1
         return self._top
 
     def _look_ahead(self) -> NDArray[np.int64] | None:
-        """Judge of the changed rows only those that have some of the rarest resource left: enough to tell the best
-        one. Returns which have none (:attr:`FreeRows.shut`); ``None`` if that is not possible, or not worth it."""
+        """Evaluate only those changed rows that have free units of the rarest resource.
+
+        This is enough to find the best row. Return the mask of full rows
+        (:attr:`FreeRows.full`); ``None`` if this is not possible or not worthwhile.
+        """
         table, evaluator, mark = self._table, self.evaluator, self._table.amounts.mark
         if (
             evaluator.plain is None

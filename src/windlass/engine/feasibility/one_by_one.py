@@ -1,10 +1,11 @@
-"""Placing tasks of one class one after the other, where each placement bears on the next.
+"""Placement of tasks of one class one by one, where each placement affects the next.
 
-Everything is looked at once, at the beginning of a round: which nodes the policies about other pods
-leave open, and how the nodes rank. After each placement only what it touched is looked at again: the
-node's own row, and the domains that a policy names (:class:`~windlass.spi.plugins.PlacementEffect`); a policy
-that does not say is asked about all nodes. The outcome equals asking everything anew for every task (a
-property test holds it).
+All nodes are evaluated at the start of a round: masks of plugins about other pods, and
+ranks. After each placement only what it touched is evaluated again: the row of the
+node, and the domains that a plugin names
+(:class:`~windlass.spi.plugins.PlacementEffect`). For a plugin that does not name them,
+all nodes are evaluated. The result equals a complete evaluation for every task (a
+property test checks this).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FINENESS = 1e7
 
 
 class Ranks:
-    """Keys of nodes combined with the scores that depend on other nodes."""
+    """Keys of nodes combined with scores that depend on other nodes."""
 
     def __init__(self, table: NodeTable, plugins: PluginSet) -> None:
         self._table = table
@@ -39,12 +40,12 @@ class Ranks:
         self._stepwise = {id(p): p for p in plugins.domains if isinstance(p, PlacementEffect)}
 
     def stepwise(self, plugin: Domain) -> PlacementEffect | None:
-        """The plugin, if it says what a placement touches."""
+        """Return the plugin if it names what a placement touches."""
         found = self._stepwise.get(id(plugin))
         return plugin if found is None and isinstance(plugin, PlacementEffect) else found
 
     def rankers(self, cls: TaskClass) -> list[RelativeScore]:
-        """Those that may prefer one node to another for the class."""
+        """Return the plugins that may prefer one node to another for the class."""
         heard = cls.rankers
         if not heard:
             return []
@@ -54,21 +55,24 @@ class Ranks:
     def relative(
         self, cls: TaskClass, rankers: Sequence[RelativeScore], rivals: BoolArray
     ) -> NDArray[np.float64]:
-        """The weighted sum of what they say about all rows; at least one row is a rival."""
+        """Return the weighted sum of their scores for all rows.
+
+        At least one row has to be a candidate.
+        """
         total = np.zeros(len(rivals))
         for plugin in rankers:
             total += plugin.weight * plugin.relative(cls.number, cls.needs, self._everything, rivals)
         return total
 
     def outranked(self, cls: TaskClass) -> bool:
-        """Whether a score counts more for the class than that room is free now."""
+        """Return whether a score takes precedence over capacity that is free now."""
         scores = self._plugins.scores(cls.needs.dialect)
         return bool(scores.outranking) or any(
             plugin.opines(cls.number, cls.needs, self._everything) for plugin in scores.outranking_relative
         )
 
     def outranking(self, cls: TaskClass, rivals: BoolArray) -> NDArray[np.float64]:
-        """What those scores say about all rows, vacating ones as they will be."""
+        """Return the sum of such scores for all rows; rows with releases in their future state."""
         scores = self._plugins.scores(cls.needs.dialect)
         rank = self.relative(cls, scores.outranking_relative, rivals)
         view = TableView(self._table, future=True)
@@ -79,7 +83,10 @@ class Ranks:
         return rank
 
     def best(self, cls: TaskClass, rankers: Sequence[RelativeScore], key: Keys) -> int:
-        """The best row by ``key`` (of all rows, -1 where nothing goes) and ``rankers``; -1 if there is none."""
+        """Return the best row by ``key`` and ``rankers``; -1 if there is none.
+
+        ``key``: of all rows, -1 where no task fits.
+        """
         if not len(key):
             return -1
         row = int(key.argmax())
@@ -96,10 +103,10 @@ class Ranks:
 
 
 class PlacementRound:
-    """Tasks of one class, placed one by one. Nothing else may be placed while it goes on.
+    """Round of placements of one class. No other task may be placed during it.
 
-    ``later``: rows on which room is promised instead, all being as they will be once what terminates is
-    gone; no other row is offered then.
+    ``later``: rows for nominations, all in their state after the releases; no other row
+    is used.
     """
 
     def __init__(
@@ -132,11 +139,11 @@ class PlacementRound:
         self._key = self._closed(self._keys())
 
     def best(self) -> int:
-        """The row for the next task; -1 if there is none."""
+        """Return the row for the next task; -1 if there is none."""
         return self._ranks.best(self._cls, self._rankers, self._key)
 
     def took(self, row: int) -> None:
-        """A task has been placed on ``row``: look again at what that touched."""
+        """Record a placement on ``row``, and evaluate again what it touched."""
         cls, log = self._cls, self._table.amounts
         cls.refresh()
         changed = log.since(self._mark)
@@ -163,7 +170,7 @@ class PlacementRound:
             self._renew(np.fromiter(dirty, dtype=np.int64, count=len(dirty)))
 
     def _keys(self) -> Keys:
-        """The rank of every row by itself."""
+        """Return the key of every row by itself."""
         return self._cls.key[: self._height] if self._later is None else self._later
 
     def _renew_later(self, changed: set[int]) -> None:
@@ -191,7 +198,7 @@ class PlacementRound:
         mask[rows] = True if verdict is None else verdict
 
     def _closed(self, key: Keys) -> Keys:
-        """A copy of ``key`` with -1 where a policy is in the way."""
+        """Return a copy of ``key`` with -1 where a plugin rejects the row."""
         found = key.copy()
         for mask in self._masks:
             if mask is not None:

@@ -1,8 +1,9 @@
-"""Task classes: tasks with equal needs, and where they are.
+"""Task classes: tasks with equal needs, and their locations.
 
-What is known about every node for a class stands in its :class:`~windlass.engine.feasibility.node_fit.NodeFit`, which
-it shares with the classes that differ from it only in how their pods relate to other pods. Not in those
-arrays: verdicts of ``Domain`` plugins, which depend on other rows; they are asked at each placement (see
+What is known about every node for a class is in its
+:class:`~windlass.engine.feasibility.node_fit.NodeFit`. Classes that differ only in the
+relation of their pods to other pods share it. Masks of ``Domain`` plugins are not part
+of it, because they depend on other rows. They are computed at each placement (see
 ``placement``).
 """
 
@@ -27,7 +28,7 @@ __all__ = ["SCORE_UNITS", "TIE_BITS", "UNLIMITED", "ClassIndex", "NodeFit", "Tas
 
 
 def request_of(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """A request in full: every task takes one of ``pods``."""
+    """Return a complete request: every task takes one of ``pods``."""
     request = {name: units for name, units in amounts if units > 0}
     request[PODS] = max(1, request.get(PODS, 0))
     return request
@@ -38,15 +39,13 @@ def _countable(needs: Needs, plugins: PluginSet) -> bool:
 
 
 def _ranked(needs: Needs, plugins: PluginSet) -> bool:
-    """Whether policies that look at a whole node choose among its cards, and their choice may bear on how
-    many tasks the cards hold."""
+    """Return whether device scores of whole nodes may change how many tasks the devices hold."""
     several = len(needs.devices) > 1 or any(need.count > 1 for need in needs.devices)
     return bool(plugins.card_ranks) and several
 
 
 class TaskClass:
-    """One class. What it says about nodes is valid after :meth:`refresh` and before the next change of
-    the table."""
+    """One class. Its arrays are valid after :meth:`refresh`, until the next change of the table."""
 
     __slots__ = (
         "_domains",
@@ -73,11 +72,11 @@ class TaskClass:
     def __init__(
         self, number: int, needs: Needs, table: NodeTable, plugins: PluginSet, fit: NodeFit | None = None
     ) -> None:
-        """``fit``: one to share, of the same :meth:`~windlass.spi.objects.Needs.node_part`."""
+        """``fit``: one to share, with the same :meth:`~windlass.spi.objects.Needs.node_part`."""
         self.number = number
         self.needs = needs
         self.request: Mapping[str, int] = request_of(needs.request)
-        """What its queue is charged for a task."""
+        """Request of a task that its queue is charged for."""
         self.fit = fit or NodeFit(
             needs.node_part(),
             request_of(needs.node_request),
@@ -86,23 +85,23 @@ class TaskClass:
             FitContext(table, plugins),
         )
         self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
-        """Whether its tasks ask for no amount of anything (best effort)."""
+        """True if its tasks request nothing (best effort)."""
         self.items = tuple(sorted(self.request.items()))
         self.accelerators = sum(units for name, units in self.items if is_device(name))
-        """How much of accelerators of any kind its queue is charged for a task, in milli."""
+        """Devices of any kind that its queue is charged for one task, in milli."""
         self.node_items = tuple(sorted(request_of(needs.node_request).items()))
-        """What a task takes of its node, but for what is counted by card."""
+        """Request of a task to its node, without what is counted by device."""
         self.device_requests = tuple(
             (name, units // WHOLE)
             for name, units in self.node_items
             if is_device(name) and units % WHOLE == 0
         )
         self.tasks = 0
-        """Tasks of the class that exist."""
+        """Number of existing tasks of the class."""
         self.placed: dict[int, int] = {}
-        """Row → tasks of the class on it, or with room promised to them on it."""
+        """Row → number of its tasks on it or nominated to it."""
         self.ending: dict[int, int] = {}
-        """Row → those of them on it that terminate."""
+        """Row → number of its terminating tasks."""
         self.used_at = 0
         self._plugins = plugins
         self._told = -1
@@ -110,33 +109,33 @@ class TaskClass:
         self._staying_domains: tuple[Domain, ...] = ()
         self._rankers: tuple[RelativeScore, ...] = ()
         self.countable = _countable(needs, plugins)
-        """Whether filling the best node up equals placing one by one."""
+        """True if filling up the best node equals placing one by one."""
 
-    # ------------------------------------------------------------------ in relation to others
+    # ------------------------------------------------------------------ relation to other pods
 
     @property
     def domains(self) -> tuple[Domain, ...]:
-        """The policies about pods in relation to one another that mind the class: to be told of its tasks."""
+        """Return the plugins about the relation of pods that need updates about tasks of the class."""
         if self._told != self._plugins.told:
             self._hear()
         return self._domains
 
     @property
     def staying_domains(self) -> tuple[Domain, ...]:
-        """Those of :attr:`domains` to whom a task that terminates is gone."""
+        """Return those of :attr:`domains` that ignore terminating tasks."""
         if self._told != self._plugins.told:
             self._hear()
         return self._staying_domains
 
     @property
     def rankers(self) -> tuple[RelativeScore, ...]:
-        """The scores by other nodes or pods that may have an opinion on the class."""
+        """Return the scores by other nodes or pods that may apply to the class."""
         if self._told != self._plugins.told:
             self._hear()
         return self._rankers
 
     def staying(self) -> Mapping[int, int]:
-        """:attr:`placed` without the tasks that terminate."""
+        """Return :attr:`placed` without terminating tasks."""
         left = {row: n - self.ending.get(row, 0) for row, n in self.placed.items()}
         return {row: n for row, n in left.items() if n}
 
@@ -147,11 +146,11 @@ class TaskClass:
         self._staying_domains = tuple([p for p in self._domains if not counts_terminating(p)])
         self._rankers = plugins.rankers(self.number, self.needs.dialect)
 
-    # ------------------------------------------------------------------ of its fit
+    # ------------------------------------------------------------------ fit
 
     @property
     def vector(self) -> NDArray[np.int64]:
-        """The request as a row of the table."""
+        """Return the request as a row of the table."""
         return self.fit.evaluator.vector
 
     @property
@@ -172,33 +171,35 @@ class TaskClass:
 
     @property
     def total(self) -> int:
-        """How many tasks of the class the cluster takes now, on its own; policies about other pods not
-        asked."""
+        """Return how many tasks of the class fit now, without plugins about other pods."""
         return self.fit.total
 
     @property
     def allocator(self) -> DeviceAllocator:
-        """For tasks that need parts of cards: who knows of cards."""
+        """Return the allocator of devices, for tasks that need shares."""
         return self.fit.allocator
 
     def refresh(self) -> None:
-        """Take in what has changed since the last time."""
+        """Process the changes since the last call."""
         self.fit.refresh()
 
     def best(self) -> int:
-        """The best row that takes a task of the class now; -1 if none. Domains are not asked."""
+        """Return the best row for a task of the class now.
+
+        -1 if none. Domain plugins are not applied.
+        """
         return self.fit.best()
 
     def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
+        """Return ``count`` and ``key`` of some rows after all releases and nominations."""
         return self.fit.future(rows)
 
     def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first of :meth:`future` alone."""
+        """Return only the counts of :meth:`future`."""
         return self.fit.future_count(rows)
 
     def future_total(self) -> int:
-        """``total`` as it will be once all that terminates is gone."""
+        """Return ``total`` after all releases."""
         return self.fit.future_total()
 
     def __repr__(self) -> str:
@@ -206,7 +207,10 @@ class TaskClass:
 
 
 class ClassIndex:
-    """All classes by their needs. A class without tasks is kept for a while: its like may come back."""
+    """All classes by their needs.
+
+    A class without tasks is kept for a while, because it may be used again.
+    """
 
     def __init__(self, table: NodeTable, plugins: PluginSet, keep: int) -> None:
         self._table = table
@@ -227,7 +231,7 @@ class ClassIndex:
         return len(self._by_needs)
 
     def get(self, needs: Needs) -> TaskClass:
-        """The class of these needs, made now if new. Equal objects are looked up by identity first."""
+        """Return the class of these needs; a new one is created. Look-up is by identity first."""
         known = self._by_identity.get(id(needs))
         if known is not None:
             return known[1]
@@ -238,7 +242,7 @@ class ClassIndex:
         return found
 
     def restore(self, number: int, needs: Needs) -> TaskClass:
-        """Make the class of these needs, which must be new, under a given number."""
+        """Create the class of these needs, which have to be new, with a given number."""
         found = TaskClass(number, needs, self._table, self._plugins, self._fit(needs))
         self._next = max(self._next, number + 1)
         self._plugins.learn(number, needs, self.counted_by)
@@ -257,29 +261,29 @@ class ClassIndex:
         return fit
 
     def placed(self) -> Iterator[tuple[int, Mapping[int, int]]]:
-        """Every class that is placed anywhere, with its tasks by row."""
+        """Yield every placed class, with its tasks by row."""
         return ((cls.number, cls.placed) for cls in self._by_needs.values() if cls.placed)
 
     def staying(self) -> Iterator[tuple[int, Mapping[int, int]]]:
-        """:meth:`placed` without the tasks that terminate."""
+        """Yield :meth:`placed` without terminating tasks."""
         return ((cls.number, cls.staying()) for cls in self._by_needs.values() if cls.placed)
 
     def counted_by(self, plugin: Domain) -> Iterator[tuple[int, Mapping[int, int]]]:
-        """What a policy about pods in relation to one another counts, by class."""
+        """Return what a plugin about the relation of pods counts, by class."""
         return self.placed() if counts_terminating(plugin) else self.staying()
 
     def judge_trends(self) -> None:
-        """Scores move differently from now on: look again which classes may be placed by counting."""
+        """Check again which classes may be placed by counting, after scores changed their trend."""
         for cls in self._by_needs.values():
             cls.countable = _countable(cls.needs, self._plugins)
 
     def touch(self, cls: TaskClass) -> None:
-        """The class was used: it is kept longest."""
+        """Mark the class as used last; the most recently used classes are kept longest."""
         self._clock += 1
         cls.used_at = cls.fit.used_at = self._clock
 
     def trim(self, watched: Container[TaskClass]) -> None:
-        """Keep memory bounded: forget classes without tasks, and arrays, used longest ago."""
+        """Keep memory bounded: drop the least recently used classes without tasks, and arrays."""
         if len(self._by_needs) <= self._trim_at:
             return
         idle = sorted((c for c in self._by_needs.values() if not c.tasks), key=lambda c: c.used_at)
@@ -299,5 +303,6 @@ class ClassIndex:
         )
         for fit in built[: max(0, len(built) - self._keep)]:
             fit.drop()
-        # Where most classes have tasks, looking through all of them after every cycle would cost more.
+        # With tasks in most classes, checking all of them after every cycle would cost
+        # more.
         self._trim_at = max(self._keep, len(self._by_needs) + len(self._by_needs) // 8)

@@ -1,23 +1,26 @@
-"""Which rows have changed, for many readers that follow at their own pace."""
+"""Log of changed rows for many readers, each at its own pace."""
 
 from __future__ import annotations
 
 
 class ChangeLog:
-    """Every row once, with the number of its latest change, the latest last. Readers keep a mark; what
-    they read is as long as the number of rows that changed, however often each did."""
+    """Every changed row once, with the number of its latest change, the latest last.
+
+    A reader keeps a mark. What it reads is as long as the number of changed rows,
+    however often each of them changed.
+    """
 
     __slots__ = ("_last", "mark", "stamps")
 
     def __init__(self) -> None:
         self.mark = 0
-        """The number of changes so far."""
+        """Number of changes so far."""
         self.stamps: dict[int, int] = {}
-        """Row → the number of its latest change."""
+        """Row → number of its latest change."""
         self._last = -1
 
     def add(self, row: int) -> None:
-        """The row has changed."""
+        """Record a change of the row."""
         self.mark += 1
         if row != self._last:
             self._last = row
@@ -25,7 +28,7 @@ class ChangeLog:
         self.stamps[row] = self.mark
 
     def since(self, mark: int) -> list[int]:
-        """The rows that changed after ``mark``, the latest first."""
+        """Return the rows that changed after ``mark``, the latest first."""
         if self.mark - mark == 1:
             return [self._last]
         found = []

@@ -1,11 +1,11 @@
-"""Rows that have some of one resource left, and those that have none: for classes that ask for it.
+"""Rows with and without free units of one resource, shared by all classes that request it.
 
-On a busy cluster most of what changes between two turns of a class are nodes that others have filled up. These
-need not be judged by each class anew: without any of a resource that it asks for a row takes none of its tasks.
-What is known here is the same for all classes, and is brought up to date once for all of them.
+On a busy cluster, most rows that change between two placements of a class are filled up
+by others. A class need not evaluate such a row: without any of a requested resource, it
+holds no task. This is equal for all classes, so it is updated once for all of them.
 
-Invariant after :meth:`FreeRows.sync`: every row that changed after :attr:`FreeRows.floor` either is ``shut`` or
-stands in the log.
+Invariant after :meth:`FreeRows.sync`: every row that changed after
+:attr:`FreeRows.floor` either is ``full`` or is in the log.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
 
 _MANY = 64
-"""After so many changes the log begins anew."""
+"""Maximum number of changes before the log is restarted."""
 
 
 class FreeRows:
-    """``column``: of the resource."""
+    """``column``: column of the resource."""
 
     __slots__ = ("_column", "_mark", "_stamps", "_table", "floor", "shut")
 
@@ -29,14 +29,14 @@ class FreeRows:
         self._column = column
         self._mark = 0
         self._stamps: dict[int, int] = {}
-        """Row that has some left → the number of its latest change, the latest last."""
+        """Row with free units → number of its latest change, the latest last."""
         self.shut: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        """By row: -1 where nothing is left, else 0."""
+        """By row: -1 without free units, else 0."""
         self.floor = 0
-        """The log says nothing of changes up to this one."""
+        """The log does not contain changes up to this one."""
 
     def sync(self) -> None:
-        """Take in what has changed since the last time."""
+        """Process the changes since the last call."""
         table, log = self._table, self._table.amounts
         if self._mark == log.mark:
             return
@@ -59,7 +59,7 @@ class FreeRows:
         self._mark = log.mark
 
     def _begin(self, rows: NDArray[np.int64]) -> None:
-        """Begin a new log once rows have changed."""
+        """Start a new log after these rows have changed."""
         planes, column = self._table.planes, self._column
         left = planes[rows, ALLOCATABLE, column] > planes[rows, USED, column]
         self.shut[rows] = left.astype(np.int64) - 1
@@ -67,8 +67,11 @@ class FreeRows:
         self._stamps = {}
 
     def since(self, mark: int, most: int) -> list[int] | None:
-        """The rows that changed after ``mark`` and have some left, the latest first. ``None`` if these are more than
-        ``most``, or the log does not reach back so far."""
+        """Return the rows that changed after ``mark`` and have free units, the latest first.
+
+        ``None`` if there are more than ``most``, or if the log does not reach back so
+        far.
+        """
         if mark < self.floor:
             return None
         found: list[int] = []

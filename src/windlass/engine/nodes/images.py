@@ -1,4 +1,4 @@
-"""Which container images the nodes have: by image, since few are asked for and nodes have hundreds."""
+"""Container images of the nodes, by image: few are requested, and nodes have hundreds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from windlass.spi.nodes import IntArray
 
 
 class ImageTable:
-    """Image → row → bytes. Of a name that a node lists twice the first counts."""
+    """Image → row → bytes. If a node lists a name twice, the first entry counts."""
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[int, int]] = {}
         self._columns: dict[str, NDArray[np.int64]] = {}
-        """Of images that were asked for since their nodes changed last."""
+        """Columns of images that were requested since the last change of their nodes."""
 
     def change(self, row: int, old: Iterable[tuple[str, int]], new: Iterable[tuple[str, int]]) -> None:
-        """A node has other images."""
+        """Replace the images of a node."""
         before, after = dict(reversed(tuple(old))), dict(reversed(tuple(new)))
         for name in before.keys() - after.keys():
             rows = self._rows[name]
@@ -36,7 +36,7 @@ class ImageTable:
         return len(self._rows.get(name, ()))
 
     def column(self, name: str, height: int) -> NDArray[np.int64]:
-        """Bytes by row, for rows below ``height``."""
+        """Return the bytes by row, for rows below ``height``."""
         found = self._columns.get(name)
         if found is None or len(found) < height:
             found = np.zeros(height, dtype=np.int64)
@@ -48,7 +48,10 @@ class ImageTable:
 
 
 class TableImages:
-    """``rows`` of the table as an :class:`~windlass.spi.nodes.ImageView`; ``pick`` selects them from a column."""
+    """``rows`` of the table as an :class:`~windlass.spi.nodes.ImageView`.
+
+    ``pick``: selects the rows from a column.
+    """
 
     def __init__(
         self, table: ImageTable, pick: slice | NDArray[np.int64], height: int, live: NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Texts as small integers: one code per distinct value, 0 for "absent"."""
+"""Interning of values as small integers: one code per distinct value, 0 for "absent"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Interner(Generic[T]):
-    """A growing two-way table. Codes are never reused: the values of labels are few."""
+    """Growing two-way table. Codes are never reused, because labels have few values."""
 
     __slots__ = ("codes", "values")
 
@@ -18,7 +18,7 @@ class Interner(Generic[T]):
         self.codes: dict[T, int] = {zero: 0}
 
     def code(self, value: T) -> int:
-        """The code of ``value``, given now if it has none."""
+        """Return the code of ``value``; a new value gets a new code."""
         code = self.codes.get(value)
         if code is None:
             code = self.codes[value] = len(self.values)

@@ -1,9 +1,9 @@
-"""The order of node names as integers, so that ties are broken inside one array comparison.
+"""Order of node names as integers, so that one array comparison breaks ties.
 
-Every row carries a label of 32 bits; a smaller name has a smaller label. New names are put between
-their neighbours; only when the gap is used up are all labels given anew (``epoch`` counts that).
-``tie`` is the label turned round, so that among equal scores the *largest* combined key belongs to
-the *smallest* name.
+Every row has a label of 32 bits, and a smaller name has a smaller label. A new name
+gets a label between its neighbours. If there is no gap, all labels are assigned again
+(``epoch`` counts this). ``tie`` is the inverted label, so that among equal scores the
+*largest* combined key belongs to the *smallest* name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NameRanking:
         self.tie = grown
 
     def add(self, name: str, row: int) -> None:
-        """Announce a name; its label is given by the next :meth:`settle`."""
+        """Add a name; the next :meth:`settle` assigns its label."""
         self._fresh[name] = row
         self._rows[name] = row
 
@@ -42,7 +42,7 @@ class NameRanking:
             del self._labels[name]
 
     def settle(self) -> None:
-        """Give labels to the names announced since the last call."""
+        """Assign labels to the names added since the last call."""
         if not self._fresh:
             return
         fresh, self._fresh = sorted(self._fresh), {}

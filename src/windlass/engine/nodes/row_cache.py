@@ -1,24 +1,25 @@
 """Single rows of the node table in plain integers.
 
-A turn of a class mostly finds one or two rows to look at again. For so few, plain integers are an order of
-magnitude cheaper than arrays; the answers are the same to the last bit (a property test holds it).
+A placement of a class mostly finds one or two changed rows. For so few, plain integers
+are an order of magnitude cheaper than arrays. The results are equal to the last bit (a
+property test checks this).
 """
 
 from __future__ import annotations
 
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.plugin_set import PluginSet
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import PlainScore, PlainScorer
 from windlass.spi.scoring import CardScorer, PlainDeviceScore
 
 Cells = tuple[int, list[int], list[int], list[int], list[int]]
-"""The change of the row that they show; by column what is free, allocatable, used, releasing."""
+"""Number of the change that it shows; by column: free, allocatable, used, releasing."""
 MOST = 4096
 
 
 class RowCache:
-    """The rows that somebody has looked at since they changed last, for all classes together."""
+    """Rows that were read since their last change, for all classes together."""
 
     __slots__ = ("_epoch", "_known", "_table")
 
@@ -28,41 +29,47 @@ class RowCache:
         self._epoch = -1
 
     def known(self) -> dict[int, Cells]:
-        """By row; current where the first entry is the row's stamp in the log of amounts."""
+        """Return the rows by number.
+
+        A row is current if its first entry is its stamp in the change log.
+        """
         if self._epoch != self._table.epoch or len(self._known) > MOST:
             self._known = {}
             self._epoch = self._table.epoch
         return self._known
 
     def of(self, row: int, stamp: int) -> Cells:
-        """The row; ``stamp`` is that of the log of amounts."""
+        """Return the row. ``stamp``: its stamp in the change log."""
         cells = self.known().get(row)
         return self.read(row, stamp) if cells is None or cells[0] != stamp else cells
 
     def read(self, row: int, stamp: int) -> Cells:
-        """The row as it is now, noted in :meth:`known`."""
+        """Return the current row, and add it to :meth:`known`."""
         cells = self._known[row] = (stamp, *resources_at(self._table, row))
         return cells
 
 
 def resources_at(table: NodeTable, row: int) -> tuple[list[int], list[int], list[int], list[int]]:
-    """By column what is free, allocatable, used, releasing on a row."""
+    """Return by column what is free, allocatable, used and releasing on a row."""
     planes = table.planes[row].tolist()
     allocatable, used, releasing = planes[ALLOCATABLE], planes[USED], planes[RELEASING]
     free = [has - taken for has, taken in zip(allocatable, used, strict=True)]
-    if any(planes[PROMISED]):
-        for at, promised in enumerate(planes[PROMISED]):
+    if any(planes[NOMINATED]):
+        for at, promised in enumerate(planes[NOMINATED]):
             free[at] -= max(promised - releasing[at], 0)
     return free, allocatable, used, releasing
 
 
 PlainScores = list[tuple[float, PlainScorer | None, CardScorer | None]]
-"""Weights, and the scores of one row: by its amounts, or by its cards as well."""
+"""Weights, and scores of one row: by its resources, or by its devices as well."""
 
 
 def plain_scores(plugins: PluginSet, needs: Needs, table: NodeTable) -> PlainScores | None:
-    """The row scores for tasks of these needs, asked about one row at a time; ``None`` where a policy can
-    only be asked about arrays, and for a resource that no node lists (MIG slices that are carved)."""
+    """Return the row scores for tasks with these needs, computed row by row in plain integers.
+
+    ``None`` if a plugin supports arrays only, or if no node lists a requested resource
+    (MIG slices that are created on demand).
+    """
     if not plugins.amounts_decide or plugins.other_capacities or plugins.row_filters:
         return None
     if any(resource not in table.resources.values for resource, _ in needs.request):

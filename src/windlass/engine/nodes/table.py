@@ -1,12 +1,13 @@
-"""The nodes as columns.
+"""Node table: all nodes as columns.
 
-One block ``planes[row, plane, resource]`` of int64 holds all amounts; a row's bytes are its state, so
-two nodes with equal bytes are equal to every policy that looks at amounts only. Row numbers are
-stable while a node exists and are reused afterwards. A node that is unknown but named by a task is a
-row that is not ``live``: it holds the accounts and is never offered.
+One block ``planes[row, plane, resource]`` of int64 holds all resources. The bytes of a
+row are its state: two nodes with equal bytes are equal to every plugin that reads
+resources only. The row of a node is stable while it exists, and is reused afterwards.
+An unknown node that a task names has a row that is not ``live``. It holds the accounts
+and is never offered.
 
-Amounts are capped at ``CELL_LIMIT`` (4.5e15: 4 PiB of memory) so that no sum over a node's pods can
-overflow; what asks for more than that never fits.
+Amounts are limited to ``CELL_LIMIT`` (4.5e15: 4 PiB of memory), so no sum over the pods
+of a node can overflow. A larger request never fits.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from windlass.spi.objects import Node, Taint, TaskState
 if TYPE_CHECKING:
     from windlass.engine.groups.entries import TaskEntry
 
-ALLOCATABLE, USED, RELEASING, PROMISED = range(4)
+ALLOCATABLE, USED, RELEASING, NOMINATED = range(4)
 PLANES = 4
 CELL_LIMIT = 1 << 52
 NO_POD_LIMIT = 1 << 31
@@ -39,25 +40,27 @@ PODS = "pods"
 
 
 class WideRow(Protocol):
-    """Keeps a row of the block, or what is as wide."""
+    """Object that keeps a row of the block, or something of equal width."""
 
     def widen(self) -> None:
-        """The block may have become wider."""
+        """Adapt to a block that may have become wider."""
         ...
 
 
 def _nobody(row: int) -> None:
-    """Nobody keeps the books of zones."""
+    """Do nothing: no plugin accounts for NUMA."""
 
 
 class NodeTable:
+    """All nodes of the cluster."""
+
     def __init__(self) -> None:
         self.resources = Interner[str](PODS)
         """Resource name → column; column 0 is ``pods``."""
         self._column_sets: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self.capacity = 0
         self.height = 0
-        """Rows in use lie below this."""
+        """Upper bound of the rows in use."""
         self.planes: NDArray[np.int64] = np.zeros((0, PLANES, 1), dtype=np.int64)
         self.live: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.unschedulable: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
@@ -69,43 +72,43 @@ class NodeTable:
         self.nodes: list[Node | None] = []
         self.tasks: list[dict[str, TaskEntry]] = []
         self.expected: dict[int, dict[str, TaskEntry]] = {}
-        """Row → the tasks that room is promised to there."""
+        """Row → tasks that are nominated to it."""
         self.devices = WholeDeviceTable()
         self.ailing: set[int] = set()
-        """Rows of which some devices are not healthy."""
+        """Rows with unhealthy devices."""
         self.zones: dict[int, NumaTopology] = {}
-        """Row → the node's NUMA zones, where they are known."""
+        """Row → NUMA topology of the node, if known."""
         self.on_zones: Callable[[int], None] = _nobody
-        """Told of rows whose zones came, went or changed."""
-        self.cards = ShareTable(self)
+        """Called for rows with a new, removed or changed NUMA topology."""
+        self.shares = ShareTable(self)
         self.images = ImageTable()
         self.ranking = NameRanking()
         self.rows: dict[str, int] = {}
         self.free_rows: list[int] = []
         self.total: dict[str, int] = {}
-        """Allocatable over all live nodes, exact."""
+        """Exact sum of allocatable over all live nodes."""
         self.total_changed = False
         self.reshaped = False
-        """Whether nodes came, went or changed since the engine last looked."""
+        """True if nodes were added, removed or changed since the last check by the engine."""
         self.shape = 0
-        """Counts the times that they did."""
+        """Number of such changes."""
         self.amounts = ChangeLog()
         self.statics = ChangeLog()
         self.improved: set[int] = set()
-        """Rows on which something became possible since the engine last looked."""
+        """Rows on which something became possible since the last check by the engine."""
         self.epoch = 0
-        """Counts the events after which every cached array is void."""
+        """Number of events that invalidate every cached array."""
         self.kept_wide: WeakSet[WideRow] = WeakSet()
-        """Told when the block has become wider, as soon as it has."""
+        """Objects to notify when the block becomes wider."""
         self._asked_carried: set[str] = set()
         self.relabelled: set[int] = set()
         self.version = 0
-        """Counts all changes."""
+        """Number of changes of any kind."""
 
     # ------------------------------------------------------------------ shape
 
     def column(self, resource: str) -> int:
-        """The column of a resource, made now if it is new."""
+        """Return the column of a resource; a new resource gets a new column."""
         column = self.resources.code(resource)
         if column >= self.planes.shape[2]:
             width = max(8, 2 * self.planes.shape[2])
@@ -118,7 +121,7 @@ class NodeTable:
         return column
 
     def columns(self, resources: tuple[str, ...]) -> NDArray[np.int64] | None:
-        """The columns of several resources; ``None`` if nobody has named one of them yet."""
+        """Return the columns of several resources; ``None`` if one of them has no column yet."""
         found = self._column_sets.get(resources)
         if found is None and all(resource in self.resources.codes for resource in resources):
             found = np.array([self.resources.codes[resource] for resource in resources], dtype=np.int64)
@@ -145,7 +148,7 @@ class NodeTable:
             self.labels[key] = (interner, longer)
         self.ranking.resize(capacity)
         self.devices.resize(capacity)
-        self.cards.resize(capacity)
+        self.shares.resize(capacity)
         extra = capacity - self.capacity
         self.names.extend([""] * extra)
         self.nodes.extend([None] * extra)
@@ -157,7 +160,7 @@ class NodeTable:
     # ------------------------------------------------------------------ nodes
 
     def row(self, name: str) -> int:
-        """The row of a node, made now (not live) if the node is unknown."""
+        """Return the row of a node; an unknown node gets a row that is not live."""
         row = self.rows.get(name)
         if row is None:
             if not self.free_rows:
@@ -171,7 +174,7 @@ class NodeTable:
         return row
 
     def upsert(self, node: Node) -> int:
-        """Take over a node as it is now. Nothing is logged if nothing changed."""
+        """Add or replace a node. An unchanged node is not logged."""
         row = self.row(node.name)
         old = self.nodes[row]
         if old == node:
@@ -179,7 +182,7 @@ class NodeTable:
         if (old.images if old is not None else ()) != node.images:
             self.images.change(row, old.images if old is not None else (), node.images)
             if old is not None and replace(old, images=node.images) == node:
-                self.nodes[row] = node  # nothing that is kept depends on them
+                self.nodes[row] = node  # nothing that is cached depends on them
                 self.version += 1
                 return row
         self._count_total(old, -1)
@@ -220,7 +223,7 @@ class NodeTable:
         self.on_zones(row)
 
     def remove(self, name: str) -> int | None:
-        """The node is gone; its row stays, not live, while tasks are on it."""
+        """Remove a node. Its row stays, not live, while tasks are on it."""
         row = self.rows.get(name)
         node = self.nodes[row] if row is not None else None
         if row is None or node is None:
@@ -236,14 +239,14 @@ class NodeTable:
         self._touch(row, static=True)
         self.relabelled.add(row)
         self._renew_zones(row, None)
-        if self.planes[row, PROMISED, 0] > 0:
-            self.improved.add(row)  # whoever was promised room here must look again
+        if self.planes[row, NOMINATED, 0] > 0:
+            self.improved.add(row)  # groups with nominations on this row have to be tried again
         self.release_row(row)
         return row
 
     def release_row(self, row: int) -> None:
-        """Give the row back if neither a node nor a task needs it, nor one that was promised room on it."""
-        needed = self.nodes[row] is not None or self.tasks[row] or self.planes[row, PROMISED, 0] > 0
+        """Free the row, unless a node, a task or a nomination still needs it."""
+        needed = self.nodes[row] is not None or self.tasks[row] or self.planes[row, NOMINATED, 0] > 0
         if self.names[row] and not needed:
             name = self.names[row]
             del self.rows[name]
@@ -252,7 +255,7 @@ class NodeTable:
             self.planes[row] = 0
             self.devices.rows[row] = {}
             self.ailing.discard(row)
-            self.cards.suspend(row)
+            self.shares.detach(row)
             self.free_rows.append(row)
             self._touch(row, static=True)
 
@@ -272,37 +275,36 @@ class NodeTable:
             self.statics.add(row)
 
     def touch(self, row: int) -> None:
-        """The amounts of the row were written."""
+        """Record that resources of the row were written."""
         self.version += 1
         self.amounts.add(row)
 
-    # ------------------------------------------------------------------ amounts
+    # ------------------------------------------------------------------ resources
 
     def vacating(self) -> NDArray[np.int64]:
-        """The rows that something is leaving."""
+        """Return the rows with terminating tasks."""
         return np.flatnonzero(self.planes[: self.height, RELEASING, 0] > 0)
 
     def leaves(self, entry: TaskEntry) -> NDArray[np.int64]:
-        """What a task on a node gives back once it is gone: not those of its devices that nobody can be handed then, as
-        they are not healthy."""
+        """Return what a task on a node releases, without its unhealthy devices."""
         vector = entry.cls.vector
         if entry.row in self.ailing:
             for resource, mask in entry.masks:
-                sick = self.devices.rows[entry.row][resource].sick & mask
+                sick = self.devices.rows[entry.row][resource].unhealthy & mask
                 if sick:
                     vector = vector.copy()
                     vector[self.resources.codes[resource]] -= sick.bit_count() * WHOLE
         return vector
 
     def release(self, entry: TaskEntry, sign: int) -> None:
-        """A task begins to leave its node (1), or it is gone, or stays after all (-1): so its row says."""
+        """Add a task to the releasing plane of its row (1), or remove it (-1)."""
         if sign > 0:
             self.planes[entry.row, RELEASING] += self.leaves(entry)
         else:
             self.planes[entry.row, RELEASING] -= self.leaves(entry)
 
     def settle_allocatable(self, row: int) -> None:
-        """Write the allocatable plane: what the node says, less devices that cannot be handed out."""
+        """Write the allocatable plane: what the node reports, without unusable devices."""
         node = self.nodes[row]
         cells = self.planes[row, ALLOCATABLE]
         cells[:] = 0
@@ -320,21 +322,21 @@ class NodeTable:
         leaving = [entry for entry in self.tasks[row].values() if entry.state is TaskState.RELEASING]
         for entry in leaving:
             self.release(entry, -1)
-        parts = self.cards.suspend(row)
+        parts = self.shares.detach(row)
         fresh = slots_of(node)
         self.devices.rows[row] = fresh
-        if any(slots.sick for slots in fresh.values()):
+        if any(slots.unhealthy for slots in fresh.values()):
             self.ailing.add(row)
         else:
             self.ailing.discard(row)
         for entry in self.tasks[row].values():
             self.devices.take(row, entry.masks)
-        self.cards.resume(row, parts)
+        self.shares.reattach(row, parts)
         for entry in leaving:
             self.release(entry, 1)
 
     def request_vector(self, request: Mapping[str, int]) -> NDArray[np.int64]:
-        """A request as a row of the block, capped so that what exceeds the cap never fits."""
+        """Return a request as a row of the block. A request above the limit never fits."""
         for resource in request:
             self.column(resource)
         vector = np.zeros(self.width, dtype=np.int64)
@@ -358,16 +360,19 @@ class NodeTable:
                     self.epoch += 1
 
     def carried(self, key: str) -> NDArray[np.bool_]:
-        """By code of the label: whether a node carries it now. Whoever asked is judged anew when that changes."""
+        """Return by code of the label whether any node has the value now.
+
+        A change invalidates the cached arrays.
+        """
         interner, codes = self.label_column(key)
         self._asked_carried.add(key)
         return np.bincount(codes, minlength=len(interner.values)) > 0
 
     def label_column(self, key: str) -> tuple[Interner[str], NDArray[np.int64]]:
-        """The values of a label as codes; the column is made at the first question."""
+        """Return the values of a label as codes. The column is built on first use."""
         found = self.labels.get(key)
         if found is None:
-            # The zero entry is a text that no label value can be, so that "" has a code of its own.
+            # The text of code 0 cannot be a label value, so "" has a code of its own.
             interner = Interner[str]("\0absent")
             codes = np.zeros(self.capacity, dtype=np.int64)
             for row, node in enumerate(self.nodes[: self.height]):

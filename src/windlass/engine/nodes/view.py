@@ -1,4 +1,4 @@
-"""The node table as plugins see it (``spi.nodes.NodeView``): all rows, or some."""
+"""View of the node table for plugins (``spi.nodes.NodeView``): all rows, or some."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from windlass.engine.devices.view import DeviceArrays
 from windlass.engine.nodes.images import TableImages
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.spi.devices import DeviceView
 from windlass.spi.nodes import BoolArray, ImageView, IntArray
 from windlass.spi.objects import Taint
 
 
 class TableView:
-    """``rows`` None covers rows 0 … height-1; those that are not live are masked by the engine.
+    """All rows 0 … height-1, or ``rows`` only. The engine masks rows that are not live.
 
-    ``empty`` shows the nodes as if nothing ran on them: for "can this ever run". ``future`` shows them
-    as they will be: what terminates is gone, and what has been promised is taken.
+    ``empty``: nodes without any task, for "can this ever run".
+    ``future``: after all releases and nominations.
     """
 
     __slots__ = ("_block", "_rows", "_table", "empty", "future")
@@ -66,8 +66,7 @@ class TableView:
         return self._cells()[:, plane, column]
 
     def _cells(self) -> NDArray[np.int64]:
-        """The covered rows of the table's block. Some rows are gathered once and looked at from several
-        sides."""
+        """Return the covered rows of the table's block. A selection is gathered once."""
         if self._rows is None:
             return self._table.planes[: self._table.height]
         if self._block is None:
@@ -80,7 +79,7 @@ class TableView:
     def used(self, resource: str) -> IntArray:
         if self.future:
             leaving = self._plane(RELEASING, resource)
-            return self._plane(USED, resource) - leaving + self._plane(PROMISED, resource)
+            return self._plane(USED, resource) - leaving + self._plane(NOMINATED, resource)
         return self._plane(USED, resource)
 
     def releasing(self, resource: str) -> IntArray:
@@ -92,14 +91,14 @@ class TableView:
         free = self._plane(ALLOCATABLE, resource) - self.used(resource)
         if self.future:
             return free
-        promised = self._plane(PROMISED, resource)
+        promised = self._plane(NOMINATED, resource)
         if promised.any():
             free -= np.maximum(promised - self._plane(RELEASING, resource), 0)
         return free
 
     def coming(self, resource: str) -> IntArray:
         staying = self._plane(USED, resource) - self._plane(RELEASING, resource)
-        return self._plane(ALLOCATABLE, resource) - staying - self._plane(PROMISED, resource)
+        return self._plane(ALLOCATABLE, resource) - staying - self._plane(NOMINATED, resource)
 
     def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
         columns = self._table.columns(resources)
@@ -111,7 +110,7 @@ class TableView:
         return cells[:, ALLOCATABLE, columns], cells[:, USED, columns]
 
     def free(self, columns: IntArray) -> IntArray:
-        """``available`` of several columns of the table at once: rows × columns."""
+        """Return ``available`` for several columns of the table: rows × columns."""
         planes = self._cells()[:, :, columns]
         allocatable, used, releasing, promised = (planes[:, at] for at in range(4))
         if self.empty:
@@ -142,8 +141,8 @@ class TableView:
 
     def cards(self) -> DeviceView:
         return cast(
-            DeviceView, DeviceArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
-        )  # to checkers a cached property is none
+            DeviceView, DeviceArrays(self._table.shares, self.rows, later=self.future, empty=self.empty)
+        )  # type checkers do not see a cached property as a property
 
     def images(self) -> ImageView:
         table = self._table
@@ -157,5 +156,5 @@ class TableView:
 
 
 def view_of(table: NodeTable, rows: NDArray[np.int64], *, empty: bool = False) -> TableView:
-    """The view of some rows, ascending; of all of them without gathering anything."""
+    """Return the view of some rows, ascending; if these are all rows, nothing is gathered."""
     return TableView(table, None if len(rows) == table.height else rows, empty=empty)

@@ -1,10 +1,10 @@
-"""How many tasks of one class each node takes once all that terminates is gone and every promise is kept.
+"""Number of tasks of one class that fit on each node after all releases and nominations.
 
-By amounts and by what is fixed about nodes alone. A claim that shares time asks for it, and between two claims only
-a few rows have changed: these are counted anew, not all.
+It is computed from resources and static facts of nodes. Time-sharing uses it. Between
+two searches only a few rows change, and only these are counted again.
 
-Invariant after :meth:`CapacityAfterTermination.follow`: the figures are those of
-:func:`~windlass.engine.pending.capacity_if_evicted.future_free` as it is now.
+Invariant after :meth:`CapacityAfterTermination.follow`: the counts are those of the
+current :func:`~windlass.engine.pending.capacity_if_evicted.future_free`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 
 
 class CapacityAfterTermination:
-    """Of one class, as long as what is fixed about nodes stays as it is. ``device``: the column of a resource of which
-    is asked how much there is at the most on one node, -1 for none."""
+    """Counts of one class, valid while the static facts of nodes stay the same.
+
+    ``device``: column of a resource with a known maximum per node, -1 for none.
+    """
 
     __slots__ = ("_device", "_left", "_leftover", "_rows_with", "asked", "columns", "fits", "static", "total")
 
     def __init__(self, cls: TaskClass, leftover: FutureFree, device: int) -> None:
-        """``cls`` has taken in what is fixed about nodes."""
+        """Static facts of nodes have to be part of ``cls`` already."""
         asked = cls.fit.evaluator.plain_asked
         self.columns = [column for column, _ in asked]
         self.asked = [units for _, units in asked]
         self.static = cls.static.tobytes()
-        """By row: not 0 where a task may be at all."""
+        """Not 0 in rows that accept a task of the class at all."""
         self._leftover = leftover
         self._device = device
         free = leftover.free()
@@ -42,21 +44,21 @@ class CapacityAfterTermination:
         counts = (np.maximum(free[:, self.columns], 0) // cls.vector[self.columns]).min(axis=1)
         counts[~static] = 0
         self.fits: list[int] = counts.tolist()
-        """By row: how many tasks."""
+        """Number of tasks by row."""
         self.total = sum(self.fits)
         self._left: list[int] = free[:, device].tolist() if device >= 0 else []
-        """By row: what is left of ``device``."""
+        """Remaining amount of ``device`` by row."""
         there: list[int] = free[static, device].tolist() if device >= 0 else []
         self._rows_with: dict[int, int] = Counter(there)
-        """What is left of ``device`` → on how many nodes where a task may be."""
+        """Remaining amount of ``device`` → number of nodes that accept the class and have it."""
 
     @property
     def most(self) -> int:
-        """The most that is left of ``device`` on a node where a task may be; not less than 0."""
+        """Return the largest remaining amount of ``device`` on an accepting node; at least 0."""
         return max(0, max(self._rows_with, default=0))
 
     def follow(self, changed: Sequence[int]) -> None:
-        """The amounts of these rows are others now."""
+        """Count these rows again after a change of their resources."""
         cells, static, fits, left = self._leftover.cells(), self.static, self.fits, self._left
         columns, asked, device = self.columns, self.asked, self._device
         for row in changed:
@@ -71,7 +73,7 @@ class CapacityAfterTermination:
                 left[row] = amounts[device]
 
     def _move(self, before: int, now: int) -> None:
-        """A node has another amount of ``device`` left."""
+        """Record that the remaining amount of ``device`` on a node has changed."""
         rows_with = self._rows_with
         if rows_with[before] == 1:
             del rows_with[before]

@@ -1,9 +1,9 @@
-"""How much room there would be if some tasks were gone: exact amounts, no policy asked twice.
+"""Capacity for a task class if some tasks were evicted, from resources alone.
 
-Counts here are upper bounds on what can be placed: they know amounts and what is fixed about a node
-(:attr:`TaskClass.static`), not policies about pods in relation to one another. For a step of one class
-without such policies they are exact. Where all of a step has to be in one domain, it is the domain with most
-room that counts.
+The counts are upper bounds of what can be placed. They include resources and static
+facts of nodes (:attr:`TaskClass.static`), but no plugins about the relation of pods.
+For a step of one class without such plugins they are exact. If all of a step has to be
+in one domain, the domain with the most capacity counts.
 """
 
 from __future__ import annotations
@@ -15,46 +15,49 @@ from numpy.typing import NDArray
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TaskEntry
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.pending.capacity_after_termination import CapacityAfterTermination
 from windlass.engine.pending.freed_devices import FreedDevices
 
 _FEW_ROWS = 16
-"""So few rows are faster looked at one by one."""
+"""Maximum number of rows that are updated one by one; more are faster at once."""
 _OUTLOOKS = 256
-"""Of how many classes is kept how many of their tasks nodes take."""
+"""Maximum number of classes with cached counts per node."""
 
 
 def future_free(table: NodeTable) -> NDArray[np.int64]:
-    """Per row and resource: what is free once everything that terminates is gone and every promise kept."""
+    """Return the free amount per row and resource after all releases and nominations."""
     planes = table.planes[: table.height]
-    return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
+    return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, NOMINATED]
 
 
 def future_free_at(table: NodeTable, row: int) -> NDArray[np.int64]:
-    """:func:`future_free` of one row."""
+    """Return :func:`future_free` of one row."""
     allocatable, used, releasing, kept = table.planes[row]
     return allocatable - used + releasing - kept
 
 
 class FutureFree:
-    """:func:`future_free`, made once for each state of the table: as an array and as lists, each only for who asks."""
+    """Cached :func:`future_free` of the table, as an array and as lists.
+
+    Both are computed once per state of the table, and only on demand.
+    """
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self._free_of: _State | None = None
-        """Of which state of the table that is."""
+        """State of the table for ``_free``."""
         self._cells: list[list[int]] = []
         self._cells_of: _State | None = None
         self._sums: list[int] | None = None
-        """Those of the lists, where somebody has asked."""
+        """Sums of the lists, once they have been requested."""
         self._outlooks: dict[tuple[TaskClass, int], tuple[_State, int, CapacityAfterTermination]] = {}
-        """Class and column → of which state of the table, and of what is fixed about nodes."""
+        """(Class, column) → state of the table, mark of the static facts of nodes, and counts."""
 
     def free(self) -> NDArray[np.int64]:
-        """Not to be written to."""
+        """Return the array. Do not write to it."""
         table, state = self.table, self._state()
         if state != self._free_of:
             changed = self._changed(self._free_of, state)
@@ -68,7 +71,7 @@ class FutureFree:
         return self._free
 
     def cells(self) -> list[list[int]]:
-        """The same as lists, by row and column: they move with the table."""
+        """Return the same as lists, by row and column. They are updated in place."""
         state = self._state()
         if state != self._cells_of:
             changed = self._changed(self._cells_of, state)
@@ -80,7 +83,7 @@ class FutureFree:
         return self._cells
 
     def sums(self) -> list[int]:
-        """Per resource, over the nodes that are there."""
+        """Return the sum per resource over the existing nodes."""
         self.cells()
         found = self._sums
         if found is None:
@@ -89,8 +92,12 @@ class FutureFree:
         return found
 
     def after_termination(self, cls: TaskClass, device: int) -> CapacityAfterTermination:
-        """How many tasks of a class, which has taken in what is fixed about nodes, there is room for; see
-        :class:`~windlass.engine.pending.capacity_after_termination.CapacityAfterTermination`."""
+        """Return how many tasks of a class fit per node.
+
+        Static facts of nodes have to be part of the class already. ``device``: column
+        of a resource, or -1; see
+        :class:`~windlass.engine.pending.capacity_after_termination.CapacityAfterTermination`.
+        """
         state, fixed = self._state(), self.table.statics.mark
         known = self._outlooks.get((cls, device))
         if known is not None and known[0] == state and known[1] == fixed:
@@ -109,7 +116,7 @@ class FutureFree:
         return found
 
     def _follow(self, changed: Iterable[int]) -> None:
-        """Take a few rows into the lists anew."""
+        """Update a few rows of the lists."""
         cells, sums, planes, live = self._cells, self._sums, self.table.planes, self.table.live
         for row in changed:
             allocatable, used, releasing, promised = planes[row].tolist()
@@ -127,7 +134,7 @@ class FutureFree:
         return table.epoch, table.shape, table.height, table.amounts.mark
 
     def _changed(self, before: _State | None, now: _State) -> list[int] | None:
-        """The rows that have changed between two states; ``None`` if all are to be looked at."""
+        """Return the rows that changed between two states; ``None`` for all."""
         if before is None or before[:3] != now[:3]:
             return None
         changed = self.table.amounts.since(before[3])
@@ -135,21 +142,23 @@ class FutureFree:
 
 
 _State = tuple[int, int, int, int]
-"""The epoch, the shape, the height, and the latest change of amounts of a table."""
+"""Epoch, shape, height, and last change of resources of a table."""
 
 
 def could_hold(table: NodeTable, cls: TaskClass) -> int:
-    """How many tasks of the class empty nodes would hold."""
+    """Return how many tasks of the class empty nodes would hold."""
     cls.refresh()
     counts = _counts(table.planes[: table.height, ALLOCATABLE], cls)
     if cls.needs.devices:
-        cls.allocator.limit(counts, TableView(table, empty=True), cls.needs)
+        cls.allocator.limit_counts(counts, TableView(table, empty=True), cls.needs)
     return int(counts.sum())
 
 
 def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.float64]:
-    """Per row, what part of a task's request is missing, summed over resources; infinite where the task can
-    never be."""
+    """Return the missing fraction of a task's request per row, summed over resources.
+
+    It is infinite where the task can never be placed.
+    """
     cls.refresh()
     columns = np.flatnonzero(cls.vector)
     asked = cls.vector[columns]
@@ -158,7 +167,7 @@ def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArra
     missing[never | ~cls.static[: table.height]] = np.inf
     if cls.needs.devices:
         rows = np.flatnonzero(np.isfinite(missing))
-        missing[rows] += cls.allocator.lacks(rows.tolist(), cls.needs)
+        missing[rows] += cls.allocator.missing_fractions(rows.tolist(), cls.needs)
     return missing
 
 
@@ -170,7 +179,7 @@ def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
 
 
 class CapacityIfEvicted:
-    """What one class of tasks finds on the nodes as victims go and are spared again."""
+    """Capacity of the nodes for one task class while victims are added and removed."""
 
     def __init__(
         self,
@@ -179,8 +188,10 @@ class CapacityIfEvicted:
         free: NDArray[np.int64] | None = None,
         domains: NDArray[np.int64] | None = None,
     ) -> None:
-        """``free``: :func:`future_free` of the table, if known. ``domains``: per row the domain that it is in,
-        0 for none; everything has to be in one."""
+        """``free``: :func:`future_free` of the table, if known.
+
+        ``domains``: domain of each row, 0 for none; the step has to be in one of them.
+        """
         free = future_free(table) if free is None else free
         cls.refresh()
         self._table = table
@@ -192,7 +203,7 @@ class CapacityIfEvicted:
         self._static = cls.static[: table.height]
         counts = _counts(free, cls)
         if cls.needs.devices:
-            cls.allocator.limit(counts, TableView(table, future=True), cls.needs)
+            cls.allocator.limit_counts(counts, TableView(table, future=True), cls.needs)
         self._vacated = FreedDevices(table)
         self._counts: list[int] = counts.tolist()
         self._codes: list[int] | None = None
@@ -204,7 +215,7 @@ class CapacityIfEvicted:
             self.total = max(self._by_domain)
 
     def at_best(self, entries: Iterable[TaskEntry]) -> int:
-        """How many tasks there would be room for if all of ``entries`` were gone."""
+        """Return how many tasks would fit if all of ``entries`` were evicted."""
         entries = list(entries)
         if self.cls.needs.devices or any(entry.cuts for entry in entries):
             self.change(entries, 1)
@@ -236,7 +247,7 @@ class CapacityIfEvicted:
         return np.array(rows, dtype=np.int64), block[np.array(kinds, dtype=np.int64)]
 
     def change(self, entries: Sequence[TaskEntry], sign: int) -> None:
-        """``entries`` go (1), or stay after all (-1)."""
+        """Evict ``entries`` (``sign`` 1), or take the evictions back (-1)."""
         free, asked, columns = self._free, self._asked, self._columns
         touched: set[int] = set()
         for entry in entries:
@@ -260,7 +271,7 @@ class CapacityIfEvicted:
                     self.total = max(self._by_domain)
 
     def _change_cards(self, entry: TaskEntry, sign: int) -> None:
-        """What the entry has of cards goes, or is taken again."""
+        """Free the device shares of a task, or take them again."""
         back = self._vacated.change(entry, sign)
         if back and not self.cls.needs.devices:
             codes = self._table.resources.codes
@@ -268,7 +279,7 @@ class CapacityIfEvicted:
                 self._free[entry.row, self._columns == codes[name]] += units
 
     def _by_cards(self, row: int) -> int:
-        """How many tasks the cards of the row would take."""
+        """Return how many tasks the devices of the row would hold."""
         table, gone = self._table, self._vacated.gone(row)
         left = future_free_at(table, row)
         for key in gone:
@@ -277,7 +288,7 @@ class CapacityIfEvicted:
 
 
 def _by_domain(counts: NDArray[np.int64], domains: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sums of counts by domain; of 0 nothing."""
+    """Return the sums of counts by domain, without domain 0."""
     sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
     np.add.at(sums, domains, counts)
     sums[0] = 0

@@ -1,16 +1,21 @@
-"""Where groups wait.
+"""Scheduling queue: all pending groups, sorted into pending classes.
 
-Groups of one queue that ask for the same next step stand in one *bucket*, in their order: what the
-first cannot have, none behind it can, unless it ends before somebody needs the room that is kept for him
-(:mod:`windlass.engine.queues.group_order`). Where the order is *strict*, all groups of a queue stand in one
-bucket, and none behind the first is tried. A bucket is either *active* (its first group is to be tried)
-or *parked*: then it names what would help, and only that wakes it. Ten thousand groups that wait for the
-same thing are one bucket and cost nothing until it happens.
+Groups of one queue with the same next step form one *pending class*, in queue order. If
+its first group does not fit, none behind it fits. The exception is a group that ends
+before reserved capacity is needed (:mod:`windlass.engine.queues.group_order`). If the
+order is *strict*, all groups of a queue form one pending class, and only the first is
+tried. A pending class is *active* (its first group is to be tried) or *parked*. A
+parked class has wake conditions, and only these wake it. Ten thousand groups that wait
+for the same thing are one pending class and cost nothing until it happens.
 
-What may help: enough room for a class of tasks (``room``), any room for one of several classes
-(``any_room``), a queue giving something back (``queues``), pods of certain classes coming or going
-(``domains``), the node that has promised the group room (``rows``), or anything at all
-(``anything``, for third-party refusals that do not say).
+Wake conditions:
+
+* ``capacity``: enough capacity for a number of tasks of a class.
+* ``any_capacity``: capacity for one task of any of several classes.
+* ``queues``: a queue releases something.
+* ``domains``: pods of certain classes are added or removed.
+* ``rows``: a node with capacity nominated to the group changes.
+* ``anything``: any change, for rejections by third-party plugins without a condition.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from numpy.typing import NDArray
 from windlass.api.reasons import Explanation
 from windlass.engine.feasibility.task_class import NodeFit, TaskClass
 from windlass.engine.groups.entries import GroupEntry, passing_time
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.pending.capacity_if_evicted import FutureFree
 from windlass.engine.queues.group_order import OrderedGroups
 from windlass.engine.queues.tree import QueueEntry, QueueTree
@@ -36,39 +41,39 @@ from windlass.spi.plugins import Domain, Listeners
 
 Signature = tuple[Hashable, ...]
 NOBODY = -1.0
-"""A limit that nobody keeps."""
+"""Run time limit that no group meets."""
 _FEW_ROWS, _FEW_CLASSES = 8, 64
-"""So few rows and classes are faster looked at one by one."""
+"""Maximum numbers of rows and classes that are checked one by one; more are faster at once."""
 _rank = attrgetter("rank")
 
 
 def line_of(queue: QueueEntry) -> Signature:
-    """The signature of all groups of a queue whose order is strict: nobody passes the first."""
+    """Return the signature of all groups of a queue with a strict order."""
     return (queue.name,)
 
 
 @dataclass(slots=True)
 class WakeConditions:
-    """What would help; any one of it is reason enough to try again."""
+    """Conditions to try a parked class again; any one of them is enough."""
 
     room: dict[TaskClass, int] = field(default_factory=dict)
-    """Class → how many tasks of it the cluster must take."""
+    """Class → number of its tasks that the cluster must hold."""
     any_room: set[TaskClass] = field(default_factory=set)
     queues: set[str] = field(default_factory=set)
     domains: set[TaskClass] = field(default_factory=set)
     anything: bool = False
     rows: set[int] = field(default_factory=set)
-    """Rows on which room is promised to the group itself, or in a strict line to one behind it."""
+    """Rows with capacity nominated to the group, or in a strict order to one behind it."""
     kept_for: str = ""
-    """The group for which room is kept that this one could have had."""
+    """Group with the reserved capacity that this one could have used."""
 
 
 NOTHING = WakeConditions()
-"""Of a bucket that is not parked; nobody writes to it."""
+"""Conditions of an active class. Do not change it."""
 
 
 class PendingClass:
-    """Groups of equal next step in one queue, in order."""
+    """Groups of one queue with the same next step, in order."""
 
     __slots__ = (
         "dialect",
@@ -94,29 +99,39 @@ class PendingClass:
         self.signature = signature
         self.queue = queue
         self.dialect = dialect
-        """The API of its groups; ``None`` where they may be of several, in a strict line."""
+        """API of its groups; ``None`` for a strict order, where they may be of several APIs."""
         self.members: dict[str, GroupEntry] = {}
         self.line = OrderedGroups()
         self.ranked: OrderedGroups | None = None
-        """The members by rank, from when somebody has asked for that first (:meth:`by_rank`)."""
+        """Members by rank, built at the first call of :meth:`by_rank`."""
         self.limit: float | None = None
-        """While the first was found to have to wait for somebody else's room: within how many seconds another
-        must end to pass."""
+        """Run time in seconds below which another group passes the first one.
+
+        Set while the first group has to wait for capacity reserved for another group.
+        """
         self.owners: dict[str, GroupEntry] = {}
-        """Meanwhile: those for whom some room is kept, which the first may not have. They are tried, too, in their
-        places."""
+        """Meanwhile, groups with reserved capacity that the first may not use.
+
+        They are tried as well.
+        """
         self.promised: dict[str, GroupEntry] = {}
-        """In a strict line: the members that room is promised to. They have it when it is free, wherever they stand."""
+        """In a strict order, members with nominated capacity.
+
+        They get it when it is free, in any position.
+        """
         self.parked = False
         self.waits = NOTHING
         self.explanation: Explanation | None = None
         """Shared by all members while they are parked."""
         self.told = ""
-        """The reason codes that every member has been told; empty if some have not."""
+        """Reason codes that were reported for every member; empty if some lack them."""
         self.stopped: dict[str, tuple[BudgetBlocker, ...]] = {}
-        """Action → the budgets that alone stopped the last claim of its first group under that name."""
+        """Action → budgets that alone blocked the last preemption of the first group by this action."""
         self.ticket = -1
-        """Of its entry among the buckets of its queue; -1 for none. Kept by ``turns``, as is the next."""
+        """Number of the entry among the classes of its queue; -1 for none.
+
+        ``QueueHeap`` maintains this field and the next two.
+        """
         self.entered: GroupEntry | None = None
         self.entered_key: Any = None
 
@@ -129,7 +144,7 @@ class PendingClass:
         self.note_promises(group)
 
     def note_promises(self, group: GroupEntry) -> None:
-        """Keep :attr:`promised` true after what is promised to a member has changed."""
+        """Update :attr:`nominated` after a change of a member's nominations."""
         if group.promises and self.strict:
             self.promised[group.key] = group
         else:
@@ -145,7 +160,7 @@ class PendingClass:
             self.ranked.leave(group.key)
 
     def by_rank(self) -> OrderedGroups:
-        """The members by rank, whatever policies say of their order."""
+        """Return the members by rank, independent of the order of plugins."""
         if self.ranked is None:
             self.ranked = OrderedGroups()
             for group in sorted(self.members.values(), key=_rank):
@@ -153,8 +168,11 @@ class PendingClass:
         return self.ranked
 
     def head(self) -> GroupEntry | None:
-        """The first group in order; while there is a :attr:`limit`, the first that keeps it or is one of
-        :attr:`owners`."""
+        """Return the group to try next.
+
+        It is the first group in order. While there is a :attr:`limit`, it is the first
+        that stays below the limit or is one of :attr:`owners`.
+        """
         if self.limit is None:
             key = self.line.head()
         else:
@@ -164,24 +182,32 @@ class PendingClass:
         return None if key is None else self.members[key]
 
     def let_pass(self, limit: float | None, owners: Iterable[GroupEntry]) -> None:
-        """Whoever ends within so many seconds may pass the first (``None``: nobody), and these are tried, too."""
+        """Let groups that end within ``limit`` seconds pass the first one, and try ``owners`` too.
+
+        ``None``: no group passes.
+        """
         self.limit = NOBODY if limit is None else limit
         self.owners = {group.key: group for group in owners}
 
     def let_nobody_pass(self) -> None:
-        """The first is the first again."""
+        """Make the first group the next one to try again."""
         self.limit = None
         self.owners = {}
 
     def takes_turn(self, group: GroupEntry) -> bool:
-        """It is a member's turn. Whether as the first, or as one that may pass the first; not as one of :attr:`owners`
-        alone, who have one turn each."""
+        """Record that a member is tried now.
+
+        Return whether it counts as the first or as passing the first. One of
+        :attr:`owners` that could not pass by itself is tried once only.
+        """
         owner = self.owners.pop(group.key, None) is not None
         return not owner or self.limit is None or self.line.ends_within(group.key, self.limit)
 
     def look_again(self, group: GroupEntry) -> bool:
-        """Look again at the rank of a member and how long it runs. Whether it might now pass where it might not
-        before."""
+        """Update the rank and run time of a member.
+
+        Return whether it might pass now, but not before.
+        """
         if self.ranked is not None and self.ranked.place(group.key) != group.rank:
             self.ranked.leave(group.key)
             self.ranked.enter(group.rank, group.key, None)
@@ -192,7 +218,7 @@ class PendingClass:
 
     @property
     def strict(self) -> bool:
-        """Whether it is a strict line: its groups ask for different things, and only the first is tried."""
+        """Return whether the order is strict: different requests, and only the first group is tried."""
         return len(self.signature) == 1
 
     def __repr__(self) -> str:
@@ -200,10 +226,12 @@ class PendingClass:
 
 
 class SchedulingQueue:
+    """Pending classes, and the index of their wake conditions."""
+
     def __init__(self, table: NodeTable, queues: QueueTree, domains: list[Domain]) -> None:
         self._table = table
         self.leftover = FutureFree(table)
-        """What is free once all that terminates is gone, for whoever asks about single rows."""
+        """Free capacity after all releases, for questions about single rows."""
         self._queues = queues
         self._domains = domains
         self.pending_classes: dict[Signature, PendingClass] = {}
@@ -211,20 +239,20 @@ class SchedulingQueue:
         self.by_queue: dict[str, dict[PendingClass, None]] = {}
         self.by_domain: dict[TaskClass, dict[PendingClass, None]] = {}
         self._by_number: dict[int, TaskClass] = {}
-        """The classes of ``by_domain``."""
+        """Number → class, for the classes of ``by_domain``."""
         self.by_anything: dict[PendingClass, None] = {}
         self.by_row: dict[int, dict[PendingClass, None]] = {}
         self.holds: Callable[[GroupEntry], bool] = lambda group: True
-        """Whether, by counting, some domain would hold the step of a group that has to be in one."""
+        """Function that returns whether some domain could hold the step of a group, by counting."""
         self._matrix: NDArray[np.int64] | None = None
         self._matrix_classes: list[TaskClass] = []
         self._asked: dict[TaskClass, list[tuple[int, int]]] = {}
-        """Of the classes of ``by_class``: column and amount of what a task asks for, as far as somebody looked."""
+        """Class → columns and amounts of a task's request, for classes of ``by_class`` seen so far."""
 
     # ------------------------------------------------------------------ membership
 
     def enter(self, signature: Signature, queue: QueueEntry, group: GroupEntry) -> PendingClass:
-        """Put a group, its order key set, into the bucket of its signature."""
+        """Add a group, with its order key set, to the pending class of its signature."""
         pending_class = self.pending_classes.get(signature)
         if pending_class is None:
             dialect = None if len(signature) == 1 or group.group is None else group.group.dialect
@@ -294,15 +322,15 @@ class SchedulingQueue:
                 del index[key]
 
     def wakes_nobody(self, moved: set[int]) -> bool:
-        """Whether it is clear at once that :meth:`wake` finds nothing."""
+        """Return whether :meth:`wake` certainly finds nothing."""
         if self._table.improved or (self.by_anything and (moved or self._queues.freed)):
             return False
         return not (moved and self.by_domain) and not (self._queues.freed and self.by_queue)
 
     def wake(self, moved: set[int]) -> list[PendingClass]:
-        """The parked buckets that what has happened since the last call may help; now active.
+        """Activate and return the parked classes with wake conditions that may be met now.
 
-        ``moved``: classes of which tasks came or went.
+        ``moved``: classes with tasks that were added or removed.
         """
         improved, self._table.improved = self._table.improved, set()
         freed, self._queues.freed = self._queues.freed, {}
@@ -331,7 +359,7 @@ class SchedulingQueue:
                 fits = here[cls.fit] = cls.fit.takes_any(rows)
             if not fits:
                 continue
-            total = -1  # room that is being vacated can be promised
+            total = -1  # capacity that is being released can be nominated
             for pending_class in self.by_class[cls]:
                 if cls not in pending_class.waits.any_room:
                     needed = pending_class.waits.room.get(cls)
@@ -346,21 +374,23 @@ class SchedulingQueue:
                     woken[pending_class] = None
 
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
-        """The watched classes of which a task might fit on one of the rows, by amounts alone, now or once
-        what terminates is gone."""
+        """Return the watched classes of which a task might fit on one of the rows, by resources.
+
+        Capacity counts if it is free now or after all releases.
+        """
         if len(rows) <= _FEW_ROWS and len(self.by_class) <= _FEW_CLASSES:
             return self._candidates_of(rows.tolist())
         if self._matrix is None or self._matrix.shape[1] != self._table.width:
             self._matrix_classes = list(self.by_class)
             self._matrix = np.stack([cls.vector for cls in self._matrix_classes])
         planes = self._table.planes[rows]
-        staying = planes[:, USED] - planes[:, RELEASING] + planes[:, PROMISED]
+        staying = planes[:, USED] - planes[:, RELEASING] + planes[:, NOMINATED]
         most = (planes[:, ALLOCATABLE] - staying).max(axis=0)
         fitting = np.flatnonzero((self._matrix <= np.maximum(most, 0)).all(axis=1))
         return [self._matrix_classes[at] for at in fitting.tolist()]
 
     def _candidates_of(self, rows: list[int]) -> list[TaskClass]:
-        """The same, of a few, in plain integers."""
+        """Return the same for a few rows and classes, in plain integers."""
         cells = self.leftover.cells()
         most = cells[rows[0]]
         for row in rows[1:]:

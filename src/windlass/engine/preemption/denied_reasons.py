@@ -1,4 +1,4 @@
-"""Why nobody is asked to go for a group, as far as policies say so outright."""
+"""Reasons of plugins that deny a group any eviction."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from windlass.spi.victims import Preemption, PreemptionDenied
 
 
 def denials(plugins: PluginSet, actions: Iterable[str], group: GroupEntry, now: float) -> dict[str, str]:
-    """Action → why the group may not claim room under its name. Empty for a group that does not wait for a
-    step, or waits for room that is promised to it."""
+    """Return action → reason why the group may not evict in its name.
+
+    Empty for a group that does not wait, or waits for nominated capacity only.
+    """
     step, queue = group.step, group.queue
     if step is None or queue is None or group.group is None or nominated(group):
         return {}

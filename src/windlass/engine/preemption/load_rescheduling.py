@@ -1,8 +1,11 @@
-"""Moving pods off nodes that a policy wants relieved (:class:`~windlass.spi.tiers.RelievesLoad`).
+"""Rescheduling of pods off nodes that a plugin wants to relieve.
 
-Nobody goes unless another node takes him, by every rule of placing and by the policy's own, and somebody makes him
-anew. A gang gives what it has beyond its minimum pod by pod; its minimum goes whole, if all of it is to leave, or not
-at all. What PodDisruptionBudgets do not let go stays. The place is kept for whoever comes in the pod's stead.
+The plugin implements :class:`~windlass.spi.tiers.RelievesLoad`.
+
+A pod is evicted only if a controller recreates it and another node accepts it, by all
+placement rules and by the plugin itself. Elastic members of a gang are moved one at a
+time. The minimum of a gang is moved as a whole or not at all. Pods that
+PodDisruptionBudgets protect stay. The new place is reserved for the recreated pod.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from windlass.spi.tiers import LoadRelief
 
 
 class LoadRescheduler(Relocator):
-    """One relief. ``looks``: what may be asked to go, by key; all of it runs."""
+    """One relief run. ``views``: running pods that may be evicted, by key."""
 
     def __init__(
         self,
@@ -41,11 +44,13 @@ class LoadRescheduler(Relocator):
         self._relief = relief
         self._looks = looks
         self._begun = 0
-        """Where the moves of those that are just being tried begin in the statement."""
+        """Checkpoint of the statement before the current trial."""
 
     def relieve(self, look: EngineTaskView, action: str) -> bool:
-        """Have a pod go, with those that have to go with it, if that is wanted and all of them have a place. What is
-        done stands in the statement."""
+        """Evict a pod, and those evicted with it, if the plugin wants it and all fit elsewhere.
+
+        The result stays in the statement.
+        """
         group = look.entry.group
         if group is None or look.entry.state is not RUNNING or not self._relief.why(look):
             return False
@@ -64,7 +69,7 @@ class LoadRescheduler(Relocator):
         return True
 
     def _why(self, entry: TaskEntry) -> str:
-        """Why it is to go; empty if it is not to, or may not."""
+        """Return the reason to evict the pod; empty if it should or may not be evicted."""
         look = self._looks.get(entry.key)
         return self._relief.why(look) if look is not None and _may_move(entry) else ""
 

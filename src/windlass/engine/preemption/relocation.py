@@ -1,9 +1,10 @@
-"""Sparing victims, and moving them.
+"""Protection and relocation of victims.
 
-Once a claimer has its place, some of those that were asked to go need not: what they hold is free after
-all. Others find another place; theirs is promised to them, and they come back there. A unit is spared or
-moved whole or not at all, and the extras of a group only if its core is. A group that has to be in one domain
-of a topology is moved within it, or whole to another.
+After the preemptor is placed, some victims may be unnecessary, because their capacity
+is still free. Other victims find another place. It is nominated to them, and they are
+recreated there. A victim set is protected or moved as a whole, and elastic members only
+together with their minimum. A group that needs one topology domain is moved within it,
+or as a whole to another one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector, held_rows
 from windlass.engine.placement.placer import Placer
 from windlass.engine.state.cluster_state import ClusterState
@@ -27,17 +28,19 @@ ANYWHERE: Mapping[str, str] = {}
 
 
 class RelocationStrategy(StrEnum):
-    """In what order victims get places, and which."""
+    """Order in which victims get places, and choice of the places."""
 
     DEAREST_STAY = "dearest-stay"
     LARGEST_STAY = "largest-stay"
     LARGEST_PACKED = "largest-packed"
-    """By score alone, so that room is left in one piece."""
+    """By score alone, so that contiguous capacity remains."""
     IN_TURN = "in-turn"
-    """In the order in which they went, where a policy named who goes."""
+    """In the order of eviction, if a plugin named the victims."""
 
 
 class Relocator:
+    """Finds places for victims."""
+
     strategies = (
         RelocationStrategy.DEAREST_STAY,
         RelocationStrategy.LARGEST_STAY,
@@ -52,7 +55,7 @@ class Relocator:
         self._placer = placer
         self._statement = statement
         self._full: set[TaskClass] = set()
-        """Classes for which there is no room left: room only shrinks as others get places."""
+        """Classes without free capacity; it only shrinks while victims get places."""
 
     def spare(
         self,
@@ -64,17 +67,19 @@ class Relocator:
         places: Mapping[str, str] = ANYWHERE,
         whole: bool = False,
     ) -> tuple[set[PooledVictimSet], set[PooledVictimSet]]:
-        """Give evicted units a place, as far as there is one. Returns those that stay where they are, and
-        those of which some task moves.
+        """Give evicted victim sets a place where possible.
 
-        ``needless``: some went in vain, such as those of another rack than the one that was taken; they stay,
-        before any other is moved to their place. ``places``: by group, the node to which its only task goes if it has
-        room there. ``whole``: all or nobody; it ends with the first that has no place.
+        Return those that stay, and those that move.
+
+        ``needless``: some evictions may be unnecessary, like those in a rack that was
+        not chosen. These victims stay, before others are moved to their place.
+        ``places``: group → node to which its only task moves if it fits there.
+        ``whole``: all or none; stop at the first set without a place.
         """
         stay: set[PooledVictimSet] = self.spare(units, move=False)[0] if needless and move else set()
         moved: set[PooledVictimSet] = set()
         lost: set[str] = set()
-        """Groups whose core goes for good: their extras go with it."""
+        """Groups that lose their minimum for good; their elastic members are evicted as well."""
         self._full.clear()
         for unit in self._sorted(units, strategy):
             if unit.group.key in lost or unit in stay:
@@ -103,7 +108,10 @@ class Relocator:
     def _sorted(
         self, units: Sequence[PooledVictimSet], strategy: RelocationStrategy
     ) -> list[PooledVictimSet]:
-        """Units in the order in which they get a place; of one group the core first."""
+        """Return the victim sets in the order in which they get a place.
+
+        A minimum before its elastic members.
+        """
         if strategy is RelocationStrategy.IN_TURN:
             return list(units)
         dearest = list(reversed(units))
@@ -120,8 +128,10 @@ class Relocator:
     def _place(
         self, group: GroupEntry, entries: Sequence[TaskEntry], *, move: bool, packed: bool, to: int = -1
     ) -> bool | None:
-        """Whether any of the tasks that go together moves; ``None`` if they cannot all have a place. ``to``: the row
-        that a single one goes to if it has room; -1 for any."""
+        """Return whether any of the tasks moves; ``None`` if not all of them get a place.
+
+        ``to``: preferred row of a single task; -1 for any.
+        """
         only = entries[0] if len(entries) == 1 and not group.near else None
         if only is not None and to not in (-1, only.row) and self._best(only.cls, to) == to:
             self._statement.pipeline(only, to)
@@ -147,17 +157,17 @@ class Relocator:
                 return None
             if row == entry.row and entry.cls.allocator.could_stay(entry):
                 self._statement.withdraw_eviction(entry)
-            else:  # to another node, or to another card of its own
+            else:  # to another node, or to another device of the same node
                 self._statement.pipeline(entry, row)
                 moves = True
         return moves
 
     def _fits(self, cls: TaskClass, row: int) -> bool:
-        """Whether a task of the class will have room on the row."""
+        """Return whether a task of the class will fit on the row."""
         cls.refresh()
         plane = self._state.table.planes[row]
         asked = cls.vector > 0
-        free = plane[ALLOCATABLE] - plane[USED] + plane[RELEASING] - plane[PROMISED]
+        free = plane[ALLOCATABLE] - plane[USED] + plane[RELEASING] - plane[NOMINATED]
         if not cls.static[row] or (free < cls.vector)[asked].any():
             return False
         domains = self._placer.constraints(cls)
@@ -168,7 +178,7 @@ class Relocator:
         return mask is None or bool(mask[row])
 
     def _is_allowed(self, entry: TaskEntry) -> bool:
-        """Whether a task may stay where it is beside those of its group that have a place."""
+        """Return whether a task may stay on its node, given the other placed tasks of its group."""
         group = entry.group
         if group is None:
             return True
@@ -176,7 +186,7 @@ class Relocator:
         return scope is None or bool(scope.mask[entry.row])
 
     def _best_near(self, group: GroupEntry, homeless: Sequence[TaskEntry]) -> int:
-        """:meth:`_best` for the first of those that have no place yet, where its group has to be near."""
+        """Return :meth:`_best` for the first task without a place, for a topology constraint."""
         entry = homeless[0]
         scope = self._domain_selector.allowed(group, entry.task.subgroup)
         need = group.spec.topology
@@ -192,8 +202,10 @@ class Relocator:
             return self._best(entry.cls)
 
     def _best(self, cls: TaskClass, wanted: int = -1) -> int:
-        """The best row for one more task of the class once all promises are kept, ``wanted`` if that takes it; -1 if
-        there is none."""
+        """Return the best row for one more task of the class when all nominations hold; -1 if none.
+
+        ``wanted``: this row if the task fits there.
+        """
         key = self._keys(cls)
         domains = self._placer.constraints(cls)
         if domains:
@@ -207,7 +219,9 @@ class Relocator:
         return row if row >= 0 and key[row] >= 0 else -1
 
     def _keys(self, cls: TaskClass) -> NDArray[np.int64]:
-        """How good each row is for one more task of the class once all promises are kept; below 0 where it takes
-        none."""
+        """Return the rank of each row for one more task when all nominations hold.
+
+        Negative if it does not fit.
+        """
         rows = np.arange(self._state.table.height, dtype=np.int64)
         return cls.future(rows)[1]

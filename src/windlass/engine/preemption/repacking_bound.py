@@ -1,9 +1,11 @@
-"""Whether a step could have room once others are moved, as far as each resource tells by itself.
+"""Necessary condition for a step to fit after relocations, for each resource alone.
 
-For any size, a node with ``a`` units to give has ``a // size`` slots of that size, and a task of ``b`` units takes
-``b // size`` of them at least, wherever it goes; so there have to be enough slots, on nodes with everybody gone who
-may be moved, for them and for what is wanted. If fewer are moved, there are no more. (Fekete, Schepers, "New classes
-of fast lower bounds for bin packing problems", Mathematical Programming 91, 2001: dual feasible functions.)
+For any size, a node with ``a`` units has ``a // size`` slots of that size. A task of
+``b`` units takes at least ``b // size`` slots, wherever it is placed. Consider nodes
+without all movable tasks: there have to be enough slots for these tasks and for the
+step. Moving fewer tasks gives no more slots. (Fekete, Schepers, "New classes of fast
+lower bounds for bin packing problems", Mathematical Programming 91, 2001: dual feasible
+functions.)
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TaskEntry
 
 _SIZES = 8
-"""So many sizes are looked at, the largest first."""
+"""Maximum number of sizes that are checked, the largest first."""
 
 
 class _Resource:
-    """One resource: what nodes have with all of the movable gone, and how many of these hold how much of it."""
+    """One resource: capacity of nodes without the movable tasks, and the amounts of these tasks."""
 
     def __init__(self, free: Iterable[int], held: Iterable[tuple[int, int]]) -> None:
-        """``held``: row and units of each."""
+        """``held``: row and units of each task."""
         self.moved: dict[int, int] = {}
         there = list(free)
         for row, units in held:
@@ -32,7 +34,7 @@ class _Resource:
         self._slots: dict[int, int] = {}
 
     def slots(self, size: int) -> int:
-        """How many of a size are left once the movable have theirs again."""
+        """Return how many slots of a size remain after the movable tasks are placed again."""
         found = self._slots.get(size)
         if found is None:
             found = sum([units // size for units in self._there])
@@ -42,7 +44,10 @@ class _Resource:
 
 
 class RepackingBound:
-    """``cells``: what is free by row and column once all that terminates is gone and every promise kept."""
+    """Bound for one set of movable tasks.
+
+    ``cells``: free capacity by row and column after all releases and nominations.
+    """
 
     def __init__(self, cells: Sequence[Sequence[int]], movable: Iterable[TaskEntry]) -> None:
         self._cells = cells
@@ -50,7 +55,7 @@ class RepackingBound:
         self._resources: dict[int, _Resource] = {}
 
     def holds(self, column: int, asked: Sequence[int], wanted: int) -> bool:
-        """Whether ``wanted`` tasks of those that ask for so much each could have room."""
+        """Return whether ``wanted`` of the tasks with these requests could fit."""
         resource = self._resources.get(column)
         if resource is None:
             held = _amounts(self._movable, column)
@@ -63,7 +68,7 @@ class RepackingBound:
 
 
 def _amounts(entries: Iterable[TaskEntry], column: int) -> list[tuple[int, int]]:
-    """Row and units of each."""
+    """Return row and units of each task."""
     known: dict[TaskClass, int] = {}
     found = []
     for entry in entries:

@@ -1,8 +1,10 @@
-"""Exchanges in full: who gets no more than those leave who go.
+"""Guard against evictions that other groups would take back at once.
 
-Policies may forbid a set of units as the claimer's queue would get more with it than it has a right to, which others
-would take back at once. The units found first are the cheapest, beside what is free; a set that leaves as much as the
-claimer needs is found where what is free is not his.
+Plugins may reject victim sets because the preemptor's queue would get more than its
+fair share with them. Competing groups would reclaim the excess at once. The cheapest
+victim sets are found first, in addition to free capacity. If the preemptor may not have
+the free capacity, the search is repeated for victim sets that release everything it
+needs.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.nodes.table import PROMISED, NodeTable
+from windlass.engine.nodes.table import NOMINATED, NodeTable
 from windlass.engine.pending.capacity_if_evicted import future_free
 from windlass.spi.victims import CompetingGroup, Preemption
 
 
 class CompetingGroups:
-    """Who may take back what a claimer gets (:attr:`Preemption.rivals`)."""
+    """Groups that may take back what a preemptor gets (:attr:`Preemption.rivals`)."""
 
     def __init__(self, found: Iterable[CompetingGroup]) -> None:
         self._found = found
@@ -27,7 +29,10 @@ class CompetingGroups:
 
     @property
     def asked(self) -> bool:
-        """Whether a policy wanted to know: some set of units would have had the claimer's queue grow too much."""
+        """Return whether a plugin asked for the groups.
+
+        If so, some victim sets would have grown the preemptor's queue too much.
+        """
         return self._known is not None
 
     def __call__(self) -> list[CompetingGroup]:
@@ -37,7 +42,10 @@ class CompetingGroups:
 
 
 def beyond(preemption: Preemption) -> list[str]:
-    """Of what the queue of the claimer, or one above it, would have more than its fair share with all that is asked."""
+    """Return the resources in which a queue of the preemptor's path exceeds its fair share.
+
+    The whole request of the preemptor is included.
+    """
     return [
         name
         for name, units in preemption.request.items()
@@ -50,7 +58,10 @@ def beyond(preemption: Preemption) -> list[str]:
 
 @contextmanager
 def nothing_free(table: NodeTable, names: Iterable[str]) -> Iterator[None]:
-    """Inside, what is left of these resources once everything that terminates is gone is booked as promised."""
+    """Book all free capacity of these resources as nominated, inside the context.
+
+    Free is what remains after all releases.
+    """
     codes = table.resources.codes
     columns = [codes[name] for name in names if name in codes]
     free = np.maximum(future_free(table)[:, columns], 0)
@@ -64,5 +75,5 @@ def nothing_free(table: NodeTable, names: Iterable[str]) -> Iterator[None]:
 
 def _book(table: NodeTable, rows: Iterable[int], columns: list[int], units: NDArray[np.int64]) -> None:
     for row in rows:
-        table.planes[row, PROMISED, columns] += units[row]
+        table.planes[row, NOMINATED, columns] += units[row]
         table.touch(row)

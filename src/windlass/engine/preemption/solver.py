@@ -1,10 +1,11 @@
-"""Making room for a claim: which units go, proven by placing the claimer, within the rules.
+"""Solver for preemptions: finds victims within the rules, proven by placing the preemptor.
 
-What could help is asked first, by amounts; then the units are searched
-(:mod:`windlass.engine.preemption.victim_search`). Where rules forbid the cheapest units together, others are tried in
-their stead, a bounded number.
+Necessary conditions on resources are checked first. Then victim sets are searched
+(:mod:`windlass.engine.preemption.victim_search`). If rules forbid the cheapest sets
+together, a bounded number of alternatives is tried.
 
-A statement that holds a solution has evicted, promised and moved everything; one without holds nothing.
+A statement with a solution contains all evictions, nominations and moves. Without a
+solution it is empty.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from windlass.engine.victims.victim_pool import PooledVictimSet
 from windlass.spi.victims import Preemption, PreemptionTerms, RelocationMode
 
 NODES = 64
-"""From how many nodes work may be moved away for one claim, beside one for each of its tasks."""
+"""Number of nodes from which work may be moved for one preemption, plus one per task."""
 LONGER = 16
-"""How many longer beginnings are tried where the shortest one that makes room breaks a rule."""
+"""Number of longer prefixes to try if the shortest one that frees enough breaks a rule."""
 Wants = tuple[tuple[int, tuple[int, ...]], ...]
-"""By column what each of some tasks asks for."""
+"""Column → request of each of some tasks."""
 
 
 class InsufficientTotal(msgspec.Struct, frozen=True):
-    """All nodes together have too little left of a resource, of which no card is parted."""
+    """Obstacle: all nodes together have too little left of a resource without shared devices."""
 
     table: NodeTable
     leftover: FutureFree
@@ -52,13 +53,13 @@ class InsufficientTotal(msgspec.Struct, frozen=True):
 
     def __call__(self) -> bool:
         table = self.table
-        if table.cards.parted and self.name in table.cards.resources:
+        if table.shares.has_shares and self.name in table.shares.resources:
             return False
         return self.leftover.sums()[table.resources.codes[self.name]] < self.units
 
 
 class Fragmented:
-    """Too little that hangs together: what is left on nodes makes no room for the step by moving the first groups."""
+    """Obstacle: capacity is too fragmented for the step, even if the first groups move."""
 
     def __init__(
         self,
@@ -68,28 +69,31 @@ class Fragmented:
         wanted: int,
         wants: Wants,
     ) -> None:
-        """``wants``: by column what each task of the step asks for; ``wanted``: how many of them have to have room."""
+        """``wants``: column → request of each task of the step.
+
+        ``wanted``: number of tasks that have to fit.
+        """
         self._solver = solver
         self._candidates = candidates
         self._limit = limit
         self._what = (wanted, wants)
         self._least = [(column, sum(sorted(amounts)[:wanted])) for column, amounts in wants]
-        """By column, what the step takes at the least."""
+        """Column → minimum amount that the step takes."""
         self._key = (limit, wanted, wants, *candidates.kind)
 
     def now(self, candidates: VictimCandidates) -> bool:
-        """Whether that is so for these."""
+        """Return whether this holds for these candidates."""
         repacking, until = self._solver.repack(candidates, self._limit)
         candidates.note_wake(until)
         return self._is_too_little(repacking)
 
     def __call__(self) -> bool:
-        """Whether it is so still, as long as time has no say."""
+        """Return whether this still holds, independent of time."""
         if self._solver.parted:
             return False
         left = self._solver.left()
         if any([left[column] < units for column, units in self._least]):
-            return True  # there is even less: not enough in sum
+            return True  # less than before: not enough in total
         repacking, until = self._solver.repack(self._candidates.anew(self._solver.time), self._limit)
         return until is None and self._is_too_little(repacking)
 
@@ -113,6 +117,7 @@ class PreemptionSolver:
         gang_allocator: GangAllocator,
         statement: Statement,
     ) -> None:
+        """Finds the victims of one preemption."""
         self._state = state
         self._plugins = plugins
         self._placer = placer
@@ -120,12 +125,15 @@ class PreemptionSolver:
         self._statement = statement
         self._leftover = FutureFree(state.table)
         self._repacking: tuple[tuple[object, ...], RepackingBound, float | None] | None = None
-        """What it was made of, the last one, and until when it holds."""
+        """Last repacking bound: its key, the bound, and the time until which it is valid."""
         self.time = 0.0
         """Unix seconds."""
         self.obstacle: Callable[[], bool] | None = None
-        """Where there was no way the last time, and that is easily seen: as long as it says yes, there is none, for
-        any claim for the same on the same terms."""
+        """Easily checked reason for the last failure.
+
+        While it returns true, there is no solution for any preemption with the same
+        request and terms.
+        """
         self._tools = SearchContext(
             state,
             plugins,
@@ -142,8 +150,11 @@ class PreemptionSolver:
         group: GroupEntry,
         step: NextTasks,
     ) -> list[PooledVictimSet] | None:
-        """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
-        where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
+        """Return the victim sets, with all operations in the statement.
+
+        ``None`` if there is no solution. The result is empty if no eviction is needed:
+        placements since the last try may have been what was missing.
+        """
         self.obstacle = None
         if terms.move is RelocationMode.MUST:
             short = self._short_of(preemption, step)
@@ -159,7 +170,7 @@ class PreemptionSolver:
         elif not candidates.queues():
             self.obstacle = candidates.nobody
             if self._short_of(preemption, step) is not None:
-                return None  # nobody is asked anything
+                return None  # no plugin is asked
         bound = bool(self._gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True)))
         counted = not bound and self._countable(group, step)
         attempt = VictimSearch(self._tools, preemption, terms, group, step, counted=counted, spares=not bound)
@@ -180,13 +191,13 @@ class PreemptionSolver:
         return found
 
     def left(self) -> list[int]:
-        """By column, what all nodes together will have left."""
+        """Return by column what all nodes together will have left."""
         return self._leftover.sums()
 
     @property
     def parted(self) -> bool:
-        """Whether somebody has a part of a card."""
-        return self._state.table.cards.parted
+        """Return whether any task holds a share of a device."""
+        return self._state.table.shares.has_shares
 
     @property
     def _budgeted(self) -> bool:
@@ -195,7 +206,7 @@ class PreemptionSolver:
     def _searched(
         self, attempt: VictimSearch, terms: PreemptionTerms, candidates: VictimCandidates, *, bound: bool
     ) -> list[PooledVictimSet] | None:
-        """The cheapest units within the terms, as far as they may go together."""
+        """Return the cheapest victim sets within the terms, as far as they may be evicted together."""
         if bound or terms.move is RelocationMode.NEVER:
             return attempt.plain(LazyVictimOrder(candidates.in_order(only_allowed=True)))
         everyone = LazyVictimOrder(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
@@ -221,8 +232,11 @@ class PreemptionSolver:
     def _around_budgets(
         self, attempt: VictimSearch, candidates: VictimCandidates, step: NextTasks
     ) -> list[PooledVictimSet] | None:
-        """Where budgets do not let the cheapest units go together: those that they let, in their order; then
-        those on one node alone, of the nodes that lack least."""
+        """Return victim sets that disruption budgets allow together.
+
+        First those that are allowed in their order, then those on a single node, of the
+        nodes that lack least.
+        """
         free = self._leftover.free()
         rows: dict[int, None] = {}
         for cls in dict.fromkeys(batch.cls for batch in step.batches):
@@ -239,11 +253,14 @@ class PreemptionSolver:
     def _within_budgets(
         self, units: Iterator[PooledVictimSet], row: int | None = None, forbidden: set[str] | None = None
     ) -> Iterator[PooledVictimSet]:
-        """Without those that budgets do not let go after the ones before. ``row``: only what is there, if only
-        in part. ``forbidden`` gathers the groups of those that budgets keep."""
+        """Yield the victim sets that budgets allow after the previous ones.
+
+        ``row``: only sets with a task on this row.
+        ``forbidden``: collects the groups that budgets protect.
+        """
         left: dict[str, int] = {}
         kept: set[str] = set()
-        """Groups of which something stays: a core does not go before what serves nothing without it."""
+        """Groups that keep some task. Their minimum is not evicted before their elastic members."""
         for unit in units:
             away = row is not None and all(entry.row != row for entry in unit.entries)
             if away or (unit.view.core and unit.group.key in kept):
@@ -267,8 +284,11 @@ class PreemptionSolver:
         return [groups[key] for key in keys if key in groups]
 
     def _nearby(self, step: NextTasks) -> list[GroupEntry]:
-        """The groups on the nodes that lack least for a task of the step: work is moved from those only.
-        All of them on a cluster of a few dozen nodes."""
+        """Return the groups on the nodes that lack least for a task of the step.
+
+        Work is moved from these nodes only. On a cluster of a few dozen nodes these are
+        all groups.
+        """
         table = self._state.table
         found: dict[str, GroupEntry] = {}
         free = self._leftover.free()
@@ -283,16 +303,18 @@ class PreemptionSolver:
     # ------------------------------------------------------------------ necessary conditions
 
     def _countable(self, group: GroupEntry, step: NextTasks) -> bool:
-        """Whether counting room tells exactly if the step fits."""
+        """Return whether counting capacity decides exactly if the step fits."""
         if len(step.batches) != 1 or group.near_parts:
             return False
         cls = step.batches[0].cls
         return self._plugins.countable and not self._placer.constraints(cls)
 
     def _short_of(self, preemption: Preemption, step: NextTasks) -> tuple[str, int] | None:
-        """Of what the nodes have too little left in sum, wherever it is, and how much is needed: moving cannot put
-        more together. What is counted by card is left out: there, and of cards of which somebody has a part, moving
-        puts parts on fewer cards."""
+        """Return a resource with too little left in total, and the required amount.
+
+        Moving cannot change totals. Resources that are counted by device are left out,
+        and so are devices with shares: moving packs shares on fewer devices.
+        """
         table = self._state.table
         columns, left, by_card = table.resources.codes, self._leftover.sums(), self._by_card(step)
         for name, units in preemption.request.items():
@@ -301,18 +323,20 @@ class PreemptionSolver:
         return None
 
     def _by_card(self, step: NextTasks) -> set[str]:
-        """The resources of which sums by node do not tell what moving can put together."""
-        cards, found = self._state.table.cards, set[str]()
+        """Return the resources where node totals do not tell what moving can achieve."""
+        cards, found = self._state.table.shares, set[str]()
         for batch in step.batches:
             if batch.cls.needs.devices:
                 found |= set(batch.cls.request) - {name for name, _ in batch.cls.needs.node_request}
-        if cards.parted:
+        if cards.has_shares:
             found |= set(cards.resources)
         return found
 
     def _packs(self, candidates: VictimCandidates, limit: int, group: GroupEntry, step: NextTasks) -> bool:
-        """Whether the step, and those of the first groups that may be moved for it, could all have a place:
-        by each resource alone, so that most searches in vain are not begun."""
+        """Return whether the step and the moved victims of the first groups could all fit.
+
+        Each resource is checked alone. This avoids most searches without a result.
+        """
         if group.promises:
             return True
         scattered = self.scattered(candidates, limit, step)
@@ -323,11 +347,11 @@ class PreemptionSolver:
         return False
 
     def scattered(self, candidates: VictimCandidates, limit: int, step: NextTasks) -> Fragmented:
-        """What may be in the way of a step that makes room by moving the first groups."""
+        """Return the possible fragmentation obstacle of a step that moves the first groups."""
         return Fragmented(self, candidates, limit, *self._wants(step))
 
     def _wants(self, step: NextTasks) -> tuple[int, Wants]:
-        """How many tasks of a step have to have room, and what each asks for, as far as amounts tell."""
+        """Return how many tasks of a step have to fit, and their requests, as far as resources tell."""
         table, asked = self._state.table, dict[str, list[int]]()
         for batch in step.batches:
             for name, units in batch.cls.items:
@@ -345,7 +369,7 @@ class PreemptionSolver:
         return 1 if step.extra else step.members, wants
 
     def _repack_these(self, asked: tuple[int, Wants], units: Sequence[PooledVictimSet]) -> bool:
-        """Whether what is asked for, and these units once they are gone, could have room, by each resource alone."""
+        """Return whether the step and these victims could all fit, by each resource alone."""
         wanted, wants = asked
         repacking = RepackingBound(
             self._leftover.cells(), [entry for unit in units for entry in unit.entries]
@@ -353,12 +377,14 @@ class PreemptionSolver:
         return all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
 
     def lacking(self, name: str, units: int) -> InsufficientTotal:
-        """As long as all nodes together have less left than that."""
+        """Return the obstacle that holds while all nodes together have less than that left."""
         return InsufficientTotal(self._state.table, self._leftover, name, units)
 
     def repack(self, candidates: VictimCandidates, limit: int) -> tuple[RepackingBound, float | None]:
-        """What moving the first groups could put together, made once for all claims to which the same are offered;
-        and when time alone changes who may be moved."""
+        """Return the repacking bound for moving the first groups, and the time at which it expires.
+
+        It is computed once for all preemptions with the same candidates.
+        """
         state = (self._leftover.free(), limit, *candidates.standing()) if candidates.common else ()
         known = self._repacking
         if known is not None and state and _same(known[0], state):
@@ -370,8 +396,10 @@ class PreemptionSolver:
     def _possible(
         self, candidates: VictimCandidates, group: GroupEntry, step: NextTasks, *, alone: bool
     ) -> bool:
-        """Whether the step could fit if everybody who may be asked to go were gone. ``alone``: also where nobody
-        may."""
+        """Return whether the step could fit if all candidates were evicted.
+
+        ``alone``: also check if there are no candidates.
+        """
         table = self._state.table
         everyone = list(candidates.everyone())
         if not everyone and not alone:
@@ -388,7 +416,7 @@ class PreemptionSolver:
 
 
 def _same(first: Sequence[object], second: Sequence[object]) -> bool:
-    """Whether each of the one is that of the other, or is a number or text equal to it."""
+    """Return whether the items are pairwise identical, or equal numbers or texts."""
     return len(first) == len(second) and all(
         [
             one is other or (isinstance(one, int | float | str) and one == other)
@@ -398,8 +426,10 @@ def _same(first: Sequence[object], second: Sequence[object]) -> bool:
 
 
 def _omissions(units: Sequence[PooledVictimSet]) -> Iterator[set[str]]:
-    """Groups to leave out: where the rules let no further unit go after the first ones, others may go
-    instead of these. The first ones together, then each one alone; none if there are many."""
+    """Yield sets of groups to leave out, after the rules rejected all further victims.
+
+    First the first groups together, then each one alone; nothing if there are many.
+    """
     groups = list(dict.fromkeys(unit.group.key for unit in units))
     if len(groups) > LONGER:
         return
@@ -410,7 +440,7 @@ def _omissions(units: Sequence[PooledVictimSet]) -> Iterator[set[str]]:
 
 
 def _of_groups(units: Iterator[PooledVictimSet], limit: int) -> Iterator[PooledVictimSet]:
-    """The units of the first ``limit`` groups (0: of all)."""
+    """Yield the victim sets of the first ``limit`` groups (0: of all)."""
     seen: set[str] = set()
     for unit in units:
         seen.add(unit.group.key)

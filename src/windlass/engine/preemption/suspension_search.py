@@ -1,11 +1,12 @@
-"""Which running groups go for a gang that shares time: as few accelerators as possible are stopped.
+"""Search for the groups to suspend for a time-sharing gang, with fewest devices stopped.
 
-For tasks of one class whose room is a matter of amounts. Groups come worst rank first; each node gathers them until
-one more task of the gang would fit there. The node where least is stopped wins: fewest accelerators, then fewest
-groups, then the worst ranks; a gang of several tasks takes nodes so, one task after the other. What goes on one
-node goes everywhere, so room that comes for free on others is counted.
+It serves tasks of one class with a capacity that depends on resources alone. Groups are
+considered worst rank first. Each node collects them until one more task of the gang
+fits. The best node stops the fewest devices, then the fewest groups, then the worst
+ranks. For a gang of several tasks, nodes are chosen one task after the other. A group
+that is suspended for one node frees its capacity on all its nodes, and this counts.
 
-Amounts are upper bounds: whoever uses the answer proves it by placing the gang.
+The amounts are upper bounds: the caller has to prove a result by placing the gang.
 """
 
 from __future__ import annotations
@@ -20,31 +21,35 @@ from windlass.engine.pending.capacity_if_evicted import FutureFree
 from windlass.engine.timesharing.attained_service import TimeAccount
 
 _Cost = tuple[float, float, float]
-"""Accelerators that stop, groups, and the worst rank among them, negative."""
+"""Stopped devices, number of groups, and the negative of the worst rank among them."""
 _ANY = float("inf")
 Able = Callable[[float, float], Iterable[TimeAccount]]
-"""Who may be stopped of those with more than so many and at the most so many accelerators, worst rank first."""
+"""Function (more than, at most) → suspendable groups with so many devices, worst rank first."""
 NextSize = Callable[[float], float | None]
-"""How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has, or there are too
-many to be looked at."""
+"""Function (size) → the next larger number of devices of a running group.
+
+``None`` if there is none, or if there are too many to be examined.
+"""
 
 
 @dataclass(slots=True)
 class _Row:
-    """One node: what is free of what the class asks for, and who could go, worst rank first."""
+    """One node: free amounts of the requested columns, and groups to suspend, worst rank first."""
 
     row: int
     free: list[int]
     fits: int
-    """How many tasks fit there now."""
+    """Number of tasks that fit now."""
     most: list[int]
-    """What would be free if all of ``there`` went."""
+    """Free amounts if all of ``groups`` were suspended."""
     there: list[tuple[TimeAccount, list[int]]] = field(default_factory=list)
 
 
 class SuspensionSearch:
-    """The search for one gang of ``members`` tasks of ``cls``. ``leftover``: what is free once all that terminates is
-    gone and every promise kept."""
+    """Search for one gang of ``members`` tasks of ``cls``.
+
+    ``leftover``: free capacity after all releases and nominations.
+    """
 
     def __init__(
         self,
@@ -54,8 +59,10 @@ class SuspensionSearch:
         device: int,
         rows: Collection[int] | None = None,
     ) -> None:
-        """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there. What is
-        fixed about nodes has been taken in by ``cls``."""
+        """``device``: column of the resource with counted stops, -1 for none.
+
+        ``rows``: search these rows only. The static facts of nodes are part of ``cls``.
+        """
         self._after_termination = after_termination = leftover.after_termination(cls, device)
         self._columns, self._asked, self._static = (
             after_termination.columns,
@@ -64,7 +71,7 @@ class SuspensionSearch:
         )
         self._rows: dict[int, _Row] = {}
         self._parts: dict[TaskClass, list[int]] = {}
-        """What each task of a class gives back where no card is ill."""
+        """Class → amounts that each of its tasks releases where no device is unhealthy."""
         self._table = leftover.table
         self._ailing = leftover.table.ailing
         self._cells = cells = leftover.cells()
@@ -78,10 +85,13 @@ class SuspensionSearch:
         units = dict(zip(self._columns, self._asked, strict=True)).get(device, 0)
         self.missing = members - fitting
         self.least = (units - max(most, 0) % max(units, 1)) / 1000.0
-        """Fewer accelerators than this need never stop."""
+        """Lower bound of the number of devices that have to stop."""
 
     def cheapest(self, runners: Iterable[TimeAccount]) -> list[TimeAccount] | None:
-        """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first."""
+        """Return the groups to suspend; ``None`` if all of them were too few.
+
+        ``runners``: groups that may be suspended, worst rank first.
+        """
         if self.missing <= 0:
             return []
         if self.missing == 1:
@@ -92,10 +102,12 @@ class SuspensionSearch:
         return self._several()
 
     def readily(self, able: Able, next_size: NextSize) -> list[TimeAccount] | None:
-        """:meth:`cheapest` of a single task, if that is clear from some of those who run; else ``None``.
+        """Return :meth:`cheapest` of a single task, if some of the running groups decide it.
 
-        First from those who hold no more than must stop. If all of them together leave it too little room on every
-        node, nobody is cheaper than the worst rank of the next size that makes room alone."""
+        Else ``None``. The search begins with groups that hold no more devices than have
+        to stop. If all of them together free too little on every node, nothing is
+        cheaper than the worst rank of the next size that frees enough alone.
+        """
         if self.missing != 1:
             return None
         above, most = -_ANY, 1.0 if self.least <= 1.0 else _ANY
@@ -107,10 +119,10 @@ class SuspensionSearch:
             above, most, enough = most, size, (size, 1, _ANY)
         return best[1] if best[0] <= enough else None
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ details
 
     def _row(self, at: int) -> _Row:
-        """The node, as far as it is known."""
+        """Return the node as far as it is known."""
         row = self._rows.get(at)
         if row is None:
             amounts = self._cells[at]
@@ -119,7 +131,7 @@ class SuspensionSearch:
         return row
 
     def _enter(self, time_account: TimeAccount) -> Sequence[_Row]:
-        """Note on its nodes what goes with a group."""
+        """Add what a group releases to its nodes. Return these nodes."""
         entries = time_account.group.tasks.values()
         opened, static, rows, parts = self._open, self._static, self._rows, self._parts
         ailing = self._ailing
@@ -150,7 +162,7 @@ class SuspensionSearch:
         return found
 
     def _amounts(self, entry: TaskEntry) -> list[int]:
-        """What a task gives back."""
+        """Return the amounts that a task releases."""
         leaves = self._table.leaves(entry)
         found = [int(leaves[column]) for column in self._columns]
         if entry.row not in self._ailing:
@@ -158,17 +170,19 @@ class SuspensionSearch:
         return found
 
     def _one(self, runners: Iterable[TimeAccount], enough: _Cost) -> tuple[_Cost, list[TimeAccount]] | None:
-        """The cheapest node for a single task, and what it costs; no further groups are looked at once that is no more
-        than ``enough``."""
+        """Return the cheapest node for a single task with its cost.
+
+        Once the cost is at most ``enough``, no more groups are considered.
+        """
         best: tuple[_Cost, list[TimeAccount]] | None = None
         reached: dict[int, float] = {}
         for time_account in runners:
             devices, there = time_account.segment.devices, self._enter(time_account)
             if best is not None and best[0] <= (devices, 1, -time_account.base):
-                continue  # with this one it does not get cheaper
+                continue  # it does not get cheaper with this one
             for row in there:
                 if reached.get(row.row, _ANY) <= devices:
-                    continue  # nor there
+                    continue  # nor on this node
                 going = self._needed(row, ())
                 if going is None:
                     continue
@@ -203,8 +217,10 @@ class SuspensionSearch:
         return list(chosen)
 
     def _needed(self, row: _Row, gone: Collection[TimeAccount], more: int = 1) -> list[TimeAccount] | None:
-        """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now: the worst ranks,
-        or the smallest groups if fewer accelerators stop then."""
+        """Return the groups to suspend for ``more`` additional tasks, after those in ``suspended``.
+
+        They are the worst ranks, or the smallest groups if that stops fewer devices.
+        """
         goal = [(row.fits + more) * units for units in self._asked]
         if not _covers(row.most, goal):
             return None
@@ -222,7 +238,7 @@ class SuspensionSearch:
         gone: Collection[TimeAccount],
         goal: Sequence[int],
     ) -> list[TimeAccount] | None:
-        """The first of an order that make room, without those that need not go."""
+        """Return the first groups of an order that free enough, without those that are not needed."""
         left = list(row.free)
         going: list[tuple[TimeAccount, list[int]]] = []
         for time_account, amounts in order if gone else ():

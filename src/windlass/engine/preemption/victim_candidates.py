@@ -1,10 +1,10 @@
-"""Who could make room for a claim, in the order in which they would go.
+"""Victim candidates of one preemption, in the order of their eviction.
 
-:class:`VictimCandidates` walks the queues that the claim's terms and the filters leave, and hands out *units*
-(:class:`~windlass.spi.victims.VictimSet`) one after the other: the queue tree is walked from the top by the
-queue order, which knows what has been handed out already; inside a queue the units' own order decides. The
-units of one group come extras first, one by one, and its core last. Nothing is computed before it is asked
-for.
+:class:`VictimCandidates` walks the queues that the terms and the filters leave. It
+yields *victim sets* (:class:`~windlass.spi.victims.VictimSet`) one after the other. The
+queue tree is walked from the top by the queue order, which knows the victims so far.
+Inside a queue, the order of the victim sets decides. Of a group, elastic members come
+first, one at a time, and its minimum comes last. Everything is computed on demand.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from windlass.engine.victims.victim_sets import extras_and_core
 from windlass.spi.victims import HeldAtStart, Preemption, PreemptionTerms, VictimScope, VictimSet, parting
 
 _MOST = 4
-"""Claims that look at one in so many of a queue's groups, or more, share what is known of all of them."""
+"""Share of a queue's groups (1/n) from which on preemptions use the results for all of them."""
 
 
 @dataclass(slots=True, eq=False)
 class _Branch:
-    """A queue of the tree under which there are candidates. ``key`` is void (None) after a change."""
+    """Queue of the tree with candidates below it. ``key`` is ``None`` after a change."""
 
     queue: QueueEntry
     branches: list[_Branch] = field(default_factory=list)
@@ -53,7 +53,10 @@ class _Branch:
 
 
 class NoVictims(msgspec.Struct, frozen=True):
-    """Nothing runs in a queue, of lower priority if one is said; or (not ``own``) nothing in any other."""
+    """Obstacle: nothing runs in a queue, or (not ``own``) in any other queue.
+
+    ``below``: only groups of lower priority count.
+    """
 
     running: RunningGroups
     queue: QueueEntry
@@ -67,7 +70,7 @@ class NoVictims(msgspec.Struct, frozen=True):
 
 
 class VictimCandidates:
-    """The possible victims of one claim."""
+    """Possible victims of one preemption."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class VictimCandidates:
         terms: PreemptionTerms,
         pool: VictimPool | None = None,
     ) -> None:
-        """``pool``: what is known of earlier claims, renewed for this moment."""
+        """``pool``: results of earlier preemptions, updated to this time."""
         self._pool = pool
         self._state = state
         self._running = running
@@ -86,27 +89,27 @@ class VictimCandidates:
         self._claim = preemption
         self._terms = terms
         self.kind = kind_of(preemption, terms, plugins.goes_by(preemption))
-        """Equal for claims that are offered the same."""
+        """Equal for preemptions with the same candidates."""
         kept = pool or VictimPool()
         self._offers = kept.offers(self.kind)
         self._firsts = kept.firsts(preemption)
         for queue in preemption.path:
             preemption.held(queue)
         self._only: dict[str, list[GroupEntry]] | None = None
-        """Queue → the groups to look at; ``None`` for all."""
+        """Queue → groups to examine; ``None`` for all."""
         self._queues: list[QueueEntry] | None = None
         self.wake_at: float | None = None
-        """When time alone makes another unit available, as far as units were looked at."""
+        """Time at which time alone adds a candidate, as far as candidates were examined."""
 
     @property
     def unsorted(self) -> bool:
-        """Whether nobody has asked for units in order yet: then that costs most."""
+        """Return whether the sorted candidates are not cached yet, which makes them expensive."""
         return not self._offers
 
-    # ------------------------------------------------------------------ who there is
+    # ------------------------------------------------------------------ candidates
 
     def queues(self) -> list[QueueEntry]:
-        """The leaf queues in which victims may be looked for, as the claim finds them."""
+        """Return the leaf queues in which victims may be searched, as the preemption finds them."""
         if self._queues is None:
             self._queues = self._open_queues()
         return self._queues
@@ -148,7 +151,7 @@ class VictimCandidates:
 
     @property
     def nobody(self) -> Callable[[], bool] | None:
-        """Where nothing runs in any queue in which victims may be looked for: whether that is so still."""
+        """Return the obstacle that nothing runs in any eligible queue, if this is the case."""
         running, preemption, below = self._running, self._claim, self._terms.below
         if self._terms.scope is VictimScope.OWN_QUEUE:
             nobody = NoVictims(running, self._state.queues.get(preemption.path[0].name), below, own=True)
@@ -159,18 +162,21 @@ class VictimCandidates:
         return nobody if nobody() else None
 
     def _spares_branch(self, queue: QueueEntry) -> bool:
-        """Whether nothing may be taken of the queue nor of any other below the same sibling of the claimer's."""
+        """Return whether the branch of the queue below the common ancestor is protected."""
         ours, theirs = parting(self._claim.path, queue.path)
         return any(plugin.spares_branch(self._claim, ours, theirs) for plugin in self._plugins.branch_filters)
 
     def units_of(self, group: GroupEntry) -> Iterator[PooledVictimSet]:
-        """The units of a group that may go, in order; the core only if all extras before it may."""
+        """Yield the victim sets of a group in order.
+
+        The minimum only if all elastic members come before.
+        """
         if not self._offered(group):
             return
         extras, rest = extras_and_core(group)
         units, last = ([*extras, rest] if rest else extras), len(extras)
         members = sum(map(len, units))
-        stays = False  # an extra that may not go would be left below the group's minimum
+        stays = False  # a protected elastic member would be left below the group's minimum
         for at, entries in enumerate(units):
             core = at == last
             if core and stays:
@@ -228,7 +234,7 @@ class VictimCandidates:
         return PooledVictimSet(view, group, entries)
 
     def _with_models(self, request: Mapping[str, int], entries: Iterable[TaskEntry]) -> Mapping[str, int]:
-        """What tasks hold, also by the names of device models."""
+        """Return the request of tasks, with amounts by device model added."""
         found = dict(request)
         for entry in entries:
             for name, units in self._state.ledger.counters.by_model(entry.cls, entry.row).items():
@@ -236,7 +242,7 @@ class VictimCandidates:
         return found
 
     def everyone(self) -> Iterator[TaskEntry]:
-        """All tasks that could be taken at best, in no particular order: for necessary conditions."""
+        """Yield all tasks that could be evicted at most, unordered, for necessary conditions."""
         for queue in self.queues():
             for group in self._groups(queue):
                 if self._offered(group) and group.key != self._claim.group.key:
@@ -245,7 +251,7 @@ class VictimCandidates:
                             yield entry
 
     def anew(self, now: float) -> VictimCandidates:
-        """Those of the same claim if it were made now."""
+        """Return the candidates of the same preemption at another time."""
         preemption = altered(self._claim, now=now, held_at_start=HeldAtStart())
         return VictimCandidates(
             self._state, self._running, self._plugins, preemption, self._terms, self._pool
@@ -253,17 +259,19 @@ class VictimCandidates:
 
     @property
     def common(self) -> bool:
-        """Whether what is offered is that of all groups, to whoever claims the like."""
+        """Return whether the candidates are those of every preemption of this kind."""
         own = self._state.groups.get(self._claim.group.key)
         return self._pool is not None and self._only is None and (own is None or not own.active)
 
     def standing(self) -> tuple[object, ...]:
-        """What is offered in which order stays the same as long as these do."""
+        """Return a key; while its parts are unchanged, so are the candidates and their order."""
         return (self._offers, self._running.seen, self._claim.now, *[queue.name for queue in self.queues()])
 
     def leading(self, limit: int) -> Iterator[TaskEntry]:
-        """The tasks that could be taken of the first ``limit`` groups of each queue: whoever is among the first of
-        all is among them."""
+        """Yield the evictable tasks of the first ``limit`` groups of each queue.
+
+        They contain the first ``limit`` groups of all.
+        """
         own = self._claim.group.key
         for queue in self.queues():
             left = limit
@@ -275,20 +283,23 @@ class VictimCandidates:
                         break
 
     def _groups(self, queue: QueueEntry) -> Iterator[GroupEntry]:
-        """The running groups of a queue that are looked at."""
+        """Return the running groups of a queue that are examined."""
         if self._only is None:
             return self._running.within(queue, self._terms.below)
         return iter(self._only.get(queue.name, ()))
 
     def look_only_at(self, groups: Iterable[GroupEntry]) -> None:
-        """Take nothing from any other groups."""
+        """Restrict the candidates to these groups."""
         self._only = {}
         for group in groups:
             if group.queue is not None:
                 self._only.setdefault(group.queue.name, []).append(group)
 
     def one_by_one(self, units: Iterator[PooledVictimSet]) -> Iterator[PooledVictimSet]:
-        """Units taken apart, where all of them come back: the last task of a core goes first."""
+        """Split victim sets into single tasks, for relocations.
+
+        The last task of a minimum comes first.
+        """
         for unit in units:
             if len(unit.entries) == 1:
                 yield unit
@@ -297,11 +308,14 @@ class VictimCandidates:
                 view = unit.view
                 yield self._unit(unit.group, [entry], core=view.core, spare=view.spare, members=view.members)
 
-    # ------------------------------------------------------------------ in order
+    # ------------------------------------------------------------------ order
 
     def in_order(self, *, only_allowed: bool, without: Collection[str] = ()) -> Iterator[PooledVictimSet]:
-        """The units as they would go. ``only_allowed`` leaves out those that the rules do not let go after
-        the ones before; else they come marked. ``without``: groups that are left out."""
+        """Yield the victim sets in the order of eviction.
+
+        ``only_allowed``: skip sets that the rules do not allow after the previous ones.
+        ``without``: groups to leave out.
+        """
         taking = FreedByQueue()
         taken_apart: dict[str, Iterator[PooledVictimSet]] = {}
         roots = self._grow(without)
@@ -336,14 +350,17 @@ class VictimCandidates:
         return tuple([order.victim_key(self._claim, unit.view) for order in self._plugins.victim_orders])
 
     def _first_units(self, queue: QueueEntry, without: Collection[str]) -> Places:
-        """The first units of a queue's groups, as a heap of the caller's own."""
+        """Return the first victim sets of a queue's groups, as a new heap."""
         first, own = self._offered_by(queue), self._claim.group.key
         if without or self._state.groups[own].active:
             return [place for place in first if place[1] != own and place[1] not in without]
         return first.copy()
 
     def _offered_by(self, queue: QueueEntry) -> Places:
-        """The first units of a queue's groups that are looked at, sorted. Not to be changed."""
+        """Return the sorted first victim sets of the examined groups of a queue.
+
+        Do not change the list.
+        """
         if self._only is None:
             return self._offer(queue).first
         only = self._only.get(queue.name, ())
@@ -355,7 +372,7 @@ class VictimCandidates:
         return places
 
     def _offer(self, queue: QueueEntry) -> QueueVictims:
-        """What the queue offers to claims of this kind, as of now."""
+        """Return the current candidates of a queue for this kind of preemption."""
         running, offer = self._running, self._offers.get(queue.name)
         seen = running.seen
         stale: Mapping[str, GroupEntry] | None = {}
@@ -379,7 +396,7 @@ class VictimCandidates:
         return offer
 
     def _looked_at(self, groups: Iterable[GroupEntry]) -> tuple[Places, float | None]:
-        """The first units of groups, sorted, and when time alone changes that."""
+        """Return the sorted first victim sets of groups, and the time until which they are valid."""
         self._firsts.follow(self._running)
         before, self.wake_at = self.wake_at, None
         places, moment = sorted(self._entries(groups), key=_place), self.wake_at
@@ -396,7 +413,7 @@ class VictimCandidates:
                 yield self._order_key(unit), group.key, unit
 
     def _first(self, group: GroupEntry) -> PooledVictimSet | None:
-        """The unit of a group that goes first, if one may."""
+        """Return the first victim set of a group, if there is one."""
         known = self._firsts.units.get(group.key)
         if known is None or (known[1] is not None and known[1] <= self._claim.now):
             before, self.wake_at = self.wake_at, None
@@ -407,12 +424,15 @@ class VictimCandidates:
         return known[0]
 
     def note_wake(self, moment: float | None) -> None:
-        """Time alone makes another unit available then."""
+        """Record that time alone adds a candidate at ``time``."""
         if moment is not None and (self.wake_at is None or moment < self.wake_at):
             self.wake_at = moment
 
     def _grow(self, without: Collection[str]) -> list[_Branch]:
-        """The tree of queues with candidates; those with work of their own have a heap of its first units."""
+        """Return the tree of queues with candidates.
+
+        Queues with own work have a heap of first victim sets.
+        """
         branches: dict[str, _Branch] = {}
         roots: list[_Branch] = []
         for queue in self.queues():
@@ -429,7 +449,7 @@ class VictimCandidates:
                 else:
                     branch.branches.append(below)
                 if known is not None:
-                    break  # it hangs there already; a queue that others were made below may have work of its own
+                    break  # already linked; an inner queue may have own work
                 below = branch
             else:
                 if below is not None:
@@ -449,7 +469,7 @@ class VictimCandidates:
 
     @staticmethod
     def _prune(roots: list[_Branch], path: Sequence[_Branch]) -> None:
-        """Void the keys along a path, and drop the queues in which nothing is left."""
+        """Void the keys along a path, and remove the queues without candidates."""
         for branch in path:
             branch.key = None
         for at in range(len(path) - 1, -1, -1):
@@ -462,6 +482,6 @@ def _place(offered: tuple[Any, str, PooledVictimSet]) -> tuple[Any, str]:
 
 
 def _takeable(entry: TaskEntry) -> bool:
-    """Whether a task may be asked to go. What has only just been bound, and not yet confirmed, may not."""
+    """Return whether a task may be evicted. A bind that is not confirmed yet protects it."""
     task = entry.task
     return entry.state in (BOUND, RUNNING) and task.preemptible and not task.critical

@@ -1,14 +1,17 @@
-"""The search for the units that make room for one claim.
+"""Search for the victim sets of one preemption.
 
-It looks for the shortest beginning of the units' order that makes room, then spares what it can, dearest
-first. As more victims never make less room, the set found spares the dearest unit that can be spared, then
-the next dearest, and so on: no other set within the rules is cheaper by that measure.
+The search finds the shortest prefix of the victim order that frees enough. Then it
+protects what it can, the costliest victim first. More victims never free less, so the
+result protects the costliest victim set that can be protected, then the next costliest,
+and so on. By this measure no other result within the rules is cheaper.
 
-* **Counting**: a step of one class that no policy ties to other pods is searched on amounts alone
-  (:mod:`windlass.engine.pending.capacity_if_evicted`); only the result is placed.
+* **Counting**: a step of one class that no plugin ties to other pods is searched by
+  resources alone (:mod:`windlass.engine.pending.capacity_if_evicted`). Only the result
+  is placed.
 * **Trying**: any other step is placed for each trial, a bounded number of times.
 
-A step that queues refuse, not nodes, is searched by trying, and nobody is spared for having room.
+A step that queue limits reject, not nodes, is searched by trying. No victim is then
+protected for having capacity.
 """
 
 from __future__ import annotations
@@ -28,14 +31,14 @@ from windlass.engine.victims.victim_pool import FreedByQueue, PooledVictimSet
 from windlass.spi.victims import FreedResources, Preemption, PreemptionTerms, RelocationMode
 
 TRIALS = 48
-"""How many times a step that has to be placed to be judged is placed for one claim."""
+"""Maximum number of trial placements of the step for one preemption."""
 EAGER = 64
-"""After so many units that did not do it is asked whether all of them would."""
+"""Number of victim sets after which the search checks whether all of them could free enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchContext:
-    """What a search works with."""
+    """Dependencies of a search."""
 
     state: ClusterState
     plugins: PluginSet
@@ -46,13 +49,13 @@ class SearchContext:
 
 @dataclass(slots=True)
 class LazyVictimOrder:
-    """The units in order, drawn as far as they were needed."""
+    """Victim sets in order, drawn from the source as needed."""
 
     source: Iterator[PooledVictimSet]
     units: list[PooledVictimSet] = field(default_factory=list)
 
     def reach(self, n: int) -> bool:
-        """Draw until there are ``n``; whether there are."""
+        """Draw until there are ``n``. Return whether there are."""
         while len(self.units) < n:
             unit = next(self.source, None)
             if unit is None:
@@ -61,13 +64,13 @@ class LazyVictimOrder:
         return True
 
     def rest(self, n: int) -> list[PooledVictimSet]:
-        """All of them after the first ``n``."""
+        """Return all victim sets after the first ``n``."""
         self.units.extend(self.source)
         return self.units[n:]
 
 
 class VictimSearch:
-    """The search for one claim."""
+    """Search for one preemption."""
 
     def __init__(
         self,
@@ -91,26 +94,26 @@ class VictimSearch:
         self._step = step
         self._counted = counted
         self._spares = spares
-        """Whether room alone is missing: then whoever has room again may stay."""
+        """True if only capacity is missing; victims that fit again may then stay."""
         self._strategies = tools.relocator.strategies
         if terms.only is not None:
             self._strategies = (RelocationStrategy.IN_TURN, *self._strategies)
         self._trials = TRIALS
         self._moves = False
-        """Whether some of those that go have another place."""
+        """True if some of the victims have another place."""
         self.possible: Callable[[], bool] = lambda: True
-        """Whether the step could fit if everybody who may be asked to go were gone."""
+        """Function that returns whether the step could fit without any of the candidates."""
         self.packs: Callable[[Sequence[PooledVictimSet]], bool] = lambda _: True
-        """Whether the step, and these that go, could all have a place, as far as amounts tell."""
+        """Function that returns whether the step and these victims could all fit, by resources."""
 
     def without_victims(self) -> bool:
-        """Place the step with nobody going; nothing stands if that does not do."""
+        """Place the step without evictions. If it does not fit, leave the statement empty."""
         return self._carry_out(())
 
-    # ------------------------------------------------------------------ without moving anybody
+    # ------------------------------------------------------------------ without relocations
 
     def plain(self, order: LazyVictimOrder) -> list[PooledVictimSet] | None:
-        """The cheapest set of units of which each is allowed to go."""
+        """Return the cheapest victim sets, each of which may be evicted."""
         if self._counted:
             chosen = self._by_counting(order)
             if chosen is None:
@@ -121,7 +124,7 @@ class VictimSearch:
         return self._judged(chosen) if chosen is not None else None
 
     def _judged(self, units: list[PooledVictimSet]) -> list[PooledVictimSet] | None:
-        """The units that are left once those that need not go are spared, if the rules let them go."""
+        """Return the victims that remain after protection, if the rules allow them."""
         stay: set[PooledVictimSet] = set()
         moved: set[PooledVictimSet] = set()
         if self._spares:
@@ -135,7 +138,7 @@ class VictimSearch:
         return None
 
     def _by_counting(self, order: LazyVictimOrder) -> list[PooledVictimSet] | None:
-        """The cheapest set that makes room, by amounts."""
+        """Return the cheapest victim sets that free enough, by resources."""
         wanted = self._step.members
         room = self._room()
         n = self._fill(room, order)
@@ -156,7 +159,10 @@ class VictimSearch:
         return chosen
 
     def _by_trying(self, order: LazyVictimOrder) -> list[PooledVictimSet] | None:
-        """The cheapest set that makes room, found by placing the step; it stands in the statement."""
+        """Return the cheapest victim sets that free enough, by placing the step.
+
+        It stays in the statement.
+        """
         shortest = self._shortest(order)
         if shortest is None:
             return None
@@ -173,7 +179,7 @@ class VictimSearch:
         return chosen if self._carry_out(chosen) else None
 
     def _shortest(self, order: LazyVictimOrder) -> int | None:
-        """The length of the shortest beginning with which the step can be placed."""
+        """Return the length of the shortest prefix with which the step can be placed."""
         failed, works, n = 0, 0, 1
         while True:
             reached = order.reach(n)
@@ -200,11 +206,13 @@ class VictimSearch:
         self._statement.rollback()
         return done
 
-    # ------------------------------------------------------------------ with moving
+    # ------------------------------------------------------------------ with relocations
 
     def moving(self, order: LazyVictimOrder, tries: int) -> list[PooledVictimSet] | None:
-        """The shortest beginning that makes room and, with those that can be moved left out, is within
-        the rules."""
+        """Return the victims of the shortest prefix that frees enough and stays within the rules.
+
+        Victims that can be moved do not count for the rules.
+        """
         first = self._first_that_fits(order)
         if first is None:
             return None
@@ -214,7 +222,7 @@ class VictimSearch:
                 return None
             units, later = order.units[:n], order.rest(n) if named else []
             if not self.packs([*units, *later]):
-                self._trials -= len(self._strategies)  # none would do
+                self._trials -= len(self._strategies)  # no strategy would work
                 continue
             found = self._moved(units, later)
             if found is not None:
@@ -222,7 +230,7 @@ class VictimSearch:
         return None
 
     def _fewer(self, units: list[PooledVictimSet], found: list[PooledVictimSet]) -> list[PooledVictimSet]:
-        """Some of ``found`` if they do alone: nobody moves for room that others leave anyway."""
+        """Return a part of the victims that is enough alone, so that no task moves needlessly."""
         if self._terms.move is not RelocationMode.MAY or not self._moves:
             return found
         self._statement.rollback()
@@ -238,8 +246,11 @@ class VictimSearch:
     def _moved(
         self, units: list[PooledVictimSet], later: list[PooledVictimSet]
     ) -> list[PooledVictimSet] | None:
-        """Those that go so that the step has room, all of which that must have a place having one. ``later``:
-        they go once the step is placed, for the others to have their places."""
+        """Return the victims, if the step fits and all victims that must have a place have one.
+
+        ``later``: evicted after the step is placed, so that the others get their
+        places.
+        """
         everyone = [*units, *later]
         must = self._terms.move is RelocationMode.MUST
         for strategy in self._strategies:
@@ -267,13 +278,15 @@ class VictimSearch:
         return self._fill(self._room(), order) or None
 
     def _room(self) -> CapacityIfEvicted:
-        """What the step's class finds, in one domain if the group has to be in one."""
+        """Return the capacity for the step's class, in one domain if the group requires one."""
         domains = self._gang_allocator.domain_selector.domains(self._group) if self._group.near else None
         return CapacityIfEvicted(self._state.table, self._step.batches[0].cls, domains=domains)
 
     def _fill(self, room: CapacityIfEvicted, order: LazyVictimOrder) -> int | None:
-        """Let units go until there is room; how many it takes. Whether it can ever do is asked once it has
-        taken a while."""
+        """Add victim sets until the step fits. Return their number.
+
+        After a while, the search checks whether it can succeed at all.
+        """
         n = 0
         while room.total < self._step.members:
             if (n == EAGER and not self.possible()) or not order.reach(n + 1):
@@ -282,10 +295,13 @@ class VictimSearch:
             n += 1
         return n
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ details
 
     def _carry_out(self, units: Sequence[PooledVictimSet], later: Sequence[PooledVictimSet] = ()) -> bool:
-        """Evict the units, place the step, and evict the later ones. On failure the statement is empty."""
+        """Evict the victims, place the step, and evict the later ones.
+
+        On failure the statement is empty.
+        """
         self._trials -= 1
         statement = self._statement
         self._evict(units)
@@ -301,7 +317,10 @@ class VictimSearch:
                 self._statement.evict(entry, self._claim.action, self._group.key)
 
     def _valid(self, charged: Sequence[PooledVictimSet], going: Sequence[PooledVictimSet]) -> bool:
-        """Whether the rules let these go, in this order, for good. ``going``: with those that are moved."""
+        """Return whether the rules allow these victims in this order, and all together.
+
+        ``going``: includes moved victims.
+        """
         taking = FreedByQueue()
         rules = self._plugins.validations
         for unit in charged:
@@ -315,5 +334,5 @@ class VictimSearch:
 
 
 def _cores(units: Sequence[PooledVictimSet]) -> set[str]:
-    """The groups whose core goes. Their extras would serve nothing alone, so they go too."""
+    """Return the groups that lose their minimum. Their elastic members are evicted as well."""
     return {unit.group.key for unit in units if unit.view.core}

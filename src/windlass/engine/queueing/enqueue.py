@@ -1,4 +1,4 @@
-"""From a group's state to its place among those that wait."""
+"""Enqueuing of groups: from the state of a group to its position in the scheduling queue."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from windlass.spi.topology import TopologyNeed
 
 _OPEN = QueueState.OPEN
 STRICT = "strict"
-"""The value of ``EngineConfig.backfill`` with which nobody passes the first group of his queue."""
+"""Value of ``EngineConfig.backfill`` for a strict order of each queue."""
 
 
 class Enqueuer:
-    """Puts groups into buckets, or leaves them out while they cannot take a step at all: on hold,
-    short of members, in a queue that takes no work, or pausing after failed binds."""
+    """Puts groups into pending classes.
+
+    A group is left out while no step is possible: on hold, with missing members, in a
+    closed queue, or during the backoff after failed binds.
+    """
 
     def __init__(self, state: ClusterState, scheduling_queue: SchedulingQueue, queue_heap: QueueHeap) -> None:
         self._state = state
@@ -32,7 +35,7 @@ class Enqueuer:
         self._pauses: list[tuple[float, str]] = []
 
     def settle(self, group: GroupEntry, now: float) -> None:
-        """Bring a group's place in line with its state."""
+        """Update the position of a group after a change of its state."""
         pending_class = group.bucket
         if not group.pending and not group.failures and not group.newly_failed:
             if pending_class is not None:
@@ -47,7 +50,7 @@ class Enqueuer:
         if group.promises:
             kept = nominated(group)
             if step is None or (not step.extra and len(kept) < step.members):
-                for entry in kept:  # a part of what it lacks serves nobody
+                for entry in kept:  # a part of what it lacks is useless
                     self._state.ledger.withdraw(entry)
         if step is None:
             self._leave(group)
@@ -78,7 +81,7 @@ class Enqueuer:
             self._look_again(pending_class)  # it may pass the others, or comes first
 
     def _served(self, pending_class: PendingClass, group: GroupEntry) -> bool:
-        """Whether a turn of a strict line is the group's own: it comes first, or has been promised room."""
+        """Return whether the group itself may be tried in a strict order: it is first, or nominated."""
         return self._strict and (pending_class.head() is group or group.key in pending_class.promised)
 
     def _leave(self, group: GroupEntry) -> None:
@@ -88,7 +91,7 @@ class Enqueuer:
         group.step = None
 
     def _forsake(self, group: GroupEntry, pending_class: PendingClass) -> None:
-        """Take a group out; in a strict line it was perhaps for this one that the others waited."""
+        """Remove a group. In a strict order the others may have waited for it."""
         if not self._strict:
             self._scheduling_queue.leave(group)
             return
@@ -98,13 +101,13 @@ class Enqueuer:
             self._look_again(pending_class)
 
     def _look_again(self, pending_class: PendingClass) -> None:
-        """Another than before may be had, or is the first to be tried."""
+        """Activate a parked class, because another group may fit or is the first now."""
         if pending_class.parked:
             self._scheduling_queue.unpark(pending_class)
             self._queue_heap.push(pending_class)
 
     def step(self, group: GroupEntry, now: float) -> NextTasks | None:
-        """The step that may be tried now."""
+        """Return the step that may be tried now."""
         spec = group.group
         if spec is None or not group.pending or spec.held or group.not_before > now:
             return None
@@ -120,7 +123,7 @@ class Enqueuer:
         return step if type(step) is NextTasks else None
 
     def due(self, now: float) -> list[GroupEntry]:
-        """Groups whose pause is over."""
+        """Return the groups with a finished backoff."""
         found = []
         while self._pauses and self._pauses[0][0] <= now:
             not_before, key = heapq.heappop(self._pauses)
@@ -134,12 +137,12 @@ class Enqueuer:
         return self._pauses[0][0] if self._pauses else None
 
     def refuse(self, group: GroupEntry, now: float) -> None:
-        """Let a group pause for which a policy would not have decided what was found."""
+        """Start a pause for a group that a plugin has rejected at commit."""
         self.resume_pause(group, now + PAUSE_SECONDS)
         self.settle(group, now)
 
     def resume_pause(self, group: GroupEntry, not_before: float) -> None:
-        """A pause that was running when the engine's state was written down."""
+        """Resume a pause that was active when the engine was dumped."""
         group.not_before = not_before
         heapq.heappush(self._pauses, (not_before, group.key))
 
@@ -152,12 +155,16 @@ class Enqueuer:
 
 
 def all_confirmed(group: GroupEntry) -> bool:
-    """Whether the world has confirmed every placement of the group."""
+    """Return whether the cluster has confirmed every placement of the group."""
     return all(entry.task.node or entry.row < 0 for entry in group.tasks.values())
 
 
 def closed_reason(queue: QueueEntry) -> str | None:
-    """Why the queue takes no new work: ``missing``, ``parent-missing``, ``not-leaf`` or ``closed``."""
+    """Return why the queue takes no new work.
+
+    One of ``missing``, ``parent-missing``, ``not-leaf`` and ``closed``; ``None`` if it
+    is open.
+    """
     version, reason = queue.closed
     if version != queue.version:
         reason = _closed_reason(queue)
@@ -179,7 +186,10 @@ def _closed_reason(queue: QueueEntry) -> str | None:
 
 
 def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
-    """Equal for groups whose steps have equal chances: queue, API, standing, classes, roles and numbers."""
+    """Return a key that is equal for groups with steps that fit equally.
+
+    It contains queue, API, rank, classes, roles and numbers.
+    """
     spec = group.group
     if spec is None or group.queue is None:
         raise ValueError(f"group {group.key} cannot wait anywhere")
@@ -197,9 +207,10 @@ def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
         number = runs[0].cls.number
         return (*standing, "shares", number) if group.shares else (*standing, number)
     if group.shares:
-        standing = (*standing, "shares")  # the first of those that share time may claim room
+        standing = (*standing, "shares")  # the first time-sharing group may suspend others
     if group.promises:
-        # Room is kept for this one alone, and for another of its tasks once whoever moves there has come.
+        # Nominations are for this group alone. They change as its moved tasks are
+        # recreated.
         standing = (*standing, group.key, len(nominated(group)))
     if group.near:
         standing = (*standing, *_nearness(group))
@@ -217,7 +228,7 @@ def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
 
 
 def _nearness(group: GroupEntry) -> tuple[str, ...]:
-    """What the group asks of topologies; one with members has a chance of its own."""
+    """Return the topology constraints of the group. A group with placed members is unique."""
     needs = [] if group.spec.topology is None else [said(group.spec.topology)]
     needs += [f"{part}: {said(need)}" for part, need in group.near_parts.items()]
     return (*needs, group.key) if group.active or group.near_parts else tuple(needs)
@@ -225,5 +236,5 @@ def _nearness(group: GroupEntry) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def said(need: TopologyNeed) -> str:
-    """What is asked for as a text: equal for equal needs."""
+    """Return the constraint as text: equal for equal constraints."""
     return repr(need)

@@ -1,4 +1,4 @@
-"""Who could not run if nothing else did: neither others' going nor room that is kept helps him."""
+"""Steps that could not run on empty nodes, so that neither evictions nor reservations help."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _CACHED = 4096
 
 
 class NeverFits:
-    """What nodes would hold of each class of tasks if they were empty, remembered until nodes are others."""
+    """Capacity of empty nodes per class, cached until nodes change."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._at_best: dict[TaskClass, tuple[int, int]] = {}
-        """Class → the shape of the node table and how many of it empty nodes hold."""
+        """Class → shape of the node table, and number of its tasks that empty nodes hold."""
 
     def too_few_for(self, step: NextTasks) -> bool:
-        """Whether even empty nodes could not hold the step, each class of its tasks by itself."""
+        """Return whether even empty nodes could not hold the step, each class by itself."""
         if step.extra:
             return not any([self._best(run.cls) > 0 for run in step.batches])
         if len(step.batches) == 1:
@@ -35,7 +35,7 @@ class NeverFits:
         return any([self._best(cls) < count - spare for cls, count in counts.items()])
 
     def beyond(self, group: GroupEntry) -> bool:
-        """Whether that is so for what a group waits for, or it was judged that it can never run."""
+        """Return whether this holds for a group's step, or whether it was found to never run."""
         step = group.step
         return hopeless(group) or (step is not None and self.too_few_for(step))
 

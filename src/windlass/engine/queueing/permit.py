@@ -1,4 +1,7 @@
-"""The last word of policies on what is about to be decided (:mod:`windlass.spi.consent`)."""
+"""Permit check: plugins approve or reject a decision before its commit.
+
+See :mod:`windlass.spi.consent`.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,24 @@ from windlass.spi.consent import ProposedDecision
 from windlass.spi.plugins import Rejection
 
 PAUSE_SECONDS = 10.0
-"""For so long a group that was refused is not tried again: nothing in the cluster need change for a yes."""
+"""Pause in seconds after a rejection.
+
+A later approval may follow without any change in the cluster.
+"""
 
 
 class PermitCheck:
-    """Asks about the open statement. Where nobody wants to be asked, that is all it costs to know."""
+    """Permit check of the open statement. Without such plugins it costs nothing."""
 
     def __init__(self, plugins: PluginSet, statement: Statement, table: NodeTable) -> None:
         self._policies = plugins.consenting
         self._statement = statement
         self._table = table
         self.asked = bool(self._policies)
-        """Whether anybody is asked at all."""
+        """True if any plugin takes part."""
 
     def rejection(self, group: GroupEntry | None, now: float) -> Rejection | None:
-        """Why what the statement holds may not be decided for ``group``; ``None`` if it may."""
+        """Return why the statement may not be committed for ``group``; ``None`` if it may."""
         placed, going = self._statement.deciding()
         if not placed and not going:
             return None

@@ -1,9 +1,9 @@
-"""Whose turn it is: the queue tree walked from the top to a leaf, then the first group of the leaf.
+"""Queue order: the queue tree is walked from the top to a leaf, then its first group.
 
-Every level is a heap of the queues that have something to try below them; a queue whose figures or
-whose next step have moved is entered again with its new key, and old entries are recognised by their
-ticket. The order is therefore current after every single placement, at a cost of the depth of the tree.
-The next step of an inner queue is that of its child whose turn it is.
+Every level is a heap of the queues with something to try below them. A queue with
+changed sums, or with another next step, is added again with a new key. Tickets identify
+outdated entries. The order is therefore current after every placement, at a cost of the
+depth of the tree. The next step of an inner queue is that of its first child.
 """
 
 from __future__ import annotations
@@ -22,26 +22,30 @@ from windlass.spi.plugins import StepView
 
 
 class QueueHeap:
+    """Heap over the queue tree."""
+
     def __init__(self, queues: QueueTree, plugins: PluginSet) -> None:
         self._queues = queues
         self._orders = plugins.queue_orders
         self._entangled = any(getattr(order, "entangled", False) for order in self._orders)
-        """Whether any placement may change the place of any queue."""
+        """True if any placement may change the position of any queue."""
         self._top: list[tuple[Any, ...]] = []
         self._tickets = count()
         self._leaves: dict[str, QueueEntry] = {}
         """Leaves that may have something to try."""
         self._moved: dict[str, QueueEntry] = {}
-        """Leaves whose first group may be another one than when they were entered."""
+        """Leaves with a possibly changed first group."""
 
     @property
     def waiting(self) -> bool:
-        """Whether a queue may have something to try."""
+        """Return whether a queue may have something to try."""
         return bool(self._leaves)
 
     def push(self, pending_class: PendingClass) -> bool:
-        """The bucket's first group is to be tried. Pushing again after its head changed is allowed. False: nobody
-        of it is to be tried."""
+        """Add a pending class, to try its first group.
+
+        It may be added again after a change of its head. False: it has no group to try.
+        """
         head = pending_class.head()
         if head is None:
             return False
@@ -56,12 +60,12 @@ class QueueHeap:
         return True
 
     def came(self, pending_class: PendingClass, group: GroupEntry) -> None:
-        """A group has come to an active bucket: it is to be tried if it is the first now."""
+        """Record a new group of an active class; it is tried if it is the first now."""
         if pending_class.ticket < 0 or group.order_key < pending_class.entered_key:
             self.push(pending_class)
 
     def _line_up(self, pending_class: PendingClass, head: GroupEntry) -> None:
-        """Enter the bucket among those of its leaf; what it was entered as before is void."""
+        """Add the class to its leaf. Its earlier entry becomes invalid."""
         pending_class.ticket = next(self._tickets)
         pending_class.entered, pending_class.entered_key = head, head.order_key
         heapq.heappush(
@@ -69,11 +73,11 @@ class QueueHeap:
         )
 
     def left(self, pending_class: PendingClass) -> None:
-        """The bucket is not to be tried any more."""
+        """Record that the class is not to be tried any more."""
         self._moved[pending_class.queue.name] = pending_class.queue
 
     def pop(self) -> tuple[PendingClass, GroupEntry] | None:
-        """The bucket whose turn it is and its first group; to be pushed again if it stays active."""
+        """Return the next class and its first group. Push the class again if it stays active."""
         while leaves := self._leaves:
             leaf = next(iter(leaves.values())) if len(leaves) == 1 else self._leaf()
             if leaf is None:
@@ -90,7 +94,7 @@ class QueueHeap:
         return None
 
     def rebuild(self, pending_classes: Iterable[PendingClass]) -> None:
-        """Start anew after queues were moved in the tree; ``buckets`` are the active ones."""
+        """Rebuild the heap after moves of queues in the tree. ``pending_classes``: the active ones."""
         for entry in self._queues:
             entry.ticket = -1
             entry.next_step = None
@@ -107,7 +111,7 @@ class QueueHeap:
     # ------------------------------------------------------------------ leaves
 
     def _head(self, leaf: QueueEntry) -> tuple[PendingClass, GroupEntry] | None:
-        """The first group of the leaf; stale entries before it are dropped."""
+        """Return the first group of the leaf; outdated entries before it are dropped."""
         waiting = leaf.waiting
         while waiting:
             order_key, ticket, pending_class, group = waiting[0]
@@ -123,12 +127,12 @@ class QueueHeap:
             if current:
                 pending_class.ticket = -1
                 head = None if pending_class.parked else pending_class.head()
-                if head is not None:  # the first group has left, another is the first
+                if head is not None:  # the first group has left, another one is first
                     self._line_up(pending_class, head)
         return None
 
     def _leaf(self) -> QueueEntry | None:
-        """The one whose turn it is, of several."""
+        """Return the next leaf, of several."""
         self._resort()
         entry = self._peek(self._top)
         while entry is not None and entry.heap:
@@ -138,10 +142,10 @@ class QueueHeap:
             entry = below
         return entry
 
-    # ------------------------------------------------------------------ the tree
+    # ------------------------------------------------------------------ tree
 
     def _resort(self) -> None:
-        """Enter anew, the deepest first, whatever may stand at another place now."""
+        """Add queues with a possibly changed position again, the deepest first."""
         unsorted, self._queues.unsorted = self._queues.unsorted, {}
         moved, self._moved = self._moved, {}
         if self._entangled:
@@ -155,7 +159,7 @@ class QueueHeap:
             self._enter(entry)
 
     def _enter(self, entry: QueueEntry) -> None:
-        """Put a queue in its place among its siblings, or out of it if nothing is to be tried below."""
+        """Add a queue to the heap of its siblings, or leave it out if nothing is to be tried below."""
         if entry.name in self._leaves:
             found = self._head(entry)
             if found is None:

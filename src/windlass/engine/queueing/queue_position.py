@@ -1,9 +1,12 @@
-"""Where a group stands among those that wait in its queue. Groups that can never run as things are, or are held until
-somebody mends them, do not count: nobody waits for them.
+"""Position of a group among the waiting groups of its queue.
 
-The order of a queue is made when somebody asks, and kept until the engine is told something new or
-decides something: ten thousand questions in a row cost one sort. In a long queue something changes between any two
-questions, so that its order is kept for a while all the same: what is told of a position is then that much older.
+Groups that can never run as things are, or are held, do not count, because no group
+waits for them.
+
+The order of a queue is computed on demand and cached until the state changes. Ten
+thousand queries in a row cost one sort. In a long queue the state changes between any
+two queries. Its order is kept for a while nevertheless, so a reported position can be
+that much older.
 """
 
 from __future__ import annotations
@@ -19,15 +22,18 @@ from windlass.engine.queues.tree import QueueEntry
 from windlass.engine.state.cluster_state import ClusterState
 
 SHORT = 1000
-"""The order of a queue of so many groups, running ones among them, is never older than what it is made of."""
+"""Maximum size of a queue with an order that is never outdated (running groups included)."""
 KEPT_SECONDS = 1e-4
-"""For so long the order of a longer one is kept, for each of its groups: some fifty times what making it costs."""
+"""Time in seconds per group to keep the order of a longer queue, about fifty times its cost."""
 LONGEST_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Who waits in a queue, first come first, as of a ``stamp`` of the world; for positions ``until`` a moment."""
+    """Waiting groups of a queue in order, as of a ``stamp`` of the state.
+
+    Valid ``until`` a time.
+    """
 
     stamp: int
     until: float
@@ -42,7 +48,10 @@ class QueuePositions:
         self._orders: dict[str, _Order] = {}
 
     def find(self, group: GroupEntry, now: float) -> tuple[int, tuple[str, ...]]:
-        """The position, from 1, and the first of those ahead; (0, ()) outside of every queue."""
+        """Return the position, from 1, and the first groups ahead.
+
+        ``(0, ())`` outside of every queue.
+        """
         if group.queue is None or not self._counts(group):
             return 0, ()
         order = self._orders.get(group.queue.name)
@@ -57,7 +66,7 @@ class QueuePositions:
         return place + 1, tuple(islice(ahead, self._state.config.explain_ahead))
 
     def in_order(self, queue: QueueEntry, now: float) -> list[str]:
-        """The keys of all groups that wait in the queue, first come first."""
+        """Return the keys of all waiting groups of the queue in order."""
         return self._made(queue, now).keys
 
     def _made(self, queue: QueueEntry, now: float) -> _Order:
@@ -87,7 +96,7 @@ class QueuePositions:
 
 
 def hopeless(group: GroupEntry) -> bool:
-    """Whether it was judged, on the nodes and queues as they are, that the group can never run."""
+    """Return whether the group was found to never run, on the present nodes and queues."""
     if group.bucket is not None:
         return all_hopeless(group.bucket)
     said = group.reported.explanation if group.reported is not None else None
@@ -95,6 +104,6 @@ def hopeless(group: GroupEntry) -> bool:
 
 
 def all_hopeless(pending_class: PendingClass) -> bool:
-    """:func:`hopeless` of all who wait for the same."""
+    """Return :func:`hopeless` for all groups of a class."""
     said = pending_class.explanation if pending_class.parked else None
     return said is not None and said.facts.tier == 1

@@ -1,4 +1,4 @@
-"""Groups and pods as the voters of a tiered configuration see them."""
+"""Views of groups and pods for the plugins of a tiered configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windlass.spi.objects import Group, Node, Task
 
 
 class EngineGangView:
-    """A group. Reads through: it is always what the group is now, evictions that are only tried included."""
+    """View of a group. It always shows the present state, tentative evictions included."""
 
     __slots__ = ("entry",)
 
@@ -74,6 +74,8 @@ class EngineGangView:
 
 
 class EngineTaskView:
+    """View of a pod."""
+
     __slots__ = ("entry", "gang", "node", "now")
 
     def __init__(self, entry: TaskEntry, gang: EngineGangView, now: float, node: Node | None = None) -> None:
@@ -88,7 +90,7 @@ class EngineTaskView:
 
     @property
     def request(self) -> Mapping[str, int]:
-        """With the device models that it holds; while it waits, those that its node selector names."""
+        """Return the request, with the device models that it holds or that its selector names."""
         entry, queue = self.entry, self.gang.queue
         names = queue.tree.flavors if queue is not None else ()
         if not names:
@@ -103,5 +105,5 @@ class EngineTaskView:
 
 
 def best_effort(entry: TaskEntry) -> bool:
-    """Whether a pod asks for nothing at all."""
+    """Return whether a pod requests nothing."""
     return not any(units for name, units in entry.cls.items if name != PODS)

@@ -1,9 +1,11 @@
-"""What queues have used in the past, fading: an hour ago counts half of now after one half-life.
+"""Past usage of queues with exponential decay: it counts half after one half-life.
 
-A queue's past usage is the integral of what it held, each moment weighed by ``0.5 ** (age / half-life)``,
-divided by the equally weighed integral of what the cluster had. It is kept from cycle to cycle in closed
-form: between two cycles holdings are constant. Policies see it as ``QueueView.usage`` in parts per million,
-renewed once a minute; in between it stands still, and with it the shares that depend on it.
+The past usage of a queue is the integral of what it held, each instant weighted by
+``0.5 ** (age / half-life)``. It is divided by the integral of the cluster's total with
+equal weights. It is updated from cycle to cycle in closed form, because holdings are
+constant between two cycles. Plugins see it as ``QueueView.usage`` in parts per million.
+It is renewed once a minute; in between, it is constant, and so are the shares that
+depend on it.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ MILLION = 1_000_000
 
 @dataclass(slots=True)
 class Meter:
-    """One fading integral. ``since``: up to when it is counted; ``level``: what it grows by since then."""
+    """One decaying integral.
+
+    ``since``: time up to which it is computed.
+    ``level``: its growth per second since then.
+    """
 
     since: float
     level: dict[str, int] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
 
     def advance(self, now: float, half_life: float) -> None:
-        """Count up to ``now``."""
+        """Compute the integral up to ``now``."""
         if now <= self.since:
             return
         fade = 0.5 ** ((now - self.since) / half_life)
@@ -38,24 +44,24 @@ class Meter:
 
 
 class DecayedUsage:
-    """Does nothing at all unless there is a half-life."""
+    """Past usage of all queues. Does nothing without a half-life."""
 
     def __init__(self, queues: QueueTree, total: Mapping[str, int], half_life: float) -> None:
         self._queues = queues
         self._total = total
         self._half_life = half_life
         self.renewed: float | None = None
-        """When ``QueueEntry.usage`` was renewed last."""
+        """Time at which ``QueueEntry.usage`` was last renewed."""
         self.cluster: Meter | None = None
         self.meters: dict[str, Meter] = {}
 
     @property
     def due(self) -> float | None:
-        """When it is to be renewed next; ``None``: never, or at once."""
+        """Return the time of the next renewal; ``None``: never, or at once."""
         return None if self.renewed is None else self.renewed + RENEW_SECONDS
 
     def renew(self, now: float) -> None:
-        """Give every queue its past usage, if it is time."""
+        """Set the past usage of every queue, if it is due."""
         if not self._half_life or (self.renewed is not None and now < self.renewed + RENEW_SECONDS):
             return
         self.renewed = now
@@ -76,7 +82,7 @@ class DecayedUsage:
                 self._queues.redivide = True
 
     def note(self, changed: Mapping[str, QueueEntry], now: float) -> None:
-        """What queues hold from ``now`` on. ``changed``: those of which it may have changed."""
+        """Record what queues hold from ``now`` on. ``changed``: queues with possible changes."""
         if not self._half_life:
             return
         self._cluster(now)

@@ -1,9 +1,9 @@
-"""Fair shares, kept up to date: only levels whose total, demand or rules changed are divided anew.
+"""Fair shares of queues. Only levels with a changed total, demand or rule are divided again.
 
-The queues without a parent stand under the cluster. If both APIs have some, the rule of KAI's division
-splits the cluster among KAI's roots and Volcano's (capacity is counted once); Volcano's tree then
-divides what KAI's roots leave over. The shares stand still during a cycle: a bind does not change the
-demand, and what an eviction changes counts from the next cycle on.
+Queues without a parent are below the cluster. If both APIs have such queues, KAI's
+division splits the cluster among KAI's roots and Volcano's, so capacity is counted
+once. Volcano's tree then divides the rest of KAI's roots. Shares are constant during a
+cycle: a bind does not change the demand, and an eviction counts from the next cycle on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.spi.shares import Division, QueueShare, ShareCause, SharePart
 
 
 class SharesRecord(msgspec.Struct, frozen=True):
-    """What :class:`FairShares` knows: the total it divided, per queue its share and the demand it was made for."""
+    """State of :class:`FairShares`: total, and share and demand per queue."""
 
     total: dict[str, int]
     redivide: bool
@@ -33,6 +33,8 @@ class SharesRecord(msgspec.Struct, frozen=True):
 
 
 class FairShares:
+    """Division of the cluster among the queues."""
+
     def __init__(self, table: NodeTable, queues: QueueTree, plugins: PluginSet) -> None:
         self._table = table
         self._queues = queues
@@ -43,10 +45,10 @@ class FairShares:
         self._heeds = [getattr(division, "heeds", _any_change) for division in asked]
         self._total: dict[str, int] = {}
         self._demands: dict[str, Mapping[str, int]] = {}
-        """Queue → its demand when its level was divided last."""
+        """Queue → its demand in the last division of its level."""
 
     def refresh(self) -> None:
-        """Bring all shares up to date: every level where queues themselves have changed, else what has moved."""
+        """Update all shares: every level after changes of queues, otherwise what has changed."""
         queues = self._queues
         if queues.redivide:
             queues.redivide = False
@@ -73,25 +75,25 @@ class FairShares:
             self._divide(stale)
 
     def _heeded(self, entry: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Whether anybody's share may change with the demand of a queue."""
+        """Return whether the change of a queue's demand may change any share."""
         return any([heeds(entry, before, after) for heeds in self._heeds])
 
     def _alone(self) -> bool:
-        """Whether there is one queue, which has all there is whatever it demands."""
+        """Return whether there is a single queue that gets everything, whatever its demand."""
         roots = self._queues.known_tops()
         if len(roots) != 1 or roots[0].children or roots[0].spec.dialect is Dialect.KAI:
             return False
         return (self._volcano is None or not self._volcano.flat) and _has_all(roots[0], self._total)
 
     def retotal(self) -> None:
-        """The nodes have changed: everything is divided anew if the total has."""
+        """Divide everything again if the total of the nodes has changed."""
         if self._count_total() != self._total:
             self._queues.redivide = True
 
     # ------------------------------------------------------------------ for ``dump``
 
     def as_record(self) -> SharesRecord:
-        """The shares as they stand, and what is still to be looked at."""
+        """Return the current shares and the pending changes."""
         queues = self._queues
         known = sorted(self._demands)
         return SharesRecord(
@@ -103,7 +105,7 @@ class FairShares:
         )
 
     def restore(self, record: SharesRecord) -> None:
-        """Bring the shares of all queues back to what they were."""
+        """Restore the shares of all queues."""
         queues = self._queues
         self._total = dict(record.total)
         self._demands = dict(record.demands)
@@ -112,7 +114,7 @@ class FairShares:
         queues.redivide = record.redivide
         queues.demanding = {name: queues.get(name) for name in record.demanding}
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ details
 
     def _everything(self) -> None:
         self._total = self._count_total()
@@ -121,12 +123,12 @@ class FairShares:
         for entry in self._queues:
             if entry.missing:
                 self._assign(entry, NO_SHARE)
-            if entry.children:  # below a missing queue, too: there is nothing to divide there
+            if entry.children:  # also below a missing queue, although there is nothing to divide
                 levels[entry.name] = entry
         self._divide(levels)
 
     def _count_total(self) -> dict[str, int]:
-        """What is divided: the nodes that are ready, without what other schedulers' work holds."""
+        """Return what is divided: ready nodes, without the usage of other schedulers."""
         table = self._table
         total = dict(table.total)
         for row in np.flatnonzero(table.live & ~table.ready).tolist():
@@ -140,7 +142,7 @@ class FairShares:
         return {resource: units for resource, units in total.items() if units > 0}
 
     def _divide(self, stale: dict[str, QueueEntry | None]) -> None:
-        """Divide the stale levels from the top down, and those whose total changes on the way."""
+        """Divide the stale levels from the top down, and those with a total that changes on the way."""
         heap = [(0 if parent is None else len(parent.path), name) for name, parent in stale.items()]
         heapq.heapify(heap)
         flat = self._volcano is not None and self._volcano.flat
@@ -167,7 +169,7 @@ class FairShares:
             self._flat()
 
     def _top(self) -> list[QueueEntry]:
-        """The split between the roots. Returns those whose share has changed."""
+        """Divide the cluster among the roots. Return those with a changed share."""
         roots = self._queues.known_tops()
         division = self._for_one(roots[0]) if len(roots) == 1 else None
         if division is not None:
@@ -204,7 +206,10 @@ class FairShares:
         return changed
 
     def _for_one(self, root: QueueEntry) -> Division | None:
-        """Who divides all there is to the only root; ``None`` if there is more to be done."""
+        """Return the division that gives everything to the only root.
+
+        ``None`` if more is to be done.
+        """
         if root.spec.dialect is Dialect.KAI:
             return self._kai
         division = self._volcano
@@ -218,7 +223,10 @@ class FairShares:
         return self._assign_all(children, division.divide(parent, children, parent.share.fair))
 
     def _flat(self, total: Mapping[str, int] | None = None) -> None:
-        """All leaves of Volcano's tree at once; an inner queue's share is the sum of those below it."""
+        """Divide among all leaves of Volcano's tree at once.
+
+        An inner queue gets the sum of its leaves.
+        """
         division = self._volcano
         if division is None:
             return
@@ -236,7 +244,7 @@ class FairShares:
                 self._assign(entry, QueueShare(fair))
 
     def _volcano_total(self) -> Mapping[str, int]:
-        """What Volcano's queues have to divide: what KAI's roots leave over."""
+        """Return what Volcano's queues have to divide: the rest of KAI's roots."""
         left = dict(self._total)
         for entry in self._queues.known_tops():
             if entry.spec.dialect is Dialect.KAI:
@@ -248,7 +256,7 @@ class FairShares:
         return [entry for entry, share in zip(entries, shares, strict=True) if self._assign(entry, share)]
 
     def _assign(self, entry: QueueEntry, share: QueueShare) -> bool:
-        """Give a queue its share. True if the amount is another than before."""
+        """Set the share of a queue. Return whether the amount has changed."""
         self._demands[entry.name] = entry.demand
         before = entry.share
         if before == share:
@@ -262,7 +270,7 @@ class FairShares:
 
 
 def _has_all(entry: QueueEntry, total: Mapping[str, int]) -> bool:
-    """Whether the queue, the only one below the cluster, has been given all of it."""
+    """Return whether the queue, the only one below the cluster, already has all of it."""
     share = entry.share
     return (
         share.fair == total
@@ -273,12 +281,12 @@ def _has_all(entry: QueueEntry, total: Mapping[str, int]) -> bool:
 
 
 def division_for(divisions: Iterable[Division], dialect: Dialect) -> Division | None:
-    """The first division that speaks for a queue API."""
+    """Return the first division for a queue API."""
     return next((division for division in divisions if division.dialect is dialect), None)
 
 
 def _any_change(queue: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """What heeds every change of a demand."""
+    """Return true: every change of a demand matters."""
     return True
 
 

@@ -1,15 +1,15 @@
-"""Amounts per device model: a queue's ``capability``, ``deserved`` and ``guarantee`` may name
-``nvidia.com/gpu@H100``.
+"""Flavors: quota per device model, such as ``nvidia.com/gpu@H100`` in a queue.
 
-The model of a node is its label ``<resource>.product``. A name matches a model that is called so, or of
-which it is one of the parts between dashes (``H100`` matches ``NVIDIA-H100-80GB-HBM3``), whatever the
-case. Which model a task will hold is known when it is placed: then it counts under every name that
-matches, beside the plain resource. While it waits it asks for every model that its node selector leaves.
-Books by model are kept only while some queue names one.
+The model of a node is its label ``<resource>.product``. A name matches the model of
+equal name, or a model that has it as one of its parts between dashes (``H100`` matches
+``NVIDIA-H100-80GB-HBM3``). Case is ignored. The model that a task holds is known when
+it is placed. It then counts under every matching name, in addition to the plain
+resource. A pending task requests every model that its node selector allows. Sums by
+model are kept only while some queue names one.
 
-Two things close the nodes of a model to a group: its queues hold as many as they may (``capability``, or
-what a policy makes of it), and what is free of the model is no more than other queues are guaranteed of it
-and do not hold.
+Two things close the nodes of a model to a group. Its queues hold as many as they may
+(``capability``, or what a plugin makes of it). Or the free amount of the model is no
+more than the unused guarantees of other queues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENDLESS = 1 << 62
 
 
 def flavored(cls: TaskClass, labels: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
-    """What a task of the class counts for by model, on a node with these labels."""
+    """Return what a task of the class counts for by model, on a node with these labels."""
     return {
         name: units
         for name in names
@@ -43,7 +43,7 @@ def flavored(cls: TaskClass, labels: Mapping[str, str], names: Iterable[str]) ->
 
 
 def wished(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
-    """What a task of the class asks for by model: of every model that its node selector leaves."""
+    """Return the models that a task of the class may get: all that its node selector allows."""
     selector = dict(cls.needs.node_selector)
     found = {}
     for name in names:
@@ -56,7 +56,7 @@ def wished(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
 
 
 def pinned(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
-    """What a task of the class asks for of certain models and no others, by its node selector."""
+    """Return the models that the node selector of a task requires."""
     selector = dict(cls.needs.node_selector)
     return {
         name: units for name, units in wished(cls, names).items() if flavor_of(name)[0] + PRODUCT in selector
@@ -64,7 +64,7 @@ def pinned(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
 
 
 def pinned_by(step: NextTasks, request: Mapping[str, int], names: Sequence[str]) -> Mapping[str, int]:
-    """``request``, which a step makes in sum, with what it asks for of certain models."""
+    """Return ``request``, the sum of a step, with the models that its tasks require."""
     if not names:
         return request
     found: dict[str, int] = {}
@@ -78,7 +78,7 @@ def pinned_by(step: NextTasks, request: Mapping[str, int], names: Sequence[str])
 
 
 def total_of_model(table: NodeTable, name: str) -> int:
-    """What the nodes that are ready have of a model."""
+    """Return the amount of a model on ready nodes."""
     plain, _ = flavor_of(name)
     found = 0
     for row in np.flatnonzero(table.live & table.ready).tolist():
@@ -90,8 +90,11 @@ def total_of_model(table: NodeTable, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GuaranteedModel:
-    """A model of which others are guaranteed what they do not hold. ``units``: what one task asks for;
-    ``path``: from the group's queue up, what these are guaranteed is theirs to take."""
+    """Model of which other queues have unused guarantees.
+
+    ``units``: request of one task.
+    ``path``: queues of the group; their own guarantees are available to it.
+    """
 
     name: str
     units: int
@@ -99,8 +102,10 @@ class GuaranteedModel:
 
 
 class FlavorBound(DomainBound):
-    """Closes nodes of models of which the group's queues may hold no more, or of which what is free is kept
-    for others: a domain policy for as long as one group's tasks are placed."""
+    """Closes nodes of models that are full for the group, or guaranteed to other queues.
+
+    It acts as a domain plugin while the tasks of one group are placed.
+    """
 
     name = "flavors"
 
@@ -116,7 +121,7 @@ class FlavorBound(DomainBound):
         self._kept = kept
         self._nodes = nodes
         self.future = future
-        """Whether what terminates counts as gone."""
+        """True if releases count as done."""
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         full = [name for queue, name, units in self._limits if _room(queue, name, future=self.future) < units]
@@ -128,29 +133,33 @@ class FlavorBound(DomainBound):
         return mask
 
     def _left(self, kept: GuaranteedModel) -> int:
-        """What is free of a model, for this group."""
+        """Return what is free of a model for this group."""
         free = free_of_model(kept.name, self._nodes, future=self.future)
         return free - sum(unfilled(top, kept.name, kept.path, kept.units) for top in kept.path[-1].siblings)
 
 
 def of_model(name: str, nodes: NodeView) -> BoolArray:
-    """Which nodes have devices of the model."""
+    """Return which nodes have devices of the model."""
     key = flavor_of(name)[0] + PRODUCT
     matching = np.array([flavor_matches(name, value) for value in nodes.label_values(key)], dtype=np.bool_)
     return matching[nodes.label(key)]
 
 
 def free_of_model(name: str, nodes: NodeView, *, future: bool) -> int:
-    """What is free of a model on nodes that are ready. ``future``: once all that terminates is gone, and
-    every promise kept."""
+    """Return what is free of a model on ready nodes.
+
+    ``future``: after all releases and nominations.
+    """
     plain, _ = flavor_of(name)
     free = nodes.coming(plain) if future else nodes.available(plain)
     return int(free[of_model(name, nodes) & nodes.ready() & (free > 0)].sum())
 
 
 def bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> FlavorBound | None:
-    """What the group's queue, its ancestors and the guarantees of others say about models; ``None`` if
-    nothing."""
+    """Return the bounds by the group's queues and by guarantees of others.
+
+    ``None`` if there are none.
+    """
     if group.queue is None or not group.queue.tree.flavors:
         return None
     path, tree = group.queue.path, group.queue.tree
@@ -170,7 +179,7 @@ def bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> FlavorBound 
 
 
 def limited_models(queue: QueueEntry) -> Iterable[str]:
-    """The models of which a queue may hold so many only."""
+    """Return the models with a limit in a queue."""
     return {*queue.flavored, *(name for name in queue.share.real_capability if FLAVOR in name)}
 
 
@@ -185,6 +194,6 @@ def _room(queue: QueueEntry, name: str, *, future: bool) -> int:
 
 
 def labels_at(table: NodeTable, row: int) -> Mapping[str, str]:
-    """The labels of the node of a row."""
+    """Return the labels of the node of a row."""
     node = table.nodes[row]
     return node.labels if node is not None else {}

@@ -1,8 +1,9 @@
-"""The groups of a bucket in their order, and which of them end soon enough.
+"""Groups of a pending class in order, and the first of them that ends soon enough.
 
-A group that comes behind another may pass it where room is kept for somebody, if it ends before that room is
-needed. Groups of one bucket differ in that alone, so the first of those that end within some time is found here:
-at once if there is none, else by a walk that ends with the find.
+A group may pass the groups ahead of it where capacity is reserved, if it ends before
+that capacity is needed. Groups of one pending class differ in nothing else. This module
+finds the first group that ends within some time: at once if there is none, else by a
+walk that ends at this group.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _SLACK = 32
-"""So many places at the front may be empty."""
+"""Maximum number of empty entries at the front."""
 
 
 class OrderedGroups:
-    """``(order key, key)`` of every member, sorted; ``times``: key → after how many seconds of running a member has
-    ended for certain, of those of whom that is known."""
+    """Sorted pairs ``(order key, key)`` of all members.
+
+    ``times``: key → seconds of running after which a member has certainly ended, if
+    known.
+    """
 
     __slots__ = ("_ends", "_first", "_order", "_places", "times")
 
@@ -27,18 +31,18 @@ class OrderedGroups:
         self._places: dict[str, Any] = {}
         """Key → its order key here."""
         self._first = 0
-        """Places before this are empty."""
+        """Entries before this index are empty."""
         self._ends: list[tuple[float, str]] = []
-        """A heap over ``times``; entries that no longer hold are dropped when met."""
+        """Heap over ``times``; outdated entries are dropped when found."""
         self.times: dict[str, float] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """The keys in order."""
+        """Yield the keys in order."""
         order = self._order
         return (order[at][1] for at in range(self._first, len(order)))
 
     def enter(self, order_key: Any, key: str, time: float | None) -> None:
-        """A member comes."""
+        """Add a member."""
         entry = (order_key, key)
         self._places[key] = order_key
         order = self._order
@@ -50,7 +54,7 @@ class OrderedGroups:
             self.retime(key, time)
 
     def retime(self, key: str, time: float | None) -> None:
-        """How long a member runs is known, or not, as it is now."""
+        """Set the run time of a member; ``None`` if unknown."""
         if time is None:
             self.times.pop(key, None)
         elif self.times.get(key) != time:
@@ -58,7 +62,7 @@ class OrderedGroups:
             heapq.heappush(self._ends, (time, key))
 
     def leave(self, key: str) -> None:
-        """A member goes. Raises ``KeyError`` if it does not stand here."""
+        """Remove a member. Raises ``KeyError`` if it is not one."""
         order, place = self._order, self._places.pop(key)
         first = self._first
         at = first if order[first][1] == key else bisect_left(order, (place, key), lo=first)
@@ -74,25 +78,25 @@ class OrderedGroups:
             self.times.pop(key, None)
 
     def place(self, key: str) -> Any:
-        """The order key of a member. Raises ``KeyError`` if it does not stand here."""
+        """Return the order key of a member. Raises ``KeyError`` if it is not one."""
         return self._places[key]
 
     def head(self) -> str | None:
-        """The first member."""
+        """Return the first member."""
         return self._order[self._first][1] if self._first < len(self._order) else None
 
     def foremost(self, keys: Iterable[str]) -> str:
-        """The first in order of some members."""
+        """Return the first in order of some members."""
         places = self._places
         return min([(places[key], key) for key in keys])[1]
 
     def ends_within(self, key: str, seconds: float) -> bool:
-        """Whether a member is known to end within so many seconds."""
+        """Return whether a member is known to end within ``seconds``."""
         time = self.times.get(key)
         return time is not None and time <= seconds
 
     def within(self, seconds: float) -> str | None:
-        """The first member that ends within so many seconds."""
+        """Return the first member that ends within ``seconds``."""
         times, ends = self.times, self._ends
         while ends and times.get(ends[0][1]) != ends[0][0]:
             heapq.heappop(ends)

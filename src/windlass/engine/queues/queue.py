@@ -1,4 +1,4 @@
-"""One queue as the engine holds it, and as policies see it (``spi.plugins.QueueView``)."""
+"""Queue of the engine, also as plugins see it (``spi.plugins.QueueView``)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Items = Iterable[tuple[str, int]]
 NO_SHARE = QueueShare()
 SUMS = ("allocated", "releasing", "pending", "promised", "firm")
-"""What every queue sums up over its subtree."""
+"""Sums of every queue over its subtree."""
 
 
 class QueueEntry:
-    """One queue of the tree; what plugins see as ``spi.plugins.QueueView``."""
+    """One queue of the tree; plugins see it as ``spi.plugins.QueueView``."""
 
     __slots__ = (
         "_cluster",
@@ -69,24 +69,24 @@ class QueueEntry:
         self.pending: dict[str, int] = {}
         self.promised: dict[str, int] = {}
         self.firm: dict[str, int] = {}
-        """What groups hold that no one may evict: held, promised, and not being given back."""
+        """Usage of groups that cannot be evicted: held and nominated, without releasing."""
         self.share = NO_SHARE
-        """Kept by ``shares``."""
+        """Maintained by ``fair_shares``."""
         self.usage: Mapping[str, int] = {}
-        """Kept by ``usage``."""
+        """Maintained by ``decayed_usage``."""
         self.mixed = False
         self.flavored: tuple[str, ...] = ()
-        """What its capability says of single device models."""
+        """Device models in its capability."""
         self.groups: dict[str, GroupEntry] = {}
         self.reported: object = None
         self.closed: tuple[int, str | None] = (-1, None)
-        """Why it takes no new work, and the version of the tree for which that was found (``enrolment``)."""
+        """Version of the tree, and reason why the queue takes no new work for it (``enqueue``)."""
         self._cluster = cluster
         self.tree = tree
         self._demand: tuple[int, dict[str, int]] = (-1, {})
         self._known: tuple[int, list[QueueEntry]] = (-1, [])
         self._reserved: tuple[int, dict[str, int]] = (-1, {})
-        # Kept by ``turns``.
+        # Maintained by ``queue_order``.
         self.waiting: list[tuple[Any, int, PendingClass, GroupEntry]] = []
         self.ticket = -1
         self.touched = 0
@@ -94,7 +94,7 @@ class QueueEntry:
         self.heap: list[tuple[Any, ...]] = []
 
     def model_sums(self) -> tuple[dict[str, int], ...]:
-        """The sums in which single device models are counted."""
+        """Return the sums in which single device models are counted."""
         return self.allocated, self.releasing, self.pending, self.promised
 
     @property
@@ -148,7 +148,7 @@ class QueueEntry:
 
     @property
     def version(self) -> int:
-        """Counts the changes of rules and of the tree."""
+        """Return the number of changes of rules and of the tree."""
         return self.tree.version
 
     @property
@@ -200,7 +200,7 @@ def count_up(sums: dict[str, int], items: Items, count: int) -> None:
 
 
 def count_few(sums: dict[str, int], items: Items, count: int) -> None:
-    """The same for sums that are mostly nothing: then they are empty."""
+    """Add ``items`` times ``count`` to sums that are mostly zero; zeros are removed."""
     for name, units in items:
         left = sums.get(name, 0) + units * count
         if left:

@@ -1,7 +1,8 @@
-"""Which groups hold anything, by queue and priority: where victims are looked for.
+"""Groups that hold anything, by queue and priority, for the search of victims.
 
-Kept up to date from the groups that a cycle has touched, so that ten thousand groups that only wait, or run
-and are too important, cost nothing. Whatever changes what a group holds makes the cycle touch it.
+The index is updated from the groups that a cycle has touched. Ten thousand groups that
+only wait, or run with a high priority, cost nothing. Every change of what a group holds
+makes the cycle touch it.
 """
 
 from __future__ import annotations
@@ -13,62 +14,67 @@ from windlass.engine.queues.tree import QueueEntry
 
 _MOST_NOTED = 256
 _LONGEST = 8192
-"""So many changes are told of at most; who knows only of earlier ones has to look at all groups."""
+"""Maximum number of stored changes. For older ones a reader has to examine all groups."""
 _Level = dict[str, GroupEntry]
 
 
 class RunningGroups:
+    """Index of the groups that hold capacity."""
+
     def __init__(self, groups: Mapping[str, GroupEntry]) -> None:
         self._groups = groups
         self._by_queue: dict[str, dict[int, _Level]] | None = None
         self._noted: dict[str, GroupEntry] = {}
         self._home: dict[str, tuple[str, int]] = {}
-        """Group → the queue and priority under which it stands in ``_by_queue``."""
+        """Group → its queue and priority in ``_by_queue``."""
         self._changes: list[GroupEntry] = []
         self._forgotten = 0
-        """How many changes there were before those."""
+        """Number of changes before the stored ones."""
 
     def of(self, queue: QueueEntry) -> Mapping[str, GroupEntry]:
-        """The groups of a leaf queue that hold something, as of the last :meth:`update`."""
+        """Return the groups of a leaf queue that hold something, as of the last :meth:`update`."""
         levels = (self._by_queue or {}).get(queue.name, {})
         if len(levels) == 1:
             return next(iter(levels.values()))
         return {key: group for priority in sorted(levels) for key, group in levels[priority].items()}
 
     def within(self, queue: QueueEntry, below: int | None = None) -> Iterator[GroupEntry]:
-        """The same, only of priorities lower than ``below``, if that is said."""
+        """Yield the same, only of priorities lower than ``below`` if given."""
         levels = (self._by_queue or {}).get(queue.name, {})
         for priority in sorted(levels):
             if below is None or priority < below:
                 yield from levels[priority].values()
 
     def count(self, queue: QueueEntry) -> int:
-        """How many groups of a leaf queue hold something."""
+        """Return the number of groups of a leaf queue that hold something."""
         return sum(map(len, (self._by_queue or {}).get(queue.name, {}).values()))
 
     def any_of(self, queue: QueueEntry, below: int | None = None) -> bool:
-        """Whether :meth:`within` has any."""
+        """Return whether :meth:`within` has any."""
         levels = (self._by_queue or {}).get(queue.name, ())
         return bool(levels) if below is None else any(priority < below for priority in levels)
 
     def only(self, name: str) -> bool:
-        """Whether nothing runs in any queue but that."""
+        """Return whether nothing runs in any other queue."""
         known = self._by_queue or {}
         return not known or (len(known) == 1 and name in known)
 
     def queues(self) -> list[str]:
-        """The names of the queues in which something runs, sorted."""
+        """Return the sorted names of the queues in which something runs."""
         return sorted(self._by_queue or ())
 
     def note(self, touched: Mapping[str, GroupEntry]) -> None:
-        """As :meth:`update`, by key, but looked at only when someone asks."""
+        """Record groups for :meth:`update`, to be processed on the next query."""
         self._noted.update(touched)
         if len(self._noted) > _MOST_NOTED:
             self.update(())
 
     def update(self, touched: Iterable[GroupEntry]) -> None:
-        """Take in what has changed: ``touched`` are the groups that may hold another amount, or be in
-        another queue, than at the last call. The first call looks at all groups."""
+        """Process changes.
+
+        ``touched``: groups that may hold other amounts, or be in another queue, than at
+        the last call. The first call processes all groups.
+        """
         if self._by_queue is None:
             self._by_queue = {}
             touched = self._groups.values()
@@ -79,7 +85,7 @@ class RunningGroups:
         self.tell(groups)
 
     def tell(self, groups: Iterable[GroupEntry]) -> None:
-        """Something of the groups has changed, be it only until the next :meth:`update`."""
+        """Record that these groups have changed, possibly only until the next :meth:`update`."""
         self._changes += groups
         if len(self._changes) > _LONGEST:
             self._forgotten += len(self._changes)
@@ -87,11 +93,14 @@ class RunningGroups:
 
     @property
     def seen(self) -> int:
-        """How many changes there have been."""
+        """Return the number of changes so far."""
         return self._forgotten + len(self._changes)
 
     def since(self, seen: int) -> dict[str, GroupEntry] | None:
-        """The groups that have changed after so many changes, as they are now; ``None`` if that is not known."""
+        """Return the groups that changed after ``seen`` changes, in their current state.
+
+        ``None`` if unknown.
+        """
         if seen < self._forgotten:
             return None
         return {group.key: group for group in self._changes[seen - self._forgotten :]}

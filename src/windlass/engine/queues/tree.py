@@ -1,8 +1,9 @@
-"""The queue tree and its sums.
+"""Queue tree with its sums.
 
-Sums are exact Python integers per resource name: over thousands of nodes, and multiplied by weights,
-they leave 64 bits. Every change runs up the ancestors at once, so a queue's sum is always that of its
-subtree. A queue that is only named (by a group, or as a parent) but not known is kept ``missing``.
+Sums are exact Python integers per resource name, because over thousands of nodes and
+multiplied by weights they exceed 64 bits. Every change updates the ancestors at once,
+so the sum of a queue is always that of its subtree. A queue that is named (by a group,
+or as a parent) but unknown is kept as ``missing``.
 """
 
 from __future__ import annotations
@@ -18,49 +19,49 @@ __all__ = ["NO_SHARE", "SUMS", "Items", "QueueEntry", "QueueTree"]
 
 
 class QueueTree:
-    """All queues. ``changed`` collects those whose figures moved since the engine last reported."""
+    """All queues. ``changed``: queues with other sums than at the last report."""
 
     def __init__(self, cluster: Mapping[str, int], nodes: NodeView | None = None) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self.entries: dict[str, QueueEntry] = {}
         self.stamp = 0
-        """Counts the changes of sums and rules."""
+        """Number of changes of sums and rules."""
         self.version = 0
-        """Counts the changes of rules and of the tree."""
+        """Number of changes of rules and of the tree."""
         self._known_tops: tuple[int, list[QueueEntry]] = (-1, [])
         self._reserved: tuple[int, dict[str, int]] = (-1, {})
         self.tops: dict[str, QueueEntry] = {}
-        """The queues without a parent."""
+        """Queues without a parent."""
         self.changed: dict[str, QueueEntry] = {}
         self.stirred = False
-        """Whether what queues hold, their shares or their rules have changed since the engine last decided."""
+        """True if usage, shares or rules of queues have changed since the last decision."""
         self.freed: dict[str, QueueEntry] = {}
-        """Queues that gave something back, or whose rules changed, since the engine last looked."""
+        """Queues that released something, or got other rules, since the last check by the engine."""
         self.unsorted: dict[str, QueueEntry] = {}
-        """Queues whose place in the order may have changed."""
+        """Queues with a possibly changed position in the order."""
         self.reshaped: dict[str, QueueEntry] = {}
-        """Queues whose rules or place in the tree changed since the engine last looked."""
+        """Queues with other rules or another parent since the last check by the engine."""
         self.demanding: dict[str, QueueEntry] = {}
-        """Queues whose demand may have changed since shares were last divided."""
+        """Queues with a possibly changed demand since the last division."""
         self.redivide = True
-        """Whether everything is to be divided anew: rules or the tree have changed."""
+        """True if everything has to be divided again, because rules or the tree have changed."""
         self.flavors: tuple[str, ...] = ()
-        """Names of single device models that some queue speaks of: these have sums of their own."""
+        """Names of device models in the rules of some queue; these have sums of their own."""
         self.due_flavors: tuple[str, ...] = ()
-        """Those of them of which some queue is due something: they are divided as any other resource."""
+        """Models with an entitlement of some queue; they are divided like any other resource."""
         self.due_by_model: dict[str, set[str]] = {}
-        """Queue → the models of which it is due something."""
+        """Queue → models to which it is entitled."""
         self.recount = False
-        """Whether the sums by model are to be made anew."""
+        """True if the sums by model have to be computed again."""
         self.foreign: dict[str, int] = {}
-        """What tasks without a group hold: work of other schedulers."""
+        """Usage of tasks without a group: work of other schedulers."""
 
     def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self.entries.values())
 
     def get(self, name: str) -> QueueEntry:
-        """The queue, made now as missing if it is unknown."""
+        """Return the queue; an unknown one is created as missing."""
         entry = self.entries.get(name)
         if entry is None:
             entry = self.entries[name] = QueueEntry(name, self._cluster, self)
@@ -69,20 +70,20 @@ class QueueTree:
 
     @property
     def nodes(self) -> NodeView:
-        """All nodes: what is free of a model is kept for some."""
+        """Return all nodes, which are needed because free devices of a model may be reserved."""
         if self._nodes is None:
             raise RuntimeError("a tree without nodes has no models")
         return self._nodes
 
     def known_tops(self) -> list[QueueEntry]:
-        """The known queues without a parent, by name."""
+        """Return the known queues without a parent, by name."""
         if self._known_tops[0] != self.version:
             tops = [entry for _, entry in sorted(self.tops.items()) if not entry.missing]
             self._known_tops = (self.version, tops)
         return self._known_tops[1]
 
     def reserved(self) -> Mapping[str, int]:
-        """What is guaranteed to all queues together."""
+        """Return the sum of all guarantees."""
         if self._reserved[0] != self.version:
             found: dict[str, int] = {}
             for entry in self.known_tops():
@@ -109,7 +110,7 @@ class QueueTree:
         return entry
 
     def remove(self, name: str) -> None:
-        """The queue is gone; it stays as missing while groups or children name it."""
+        """Remove the queue. It stays as missing while groups or children name it."""
         entry = self.entries.get(name)
         if entry is None or entry.missing:
             return
@@ -132,7 +133,7 @@ class QueueTree:
             self.demanding.pop(entry.name, None)
 
     def _note_flavors(self, entry: QueueEntry) -> None:
-        """Keep :attr:`flavors` true after the rules of a queue have changed."""
+        """Update :attr:`flavors` after a change of the rules of a queue."""
         spec = entry.spec
         entry.flavored = tuple(sorted(name for name in spec.capability if FLAVOR in name))
         due = {name for amounts in (spec.guarantee, spec.deserved) for name in amounts if FLAVOR in name}
@@ -148,7 +149,7 @@ class QueueTree:
         self.recount = self.recount or self.flavors != before
 
     def _move(self, entry: QueueEntry, parent_name: str) -> None:
-        """Hang the queue under another parent, with its sums. A parent below itself counts as none."""
+        """Move the queue with its sums to another parent. A parent below itself counts as none."""
         for ancestor in entry.path[1:]:
             for sums in SUMS:
                 subtract(getattr(ancestor, sums), getattr(entry, sums).items())
@@ -166,7 +167,7 @@ class QueueTree:
             self.tops.pop(entry.name, None)
         self._renew_paths(entry)
         for neighbour in {id(old): old, id(entry.parent): entry.parent}.values():
-            if neighbour is not None:  # it may have become a leaf, or ceased to be one
+            if neighbour is not None:  # it may have become a leaf, or an inner queue
                 self.reshaped[neighbour.name] = neighbour
         for ancestor in entry.path[1:]:
             for sums in SUMS:
@@ -205,7 +206,7 @@ class QueueTree:
                 sibling.mixed = False
 
     def mark_all(self) -> None:
-        """What all queues are measured by has changed: the cluster's total."""
+        """Mark all queues after a change of the cluster's total."""
         self.stamp += 1
         for entry in self.entries.values():
             self._mark(entry)
@@ -228,13 +229,15 @@ class QueueTree:
     # ------------------------------------------------------------------ sums
 
     def touch(self, leaf: QueueEntry) -> None:
-        """The groups of the queue itself have become others, or hold or ask for other amounts."""
+        """Record that the groups of the queue itself, or their amounts, have changed."""
         self.stamp += 1
         leaf.touched = self.stamp
 
     def allocate(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
-        """``count`` tasks of request ``items`` hold resources; negative: they let go. ``firm``: of a
-        group that no one may evict."""
+        """Add ``count`` tasks with request ``items`` to the usage; negative: remove them.
+
+        ``firm``: the tasks belong to a group that cannot be evicted.
+        """
         self.touch(leaf)
         self.stirred = True
         for entry in leaf.path:
@@ -246,8 +249,11 @@ class QueueTree:
                 self.freed[entry.name] = entry
 
     def start(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
-        """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
-        does not count as giving back. The demand stays the same. See :meth:`start_flavored`."""
+        """Move ``count`` pending tasks to the usage by a decision.
+
+        Negative: the decision is undone, which does not count as a release. The demand
+        stays the same. See :meth:`start_flavored`.
+        """
         self.stamp = leaf.touched = self.stamp + 1
         changed, unsorted = self.changed, self.unsorted
         for entry in leaf.path:
@@ -259,15 +265,19 @@ class QueueTree:
                     allocated[name] += units
                     pending[name] -= units
                 except KeyError:
-                    allocated.setdefault(name, units)  # else it was the other that was missing
+                    allocated.setdefault(name, units)  # otherwise the other one was missing
                     pending[name] = pending.get(name, 0) - units
             if firm:
                 count_up(entry.firm, items, count)
             changed[entry.name] = unsorted[entry.name] = entry
 
     def start_flavored(self, leaf: QueueEntry, items: Items, wished: Items, count: int) -> None:
-        """The same for device models: ``items`` of those that are held now; ``wished`` of those that would
-        have done, which are asked for no longer."""
+        """Apply :meth:`start` to device models.
+
+        ``items``: models that are held now.
+        ``eligible``: models that would have been possible, which are not requested any
+        more.
+        """
         self.touch(leaf)
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
@@ -275,7 +285,7 @@ class QueueTree:
             self.demanding[entry.name] = entry
 
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
-        """``count`` holders begin to let go; negative: they have, or hold on after all."""
+        """Mark ``count`` tasks as releasing; negative: they are gone, or stay."""
         self.touch(leaf)
         self.stirred = True
         for entry in leaf.path:
@@ -285,7 +295,7 @@ class QueueTree:
             self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
 
     def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
-        """Room is kept for ``count`` waiting tasks; negative: no longer."""
+        """Nominate ``count`` pending tasks; negative: withdraw the nominations."""
         self.touch(leaf)
         self.stirred = True
         for entry in leaf.path:
@@ -295,7 +305,7 @@ class QueueTree:
             self.changed[entry.name] = self.unsorted[entry.name] = entry
 
     def drop_flavored(self) -> None:
-        """Forget the sums by device model."""
+        """Remove the sums by device model."""
         self.stamp += 1
         for sums in (self.foreign, *(sums for entry in self for sums in entry.model_sums())):
             for name in [name for name in sums if FLAVOR in name]:
@@ -305,12 +315,12 @@ class QueueTree:
         self.redivide = True
 
     def mark_freed(self, leaf: QueueEntry) -> None:
-        """The queue gave something back, for good."""
+        """Record that the queue finally released something."""
         for entry in leaf.path:
             self._mark_freed(entry)
 
     def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
-        """``count`` tasks wait; negative: they wait no longer."""
+        """Add ``count`` pending tasks; negative: remove them."""
         self.stamp = leaf.touched = self.stamp + 1
         changed, demanding = self.changed, self.demanding
         for entry in leaf.path:
@@ -320,6 +330,6 @@ class QueueTree:
             changed[entry.name] = demanding[entry.name] = entry
 
     def hold_foreign(self, items: Items, count: int) -> None:
-        """``count`` tasks without a group hold resources; negative: they let go."""
+        """Add ``count`` tasks without a group to the foreign usage; negative: remove them."""
         count_up(self.foreign, items, count)
         self.redivide = True

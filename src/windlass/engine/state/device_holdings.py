@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.engine.device_allocation.allocator import DeviceAllocator
-from windlass.engine.devices.share_table import HELD, LEAVING, UNSEEN, TaskShares
+from windlass.engine.devices.share_table import HELD_SIDE, RELEASING_SIDE, UNKNOWN_START, TaskShares
 from windlass.engine.devices.whole_device_table import Masks
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TERMINATING, TaskEntry
@@ -58,7 +58,7 @@ class DeviceHoldings:
         """Whole devices that are picked from the bit sets. ``planned``: what a single task gets of zones."""
         devices = self._table.devices
         home = devices.rows[row]
-        word = self._allocator.word
+        word = self._allocator.choice
         chosen = word.chooses(cls.needs)
         for resource, count in cls.device_requests:
             slots = home[resource]
@@ -82,9 +82,9 @@ class DeviceHoldings:
         given = [cuts] if cuts is not None else self._allocator.take_all(row, names, cls.needs)
         for entry, parts in zip(entries, given, strict=True):
             if cuts is not None:
-                self._table.cards.put(row, entry.key, parts, HELD, 1)
+                self._table.shares.put(row, entry.key, parts, HELD_SIDE, 1)
             entry.cuts = parts
-            entry.devices += self._allocator.shares(row, parts)
+            entry.devices += self._allocator.device_shares(row, parts)
 
     def take_back(self, entry: TaskEntry, row: int) -> None:
         """The inverse of :meth:`hand_out` for one of the tasks."""
@@ -92,7 +92,7 @@ class DeviceHoldings:
             self._table.devices.give(row, entry.masks)
             entry.masks = ()
         if entry.cuts:
-            self._table.cards.put(row, entry.key, entry.cuts, HELD, -1)
+            self._table.shares.put(row, entry.key, entry.cuts, HELD_SIDE, -1)
             entry.cuts = ()
         entry.devices = ()
         self._numa_usage.left(entry, row)
@@ -129,7 +129,7 @@ class DeviceHoldings:
     def ends(self, entry: TaskEntry, sign: int) -> None:
         """A task begins to terminate (1), or goes on after all (-1)."""
         if entry.cls.needs.devices:
-            self._table.cards.put(entry.row, entry.key, entry.cuts, LEAVING, sign)
+            self._table.shares.put(entry.row, entry.key, entry.cuts, RELEASING_SIDE, sign)
 
     def rename(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
         """The world says which devices a task holds; that counts."""
@@ -159,7 +159,7 @@ class DeviceHoldings:
     def review(self, row: int) -> None:
         """The node of the row has told of its cards: what tasks have of those that were unknown is known now."""
         for entry in list(self._table.tasks[row].values()):
-            if any(share.start == UNSEEN for share in entry.cuts):
+            if any(share.start == UNKNOWN_START for share in entry.cuts):
                 plain = sum(count for _, count in entry.cls.device_requests)
                 named, slices = entry.task.devices[plain:], entry.task.slices
                 self._drop_cuts(entry)
@@ -173,26 +173,26 @@ class DeviceHoldings:
         devices.take(entry.row, masks)
         entry.masks = masks
         whole = tuple(share for resource, mask in masks for share in devices.shares(resource, mask))
-        entry.devices = whole + self._allocator.shares(entry.row, entry.cuts) if entry.cuts else whole
+        entry.devices = whole + self._allocator.device_shares(entry.row, entry.cuts) if entry.cuts else whole
         self._settle_health(entry.row)
 
     def _hold_cuts(self, entry: TaskEntry, cuts: TaskShares) -> None:
         """Enter what a task has of cards, in the state it is in."""
-        cards, row = self._table.cards, entry.row
-        cards.put(row, entry.key, cuts, HELD, 1)
+        cards, row = self._table.shares, entry.row
+        cards.put(row, entry.key, cuts, HELD_SIDE, 1)
         if entry.state is TERMINATING:
-            cards.put(row, entry.key, cuts, LEAVING, 1)
+            cards.put(row, entry.key, cuts, RELEASING_SIDE, 1)
         entry.cuts = cuts
         whole = (s for resource, mask in entry.masks for s in self._table.devices.shares(resource, mask))
-        entry.devices = (*whole, *self._allocator.shares(row, cuts))
+        entry.devices = (*whole, *self._allocator.device_shares(row, cuts))
 
     def _drop_cuts(self, entry: TaskEntry) -> None:
         if entry.cls.needs.devices:
-            cards, cuts = self._table.cards, entry.cuts
+            cards, cuts = self._table.shares, entry.cuts
             entry.cuts = ()
             if entry.state is TERMINATING:
-                cards.put(entry.row, entry.key, cuts, LEAVING, -1)
-            cards.put(entry.row, entry.key, cuts, HELD, -1)
+                cards.put(entry.row, entry.key, cuts, RELEASING_SIDE, -1)
+            cards.put(entry.row, entry.key, cuts, HELD_SIDE, -1)
 
     def _rename_cuts(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
         """What the world says of cards and slices counts, as far as it says it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from windlass.engine.devices.share_table import KEPT, TaskShares
+from windlass.engine.devices.share_table import NOMINATED_SIDE, TaskShares
 from windlass.engine.feasibility.task_class import ClassIndex, TaskClass
 from windlass.engine.groups.entries import (
     ACTIVE,
@@ -21,7 +21,7 @@ from windlass.engine.groups.entries import (
     GroupEntry,
     TaskEntry,
 )
-from windlass.engine.nodes.table import PROMISED, USED, NodeTable
+from windlass.engine.nodes.table import NOMINATED, USED, NodeTable
 from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queues.tree import QueueTree
 from windlass.engine.state.counters import StateCounters
@@ -51,7 +51,7 @@ class PlacementLedger:
         """Groups of which a task that was known was reported again since the engine last looked."""
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
-        self.allocator.rows.leaving = self.leaving
+        self.allocator.rows.releasing = self.leaving
         self.numa_usage = NumaUsage(table, plugins, self.leaving)
         self.ends = ExpectedEnds()
         """When what runs will end; told of every change here."""
@@ -141,7 +141,7 @@ class PlacementLedger:
         row, entry.promised = entry.promised, -1
         cuts, entry.kept = entry.kept, ()
         if entry.cls.needs.devices:
-            self.table.cards.put(row, entry.key, cuts, KEPT, -1)
+            self.table.shares.put(row, entry.key, cuts, NOMINATED_SIDE, -1)
         self.numa_usage.unpromise(row, entry.kept_zones)
         entry.kept_zones = None
         self._count_promise(entry, row, -1)
@@ -151,7 +151,7 @@ class PlacementLedger:
         self, entry: TaskEntry, row: int, cuts: TaskShares, zones: NumaHolding | None = None
     ) -> None:
         """After :meth:`unpromise`: the same room, other cards of it if those are not to be had any more."""
-        if entry.cls.needs.devices and not self.allocator.takes(row, cuts, later=True):
+        if entry.cls.needs.devices and not self.allocator.are_available(row, cuts, later=True):
             other = self.allocator.pick(row, entry.cls.needs, later=True)
             cuts = other if other is not None else cuts
         self.promise(entry, row, cuts, zones)
@@ -177,9 +177,9 @@ class PlacementLedger:
         ``cuts``: what is promised of cards there to ``who``.
         """
         if cls.needs.devices:
-            self.table.cards.put(row, who, cuts, KEPT, -1)
-            there = self.allocator.takes(row, cuts, later=True)
-            self.table.cards.put(row, who, cuts, KEPT, 1)
+            self.table.shares.put(row, who, cuts, NOMINATED_SIDE, -1)
+            there = self.allocator.are_available(row, cuts, later=True)
+            self.table.shares.put(row, who, cuts, NOMINATED_SIDE, 1)
             if not there:
                 return False
         allocatable, used, releasing, promised = self.table.planes[row]
@@ -205,7 +205,7 @@ class PlacementLedger:
 
     def count_promise(self, group: GroupEntry | None, cls: TaskClass, row: int, sign: int) -> None:
         """Enter a promise to a task of the group in the books (1), or take it out (-1)."""
-        self.table.planes[row, PROMISED] += sign * cls.vector
+        self.table.planes[row, NOMINATED] += sign * cls.vector
         self.table.touch(row)
         _count(cls.placed, row, sign)
         for plugin in cls.domains:
@@ -228,7 +228,7 @@ class PlacementLedger:
         here; else ``indices``, and what is reported of slices, say it. ``zones`` likewise."""
         table, cls = self.table, entry.cls
         table.planes[row, USED] += cls.vector
-        if table.planes[row, PROMISED, 0] > 0:
+        if table.planes[row, NOMINATED, 0] > 0:
             table.improved.add(row)  # whoever was promised room here must look again
         entry.row = row
         entry.state = state

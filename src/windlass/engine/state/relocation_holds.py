@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from windlass.engine.devices.share_table import KEPT, TaskShares
+from windlass.engine.devices.share_table import NOMINATED_SIDE, TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.spi.numa import NumaHolding
@@ -70,9 +70,9 @@ class RelocationHolds:
     def _pass_on(self, hold: RelocationHold, before: str, after: str) -> None:
         """What is kept of cards is another's from now on."""
         if hold.cls.needs.devices:
-            cards = self._ledger.table.cards
-            cards.put(hold.row, before, hold.cuts, KEPT, -1)
-            cards.put(hold.row, after, hold.cuts, KEPT, 1)
+            cards = self._ledger.table.shares
+            cards.put(hold.row, before, hold.cuts, NOMINATED_SIDE, -1)
+            cards.put(hold.row, after, hold.cuts, NOMINATED_SIDE, 1)
 
     def hand_over(self, entry: TaskEntry) -> None:
         """A pending task has come to a group: a place that is kept for its like is promised to it."""
@@ -90,7 +90,7 @@ class RelocationHolds:
         """Enter a hold anew, from a dump."""
         self.by_group.setdefault(hold.group.key, []).append(hold)
         if hold.cls.needs.devices:
-            self._ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, 1)
+            self._ledger.table.shares.put(hold.row, hold.who, hold.cuts, NOMINATED_SIDE, 1)
         hold.zones = self._ledger.numa_usage.promise(hold.cls, hold.row, hold.zones)
         self._ledger.count_promise(hold.group, hold.cls, hold.row, 1)
 
@@ -123,7 +123,7 @@ class RelocationHolds:
         self._forget(hold)
         ledger = self._ledger
         if hold.cls.needs.devices:
-            ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, -1)
+            ledger.table.shares.put(hold.row, hold.who, hold.cuts, NOMINATED_SIDE, -1)
         ledger.numa_usage.unpromise(hold.row, hold.zones)
         ledger.count_promise(hold.group, hold.cls, hold.row, -1)
         ledger.give_up(hold.group, hold.cls, hold.row)

@@ -193,7 +193,7 @@ class Statement:
 
     def fits(self, row: int, cuts: TaskShares) -> bool:
         """Whether exactly these parts of cards can be had now."""
-        return self._ledger.allocator.takes(row, cuts)
+        return self._ledger.allocator.are_available(row, cuts)
 
     def zones_vacated(self) -> AbstractContextManager[None]:
         """Inside, what terminates holds nothing of any NUMA zone."""

@@ -1,14 +1,18 @@
-"""The accounts of groups that share time: who ran how long, and how they rank (:mod:`windlass.spi.timeshare`).
+"""Attained service of time-sharing groups and their ranks (:mod:`windlass.spi.timeshare`).
 
-A group *runs* here while it holds its minimum, from the decision on. Ranks stand between the moments that the
-policy named; only those moments, starts and stops cost anything.
+A group *runs* while it holds its minimum, from the decision on. A rank is valid until a
+time that the policy names. Only these times, starts and stops cost anything.
 
-What a group attained before this engine was there is taken from its object
-(:class:`~windlass.spi.objects.AttainedService`), once, as its account is first looked at. What was counted by then of
-runs like it is the policy's (:attr:`TimeSharingState.counted`).
+The service attained before this engine existed comes from the group's object
+(:class:`~windlass.spi.objects.AttainedService`). It is read once, when the account is
+first evaluated. Counts of similar earlier runs belong to the policy
+(:attr:`TimeSharingState.counted`).
 
-Invariants: every group that opted in and is known has one account; ``runners`` of a queue are those accounts
-whose group runs, sorted by rank; time is counted once, as run or as waited.
+Invariants:
+
+* Every known group that opted in has one account.
+* ``runners`` of a queue are the accounts of its running groups, sorted by rank.
+* Time is counted once, as running or as waiting.
 """
 
 from __future__ import annotations
@@ -25,19 +29,27 @@ from windlass.spi.objects import AttainedService, Group
 from windlass.spi.timeshare import Rank, RunSegment, TimeSharing
 
 BEFORE_ALL = float("-inf")
-"""The place of who did not opt in: nothing is known against them."""
+"""Rank of a group that did not opt in."""
 AFTER_ALL = float("inf")
 LOOKED_AT = 256
-"""So many of those who rank worst in a queue are asked when they would be worth a suspension; a bound on work."""
+"""Maximum number of worst-ranked groups per queue that are evaluated for a suspension."""
 SOON = 1e-6
-"""Seconds: no policy is asked again about one group sooner than that, whatever it names. Moments are sums of floating
-point numbers: what is left until one may be less than what a moment can be told apart by."""
+"""Minimum interval between two evaluations of one group, in seconds.
+
+Times are sums of floating point numbers. A remaining time can be smaller than the
+resolution of such a sum.
+"""
 _WHOLE = 1000
 
 
 class TimeAccount:
-    """One group's account. ``since``: when its stint was brought up to date. ``rests_until``: since its last
-    suspension, it claims nobody's room before then. ``epoch``: counts its ranks, older moments are void."""
+    """Account of one group.
+
+    ``since``: time up to which the run segment is counted.
+    ``rests_until``: end of the pause after its last suspension; it claims no capacity
+    before.
+    ``epoch``: number of its ranks; times of earlier epochs are void.
+    """
 
     __slots__ = (
         "asked",
@@ -55,23 +67,23 @@ class TimeAccount:
         self.group = group
         self.segment = segment
         self.base = 0.0
-        """Its rank at time 0, as it falls: at a moment it is ``base - falls * moment`` while it runs."""
+        """Rank at time 0: at a time it is ``base - falls * time`` while the group runs."""
         self.falls = 0.0
         self.since: float | None = None
         self.rests_until = 0.0
         self.home = ""
-        """The queue among whose runners it stands."""
+        """Queue of which it is a runner."""
         self.epoch = 0
         self.asked: float | None = None
-        """When the policy is to be asked again."""
+        """Time at which the policy has to be evaluated again."""
 
     def value(self, now: float) -> float:
-        """Its rank at a moment."""
+        """Return the rank at a time."""
         return self.base - self.falls * now if self.falls and self.segment.started is not None else self.base
 
     @property
     def started(self) -> float | None:
-        """Since when it runs, ``None`` while it waits."""
+        """Return the start of the current run, ``None`` while the group waits."""
         return self.segment.started
 
     @property
@@ -80,14 +92,14 @@ class TimeAccount:
 
 
 class RunningAccounts:
-    """The accounts of a queue that run; those whose ranks fall alike stand in one line, sorted by rank at all times."""
+    """Accounts of the running groups of a queue, sorted by rank, one list per decrease rate."""
 
     def __init__(self) -> None:
         self._lines: dict[float, list[tuple[float, str]]] = {}
-        """How fast ranks fall → the places of those whose ranks do; no line is empty."""
+        """Decrease of the rank per second → sorted positions; no list is empty."""
         self._accounts: dict[str, TimeAccount] = {}
         self._sizes: dict[float, int] = {}
-        """Accelerators → how many of them have so many; those that somebody has."""
+        """Number of devices → number of accounts with so many, above zero."""
         self.suspendable = SuspendableGroups()
 
     def __len__(self) -> int:
@@ -110,13 +122,13 @@ class RunningAccounts:
         self.suspendable.discard(time_account.group)
 
     def look(self, time_account: TimeAccount) -> None:
-        """What the group holds may have changed."""
+        """Update what the group holds, if it has changed."""
         if self.suspendable.changed(time_account.group):
             self.suspendable.discard(time_account.group)
             self.suspendable.add(time_account.group, time_account.base, time_account.falls)
 
     def pull(self, time_account: TimeAccount) -> None:
-        """Its rank is about to change: :meth:`put` follows."""
+        """Remove an account before its rank changes; :meth:`put` follows."""
         line, place = self._lines[time_account.falls], time_account.place
         at = bisect_left(line, place)
         if line[at] != place:
@@ -137,30 +149,38 @@ class RunningAccounts:
             insort(line, time_account.place)
 
     def next_asked(self) -> float | None:
-        """When the policy is asked next about one of them."""
+        """Return the time of the next evaluation by the policy."""
         return min((one.asked for one in self._accounts.values() if one.asked is not None), default=None)
 
     def worst(self, now: float) -> float:
-        """The largest rank of all."""
+        """Return the largest rank."""
         return max([line[-1][0] - falls * now for falls, line in self._lines.items()], default=BEFORE_ALL)
 
     def worst_first(
         self, now: float, above: float, more: float = BEFORE_ALL, most: float = AFTER_ALL
     ) -> Iterator[TimeAccount]:
-        """Those of a rank larger than ``above``, the largest first; only of ``more`` accelerators than that, and of so
-        many at ``most``."""
+        """Yield the accounts ranked after ``above``, the worst rank first.
+
+        Only accounts with more than ``more`` and at most ``most`` devices.
+        """
         lines = [self._falling(line, falls * now, above, more, most) for falls, line in self._lines.items()]
         for *_, time_account in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
             yield time_account
 
     def next_size(self, more: float) -> float | None:
-        """How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has."""
+        """Return the smallest number of devices above ``more`` that an account has.
+
+        ``None`` if none.
+        """
         return min([size for size in self._sizes if size > more], default=None)
 
     def _falling(
         self, line: list[tuple[float, str]], fallen: float, above: float, more: float, most: float
     ) -> Iterator[tuple[float, str, TimeAccount]]:
-        """What :meth:`worst_first` gives of a line, with ranks and keys. ``fallen``: by how much all have fallen."""
+        """Yield the part of one list for :meth:`worst_first`, with ranks and keys.
+
+        ``fallen``: decrease of all ranks of the list so far.
+        """
         accounts = self._accounts
         for base, key in reversed(line):
             value = base - fallen
@@ -172,36 +192,36 @@ class RunningAccounts:
 
 
 class TimeSharingState:
-    """All accounts. Without a ``policy`` time is not shared."""
+    """All accounts. Without a ``policy`` there is no time-sharing."""
 
     def __init__(self) -> None:
         self.policy: TimeSharing | None = None
         self.accounts: dict[str, TimeAccount] = {}
         self.runners: dict[str, RunningAccounts] = {}
         self.waiting_index = WaitingIndex()
-        """Those accounts that do not run."""
+        """Accounts that do not run."""
         self.moments: list[tuple[float, str, int]] = []
-        """A heap: when the policy is to be asked about whom, and the epoch of which that holds."""
+        """Heap of the next evaluations: time, group key, and epoch for which it is valid."""
         self.late: list[GroupEntry] = []
-        """Who was ranked anew and has not been looked at since."""
+        """Groups that were ranked again and have not been tried since."""
         self.risen: list[tuple[TimeAccount, float, float]] = []
-        """Who runs and ranks worse than before, with both ranks, since somebody took this list."""
+        """Running accounts with a worse rank since this list was taken, with both ranks."""
         self.counted = BEFORE_ALL
-        """Up to when what runs outlived is in the counts that the policy was handed; Unix seconds."""
+        """Time up to which run times are part of the counters that the policy loaded; Unix seconds."""
         self.now = BEFORE_ALL
-        """Up to when all that was due is done; Unix seconds."""
+        """Time up to which everything due is done; Unix seconds."""
 
-    # ------------------------------------------------------------------ places in the order
+    # ------------------------------------------------------------------ ranks of waiting groups
 
     def place(self, group: GroupEntry) -> float:
-        """The rank of a group among those that wait; smaller goes first."""
+        """Return the rank of a group among the waiting ones; smaller goes first."""
         if self.policy is None:
             return BEFORE_ALL
         time_account = self.time_account(group)
         return BEFORE_ALL if time_account is None else time_account.base
 
     def time_account(self, group: GroupEntry) -> TimeAccount | None:
-        """The group's account, opened now if it opted in and has none; closed if it no longer takes part."""
+        """Return the group's account. Open it if the group opted in; close it if it opted out."""
         policy, spec, queue = self.policy, group.group, group.queue
         known = self.accounts.get(group.key)
         if policy is None or spec is None or queue is None:
@@ -226,10 +246,10 @@ class TimeSharingState:
         self._rank(time_account)
         return time_account
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def update(self, touched: Iterable[GroupEntry], now: float) -> None:
-        """Take in what may have started, stopped or ended."""
+        """Update the accounts of groups that may have started, stopped or ended."""
         if self.policy is None:
             return
         for group in touched:
@@ -262,8 +282,11 @@ class TimeSharingState:
                     self.stop(time_account, now)
 
     def past(self, key: str) -> AttainedService | None:
-        """What the group had behind it when it was stopped last, or was started after that; ``None``: it was never
-        stopped, or has been at work since for long enough to be ranked anew."""
+        """Return the attained service when the group was last stopped, or started after that.
+
+        ``None`` if it was never stopped, or has run long enough since then to be ranked
+        again.
+        """
         time_account = self.accounts.get(key)
         if time_account is None or time_account.since is None or not time_account.segment.attained:
             return None
@@ -275,7 +298,7 @@ class TimeSharingState:
         )
 
     def start(self, time_account: TimeAccount, now: float) -> None:
-        """The group has its room."""
+        """Record that the group has its capacity."""
         group = time_account.group
         self._settle(time_account, now)
         time_account.segment.started = now
@@ -291,24 +314,27 @@ class TimeSharingState:
         self.risen.append((time_account, BEFORE_ALL, time_account.base))
 
     def stop(self, time_account: TimeAccount, now: float) -> None:
-        """The group has lost its room, or is about to."""
+        """Record that the group has lost its capacity, or is about to."""
         if time_account.started is not None:
             self._halt(time_account, now)
 
     def suspend(self, time_account: TimeAccount, now: float) -> None:
-        """A group that runs gives its room to another one."""
+        """Record that a running group gives its capacity to another one."""
         time_account.segment.suspensions += 1
         time_account.rests_until = now + self._halt(time_account, now).rests
 
     def catch_up(self, now: float) -> None:
-        """Rank anew whoever was due before ``now``, when no cycle ran as nobody waited: before anybody else is
-        asked about, so that all is as if one had."""
+        """Rank groups that were due before ``now``, when no cycle ran because no group waited.
+
+        Call it before any other group is evaluated. The result is as if a cycle had
+        run.
+        """
         self.now = now
         if self.moments and self.moments[0][0] < now:
             self.late += self._renew(now, missed=True)
 
     def due(self, now: float) -> list[GroupEntry]:
-        """Rank anew whoever is due, as of the moment when that was; those of them that wait."""
+        """Rank the groups that are due, as of their due time. Return those that wait."""
         late, self.late = self.late, []
         return late + self._renew(now, missed=False)
 
@@ -343,12 +369,12 @@ class TimeSharingState:
         return None
 
     def worst(self, queue: str, now: float) -> float:
-        """The largest rank of those that run in a queue."""
+        """Return the largest rank of the running groups in a queue."""
         runners = self.runners.get(queue)
         return BEFORE_ALL if runners is None else runners.worst(now)
 
     def stand(self, time_account: TimeAccount) -> None:
-        """See that it is among those that wait, with its rank, if it does."""
+        """Add the account to the waiting index, with its rank, if the group waits."""
         group = time_account.group
         if time_account.started is None and group.queue is not None:
             self.waiting_index.put(group.key, group.queue.name, time_account.base)
@@ -356,12 +382,15 @@ class TimeSharingState:
             self.waiting_index.drop(group.key)
 
     def crowd(self, queue: str) -> MeasuredContention:
-        """Of a queue, as it is now."""
+        """Return the current contention of a queue."""
         return self.waiting_index.crowd(queue, len(self.runners.get(queue, ())))
 
     def next_turn(self, time_account: TimeAccount, now: float) -> float | None:
-        """When one that waits may claim the room of another one of its queue at the earliest: once that ranks anew, or
-        ranks worse already and it has rested, or loses less as it has saved its work."""
+        """Return the earliest time at which a waiting group may claim capacity in its queue.
+
+        A running group then gets a new rank, or has a worse rank already while the
+        waiting group's pause ends, or has a checkpoint and loses less.
+        """
         queue = time_account.group.queue
         runners = None if queue is None else self.runners.get(queue.name)
         if runners is None:
@@ -377,8 +406,11 @@ class TimeSharingState:
         return max(min(asked), time_account.rests_until) if asked else None
 
     def outweighed(self, time_account: TimeAccount, now: float) -> float | None:
-        """Until when those that a group could have suspended, or some of them, would lose more than that is worth;
-        infinite if nobody knows, ``None`` if that hinders nobody. The first :data:`LOOKED_AT` of them are looked at."""
+        """Return the time until which possible victims would lose more than a suspension gains.
+
+        It is infinite if unknown, and ``None`` if no victim is protected by it. The
+        first :data:`LOOKED_AT` of them are evaluated.
+        """
         queue, policy = time_account.group.queue, self.policy
         runners = None if queue is None else self.runners.get(queue.name)
         if queue is None or policy is None or runners is None or time_account.rests_until > now:
@@ -392,10 +424,10 @@ class TimeSharingState:
             crowd.asked = False
         return found
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ details
 
     def _open(self, time_account: TimeAccount, spec: Group, runs: bool, now: float) -> float:
-        """Count from now on, or from when a group that runs has had its room. Returns that moment."""
+        """Start counting now, or at the start of a running group. Return that time."""
         group, segment, past = time_account.group, time_account.segment, spec.past
         begun = _running_since(group, now) if runs else now
         if past is not None and runs:
@@ -410,7 +442,7 @@ class TimeSharingState:
         return begun
 
     def _recollect(self, time_account: TimeAccount, spec: Group, now: float) -> None:
-        """What a group of which nothing was counted yet has behind it at a moment."""
+        """Set what a group without any counts has attained up to a time."""
         segment, past = time_account.segment, spec.past
         if past is not None and not _is_over(time_account.group):
             segment.attained, segment.suspensions, segment.memory = past.attained, past.suspensions, None
@@ -424,7 +456,10 @@ class TimeSharingState:
         return self._rank(time_account)
 
     def _rank(self, time_account: TimeAccount) -> Rank:
-        """Ask the policy, and note when it is to be asked again. The stint is up to date."""
+        """Evaluate the policy, and schedule the next evaluation.
+
+        The run segment has to be up to date.
+        """
         if self.policy is None:
             raise RuntimeError("time is not shared")
         segment, since = time_account.segment, time_account.since
@@ -450,7 +485,7 @@ class TimeSharingState:
         return rank
 
     def _settle(self, time_account: TimeAccount, now: float) -> None:
-        """Count the time since the account was looked at last."""
+        """Count the time since the account was last updated."""
         passed = now - (now if time_account.since is None else time_account.since)
         if time_account.started is not None:
             time_account.segment.attained += passed
@@ -459,7 +494,7 @@ class TimeSharingState:
         time_account.since = now
 
     def _said(self, time_account: TimeAccount, spec: Group) -> None:
-        """The group says other things of itself than before, such as when it saved its work last."""
+        """Update the group's own statements, such as its last checkpoint."""
         before, time_account.segment.group = time_account.segment.group, spec
         if time_account.started is not None and before.annotations != spec.annotations:
             self.risen.append((time_account, BEFORE_ALL, AFTER_ALL))
@@ -482,7 +517,7 @@ class TimeSharingState:
         self._come(time_account)
 
     def _end(self, time_account: TimeAccount, now: float) -> None:
-        """The group needs its room no more."""
+        """Close the account of a group that has ended."""
         if time_account.started is not None or time_account.segment.attained:
             self._settle(time_account, now)
             if self.policy is not None:
@@ -499,13 +534,16 @@ class TimeSharingState:
 
 
 def _is_over(group: GroupEntry) -> bool:
-    """Whether all that was there of it has ended, some of it well."""
+    """Return whether all tasks have ended, some of them successfully."""
     return bool(group.succeeded and not group.pending and not group.active and not group.releasing)
 
 
 def _running_since(group: GroupEntry, now: float) -> float:
-    """Since when a group that runs has had its minimum, as far as the world says: it may have been there before this
-    engine was."""
+    """Return the time since which a running group has had its minimum, as far as known.
+
+    Start times come from the cluster. The group may have run before this engine
+    started.
+    """
     known = [entry.task.started for entry in group.tasks.values() if entry.row >= 0]
     if known.count(None) == len(known):
         return now
@@ -514,7 +552,7 @@ def _running_since(group: GroupEntry, now: float) -> float:
 
 
 def _devices(group: GroupEntry) -> float:
-    """Whole accelerators of the group's minimum."""
+    """Return the number of whole devices of the group's minimum."""
     each = [entry.cls.accelerators for entry in group.tasks.values()]
     if len(each) > 1:
         each.sort(reverse=True)

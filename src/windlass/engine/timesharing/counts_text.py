@@ -1,7 +1,7 @@
-"""What a policy of time-sharing has counted, as text that outlasts the process, and back.
+"""Counters of a time-sharing policy as text that outlives the process.
 
-The text says up to when was counted: what ran on across that moment is not counted twice. It is as large as the counts
-of a few sizes, whatever there was to count. Pure.
+The text contains the time up to which runs were counted. Runs across that time are not
+counted twice. Its size does not depend on the number of runs. Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from windlass.spi.timeshare import PersistentCounts, RunTimeCounts
 
 VERSION = 1
 EXACT = 1e-3
-"""Seconds: moments that are nearer to each other are one."""
+"""Times that differ by less than this are equal (seconds)."""
 
 
 class CountsRecord(msgspec.Struct, frozen=True):
-    """``at``: up to when was counted, Unix seconds."""
+    """Counters and the time up to which they are complete (``at``, Unix seconds)."""
 
     version: int
     at: float
@@ -27,12 +27,12 @@ class CountsRecord(msgspec.Struct, frozen=True):
 
 
 def counted(time_sharing: TimeSharingState) -> float:
-    """How much was counted so far: 0 where nothing is."""
+    """Return how much has been counted so far; 0 without counters."""
     return time_sharing.policy.counted if isinstance(time_sharing.policy, PersistentCounts) else 0.0
 
 
 def as_text(time_sharing: TimeSharingState) -> str | None:
-    """``None`` where nothing was counted."""
+    """Return the counters as text; ``None`` if nothing was counted."""
     policy = time_sharing.policy
     if not isinstance(policy, PersistentCounts) or not policy.counted:
         return None
@@ -43,15 +43,20 @@ def as_text(time_sharing: TimeSharingState) -> str | None:
 
 
 def offer(time_sharing: TimeSharingState, text: str | None, now: float) -> None:
-    """As :func:`resume`; who counts otherwise begins anew."""
+    """Load counters like :func:`resume`.
+
+    If they do not match the policy, counting begins at zero.
+    """
     if text is not None:
         with contextlib.suppress(ValueError):
             resume(time_sharing, text, now)
 
 
 def resume(time_sharing: TimeSharingState, text: str, now: float) -> None:
-    """Go on with what was counted before, as far as the policy in force counts. ``now``: Unix seconds. Raises
-    ``ValueError``, and changes nothing, where that is not possible."""
+    """Load counters that the policy supports. ``now``: Unix seconds.
+
+    Raises ``ValueError``, and changes nothing, if they cannot be loaded.
+    """
     policy = time_sharing.policy
     if not isinstance(policy, PersistentCounts):
         return

@@ -1,7 +1,8 @@
-"""The accounts of groups that share time as plain values, and back: a part of a dumped state.
+"""Accounts of time-sharing groups as plain values, part of the engine's dump.
 
-What :class:`~windlass.engine.timesharing.attained_service.TimeSharingState` keeps is written whole; who ranks how among
-those that run follows from it. Infinite ranks are written as ``None`` beside the sign, since JSON has none.
+All accounts of :class:`~windlass.engine.timesharing.attained_service.TimeSharingState`
+are written. The order of running groups follows from them. JSON has no infinity, so
+infinite ranks are written as names.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from windlass.spi.objects import Group
 from windlass.spi.timeshare import RunSegment
 
 Number = float | str
-"""A number, or how an infinite one is called."""
+"""Number, or the name of an infinite one."""
 _NAMES = {inf: "inf", -inf: "-inf"}
 
 
 class TimeAccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """:class:`~windlass.engine.timesharing.attained_service.TimeAccount`. ``last``: the group as it was last, where it
-    is gone already."""
+    """Record of a :class:`~windlass.engine.timesharing.attained_service.TimeAccount`.
+
+    ``last``: last known group, if it is gone.
+    """
 
     group: str
     devices: float
@@ -44,8 +47,12 @@ class TimeAccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TimeSharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``late``: groups that were ranked anew and have not been looked at since. ``risen``: who runs and ranks worse
-    than before, with both ranks. ``counted``: up to when what runs outlived is in the counts that were handed over."""
+    """Record of all accounts.
+
+    ``late``: groups that were ranked again and have not been tried since.
+    ``risen``: running groups with a worse rank than before, with both ranks.
+    ``counted``: time up to which run times are part of the loaded counters.
+    """
 
     accounts: list[TimeAccountRecord] = []
     late: list[str] = []
@@ -54,12 +61,12 @@ class TimeSharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def number(value: float) -> Number:
-    """As it is written."""
+    """Return the number in its written form."""
     return _NAMES.get(value, value)
 
 
 def as_record(time_sharing: TimeSharingState) -> TimeSharingRecord:
-    """All accounts, sorted by their groups."""
+    """Return all accounts, sorted by group."""
     return TimeSharingRecord(
         [_account(time_sharing.accounts[key]) for key in sorted(time_sharing.accounts)],
         [group.key for group in time_sharing.late],
@@ -69,7 +76,7 @@ def as_record(time_sharing: TimeSharingState) -> TimeSharingRecord:
 
 
 def restore(time_sharing: TimeSharingState, record: TimeSharingRecord, groups: dict[str, GroupEntry]) -> None:
-    """Into a sharing without accounts. ``groups``: those that the world knows, holding what they held."""
+    """Restore into a state without accounts. ``groups``: known groups with what they held."""
     moments = []
     for kept in record.accounts:
         group = groups.get(kept.group)

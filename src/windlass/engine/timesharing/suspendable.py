@@ -1,11 +1,13 @@
-"""What the groups that share time have of accelerators on each node, by rank: how much could be cleared at the most.
+"""Devices that time-sharing groups hold on each node, by rank.
 
-For each group and node there is one slot in a few arrays, so that "what is held there by those of a worse rank" is
-one sum for all nodes; and the same in plain lists, for questions about one node. It bounds what
-:class:`~windlass.engine.preemption.suspension_search.SuspensionSearch` may find from above: who is spared for the
-moment, or by rules, is counted too.
+This is an upper bound of what suspensions free. Each pair of group and node has one
+slot in a few arrays. The amount that groups of a worse rank hold is then one sum for
+all nodes. Plain lists hold the same for questions about one node. The result bounds
+:class:`~windlass.engine.preemption.suspension_search.SuspensionSearch` from above:
+groups that are protected, at the moment or by rules, are included.
 
-Invariants: a group's slots name the nodes on which it holds anything; slots of nobody rank before all.
+Invariants: the slots of a group name the nodes on which it holds something. Unused
+slots rank before all others.
 """
 
 from __future__ import annotations
@@ -21,26 +23,32 @@ _FIRST = 64
 
 
 class SuspendableGroups:
+    """Slots of all running time-sharing groups of one queue."""
+
     def __init__(self) -> None:
         self._rows = np.zeros(_FIRST, dtype=np.int64)
         self._ranks = np.full(_FIRST, _NOBODY)
         self._falls = np.zeros(_FIRST)
         self._places: list[tuple[float, float]] = [(_NOBODY, 0.0)] * _FIRST
-        """By slot the rank, and how fast it falls."""
+        """Slot → rank at time 0, and its decrease per second."""
         self._on: dict[int, list[int]] = {}
-        """Row → the slots of groups that hold something there."""
+        """Row → slots of groups that hold something there."""
         self._falling = 0
-        """How many slots are of ranks that fall."""
+        """Number of slots with a decreasing rank."""
         self._held: list[list[TaskClass]] = [[] for _ in range(_FIRST)]
         self._free = list(range(_FIRST))
         self._slots: dict[str, list[int]] = {}
         self._amounts: dict[str, NDArray[np.int64]] = {}
-        """Accelerator → what is held of it, by slot; for those that somebody asked for."""
+        """Device resource → amount held by each slot, for resources requested so far."""
         self._units: dict[str, list[int]] = {}
-        """The same."""
+        """The same as lists."""
 
     def add(self, group: GroupEntry, base: float, falls: float) -> None:
-        """The group runs; see :class:`~windlass.engine.timesharing.attained_service.TimeAccount` for its rank."""
+        """Add a running group.
+
+        Its rank is that of
+        :class:`~windlass.engine.timesharing.attained_service.TimeAccount`.
+        """
         slots = self._slots[group.key] = []
         for row, held in _held(group).items():
             slot = self._take()
@@ -67,14 +75,16 @@ class SuspendableGroups:
         self._rank(self._slots[group.key], base, falls)
 
     def changed(self, group: GroupEntry) -> bool:
-        """Whether the group holds other room than was told of."""
+        """Return whether the group holds other capacity than recorded."""
         slots = self._slots[group.key]
         known = {int(self._rows[slot]): self._held[slot] for slot in slots}
         return known != _held(group)
 
     def worse(self, name: str, now: float, above: float, height: int) -> NDArray[np.int64] | None:
-        """Per row, what is held of an accelerator by groups of a rank larger than ``above``; ``None`` if there is
-        no such group."""
+        """Return per row what groups ranked after ``above`` hold of a device resource.
+
+        ``None`` if there is no such group.
+        """
         values = self._ranks - self._falls * now if self._falling else self._ranks
         worse = np.flatnonzero(values > above)
         if not len(worse):
@@ -85,7 +95,7 @@ class SuspendableGroups:
         return found
 
     def clears(self, row: int, name: str, now: float, above: float, units: int) -> bool:
-        """Whether what :meth:`worse` finds on one row comes to so many units."""
+        """Return whether :meth:`held_after` reaches ``units`` on one row."""
         self._learn(name)
         held, places = self._units[name], self._places
         for slot in self._on.get(row, ()):
@@ -96,10 +106,10 @@ class SuspendableGroups:
                     return True
         return units <= 0
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ details
 
     def _learn(self, name: str) -> None:
-        """Count an accelerator from now on."""
+        """Count a device resource from now on."""
         if name not in self._units:
             self._units[name] = [_units(held, name) for held in self._held]
             self._amounts[name] = np.array(self._units[name], dtype=np.int64)
@@ -133,7 +143,7 @@ class SuspendableGroups:
 
 
 def _held(group: GroupEntry) -> dict[int, list[TaskClass]]:
-    """By row the classes of the tasks that the group has there, without what leaves."""
+    """Return row → classes of the tasks that the group has there, without terminating ones."""
     found: dict[int, list[TaskClass]] = {}
     for entry in group.tasks.values():
         if entry.row >= 0 and entry.state is not TERMINATING:

@@ -1,4 +1,4 @@
-"""How many groups that share time wait in each queue, and how many of those rank before a given rank."""
+"""Index of waiting time-sharing groups by queue and rank."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from bisect import bisect_left, insort
 
 
 class MeasuredContention:
-    """A queue at the moment of a claim (:class:`windlass.spi.timeshare.QueueContention`). ``asked``: whether anybody
-    went by how many wait."""
+    """Contention in a queue during a search (:class:`windlass.spi.timeshare.QueueContention`).
+
+    ``is_used``: whether the number of waiting groups was used.
+    """
 
     __slots__ = ("_line", "asked", "running")
 
@@ -26,20 +28,20 @@ class MeasuredContention:
 
 
 class WaitingIndex:
-    """The ranks of those that wait, by queue, sorted at all times."""
+    """Ranks of the waiting groups by queue, always sorted."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[float]] = {}
         self._places: dict[str, tuple[str, float]] = {}
 
     def put(self, key: str, queue: str, rank: float) -> None:
-        """The group waits there with that rank."""
+        """Set the queue and rank of a waiting group."""
         self.drop(key)
         self._places[key] = queue, rank
         insort(self._lines.setdefault(queue, []), rank)
 
     def drop(self, key: str) -> None:
-        """The group waits no more, if it did."""
+        """Remove a group, if it was waiting."""
         place = self._places.pop(key, None)
         if place is not None:
             queue, rank = place
@@ -47,7 +49,7 @@ class WaitingIndex:
             del line[bisect_left(line, rank)]
 
     def moved(self, key: str, queue: str) -> None:
-        """The group stands in this queue now."""
+        """Set the queue of a group."""
         place = self._places.get(key)
         if place is not None and place[0] != queue:
             self.put(key, queue, place[1])
@@ -56,5 +58,5 @@ class WaitingIndex:
         return MeasuredContention(self._lines.get(queue, []), running)
 
     def level(self, queue: str) -> int:
-        """Changes as the number of those that wait there doubles or halves."""
+        """Return a number that changes when the number of waiting groups doubles or halves."""
         return len(self._lines.get(queue, ())).bit_length()

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets that alone stopped a claim: with them out of the way it would have had its room."""
+"""PodDisruptionBudgets that alone blocked a preemption."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from windlass.engine.victims.disruption_budgets import EvictionBudgets
 
 
 class BudgetBlocker(msgspec.Struct, frozen=True):
-    """``needed``: how many pods of a budget have to be let go, 0 if that is not known; ``left``: how many are."""
+    """Budget that blocks a preemption.
+
+    ``needed``: number of evictions that are necessary, 0 if unknown.
+    ``left``: number of evictions that the budget allows.
+    """
 
     budget: str
     needed: int
@@ -21,7 +25,7 @@ class BudgetBlocker(msgspec.Struct, frozen=True):
 
 
 def stops_of(budgets: EvictionBudgets, going: Iterable[TaskEntry]) -> tuple[BudgetBlocker, ...]:
-    """The budgets that do not let these go together, by name."""
+    """Return the budgets that do not allow these evictions together, by name."""
     asked = Counter(key for entry in going for key in entry.task.budgets)
     lefts = {key: budgets.left(key) for key in asked}
     return tuple(
@@ -32,12 +36,12 @@ def stops_of(budgets: EvictionBudgets, going: Iterable[TaskEntry]) -> tuple[Budg
 
 
 def grants(stops: Iterable[BudgetBlocker]) -> dict[str, int]:
-    """What would have to be let go beyond what is left."""
+    """Return the evictions that have to be allowed beyond what is left, by budget."""
     return {stop.budget: stop.needed - stop.left for stop in stops}
 
 
 def all_stops(by_action: Mapping[str, Sequence[BudgetBlocker]]) -> list[BudgetBlocker]:
-    """Those of all actions, each budget once: where least would have to go."""
+    """Return the blockers of all actions, each budget once with the fewest necessary evictions."""
     found: dict[str, BudgetBlocker] = {}
     for stops in by_action.values():
         for stop in stops:

@@ -1,9 +1,10 @@
-"""PodDisruptionBudgets: what their status allows, less the evictions decided here that it does not show yet.
+"""Disruption budgets: what their status allows, less evictions that it does not show yet.
 
-An eviction counts from the moment it is tried. It no longer counts when it is undone or has failed, or with
-the first news of the budget after the pod was reported as terminating: from then on the status knows of it.
-Where no such news comes, it counts until :data:`LAG` seconds after the pod is gone. Where the status changes
-before the pod is reported, both count for that long: too few evictions then, never too many.
+An eviction counts from its first try. It stops counting when it is undone or has
+failed. It also stops with the first update of the budget after the pod was reported as
+terminating: from then on the status includes it. Without such an update, it counts
+until :data:`LAG` seconds after the pod is gone. If the status changes before the pod is
+reported, both count for that time: too few evictions then, never too many.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from windlass.engine.groups.entries import FAILED, SUCCEEDED, TERMINATING, TaskE
 from windlass.spi.objects import TaskState
 
 LAG = 30.0
-"""So many seconds after a pod is gone its budget's status shows it, if it ever does."""
+"""Delay in seconds after which the status of a budget shows that a pod is gone."""
 _SHOWN = (TaskState.RELEASING, TaskState.STUCK)
 
 
 class SpentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An eviction that counts. ``gone``: since when the pod is known to be gone, Unix seconds."""
+    """Eviction that counts against a budget.
+
+    ``gone``: time since which the pod is known to be gone, Unix seconds.
+    """
 
     task: str
     uid: str
@@ -41,32 +45,35 @@ class _Spent:
     task: str
     uid: str
     entry: TaskEntry | None
-    """``None``: it was gone when this was loaded."""
+    """``None``: the task was gone when this was loaded."""
     gone: float | None = None
 
 
 class EvictionBudgets:
-    """``tasks``: all that there are, by key."""
+    """Budgets with the evictions that count against them.
+
+    ``tasks``: all tasks by key.
+    """
 
     def __init__(self, tasks: Mapping[str, TaskEntry]) -> None:
         self._tasks = tasks
         self._allowed: dict[str, int] = {}
         self._spent: dict[str, dict[str, _Spent]] = {}
-        """Budget → uid → an eviction that was decided here, or is being tried."""
+        """Budget → uid → eviction that was decided here, or is tried now."""
         self.asked = 0
-        """Counts the questions what is left of a budget there is."""
+        """Number of queries for the rest of a budget."""
         self._granted: Mapping[str, int] | None = {}
-        """What is let go beyond what is left; ``None``: anything."""
+        """Additional evictions that are allowed now; ``None``: any number."""
         self.version = 0
-        """Counts the news of budgets, and what time alone gave back."""
+        """Number of changes of budgets, by updates or by time alone."""
 
     @property
     def any(self) -> bool:
-        """Whether there are budgets at all."""
+        """Return whether there are budgets."""
         return bool(self._allowed)
 
     def left(self, key: str) -> int | None:
-        """How many more pods of a budget may go; ``None`` if there is no such budget."""
+        """Return how many more pods of a budget may be evicted; ``None`` if there is no such budget."""
         allowed = self._allowed.get(key)
         if allowed is None or self._granted is None:
             return None
@@ -75,7 +82,10 @@ class EvictionBudgets:
 
     @contextmanager
     def granting(self, more: Mapping[str, int] | None) -> Iterator[None]:
-        """Inside, so many more pods of these budgets may go; ``None``: it is as if there were no budgets."""
+        """Allow additional evictions for these budgets inside the context.
+
+        ``None``: ignore all budgets.
+        """
         self._granted = more
         try:
             yield
@@ -83,7 +93,7 @@ class EvictionBudgets:
             self._granted = {}
 
     def upsert(self, key: str, allowed: int) -> None:
-        """What a budget's status says now."""
+        """Set what the status of a budget allows now."""
         spent = self._spent.get(key)
         if spent is not None:
             self._keep(key, [each for each in spent.values() if not self._shown(each)])
@@ -96,13 +106,19 @@ class EvictionBudgets:
             self.version += 1
 
     def evict(self, entry: TaskEntry) -> None:
-        """A task is asked to go; whether that stands is told by its state."""
+        """Count the eviction of a task.
+
+        The state of the task tells whether the eviction is still valid.
+        """
         uid = entry.task.uid
         for key in entry.task.budgets:
             self._spent.setdefault(key, {})[uid] = _Spent(entry.key, uid, entry)
 
     def tidy(self, now: float) -> None:
-        """Forget evictions that do not stand, and those that time has ended. Before and after each cycle."""
+        """Forget evictions that are not valid any more or have expired.
+
+        Call it before and after each cycle.
+        """
         if not self._spent:
             return
         for key, spent in list(self._spent.items()):
@@ -120,7 +136,7 @@ class EvictionBudgets:
             self._keep(key, kept)
 
     def next_due(self) -> float | None:
-        """When time alone gives something back, Unix seconds."""
+        """Return the time at which time alone frees a budget, Unix seconds."""
         if not self._spent:
             return None
         moments = [each.gone for spent in self._spent.values() for each in spent.values()]
@@ -137,7 +153,7 @@ class EvictionBudgets:
         return entry is None or self._tasks.get(each.task) is not entry or entry.state in (SUCCEEDED, FAILED)
 
     def _shown(self, each: _Spent) -> bool:
-        """Whether the pod had been reported as terminating, or is gone."""
+        """Return whether the pod was reported as terminating, or is gone."""
         return each.entry is None or self._is_gone(each) or each.entry.task.state in _SHOWN
 
     def _counting(self, key: str) -> Iterator[_Spent]:
@@ -148,7 +164,7 @@ class EvictionBudgets:
     # ------------------------------------------------------------------ for ``dump``
 
     def as_records(self) -> list[BudgetRecord]:
-        """Budgets with what their status allows and the evictions that count against it."""
+        """Return the budgets with what their status allows and the evictions that count."""
         return [
             BudgetRecord(
                 key,
@@ -162,7 +178,7 @@ class EvictionBudgets:
         ]
 
     def restore(self, records: Iterable[BudgetRecord]) -> None:
-        """The inverse of :meth:`as_records`, once the tasks are there."""
+        """Restore the result of :meth:`as_records`, after the tasks have been restored."""
         for record in records:
             self._allowed[record.key] = record.allowed
             kept = []

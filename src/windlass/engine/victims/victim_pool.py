@@ -1,8 +1,9 @@
-"""Units that could be taken, and what queues offer of them.
+"""Cache of victim sets, by queue and kind of preemption.
 
-A unit is what goes together (:mod:`windlass.engine.victims.victim_sets`). What a queue offers is kept sorted; only
-groups of which something has changed (:meth:`~windlass.engine.queues.running_groups.RunningGroups.since`) are looked at
-again."""
+The first victim sets of a queue's groups are kept sorted. Only changed groups
+(:meth:`~windlass.engine.queues.running_groups.RunningGroups.since`) are evaluated
+again.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from windlass.engine.queues.running_groups import RunningGroups
 from windlass.spi.victims import Preemption, PreemptionTerms, VictimSet
 
 MAX_KEPT = 50_000
-"""So many places are kept for claims to come."""
+"""Maximum number of cached victim sets."""
 
 
 @dataclass(slots=True, eq=False)
 class PooledVictimSet:
-    """A unit with its place in the engine."""
+    """Victim set with its group and tasks in the engine."""
 
     view: VictimSet
     group: GroupEntry
@@ -28,7 +29,7 @@ class PooledVictimSet:
 
 
 class FreedByQueue:
-    """What units give back, by queue."""
+    """Sum of what victim sets release, by queue."""
 
     def __init__(self) -> None:
         self.by_queue: dict[str, dict[str, int]] = {}
@@ -44,13 +45,16 @@ class FreedByQueue:
 
 
 Places = list[tuple[Any, str, PooledVictimSet]]
-"""Units with their place in the order, and the key of their group."""
+"""Order key, group key, victim set."""
 
 
 @dataclass(slots=True)
 class QueueVictims:
-    """The first units of the groups of one queue, sorted. ``wake_at``: when time alone changes it. ``seen``: how many
-    changes of groups it knows of."""
+    """Sorted first victim sets of the groups of one queue.
+
+    ``wake_at``: time at which time alone changes them.
+    ``seen``: number of group changes that are included.
+    """
 
     first: Places
     wake_at: float | None
@@ -59,15 +63,18 @@ class QueueVictims:
 
 @dataclass(slots=True)
 class FirstVictims:
-    """Which unit of a group goes first, in whatever order the groups are. ``units``: by group, ``None`` where none may
-    go, and when time alone changes that; only of those that somebody asked about and that have not changed since.
-    ``seen``: how many changes of groups were taken in."""
+    """First victim set of each group, independent of the order of groups.
+
+    ``by_group``: the set, or ``None`` if no task may be evicted, and the time at which
+    time alone changes it. It contains examined groups without later changes only.
+    ``seen``: number of group changes that are included.
+    """
 
     units: dict[str, tuple[PooledVictimSet | None, float | None]] = field(default_factory=dict)
     seen: int = 0
 
     def follow(self, running: RunningGroups) -> None:
-        """Forget what has changed."""
+        """Forget changed groups."""
         seen = running.seen
         if seen == self.seen:
             return
@@ -81,12 +88,15 @@ class FirstVictims:
 
 
 def preemptor_of(preemption: Preemption) -> tuple[Hashable, ...]:
-    """Equal for claims of which the same units may go."""
+    """Return a key that is equal for preemptions with the same possible victim sets."""
     return (preemption.action, preemption.path[0].name, preemption.group.dialect, preemption.group.priority)
 
 
 def kind_of(preemption: Preemption, terms: PreemptionTerms, more: Hashable) -> tuple[Hashable, ...]:
-    """Equal for claims that are offered the same. ``more``: of the claim that orders go by."""
+    """Return a key that is equal for preemptions with the same victims in the same order.
+
+    ``inputs``: inputs of the victim order that depend on the preemption.
+    """
     return (*preemptor_of(preemption), terms, more)
 
 
@@ -94,25 +104,29 @@ _Kept = TypeVar("_Kept")
 
 
 class VictimPool:
-    """What queues offer to claims of one kind.
+    """Cached victims of queues by kind of preemption.
 
-    Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
-    kind: its action, its queue, its group's API and priority, and the time; and what else an order says that it goes by
-    (:class:`~windlass.spi.victims.VictimKeyInputs`).
+    A preemption affects the protection and the order of victims only through its kind:
+    action, queue, API and priority of its group, and time. Other inputs of a victim
+    order are part of the kind as well (:class:`~windlass.spi.victims.VictimKeyInputs`).
     """
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, QueueVictims]] = {}
         self._firsts: dict[Hashable, FirstVictims] = {}
-        """As orders go by more than who claims, such as the time, there are fewer of these."""
+        """This has fewer entries, because victim orders use more inputs than the preemptor."""
         self._state: Hashable = None
         self._asked = 0
-        """How often something was asked for since it was last reckoned how much there is."""
+        """Number of look-ups since the size was last computed."""
 
     def renew(self, state: Hashable) -> None:
-        """Before claims are made. What was offered in another state (what units' standing depends on beside their
-        groups) is forgotten, and so is what was asked for longest ago where that is much: how much there is, is
-        reckoned once all may have become more."""
+        """Prepare the pool for new preemptions.
+
+        Everything from another state is forgotten; a state is what victim sets depend
+        on besides their groups. If the pool is too large, the least recently used
+        entries are dropped. Its size is computed only when all entries may have
+        changed.
+        """
         if state != self._state:
             self._kinds.clear()
             self._firsts.clear()
@@ -123,14 +137,14 @@ class VictimPool:
             _shrink(self._firsts, lambda firsts: len(firsts.units))
 
     def offers(self, kind: Hashable) -> dict[str, QueueVictims]:
-        """Those for claims of one :func:`kind <kind_of>`, by queue."""
+        """Return the victims by queue for preemptions of one :func:`kind <kind_of>`."""
         found = self._kinds.pop(kind, {})
-        self._kinds[kind] = found  # the last that was asked for
+        self._kinds[kind] = found  # most recently used
         self._asked += 1
         return found
 
     def firsts(self, preemption: Preemption) -> FirstVictims:
-        """Those of the same claimer (:func:`preemptor_of`)."""
+        """Return the first victim sets for the same preemptor (:func:`preemptor_of`)."""
         claimer = preemptor_of(preemption)
         found = self._firsts.pop(claimer, None) or FirstVictims()
         self._firsts[claimer] = found
@@ -138,7 +152,7 @@ class VictimPool:
 
 
 def _shrink(kept: dict[Hashable, _Kept], size: Callable[[_Kept], int]) -> None:
-    """Drop what was asked for longest ago where there is too much."""
+    """Drop the least recently used entries while there are too many."""
     sizes = {kind: size(known) for kind, known in kept.items()}
     total = sum(sizes.values())
     for kind, places in sizes.items():

@@ -1,8 +1,9 @@
-"""What goes together when room is taken from a group.
+"""Victim sets: tasks of a group that are evicted together.
 
-Tasks beyond the minimum go one by one, last in task order first; what makes up the minimum goes whole. In a
-group of parts the fullest part gives first; a part that the group can do without goes whole, after the
-extras of all parts. What a part holds without being complete serves nothing and goes before.
+Elastic members are evicted one at a time, the last in task order first. The minimum is
+evicted as a whole. In a group with subgroups, the fullest subgroup gives first. A
+subgroup that the group does not need is evicted as a whole, after the elastic members
+of all subgroups. Tasks of an incomplete subgroup serve nothing and are evicted before.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ Unit = list[TaskEntry]
 
 
 def extras_and_core(group: GroupEntry) -> tuple[list[Unit], Unit]:
-    """The group's tasks that hold something and do not terminate: extras in the order in which they would go, one
-    by one, then the core, which goes as one. A group below its minimum is all core. A core may be empty: of a group
-    without a minimum, or of one whose ended members are the minimum."""
+    """Return the active tasks of the group as victim sets: elastic members, then the minimum.
+
+    Elastic members are in the order of eviction, one per set. The minimum is one set. A
+    group below its minimum is one set. The minimum may be empty: the group has none, or
+    its finished members are the minimum.
+    """
     active = sorted((entry for entry in group.tasks.values() if entry.state in ACTIVE), key=group.place_of)
     if not group.ready():
         return [], active[::-1]
@@ -46,7 +50,7 @@ def _flat(group: GroupEntry, active: Sequence[TaskEntry]) -> tuple[list[Unit], U
 
 
 class _Taking:
-    """Takes a group of parts down unit by unit, on a copy of its counts."""
+    """Takes a group with subgroups apart, one victim set at a time, on a copy of its counts."""
 
     def __init__(self, group: GroupEntry, tree: SubGroupTree, active: Sequence[TaskEntry]) -> None:
         self._roles = Counter(group.active_roles)
@@ -67,23 +71,23 @@ class _Taking:
         return extras, core
 
     def spares(self, entry: TaskEntry) -> bool:
-        """Whether its part, its role and the group can do without this one task."""
+        """Return whether its subgroup, its role and the group can do without this one task."""
         part = self._tree.of(entry.task.subgroup)
         return self._held[part] > part.minimum and self._dispensable([entry])
 
     def _useless(self, part: SubGroupEntry) -> Unit:
-        """What a part holds, or one below it, that is not complete."""
+        """Take tasks of an incomplete subgroup at any level."""
         for child in reversed(part.children):
             if self._complete(child):
                 unit = self._useless(child)
-            else:  # if the group counts on their number, some of them at least
+            else:  # if the group's minimum counts them, take at least some
                 unit = self._take_all(child) or self._useless(child) or self._any(child)
             if unit:
                 return unit
         return []
 
     def _any(self, part: SubGroupEntry) -> Unit:
-        """One task of a part that serves nothing as it is."""
+        """Take one task of an incomplete subgroup."""
         for below in sorted(part.walk(), key=self._complete):
             for entry in reversed(self._active[below]):
                 if self._dispensable([entry]):
@@ -91,7 +95,7 @@ class _Taking:
         return []
 
     def _single(self, part: SubGroupEntry) -> Unit:
-        """One task beyond the minimum of its part."""
+        """Take one task beyond the minimum of its subgroup."""
         if self._held[part] > part.minimum:
             for entry in reversed(self._active[part]):
                 if self._dispensable([entry]):
@@ -102,7 +106,7 @@ class _Taking:
         return []
 
     def _whole(self, part: SubGroupEntry) -> Unit:
-        """A part of which more are complete than must be."""
+        """Take a complete subgroup that is not required."""
         if self._completed(part) > part.required:
             for child in self._fullest(part):
                 if unit := self._take_all(child):
@@ -112,7 +116,7 @@ class _Taking:
                 return unit
         return []
 
-    # ------------------------------------------------------------------ the copy's counts
+    # ------------------------------------------------------------------ counts of the copy
 
     def _complete(self, part: SubGroupEntry) -> bool:
         return self._held[part] >= part.minimum and self._completed(part) >= part.required
@@ -121,7 +125,7 @@ class _Taking:
         return sum(self._complete(child) for child in part.children)
 
     def _fullest(self, part: SubGroupEntry) -> list[SubGroupEntry]:
-        """The complete parts below, the fullest first."""
+        """Return the complete child subgroups, the fullest first."""
         complete = [child for child in part.children if self._complete(child)]
         return sorted(complete, key=lambda child: (-self._fullness(child), -child.position))
 
@@ -131,7 +135,7 @@ class _Taking:
         return self._held[part] / max(part.minimum, 1)
 
     def _dispensable(self, unit: Unit) -> bool:
-        """Whether the group's own minimum and its roles can do without these tasks."""
+        """Return whether the group's minimum and its roles can do without these tasks."""
         if len(unit) > self._spare:
             return False
         roles = Counter(entry.task.role for entry in unit)
@@ -146,7 +150,7 @@ class _Taking:
         return unit
 
     def _take_all(self, part: SubGroupEntry) -> Unit:
-        """All that the part and those below it hold, if the group can do without."""
+        """Take all tasks of the subgroup and those below, if the group can do without them."""
         unit = [entry for below in part.walk() for entry in reversed(self._active[below])]
         if not self._dispensable(unit):
             return []
@@ -156,8 +160,11 @@ class _Taking:
 
 
 def evicted_with(group: GroupEntry, entry: TaskEntry) -> Unit:
-    """What has to go if this task does: it alone where the group keeps its minimum without it, and each part and role
-    its own; else all that holds something."""
+    """Return the tasks to evict together with this task.
+
+    It is the task alone if the group, its subgroup and its role keep their minimum
+    without it. Otherwise it is every active task of the group.
+    """
     active = [each for each in group.tasks.values() if each.state in ACTIVE]
     if not group.ready():
         return active

@@ -17,7 +17,7 @@ import msgspec
 from windlass.api import views
 from windlass.api.devices.request import GPU, WHOLE
 from windlass.api.views.claims import ALL, DeviceConstraint
-from windlass.engine.devices.dra_allocator import MOST_RESULTS, HeldDevice, OfferedDevice, allocate
+from windlass.engine.devices.dra_allocator import MAX_RESULTS, HeldDevice, OfferedDevice, allocate
 from windlass.model.devices import consumable_capacity
 from windlass.model.devices.dra_devices import DRIVER, DeviceInventory, DeviceKind, MatchedDevices, subject_of
 from windlass.model.devices.resource_slices import value_of
@@ -136,7 +136,7 @@ class ClaimNeeds:
             AllocationResult(
                 pick.claim,
                 plan.options[pick.claim][pick.request][pick.option],
-                (devices[pick.at].resource, devices[pick.at].index),
+                (devices[pick.position].resource, devices[pick.position].index),
             )
             for pick in picks
         ]
@@ -170,8 +170,8 @@ class ClaimNeeds:
             return RequestOption(None, f"no node has {option.count} such devices")
         else:
             count = option.count
-        if count > MOST_RESULTS:
-            return RequestOption(None, f"a claim holds at most {MOST_RESULTS} devices, not {count}")
+        if count > MAX_RESULTS:
+            return RequestOption(None, f"a claim holds at most {MAX_RESULTS} devices, not {count}")
         need, why = self._inventory.need(matched, count)
         if need is None:
             return RequestOption(None, why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from windlass.engine.devices.matching import suits
+from windlass.engine.devices.matching import matches
 from windlass.sim.cluster import GPU, capacity, gpus_of, model_of
 from windlass.sim.jobs import WHOLE, TraceJob, elastic_pods, pod_sizes
 from windlass.spi.devices import DeviceNeed
@@ -73,7 +73,7 @@ def _takes(node: Node, job: TraceJob) -> bool:
     if not job.gpus or not job.gpu_models:
         return True
     need = DeviceNeed(GPU, models=job.gpu_models)
-    return any(suits(need, device, "") for device in node.devices[:1])
+    return any(matches(need, device, "") for device in node.devices[:1])
 
 
 def _room(node: Node, size: int, shares: int, asked: Mapping[str, int]) -> int:
