@@ -333,20 +333,20 @@ def report(outcomes: list[Outcome], seed: int, commit: str) -> list[str]:
     killed = [outcome for outcome in outcomes if outcome.killed_by]
     share = 100 * len(killed) / len(outcomes)
     lines = [
-        "# Mutants",
+        "# Mutation tests",
         "",
-        "`make mutate` changes the engine and its policies at random places, and looks whether a test notices.",
+        "`make mutate` changes the engine and its policies at random places, and checks whether a test fails.",
         "",
         f"Seed {seed}, commit {commit}: {len(killed)} of {len(outcomes)} mutants killed, {share:.1f} %.",
         "",
-        "| survivor | line | was | became | why |",
+        "| survivor | line | was | became | reason |",
         "| --- | ---: | --- | --- | --- |",
     ]
     for outcome in outcomes:
         if not outcome.killed_by:
             mutant = outcome.mutant
             old, new = (text.replace("|", "\\|") for text in mutant.change)
-            reason = reasons.get(mutant.key, "wants a test")
+            reason = reasons.get(mutant.key, "needs a test")
             lines.append(f"| {mutant.path} | {mutant.line} | `{old}` | `{new}` | {reason} |")
     return lines
 

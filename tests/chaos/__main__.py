@@ -15,12 +15,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from chaos_rounds import FAULTS, Outcome, run_round
 from tests.chaos.report import machine, write_section
 
-TITLE = "On one box"
-HEADER = """Each round starts a box with 8 simulated GPUs, writes objects as fast as they are
-answered, submits six gangs of real processes, and kills one part (or everything) with SIGKILL at a random
-moment. Afterwards every acknowledged object is there in the version that was answered, no resourceVersion ran
-backwards, no process was lost or started twice (a lock per pod), no device was given twice (a lock per device),
-and every gang has ended well, without a restart, since its processes outlive the control plane.
+TITLE = "Single-node mode"
+HEADER = """Each round starts single-node mode with 8 simulated GPUs, writes objects as fast as they are
+acknowledged, submits six gangs of real processes, and kills one part (or everything) with SIGKILL
+at a random time. Afterwards every acknowledged object exists in the acknowledged version, no
+resourceVersion ran backwards, no process was lost or started twice (a lock per pod), no device was
+allocated twice (a lock per device), and every gang has ended well. No gang restarts, since its
+processes survive the control plane.
 
 """
 

@@ -27,40 +27,63 @@ from livefaults import FAULTS, Outcome, World, run_round
 from realkube import REQUIRED, missing
 from tests.chaos.report import machine, write_section
 
-TITLE = "On a real cluster"
+TITLE = "Real cluster"
 _decoder = msgspec.json.Decoder(Outcome)
-HEADER = """etcd, kube-apiserver, the controllers as a process and the scheduler as a process (for `leader` and
-`clock` two, with leader election), six nodes of 8 GPUs. Gangs for half as many GPUs again as there are come at
-random moments, run and end; at a random moment among them comes the fault. Windlass sees the API server
-only through a proxy; what must hold is judged by every version of every pod, read from the log that the API
-server's watches are served from: no pod was bound twice, no node and no card given beyond what it has, no pod lost,
-no gang stood with some and not all of its members for longer than 60 s after the last fault, another scheduler had
-bound a pod within 20 s of the leader's end (15 s for the lease, and 5 s times as much as work takes longer on a machine
-that others use, too), and no process ended that was not killed. Pods that are bound run a moment later.
+HEADER = """The cluster is etcd, kube-apiserver, the controllers as a process and the scheduler as a process
+(for `leader` and `clock` two, with leader election), and six nodes of 8 GPUs. Gangs for half as
+many GPUs again as there are arrive at random times, run and end. The fault comes at a random time
+among them. Windlass reaches the API server only through a proxy.
 
-Four of these live on the cluster, too, drawn by the seed of the round: `elastic` gangs have more pods than they
-need; `restarted` ones are deleted wherever they are, and made anew at once under the same names, or given up; an
-`urgent` gang of higher priority comes when the nodes are full; a queue is `capped`, edited, deleted and made anew,
-and another comes after its gang; a node comes, goes with all its pods and may come back, others are cordoned or
-lose their cards for a moment (`comings`); another scheduler (`foreign`) binds pods to the same nodes, or one of
-whose binds the API server asks Windlass first (`guarded`); cards are `shared`; pods have `claims` for devices, each
-its own or one together; a gang that is too large has nodes asked for, until it is given up (`requests`); Volcano
-`jobs`, which begin anew when they lose a pod, have to end well; gangs share time (`timeshared`), one that saves its
-work when it is stopped and one that does not; or a queue is `handed` over by Volcano, which still runs, and perhaps
-back. So what must hold, too: no queue above what it may hold, no card shared beyond what it has, no device in two
-claims, nobody bound whose claim is for another node or another pod, a request for nodes as long as they lack, and
-only so long; who is suspended leaves whole and comes back whole; whose a gang is, is written on it; where another
-scheduler's pod came to a node in the same moment, that node holds too much for a moment alone, and for none where
-Windlass was asked.
+The result is judged by every version of every pod, read from the log that the API server's watches
+are served from:
 
-- `scheduler`: killed once or twice and started again, half of the time with the controllers. `leader`: killed, cut
-  off from the API server by resets or in silence, or frozen until another leads.
+- no pod was bound twice, no node and no GPU exceeded its capacity, no pod was lost;
+- no gang was incomplete for longer than 60 s after the last fault;
+- another scheduler had bound a pod within 20 s of the leader's end (15 s for the lease, and 5 s
+  multiplied by how much slower a shared machine is);
+- no process ended that was not killed.
+
+Bound pods run a moment later.
+
+Four of these guests are on the cluster too, drawn by the seed of the round:
+
+- `elastic` gangs have more pods than they need;
+- `restarted` gangs are deleted in any state, and created again at once with the same names, or
+  given up;
+- an `urgent` gang of higher priority arrives when the nodes are full;
+- a queue is `capped`, edited, deleted and created again, and another one arrives after its gang;
+- nodes arrive, are removed with all their pods and may come back; others are cordoned or lose their
+  GPUs for a moment (`comings`);
+- another scheduler (`foreign`) binds pods to the same nodes, or one with bindings that the API
+  server checks with Windlass first (`guarded`);
+- GPUs are `shared`; pods have `claims` for devices, each its own or one together;
+- nodes are requested for a gang that is too large, until it is given up (`requests`);
+- Volcano `jobs`, which restart when they lose a pod, have to end well;
+- gangs share time (`timeshared`), one that saves its work when it is stopped and one that does not;
+- a queue is `handed` over by Volcano, which still runs, and perhaps back.
+
+So these also hold:
+
+- no queue above its limit, no shared GPU above its capacity, no device in two claims;
+- no pod bound with a claim for another node or another pod;
+- a request for nodes exists as long as nodes lack, and only so long;
+- a suspended gang leaves as a whole and comes back as a whole, and every gang records its scheduler;
+- if another scheduler's pod came to a node at the same time, that node is over its capacity for a
+  moment only, and never if Windlass was asked.
+
+The faults:
+
+- `scheduler`: killed once or twice and started again, half of the time with the controllers.
+- `leader`: killed, disconnected from the API server by resets or silently, or frozen until another
+  leads.
 - `apiserver`, `etcd`: killed and started again.
-- `network`: connections drop and answers are lost, then nothing passes for up to 6 s, by resets or in silence.
-- `storm`: three requests in ten are refused with 401, 403, 409, 410, 429, 500, 502, 503 or 504; some answers are
-  lost; watches end with 410.
-- `watch`: events come up to 1.5 s late, twice (old ones too), and in another order.
-- `clock`: the clocks of both schedulers jump by up to a day, at most one leads; then the leader is killed.
+- `network`: connections drop and responses are lost, then nothing passes for up to 6 s, by resets
+  or silently.
+- `storm`: three requests in ten are rejected with 401, 403, 409, 410, 429, 500, 502, 503 or 504;
+  some responses are lost; watches end with 410.
+- `watch`: events arrive up to 1.5 s late, twice (old ones too), and in another order.
+- `clock`: the clocks of both schedulers jump by up to a day, at most one leads; then the leader is
+  killed.
 
 """
 
@@ -137,7 +160,7 @@ def line(o: Outcome) -> str:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     rows = [
-        "| fault | rounds | held | all placed after the fault, median / max s | longest between, s "
+        "| fault | rounds | held | all placed after the fault, median / max s | longest incomplete gang, s "
         "| fail-over, median / max s | pods bound | evicted |",
         "|---|---|---|---|---|---|---|---|",
     ]

@@ -18,17 +18,18 @@ from realkube import REQUIRED, missing
 from sidebyside import Result, SideBySide
 from tests.chaos.report import machine, write_section
 
-TITLE = "Side by side with kube-scheduler"
-HEADER = """Pods of random size (CPU, memory, up to 8 GPUs) come as fast as the server takes them, half for each
-scheduler, to the same nodes; each holds its room for about two seconds. The log of every version of every pod tells
-for each moment whether a node held more than it has, whose pod came last, and for how long. Where two schedulers
-bind to the same room in the same moment, neither can know of the other: Windlass then evicts its own pod.
+TITLE = "Next to kube-scheduler"
+HEADER = """Pods of random size (CPU, memory, up to 8 GPUs) arrive as fast as the server accepts them, half for
+each scheduler, on the same nodes. Each holds its resources for about two seconds. The log of every
+version of every pod shows for each time whether a node exceeded its capacity, which pod came last,
+and for how long. If two schedulers bind to the same capacity at the same time, neither can know of
+the other: Windlass then evicts its own pod.
 
 """
 
-GUARDED_TITLE = "Side by side, with the bind guard"
-GUARDED_HEADER = """The same, while the API server asks Windlass before kube-scheduler binds: no node may ever hold more
-than it has, not for a moment.
+GUARDED_TITLE = "Next to kube-scheduler, with the bind guard"
+GUARDED_HEADER = """The same, while the API server asks Windlass before kube-scheduler binds: no node may ever exceed
+its capacity, not for a moment.
 
 """
 
@@ -71,10 +72,10 @@ def words(result: Result, nodes: int, seed: int) -> str:
     counted = ", ".join(f"{name} {number}" for name, number in sorted(result.bound_by.items()))
     lines = [
         f"{result.pods} pods on {nodes} nodes (seed {seed}) in {result.seconds:g} s, {machine()}; bound: {counted}.",
-        f"A node held too much {len(result.excesses)} times: Windlass' pod came last {by['windlass']} times, "
+        f"A node exceeded its capacity {len(result.excesses)} times: Windlass' pod came last {by['windlass']} times, "
         f"kube-scheduler's {by['default-scheduler']} times; the longest for {longest:.1f} s, "
-        f"{len(result.lasting)} of them to the end. Windlass evicted {result.evicted} of its pods for it.",
-        *([f"The guard refused {result.refused} bindings."] if result.refused else []),
+        f"{len(result.lasting)} of them lasted to the end. Windlass evicted {result.evicted} of its pods for it.",
+        *([f"The guard rejected {result.refused} bindings."] if result.refused else []),
         *result.problems[:5],
     ]
     return "\n".join(lines)
