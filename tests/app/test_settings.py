@@ -177,8 +177,11 @@ async def test_the_service_takes_times_and_limits_over(fake_clock: FakeClock) ->
         times = scheduler_extras.times_of(values)
         service.adjust(SchedulerOptions(**times))
         assert service.options.gang_seconds == 7.0
-        assert (service._binder.limit.ceiling, service._binder.limit.limit) == (8, 8)
-        assert service._gangs.patience == 7.0
+        assert (service.components.bind_queue.limit.ceiling, service.components.bind_queue.limit.limit) == (
+            8,
+            8,
+        )
+        assert service.components.gang_watch.patience == 7.0
 
 
 def test_without_the_downward_api_there_is_no_pod_to_tell() -> None:

@@ -156,7 +156,8 @@ async def test_pods_of_others_are_victims_only_where_that_is_said_and_only_by_pr
     async def refused() -> bool:
         waiting = await told() in ("Unschedulable", "SchedulingGated")
         return waiting and any(
-            "DisruptionBudgets" in str(s.explanation) for s in service._decision_reporter.said.values()
+            "DisruptionBudgets" in str(service.components.reports.get(group))
+            for group in service.components.reports.pending()
         )
 
     await eventually(refused, "its budget named as what is in the way")

@@ -56,7 +56,7 @@ class World(Scene):
         self.problems: list[str] = []
 
     async def begin(self) -> None:
-        await self.start(agent=AGENT, card_pods=OPTIONS)
+        await self.start(agent=AGENT, reservation_pods=OPTIONS)
 
     async def close(self) -> None:
         for obj in (await self.client.list(PODS, self.namespace)).items:

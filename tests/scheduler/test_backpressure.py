@@ -11,14 +11,14 @@ from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import PODS, QUEUES
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.backpressure import CROWD, WINDOW_SECONDS, Backpressure
-from windlass.scheduler.status.pending_groups import GROWING_SECONDS
-from windlass.scheduler.status.status_writer import KEPT_SECONDS
+from windlass.scheduler.backpressure import MIN_BUSY, WINDOW_SECONDS, Backpressure
+from windlass.scheduler.status.pending_reasons import GROWING_SECONDS
+from windlass.scheduler.status.status_writer import DEFERRED_SECONDS
 
 
 async def test_it_is_a_rush_while_many_come_and_until_a_lull(fake_clock: FakeClock) -> None:
     backpressure = Backpressure(fake_clock, lambda: False)
-    for _ in range(CROWD - 1):
+    for _ in range(MIN_BUSY - 1):
         backpressure.count()
     assert not backpressure()
     backpressure.count()
@@ -33,7 +33,7 @@ async def test_a_trickle_is_none(fake_clock: FakeClock) -> None:
     backpressure = Backpressure(fake_clock, lambda: False)
     for _ in range(100):
         backpressure.count()
-        await fake_clock.advance(2 * WINDOW_SECONDS / CROWD)
+        await fake_clock.advance(2 * WINDOW_SECONDS / MIN_BUSY)
         assert not backpressure()
 
 
@@ -116,7 +116,7 @@ async def test_in_a_rush_a_gang_has_time_to_get_its_pods(api: SchedulerApi) -> N
 
 async def test_nothing_is_kept_for_longer_than_said(api: SchedulerApi) -> None:
     async with Running(api) as running:
-        made = await crowd(api, running, KEPT_SECONDS - 1.0)
+        made = await crowd(api, running, DEFERRED_SECONDS - 1.0)
         assert {api.phase(name) for name in made} != {"Running"}
         assert api.phase(made[0]) != "Running"
         await crowd(api, running, 2.5)  # it goes on
@@ -128,7 +128,7 @@ async def test_who_stops_in_a_rush_tells_all_of_it_first(api: SchedulerApi) -> N
     async with Running(api) as running:
         made = await crowd(api, running, 2.0)
         assert api.phase(made[0]) != "Running"
-        ending = asyncio.create_task(running.service.wind_down(5.0))
+        ending = asyncio.create_task(running.service.drain(5.0))
         await running.settle(1.5)
         assert ending.done()
         assert api.phase(made[0]) == "Running"
@@ -160,7 +160,7 @@ async def test_in_a_rush_there_are_fewer_cycles(api: SchedulerApi) -> None:
 
         async def cycles() -> int:
             before = running.service.last_decision.cycle
-            for i in range(CROWD - 4):
+            for i in range(MIN_BUSY - 4):
                 api.add(pod(f"one-{before}-{i}"))
                 await running.settle(0.02)
             return running.service.last_decision.cycle - before

@@ -63,22 +63,22 @@ def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> 
     file = _file(path, GOOD)
     assert file.start().actions == ("allocate",)
     adopted: list[SchedulerConfig] = []
-    file.look(adopted.append)
+    file.check(adopted.append)
     path.write_text('actions: "alocate"\n')
-    file.look(adopted.append)
+    file.check(adopted.append)
     assert adopted == []
     assert file.fault is not None
     path.write_text(OTHER)
-    file.look(adopted.append)
-    file.look(adopted.append)
+    file.check(adopted.append)
+    file.check(adopted.append)
     assert [config.actions for config in adopted] == [("enqueue", "allocate")]
     assert file.fault is None
     path.unlink()
-    file.look(adopted.append)
+    file.check(adopted.append)
     assert len(adopted) == 1
     assert file.fault is not None
     path.write_text(OTHER)  # a mounted ConfigMap may be away for a moment
-    file.look(adopted.append)
+    file.check(adopted.append)
     assert file.fault is None
 
 
@@ -90,12 +90,12 @@ def test_a_wrong_file_is_told_with_its_remedy(tmp_path: Path, caplog: pytest.Log
     in_force = "windlass_configuration_last_reload_successful"
     assert registry.get_sample_value(in_force) == 1
     path.write_text('actions: "alocate"\n')
-    file.look(lambda _: None)
+    file.check(lambda _: None)
     assert registry.get_sample_value(in_force) == 0
     (told,) = caplog.records
     assert told.__dict__["fields"]["remedy"] == "did you mean allocate?"
     path.write_text(OTHER)
-    file.look(lambda _: None)
+    file.check(lambda _: None)
     assert registry.get_sample_value(in_force) == 1
 
 

@@ -75,7 +75,7 @@ async def test_while_kai_runs_beside_its_status_is_its_own(api: SchedulerApi) ->
     waits["metadata"]["labels"] = {NODE_POOL_KAI: ADOPTED_POOL}
     add(api, kai_queue("team"), waits, kai_pod("a0", "a", "team"))
     api.add(node("n1", gpus=0))
-    async with Running(api, beside=(OtherScheduler.parse("kai"),)) as running:
+    async with Running(api, other_schedulers=(OtherScheduler.parse("kai"),)) as running:
         await running.settle(5.0)
         found = api.object(KAI_POD_GROUPS, "default/a") or {}
         assert "windlass.dev/explanation" in found["metadata"]["annotations"]

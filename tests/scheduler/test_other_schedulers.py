@@ -17,7 +17,7 @@ async def test_a_pod_that_neither_places_says_so_until_its_queue_is_handed_over(
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("research"), node("n1", gpus=1))
     api.add(group("g", 1, queue="research"), pod("a", group="g", scheduler="windlass"))
-    async with Running(api, beside=(OtherScheduler.parse("volcano"),)) as running:
+    async with Running(api, other_schedulers=(OtherScheduler.parse("volcano"),)) as running:
         await running.settle(3.0)
         assert api.node_of("a") == ""
         waits = api.conditions(PODS, "default/a")["PodScheduled"]

@@ -355,7 +355,7 @@ async def test_overload_narrows_the_window_and_everything_is_bound_in_the_end(ap
     api.add(*[node(f"n{i}") for i in range(8)], *gang("g", 60))
     async with Running(api) as running:
         await running.settle(0.05)
-        assert running.service._binder.limit.limit < 32
+        assert running.service.components.bind_queue.limit.limit < 32
         await running.settle(60.0)
         assert len(api.bound()) == 60
         assert api.most_under_way <= 32
@@ -409,7 +409,7 @@ async def test_after_a_night_in_which_the_machine_slept_it_is_the_next_morning(a
         api.add(*gang("h", 1))
         await running.settle(0.5)
         assert api.bound() == ["g-0", "g-1", "g-2", "h-0"]
-        assert abs(running.service._time() - api.clock.now()) < 1.0
+        assert abs(running.service.components.time.now() - api.clock.now()) < 1.0
 
 
 async def test_two_schedulers_over_the_same_pods_never_over_commit(fake_clock: FakeClock) -> None:
@@ -650,7 +650,7 @@ async def test_who_winds_down_ends_its_binds_and_tells_all_of_them(api: Schedule
         while not api.bound():
             await running.settle(0.02)
         assert len(api.bound()) < 6  # in the middle of the gang
-        ending = asyncio.create_task(running.service.wind_down(5.0))
+        ending = asyncio.create_task(running.service.drain(5.0))
         api.add(*gang("late", 2))
         await running.settle(3.0)
         assert ending.done()
@@ -662,7 +662,7 @@ async def test_winding_down_takes_no_longer_than_said(api: SchedulerApi) -> None
     api.add(node("n1", gpus=8), *gang("g", 2))
     async with Running(api) as running:
         running.recorder.waiting = 1  # the server does not answer
-        ending = asyncio.create_task(running.service.wind_down(3.0))
+        ending = asyncio.create_task(running.service.drain(3.0))
         await running.settle(2.0)
         assert not ending.done()
         await running.settle(1.5)

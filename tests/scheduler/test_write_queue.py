@@ -14,7 +14,7 @@ from windlass.api.resources import PODS
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.client.outages import OUTAGE_SECONDS, Outages
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.write_queue import FORBIDDEN_TRIES, WriteQueue
+from windlass.scheduler.write_queue import MAX_FORBIDDEN_ATTEMPTS, WriteQueue
 
 
 class Desk:
@@ -34,7 +34,7 @@ class Desk:
             rng=random.Random(1),
             concurrency=concurrency,
             outages=self.outages,
-            later=self.later,
+            postpone=self.later,
         )
 
     def later(self, key: str) -> float:
@@ -76,8 +76,8 @@ async def test_what_is_kept_is_looked_at_again_and_holds_nobody_up(fake_clock: F
     desk.kept["a"] = 0
     async with at_work(desk):
         begun = fake_clock.monotonic()
-        desk.queue.wish("a")
-        desk.queue.wish("b")
+        desk.queue.enqueue("a")
+        desk.queue.enqueue("b")
         await desk.pass_time(2.25)
         assert desk.times("a") == []
         assert desk.kept["a"] == 5
@@ -92,7 +92,7 @@ async def test_a_wish_that_is_due_first_is_not_slept_through(fake_clock: FakeClo
     async with at_work(desk):
         begun = fake_clock.monotonic()
         for key, seconds in (("c", 3.0), ("d", 4.0), ("a", 1.0), ("b", 2.0)):
-            desk.queue.wish(key, seconds)
+            desk.queue.enqueue(key, seconds)
             await fake_clock.advance(0)
         await desk.pass_time(5.0)
         assert [(key, at - begun) for key, at in desk.written] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
@@ -101,9 +101,9 @@ async def test_a_wish_that_is_due_first_is_not_slept_through(fake_clock: FakeClo
 async def test_the_earliest_wish_counts_and_many_are_one(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     async with at_work(desk):
-        desk.queue.wish("a", 5.0)
-        desk.queue.wish("a", 1.0)
-        desk.queue.wish("a", 3.0)
+        desk.queue.enqueue("a", 5.0)
+        desk.queue.enqueue("a", 1.0)
+        desk.queue.enqueue("a", 3.0)
         await desk.pass_time(10)
     assert desk.times("a") == [1.0]
 
@@ -112,10 +112,10 @@ async def test_a_wish_during_a_write_is_written_after_it(fake_clock: FakeClock) 
     desk = Desk(fake_clock)
     desk.hold["a"] = asyncio.Event()
     async with at_work(desk):
-        desk.queue.wish("a")
+        desk.queue.enqueue("a")
         await desk.pass_time(1)
-        desk.queue.wish("a")
-        desk.queue.wish("b")  # is not held up by it
+        desk.queue.enqueue("a")
+        desk.queue.enqueue("b")  # is not held up by it
         await desk.pass_time(1)
         assert desk.times("b") == [1.0]
         assert len(desk.times("a")) == 1
@@ -131,7 +131,7 @@ async def test_at_most_so_many_at_once(fake_clock: FakeClock) -> None:
     desk.hold = {key: asyncio.Event() for key in "abc"}
     async with at_work(desk):
         for key in "abc":
-            desk.queue.wish(key)
+            desk.queue.enqueue(key)
         await desk.pass_time(1)
         assert [key for key, _ in desk.written] == ["a", "b"]
         desk.hold["b"].set()
@@ -160,7 +160,7 @@ async def test_passing_problems_are_met_by_another_try(
     desk = Desk(fake_clock)
     desk.problems["a"] = [problem]
     async with at_work(desk):
-        desk.queue.wish("a")
+        desk.queue.enqueue("a")
         await desk.pass_time(20)
     assert len(desk.times("a")) == (2 if again else 1)
 
@@ -169,9 +169,9 @@ async def test_what_is_forbidden_for_long_is_not_written_for_ever(fake_clock: Fa
     desk = Desk(fake_clock)
     desk.problems["a"] = [failure(403, "Forbidden", "x")] * 100
     async with at_work(desk):
-        desk.queue.wish("a")
+        desk.queue.enqueue("a")
         await desk.pass_time(100)
-        assert len(desk.times("a")) == FORBIDDEN_TRIES
+        assert len(desk.times("a")) == MAX_FORBIDDEN_ATTEMPTS
         assert 10.0 < desk.times("a")[-1] < 30.0
         assert desk.queue._backoffs == {}
 
@@ -180,7 +180,7 @@ async def test_retry_after_is_kept(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     desk.problems["a"] = [failure(429, "TooManyRequests", "x", {"retryAfterSeconds": 7})]
     async with at_work(desk):
-        desk.queue.wish("a")
+        desk.queue.enqueue("a")
         await desk.pass_time(20)
     assert desk.times("a") == [0.0, 7.0]
 
@@ -189,7 +189,7 @@ async def test_a_defect_ends_the_queue(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     desk.problems["a"] = [ZeroDivisionError()]
     async with at_work(desk) as task:
-        desk.queue.wish("a")
+        desk.queue.enqueue("a")
         await desk.pass_time(1)
         assert isinstance(task.exception(), ZeroDivisionError)
 
@@ -197,7 +197,7 @@ async def test_a_defect_ends_the_queue(fake_clock: FakeClock) -> None:
 async def test_a_dropped_wish_is_not_written(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     async with at_work(desk):
-        desk.queue.wish("a", 1.0)
+        desk.queue.enqueue("a", 1.0)
         desk.queue.drop("a")
         await desk.pass_time(5)
     assert not desk.written
@@ -208,7 +208,7 @@ async def test_of_a_key_that_is_refused_for_good_nothing_is_kept(fake_clock: Fak
     desk = Desk(fake_clock)
     desk.problems["a"] = [failure(503, "ServiceUnavailable", "later"), not_found(PODS, "a")]
     async with at_work(desk):
-        desk.queue.wish("a")
+        desk.queue.enqueue("a")
         await desk.pass_time(3)
         assert len(desk.times("a")) == 2
         assert desk.queue._backoffs == {}
@@ -228,7 +228,7 @@ async def test_once_the_server_serves_again_what_was_in_vain_is_written_soon(fak
         desk.problems[f"k{number}"] = [Unreachable(UNREACHABLE, "gone") for _ in range(9)]
     async with at_work(desk):
         for number in range(6):
-            desk.queue.wish(f"k{number}")
+            desk.queue.enqueue(f"k{number}")
         await outage(desk, 80.0)
         before, ended = len(desk.written), fake_clock.monotonic()
         desk.problems.clear()
@@ -242,7 +242,7 @@ async def test_who_was_asked_to_wait_waits_whatever_others_are_told(fake_clock: 
     desk = Desk(fake_clock)
     desk.problems["k"] = [failure(429, "TooManyRequests", "later", {"retryAfterSeconds": 20})]
     async with at_work(desk):
-        desk.queue.wish("k")
+        desk.queue.enqueue("k")
         await desk.pass_time(1.0)
         await outage(desk, OUTAGE_SECONDS)
         await desk.pass_time(15.0)
@@ -256,11 +256,11 @@ async def test_who_is_heard_again_and_forbidden_everything_for_a_moment_gives_no
 ) -> None:
     """A server that has just started may not know its rules yet."""
     desk = Desk(fake_clock)
-    gone = [Unreachable(UNREACHABLE, "gone") for _ in range(FORBIDDEN_TRIES)]
-    no = [failure(403, "Forbidden", "no") for _ in range(FORBIDDEN_TRIES - 2)]
+    gone = [Unreachable(UNREACHABLE, "gone") for _ in range(MAX_FORBIDDEN_ATTEMPTS)]
+    no = [failure(403, "Forbidden", "no") for _ in range(MAX_FORBIDDEN_ATTEMPTS - 2)]
     desk.problems["k"] = [*gone, *no]
     async with at_work(desk):
-        desk.queue.wish("k")
+        desk.queue.enqueue("k")
         await desk.pass_time(120.0)
         assert desk.problems["k"] == []
         assert len(desk.times("k")) == len(gone) + len(no) + 1

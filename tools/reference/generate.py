@@ -29,7 +29,8 @@ from windlass.cli.main import COMMANDS, windlass
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.kits.clock import SystemClock
 from windlass.observe.scheduling import SchedulerMetrics
-from windlass.scheduler.compat_metrics.registry import OLDEST_WAIT, OLDEST_WAIT_MEANING, PEERS
+from windlass.scheduler import features
+from windlass.scheduler.compat_metrics.registry import OLDEST_WAIT, OLDEST_WAIT_MEANING
 from windlass.scheduler.configuration import ConfigFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -245,8 +246,9 @@ def metrics() -> str:
     lines += [
         f"| `{name}` | {kind} | {labels} | {_cell(text)} |" for name, kind, labels, text in _own_metrics()
     ]
-    for peer, module in PEERS.items():
-        lines += [f"\n## {peer}\n", "| name | type | labels | what it is here |", "|---|---|---|---|"]
+    for feature in features.METRIC_NAMES:
+        module = features.load(feature)
+        lines += [f"\n## {feature.name}\n", "| name | type | labels | what it is here |", "|---|---|---|---|"]
         for family in module.FAMILIES:
             mark = f" *({family.detail})*" if family.detail else ""
             labels = _labels(family.labels)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 STOP_GRACE_SECONDS = 10.0
 """How long pods get to end on ``windlass down``; those with a longer grace of their own are cut short."""
 
-_WIND_DOWN_SECONDS = 2.0
-"""So long may what the scheduler decided take to be bound and told."""
+_DRAIN_SECONDS = 2.0
+"""Timeout in seconds of writing what the scheduler has decided."""
 
 
 def run_child(options: ChildOptions) -> int:
@@ -101,9 +101,9 @@ async def _control(options: ChildOptions) -> None:
     from windlass.controllers.manager import ControllerManager
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, not_ready
-    from windlass.scheduler.compat_metrics.families import CARDS, OLD_CARDS
-    from windlass.scheduler.compat_metrics.registry import FieldMetrics
-    from windlass.scheduler.main import set_aside_once_read
+    from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
+    from windlass.scheduler.compat_metrics.registry import OPTIONAL, CompatMetrics
+    from windlass.scheduler.main import freeze_after_sync
     from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
     from windlass.scheduler.service import SchedulerService
 
@@ -123,7 +123,7 @@ async def _control(options: ChildOptions) -> None:
         client, clock=clock, rng=rng, embedded=True, informers=informers, registry=registry
     )
     scheduler.metrics.leader.set(1)  # there is no other
-    FieldMetrics(registry, scheduler.sources((CARDS, OLD_CARDS)))
+    CompatMetrics(registry, scheduler.sources((DEVICES, LEGACY_DEVICES)), OPTIONAL)
     endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
     await endpoint.serve_on(bind_unix(options.state.control_socket))
     gc_tuning.expect_long_lives()
@@ -132,14 +132,14 @@ async def _control(options: ChildOptions) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(informers.run(), name="informers")
             group.create_task(scheduler.run(), name="scheduler")
-            group.create_task(set_aside_once_read(scheduler, clock), name="memory")
+            group.create_task(freeze_after_sync(scheduler, clock), name="memory")
             group.create_task(controllers.run(), name="controllers")
 
-    async def wind_down(_: int) -> None:
-        await scheduler.wind_down(_WIND_DOWN_SECONDS)
+    async def drain(_: int) -> None:
+        await scheduler.drain(_DRAIN_SECONDS)
 
     try:
-        await until_signal(work(), wind_down)
+        await until_signal(work(), drain)
     finally:
         await endpoint.stop()
         unlink_if_there(options.state.control_socket)

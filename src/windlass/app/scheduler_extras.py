@@ -102,7 +102,7 @@ def _common(values: Values, changed: frozenset[str], elections: tuple[LeaseThrea
     if "leaderElection.retrySeconds" in changed:
         for election in elections:
             try:
-                election.pace(float(values["leaderElection.retrySeconds"]))  # type: ignore[arg-type]
+                election.set_retry_seconds(float(values["leaderElection.retrySeconds"]))  # type: ignore[arg-type]
             except ValueError as error:
                 log.warning("retrySeconds needs a restart", why=str(error))
 

@@ -19,7 +19,7 @@ from windlass.client.event_correlator import ObjectRef
 from windlass.kits.clock import Clock
 from windlass.observe import logs
 from windlass.observe.metrics import MetricFactory
-from windlass.scheduler.configuration import LOOK_SECONDS, read_text
+from windlass.scheduler.configuration import CHECK_SECONDS, read_text
 
 log = logs.get("settings")
 Apply = Callable[[Values, frozenset[str]], None]
@@ -65,7 +65,7 @@ class SettingsFile:
     async def run(self, apply: Apply, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
         """Look at the file until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(CHECK_SECONDS)
             self.look(apply, recorder, pod)
 
     def look(self, apply: Apply, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:

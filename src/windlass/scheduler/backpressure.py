@@ -1,11 +1,12 @@
-"""Binds first, what is told of them afterwards: whether the API server has better to do just now.
+"""Backpressure: whether the API server is busy with binds, so that other writes have to wait.
 
-It is a rush while binds queue up, or pods come and are bound in numbers. What is said then costs the binds their
-server: an event as much as a bind, a patch of a PodGroup as much as three. So news that nobody waits for is kept
-until the rush is over, which a lull of ``WINDOW_SECONDS`` to twice that shows; how long it is kept at most, who keeps
-it says. Why something waits is no such news, nor what a bind needs.
+There is pressure while binds queue up, or while pods arrive and are bound in numbers. Other
+writes then cost the binds their server: an event as much as a bind, a patch of a PodGroup as
+much as three. Writes that may wait are deferred until the pressure is over, which a lull of
+one to two windows shows. Each writer limits the delay itself. Reasons for waiting, and writes
+that a bind needs, are never deferred.
 
-Cheap: two numbers, looked at only when asked.
+The check is cheap: it compares two numbers.
 """
 
 from __future__ import annotations
@@ -15,39 +16,40 @@ from collections.abc import Callable
 from windlass.kits.clock import Clock
 
 WINDOW_SECONDS = 0.5
-CROWD = 16
-"""So many binds that are under way or wait, or pods that come or are bound within a window."""
+"""Length in seconds of the windows in which pods are counted."""
+MIN_BUSY = 16
+"""Number of binds in progress or waiting, or of pods in a window, from which there is pressure."""
 
 
 class Backpressure:
-    """``pressed()``: whether binds queue up."""
+    """Detects pressure on the API server. ``backed_up()``: whether binds queue up."""
 
-    def __init__(self, clock: Clock, pressed: Callable[[], bool]) -> None:
+    def __init__(self, clock: Clock, backed_up: Callable[[], bool]) -> None:
         self._clock = clock
-        self._pressed = pressed
+        self._backed_up = backed_up
         self._since = clock.monotonic()
-        self._now = self._before = 0
-        self._over = False
+        self._current = self._previous = 0
+        self._ended = False
 
     def count(self) -> None:
-        """A pod has come, or was bound."""
+        """Count a pod that has arrived or was bound."""
         self._roll()
-        self._now += 1
+        self._current += 1
 
     def end(self) -> None:
-        """There is none any more, whatever comes: this process stops."""
-        self._over = True
+        """Report no pressure from now on, since this process stops."""
+        self._ended = True
 
     def __call__(self) -> bool:
-        """Whether it is one now."""
-        if self._over:
+        """Return whether there is pressure now."""
+        if self._ended:
             return False
         self._roll()
-        return max(self._now, self._before) >= CROWD or self._pressed()
+        return max(self._current, self._previous) >= MIN_BUSY or self._backed_up()
 
     def _roll(self) -> None:
         windows = int((self._clock.monotonic() - self._since) / WINDOW_SECONDS)
         if windows:
-            self._before = self._now if windows == 1 else 0
-            self._now = 0
+            self._previous = self._current if windows == 1 else 0
+            self._current = 0
             self._since += windows * WINDOW_SECONDS

@@ -1,8 +1,8 @@
-"""The scheduler's configuration file: read at the start, looked at again while the scheduler runs.
+"""Configuration of the scheduler: a file or Volcano's ConfigMap, followed while it runs.
 
-A file that is wrong at the start is an error. Later it is only told: the configuration in force stays.
-The file is compared by its text, every few seconds: a mounted ConfigMap changes by renamed folders, which
-no single file shows.
+An invalid file at the start is an error. Later it is only reported, and the configuration in force
+stays. The text of the file is compared every few seconds: a mounted ConfigMap changes by renamed
+directories, which no file event shows.
 """
 
 from __future__ import annotations
@@ -26,25 +26,29 @@ from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
 _CODES = text_files.FileCodes(CONFIG_ERROR)
-LOOK_SECONDS = 2.0
+CHECK_SECONDS = 2.0
+"""Interval in seconds between checks of the file."""
 Adopt = Callable[[SchedulerConfig], None]
 log = logs.get("scheduler")
 
 
 def config_error(path: str, error: ConfigError) -> WindlassError:
-    """The error as commands tell it: file, line, field, remedy."""
-    where = f"{path}:{error.line}" if error.line else path
+    """Return the error with file, line, field and remedy."""
+    place = f"{path}:{error.line}" if error.line else path
     what = f"{error.field}: {error.message}" if error.field else error.message
-    return WindlassError(CONFIG_ERROR, f"{where}: {what}", remedies=(error.remedy,) if error.remedy else ())
+    return WindlassError(CONFIG_ERROR, f"{place}: {what}", remedies=(error.remedy,) if error.remedy else ())
 
 
 def read_text(path: str) -> str:
-    """Raises :class:`WindlassError` if the file cannot be read."""
+    """Return the text of a file. Raises :class:`WindlassError`."""
     return text_files.read_text(path, _CODES)
 
 
 def parse(text: str, path: str) -> Parsed:
-    """The configuration in ``text``, tried as far as its names go. Raises :class:`WindlassError`."""
+    """Return the configuration in ``text``, after checking all its names.
+
+    Raises :class:`WindlassError`.
+    """
     try:
         parsed = scheduler_config.parse(text)
     except ConfigError as error:
@@ -58,36 +62,38 @@ def parse(text: str, path: str) -> Parsed:
 
 
 class ConfigFile:
-    """Follows a file."""
+    """Follows a configuration file."""
 
     def __init__(self, path: str, clock: Clock, registry: CollectorRegistry | None = None) -> None:
         family = MetricFactory(registry or CollectorRegistry(), "configuration")
         self._good = family.gauge(
-            "last_reload_successful", "1 while the scheduler configuration is in force, 0: it is wrong"
+            "last_reload_successful", "1 while the scheduler configuration is in force, 0: it is invalid"
         )
         self._good.set(1)
         self._path = path
         self._clock = clock
         self._text = ""
         self.fault: WindlassError | None = None
-        """What is wrong with the file as it is now; ``None`` if it is in force."""
+        """Error of the current file. ``None``: it is in force."""
 
     def start(self) -> SchedulerConfig:
-        """The configuration to begin with. Raises :class:`WindlassError`."""
+        """Return the initial configuration. Raises :class:`WindlassError`."""
         self._text = read_text(self._path)
         parsed = parse(self._text, self._path)
-        self._tell(parsed)
+        self._log_notes(parsed)
         return parsed.config
 
     async def run(self, adopt: Adopt) -> None:
-        """Look at the file until cancelled. ``adopt`` is called with every new configuration, never with a
-        wrong one."""
-        while True:
-            await self._clock.sleep(LOOK_SECONDS)
-            self.look(adopt)
+        """Check the file until cancelled.
 
-    def look(self, adopt: Adopt) -> None:
-        """Take in the file if it has changed."""
+        ``adopt`` is called with every new configuration that is valid.
+        """
+        while True:
+            await self._clock.sleep(CHECK_SECONDS)
+            self.check(adopt)
+
+    def check(self, adopt: Adopt) -> None:
+        """Read the file, and adopt it if it has changed."""
         try:
             text = read_text(self._path)
             if text == self._text and (self.fault is None or self.fault.code == CONFIG_ERROR):
@@ -98,24 +104,24 @@ class ConfigFile:
             if self.fault is None or self.fault.message != error.message:
                 remedy = error.remedies[0] if error.remedies else ""
                 log.error(
-                    "configuration refused; the one before stays in force", why=error.message, remedy=remedy
+                    "invalid configuration; the one before stays in force", why=error.message, remedy=remedy
                 )
             self.fault = error
             self._good.set(0)
             return
         self.fault = None
         self._good.set(1)
-        self._tell(parsed)
-        log.info("configuration taken over", file=self._path, actions=",".join(parsed.config.actions))
+        self._log_notes(parsed)
+        log.info("configuration in force", file=self._path, actions=",".join(parsed.config.actions))
         adopt(parsed.config)
 
-    def _tell(self, parsed: Parsed) -> None:
+    def _log_notes(self, parsed: Parsed) -> None:
         for note in parsed.notes:
             log.warning("configuration", file=self._path, note=note)
 
 
 class ConfigMapView(msgspec.Struct, frozen=True, gc=False):
-    """A ConfigMap as far as a configuration may stand in it."""
+    """Partial view of a ConfigMap."""
 
     namespace: str
     name: str
@@ -138,14 +144,17 @@ _config_map_decoder = msgspec.json.Decoder(_ConfigMapWire)
 
 
 def decode_config_map(raw: bytes | msgspec.Raw) -> ConfigMapView:
-    """Raises ``msgspec.DecodeError`` on what is no ConfigMap."""
+    """Decode a ConfigMap. Raises ``msgspec.DecodeError``."""
     wire = _config_map_decoder.decode(raw)
     return ConfigMapView(wire.metadata.namespace, wire.metadata.name, wire.metadata.uid, wire.data or {})
 
 
 class ConfigMapSource:
-    """Follows Volcano's ConfigMap. A wrong one is told as an event on it, and changes nothing; when it is
-    deleted, the default policy takes over."""
+    """Follows Volcano's ConfigMap.
+
+    An invalid one is reported as an event on it, and changes nothing. Once it is deleted, the default
+    policy is in force.
+    """
 
     def __init__(self, informers: SharedInformers, recorder: EventRecorder, adopt: Adopt) -> None:
         self._recorder = recorder
@@ -169,24 +178,24 @@ class ConfigMapSource:
             self._text = text
             parsed = parse(text, place)
         except ConfigError as error:
-            self._refuse(ref, config_error(place, error))
+            self._reject(ref, config_error(place, error))
             return
         except WindlassError as error:
-            self._refuse(ref, error)
+            self._reject(ref, error)
             return
         for note in parsed.notes:
             self._recorder.event(ref, "Warning", "ConfigurationNote", note)
-        log.info("configuration taken over", source=place, actions=",".join(parsed.config.actions))
-        told = f"the scheduler decides by it from now on: {scheduler_config.described(parsed.config)}"
-        self._recorder.event(ref, "Normal", "ConfigurationTakenOver", told)
+        log.info("configuration in force", source=place, actions=",".join(parsed.config.actions))
+        text = f"the scheduler decides by it from now on: {scheduler_config.described(parsed.config)}"
+        self._recorder.event(ref, "Normal", "ConfigurationTakenOver", text)
         self._adopt(parsed.config)
 
-    def _refuse(self, ref: ObjectRef, error: WindlassError) -> None:
-        log.error("configuration refused; the one before stays in force", why=error.message)
+    def _reject(self, ref: ObjectRef, error: WindlassError) -> None:
+        log.error("invalid configuration; the one before stays in force", why=error.message)
         remedy = f"; {error.remedies[0]}" if error.remedies else ""
         self._recorder.event(ref, "Warning", "ConfigurationRefused", error.message + remedy)
 
     def _gone(self, _: ConfigMapView) -> None:
         self._text = None
-        log.info("configuration gone; the default policy takes over")
+        log.info("configuration deleted; the default policy is in force")
         self._adopt(SchedulerConfig())

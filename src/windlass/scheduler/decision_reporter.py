@@ -1,86 +1,106 @@
-"""What is shown of decisions: why groups wait, how they and their queues stand, and the figures of a cycle.
+"""Reports of decisions: why groups wait, the state of groups and queues, metrics of the cycle.
 
-The writing itself is the publisher's; here is decided what it is given.
+The status writer performs the writes. This module decides what it is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from windlass.api.reasons import Explanation
-from windlass.engine.decision import Decision, GroupStatus
-from windlass.engine.engine import Engine
-from windlass.model.groups.member_counts import Members
-from windlass.model.groups.podgroup_status import was_whole
+from windlass.engine.decision import Decision
+from windlass.kits.clock import Clock
+from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.groups.podgroups import is_implicit
 from windlass.observe import logs
-from windlass.scheduler.components import SchedulerComponents
-from windlass.scheduler.observability.group_counters import plain_action
-from windlass.scheduler.observability.lifecycle import PARTS
-from windlass.scheduler.status.kai_moments import moments_of
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.autoscaling.provisioning import ProvisioningRequests
+from windlass.scheduler.commit.bind_queue import BindQueue
+from windlass.scheduler.commit.eviction_results import EvictionResults
+from windlass.scheduler.commit.incomplete_gangs import IncompleteGangs
+from windlass.scheduler.engine_host import EngineHost
+from windlass.scheduler.estimates.start_estimates import StartEstimates
+from windlass.scheduler.observability.group_counters import GroupCounters, plain_action
+from windlass.scheduler.observability.lifecycle import PHASES
+from windlass.scheduler.observability.observer import SchedulingObserver
+from windlass.scheduler.status.explanations import Explanations
+from windlass.scheduler.status.group_reports import GroupReports
+from windlass.scheduler.status.kai_timestamps import timestamps_of
+from windlass.scheduler.status.pending_groups import PendingGroups
+from windlass.scheduler.status.status_writer import StatusWriter
+from windlass.scheduler.steady_time import SteadyTime
 
 log = logs.get("scheduler")
 SLOW_CYCLE_SECONDS = 0.5
+"""Duration of a cycle in seconds from which it is logged."""
 
 
 class DecisionReporter:
-    """``engine()`` is the one in force. ``refused``: group → why what it needs was not evicted. ``said``: what the
-    engine said last of each group."""
+    """Reports decisions to users, metrics and observers."""
 
     def __init__(
-        self, components: SchedulerComponents, engine: Callable[[], Engine], refused: dict[str, str]
+        self,
+        model: ClusterModel,
+        host: EngineHost,
+        metrics: SchedulerMetrics,
+        reports: GroupReports,
+        pending: PendingGroups,
+        explanations: Explanations,
+        status_writer: StatusWriter,
+        provisioning: ProvisioningRequests,
+        estimates: StartEstimates,
+        evictions: EvictionResults,
+        gangs: IncompleteGangs,
+        counters: GroupCounters,
+        bind_queue: BindQueue,
+        observers: Sequence[SchedulingObserver],
+        *,
+        clock: Clock,
+        time: SteadyTime,
     ) -> None:
-        self._components = components
-        self._engine = engine
-        self._refused = refused
-        self.said: dict[str, GroupStatus] = {}
-        self._nodes = 0
-        """As of which shape of the table of nodes the others have been told."""
+        self._model = model
+        self._host = host
+        self._metrics = metrics
+        self._reports = reports
+        self._pending = pending
+        self._explanations = explanations
+        self._status_writer = status_writer
+        self._provisioning = provisioning
+        self._estimates = estimates
+        self._evictions = evictions
+        self._gangs = gangs
+        self._counters = counters
+        self._bind_queue = bind_queue
+        self._observers = observers
+        self._clock = clock
+        self._time = time
+        self._table_shape = 0
+        """Shape of the node table of which the status writer was told last."""
 
-    def waiting(self) -> list[str]:
-        """Groups that are told why they wait."""
-        return [key for key, said in self.said.items() if said.explanation is not None]
+    # ------------------------------------------------------------------ a decision
 
-    def explain(self, group: str) -> Explanation | None:
-        """Why a group waits, in full, as things stand; None if nothing of it waits."""
-        components = self._components
-        told = components.model.explanation(group)
-        if told is None:
-            try:
-                told = self._engine().explain(group, components.time())
-            except KeyError:
-                return None
-            told = None if told is None else components.model.completed(group, told)
-        if told is not None:
-            told = components.nodes.told(group, components.starts.told(group, told))
-        if told is not None and group in self._refused:
-            told = replace(told, extra={**told.extra, "no eviction": self._refused[group]})
-        return None if told is None else components.model.readable().explanation(told)
-
-    def decision(self, decision: Decision) -> None:
-        components = self._components
-        components.status_writer.cycle(decision.cycle)
-        changed = dict.fromkeys(components.model.take_changed())
+    def report(self, decision: Decision) -> None:
+        """Report what a decision has changed."""
+        writer = self._status_writer
+        writer.begin_cycle(decision.cycle)
+        changed = dict.fromkeys(self._model.take_changed())
         for status in decision.groups:
             changed[status.group] = None
-            if status.explanation is None and self._is_plain(status.group):
-                self.said.pop(status.group, None)
+            if status.explanation is None and self._is_unreported(status.group):
+                self._reports.forget(status.group)
             else:
-                self.said[status.group] = status
-        components.group_counters.decided(decision, self._engine().passes, components.time())
-        now = components.clock.monotonic()
+                self._reports.put(status)
+        self._counters.count_decision(decision, self._host.engine.passes, self._time.now())
         for key in changed:
-            self.group(key, now)
+            self.report_group(key)
         self._nominate(decision)
-        nodes = self._engine().state.table.shape
-        if nodes != self._nodes:
-            self._nodes = nodes
-            components.status_writer.nodes()
-        components.status_writer.moments(moments_of(decision, components.model, components.time()))
+        shape = self._host.engine.state.table.shape
+        if shape != self._table_shape:
+            self._table_shape = shape
+            writer.nodes_changed()
+        writer.update_kai_timestamps(timestamps_of(decision, self._model, self._time.now()))
         for usage in decision.queues:
-            components.status_writer.queue(usage)
-            components.metrics.queue(
+            writer.update_queue(usage)
+            self._metrics.queue(
                 usage.queue,
                 {
                     "allocated": usage.allocated,
@@ -93,7 +113,7 @@ class DecisionReporter:
             )
 
     def _nominate(self, decision: Decision) -> None:
-        pods, tasks = self._components.status_writer.pods, self._engine().state.tasks
+        pods, tasks = self._status_writer.pods, self._host.engine.state.tasks
         for nomination in decision.nominations:
             pods.nominate(nomination.task, nomination.node)
         for task in list(pods.nominated) if pods.nominated else ():
@@ -101,79 +121,64 @@ class DecisionReporter:
             if entry is None or entry.promised < 0:
                 pods.withdraw(task)
 
-    def group(self, key: str, now: float) -> None:
-        components = self._components
-        model = components.model
-        if not model.known(key):
-            self.said.pop(key, None)
-            self._refused.pop(key, None)
-            components.gangs.forget(key)
-            components.starts.forget(key)
-            components.group_counters.gone(key)
-            components.status_writer.gone(key)
-            components.nodes.note(key)
-            components.status_writer.foreign_cleanup.look(key)
-            if components.traces is not None:
-                components.traces.gone(key, components.time())
+    # ------------------------------------------------------------------ one group
+
+    def report_group(self, key: str) -> None:
+        """Report the state of a group."""
+        if not self._model.known(key):
+            self._forget(key)
             return
-        said = self.said.get(key)
-        explanation = model.explanation(key)
-        if explanation is None and said is not None and said.explanation is not None:
-            explanation = model.completed(key, said.explanation)
-        if explanation is not None:
-            explanation = components.nodes.told(key, components.starts.told(key, explanation))
-            explanation = model.readable().explanation(explanation)
-        elif key not in components.status_writer.waits and self._is_plain(key):
+        report = self._reports.get(key)
+        explanation = self._explanations.short(key, report.explanation if report is not None else None)
+        if explanation is None and key not in self._pending and self._is_unreported(key):
             return
-        blocked = explanation is not None and model.blocked(key)
-        members = model.members(key)
-        admitted = said is not None and said.admitted
-        components.status_writer.group(key, admitted, explanation, blocked, members)
-        if components.traces is not None:
-            components.traces.group(key, admitted, explanation, members, components.time())
+        now = self._time.now()
+        blocked = explanation is not None and self._model.blocked(key)
+        members = self._model.members(key)
+        admitted = report is not None and report.admitted
+        self._status_writer.update_group(key, admitted, explanation, blocked, members)
+        for observer in self._observers:
+            observer.group_updated(key, admitted, explanation, members, now)
         if not is_implicit(key):
-            components.nodes.note(key)
-            components.group_counters.group(key, admitted, members, components.time())
-            self._watch_gang(key, members, now)
+            self._provisioning.update(key)
+            self._counters.update_group(key, admitted, members, now)
+            self._gangs.observe(key, members, self._clock.monotonic())
 
-    def _is_plain(self, key: str) -> bool:
-        """Whether there is nothing to say of a group that does not wait: a pod alone has no phase and no minimum. In
-        a large cluster that has just been read there may be a hundred thousand of them."""
-        return self._components.traces is None and is_implicit(key)
+    def _forget(self, key: str) -> None:
+        """Forget a group that does not exist any more."""
+        self._reports.forget(key)
+        self._evictions.forget(key)
+        self._gangs.forget(key)
+        self._estimates.forget(key)
+        self._counters.remove_group(key)
+        self._status_writer.remove_group(key)
+        self._provisioning.update(key)
+        self._status_writer.foreign_cleanup.check(key)
+        for observer in self._observers:
+            observer.group_removed(key, self._time.now())
 
-    def _watch_gang(self, key: str, members: Members, now: float) -> None:
-        components = self._components
-        view, sent = components.model.groups.get(key), components.model.group_sent(key)
-        minimum = view.min_member if view is not None else sent.min_member if sent is not None else 0
-        if view is not None:
-            started = was_whole(view) or (
-                components.gangs.was_whole(key) and not components.gangs.watches(key)
-            )
-        else:  # nobody writes a phase on it
-            started = (
-                members.scheduled < minimum
-                and not components.gangs.watches(key)
-                and (
-                    components.gangs.was_whole(key)
-                    or components.model.started_before(
-                        key, components.time() - components.options().gang_seconds
-                    )
-                )
-            )
-        components.gangs.observe(key, started, minimum, members, now)
+    def _is_unreported(self, key: str) -> bool:
+        """Return whether there is nothing to report of a group unless it waits.
 
-    def queue_gone(self, name: str) -> None:
-        self._components.status_writer.queue_gone(name)
-        self._components.metrics.queue_gone(name)
+        A pod without a PodGroup has no phase and no minimum. A large cluster may have a hundred
+        thousand of them when it is first read.
+        """
+        return not self._observers and is_implicit(key)
 
-    def measure(self, decision: Decision, changes: int, moments: Sequence[float]) -> None:
-        """``moments``: its begin and the ends of its parts."""
-        components = self._components
-        metrics = components.metrics
-        seconds = moments[-1] - moments[0]
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue that does not exist any more."""
+        self._status_writer.remove_queue(name)
+        self._metrics.queue_gone(name)
+
+    # ------------------------------------------------------------------ metrics
+
+    def measure(self, decision: Decision, changes: int, times: Sequence[float]) -> None:
+        """Measure a cycle. ``times``: its start and the ends of its phases, monotonic."""
+        metrics = self._metrics
+        seconds = times[-1] - times[0]
         metrics.cycle_seconds.observe(seconds)
-        self._measure_parts(moments)
-        components.group_counters.cycle(any(metrics.reasons.values()), seconds)
+        self._measure_phases(times)
+        self._counters.end_cycle(any(metrics.reasons.values()), seconds)
         if seconds > SLOW_CYCLE_SECONDS:
             log.warning("slow cycle", seconds=round(seconds, 3), deltas=changes, binds=len(decision.binds))
         metrics.deltas.inc(changes)
@@ -184,20 +189,20 @@ class DecisionReporter:
         ):
             if decided:
                 metrics.decisions.labels(kind).inc(len(decided))
-        metrics.waiting(components.status_writer.waits.reasons)
-        metrics.assumed.set(len(components.model.assumed))
-        metrics.bind_limit.set(components.binder.limit.limit)
+        metrics.waiting(self._pending.reasons)
+        metrics.assumed.set(len(self._model.assumed))
+        metrics.bind_limit.set(self._bind_queue.limit.limit)
 
-    def _measure_parts(self, moments: Sequence[float]) -> None:
-        metrics = self._components.metrics
-        last = {"cycle": moments[-1] - moments[0]}
-        for part, begun, ended in zip(PARTS, moments, moments[1:], strict=False):
-            last[part] = ended - begun
-            metrics.part_seconds.add(ended - begun, part)
-        spent: dict[str, float] = {}
-        for one in self._engine().passes:
-            name = plain_action(one.action)
-            spent[name] = spent.get(name, 0.0) + one.seconds
-        for name, seconds in spent.items():
+    def _measure_phases(self, times: Sequence[float]) -> None:
+        metrics = self._metrics
+        last = {"cycle": times[-1] - times[0]}
+        for phase, start, end in zip(PHASES, times, times[1:], strict=False):
+            last[phase] = end - start
+            metrics.part_seconds.add(end - start, phase)
+        by_action: dict[str, float] = {}
+        for action_pass in self._host.engine.passes:
+            name = plain_action(action_pass.action)
+            by_action[name] = by_action.get(name, 0.0) + action_pass.seconds
+        for name, seconds in by_action.items():
             metrics.action_seconds.add(seconds, name)
-        metrics.last_cycle, metrics.last_actions = last, spent
+        metrics.last_cycle, metrics.last_actions = last, by_action

@@ -1,4 +1,4 @@
-"""``windlass scheduler``: the scheduler alone, against any API server.
+"""``windlass scheduler``: the scheduler as a process of its own, for any API server.
 
 ``run(ProcessOptions(...))`` serves until SIGINT or SIGTERM and returns the exit code.
 """
@@ -26,8 +26,8 @@ from windlass.kits.clock import Clock, SystemClock
 from windlass.kits.rng import Random
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, not_ready, parse_address
-from windlass.scheduler.commit.bind_webhook import GuardServer, Mark
-from windlass.scheduler.compat_metrics.registry import FieldMetrics
+from windlass.scheduler.commit.bind_webhook import GuardServer, LeaderLabel
+from windlass.scheduler.compat_metrics.registry import OPTIONAL, CompatMetrics
 from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.leader.election import LeaderLost, LeaseOptions
 from windlass.scheduler.leader.lease_thread import LeaseThread
@@ -36,14 +36,14 @@ from windlass.scheduler.service import SchedulerService
 
 log = logs.get("scheduler")
 SETTLE_SECONDS = 5.0
-"""So long after a cluster has been read what comes first is done."""
-WIND_DOWN_SECONDS = 4.0
-"""So long may what was decided take to be bound and told when the process is asked to end."""
+"""Interval in seconds between the initial sync and the exclusion of its objects from collection."""
+DRAIN_SECONDS = 4.0
+"""Timeout in seconds of writing what was decided before the process stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What the process has, for whoever rides along. ``leads``: set once this instance decides."""
+    """Objects for companions of the scheduler. ``leads``: set once this instance decides."""
 
     connection: Connection
     client: Client
@@ -58,45 +58,51 @@ class ProcessContext:
 
 
 Companion = Callable[[ProcessContext], Coroutine[Any, Any, None]]
-"""Work beside the scheduler's. Called before anything runs; what it returns runs as long as the process."""
+"""Other work of the process. It is called before anything runs, and its coroutine runs to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """``metrics_bind`` ``HOST:PORT``, empty for none. ``config``: a scheduler configuration to follow."""
+    """Options of the process.
+
+    ``metrics_bind``, ``bind_guard``: ``HOST:PORT``, empty for none.
+    ``metrics_details``: what is exported one by one
+    (:data:`windlass.scheduler.compat_metrics.families.DETAILS`).
+    ``metrics_names``: optional names (:data:`windlass.scheduler.compat_metrics.registry.OPTIONAL`).
+    ``config``: configuration file to follow.
+    ``environment``: where OpenTelemetry's variables are read from.
+    ``bind_guard_secret``: directory with ``tls.crt``, ``tls.key`` and ``token``.
+    ``own_pod``: pod of this process, in the lease's namespace. It is labeled while it leads.
+    """
 
     kubeconfig: str | None = None
     context: str | None = None
     metrics_bind: str = ""
     metrics_details: tuple[str, ...] = ()
-    """What is told one by one (:data:`windlass.scheduler.compat_metrics.families.DETAILS`)."""
+    metrics_names: tuple[str, ...] = OPTIONAL
     leader_elect: bool = False
     config: str = ""
     log_format: str = "text"
     log_level: str = "info"
     otlp_endpoint: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Where OpenTelemetry's variables are read from."""
     bind_guard: str = ""
-    """``HOST:PORT``, empty for none."""
     bind_guard_secret: str = ""
-    """A folder with ``tls.crt``, ``tls.key`` and ``token``."""
     own_pod: str = ""
-    """The pod in which this runs, in the lease's namespace: marked while it leads."""
     companions: tuple[Companion, ...] = ()
     lease: LeaseOptions = field(default_factory=LeaseOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
 
 
 def run(options: ProcessOptions) -> int:
-    """Serve until told to stop; the exit status. Raises :class:`WindlassError`."""
+    """Serve until a signal, and return the exit status. Raises :class:`WindlassError`."""
     logs.configure(style=options.log_format, level=options.log_level)
     event_loop.run(serve(options))
     return 0
 
 
 async def serve(options: ProcessOptions) -> None:
-    """The process's body. Raises ``WindlassError`` (configuration, lost leadership)."""
+    """Serve until a signal. Raises ``WindlassError`` (configuration, lost leadership)."""
     clock, rng = SystemClock(), randomness.system()
     scheduling = options.scheduler
     registry = metrics.registry()
@@ -121,110 +127,123 @@ async def serve(options: ProcessOptions) -> None:
     election = LeaseThread(
         connection, identity, user_agent="windlass-scheduler", clock=clock, options=options.lease
     )
-    process = ProcessContext(
+    context = ProcessContext(
         connection, client, informers, clock, rng, registry, service, election, asyncio.Event(), exporter
     )
     service.metrics.clock_ahead.set_function(lambda: election.ahead)
-    FieldMetrics(registry, service.sources(options.metrics_details))
+    CompatMetrics(registry, service.sources(options.metrics_details), options.metrics_names)
+    await _serve(options, context, file)
+
+
+async def _serve(options: ProcessOptions, context: ProcessContext, file: ConfigFile | None) -> None:
+    """Run the endpoints and the work until a signal."""
+    service, election = context.service, context.election
     endpoint = Endpoint(
-        registry, lambda: not_ready(service.ready.is_set() or election.standing_by, informers.unsynced())
+        context.registry,
+        lambda: not_ready(service.ready.is_set() or election.standing_by, context.informers.unsynced()),
     )
     if options.metrics_bind:
         await endpoint.start(*parse_address(options.metrics_bind))
-    mark = Mark(client, options.own_pod, options.lease.namespace, clock=clock, rng=rng)
-    guard = (
-        GuardServer(service.questions().judge, Path(options.bind_guard_secret))
-        if options.bind_guard
-        else None
+    label = LeaderLabel(
+        context.client, options.own_pod, options.lease.namespace, clock=context.clock, rng=context.rng
     )
-    if guard is not None:
+    guard = None
+    if options.bind_guard:
+        guard = GuardServer(service.webhook().evaluate, Path(options.bind_guard_secret))
         await guard.start(*parse_address(options.bind_guard))
     stopped = _stop_signal()
     gc_tuning.expect_long_lives()
-    beside = [companion(process) for companion in options.companions]
+    companions = [companion(context) for companion in options.companions]
     try:
-        await _until(stopped, service, _lead(process, options.leader_elect, mark, file, beside))
+        work = _work(context, options.leader_elect, label, file, companions)
+        await _run_until(stopped, service, work)
     finally:
         await endpoint.stop()
         if guard is not None:
             await guard.stop()
         if options.leader_elect:
             await election.leave()
-        await client.close()
-        if exporter is not None:
-            await asyncio.to_thread(exporter.close)
+        await context.client.close()
+        if context.exporter is not None:
+            await asyncio.to_thread(context.exporter.close)
 
 
-async def _lead(
-    process: ProcessContext,
+async def _work(
+    context: ProcessContext,
     elect: bool,
-    mark: Mark,
+    label: LeaderLabel,
     file: ConfigFile | None,
-    beside: list[Coroutine[Any, Any, None]],
+    companions: list[Coroutine[Any, Any, None]],
 ) -> None:
-    """Follow the cluster from the start, so that whoever comes to lead need not read it first."""
-    service = process.service
+    """Run everything. An instance that stands by follows the cluster, and leads without a delay."""
+    service = context.service
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(process.informers.run(), name="informers")
+            group.create_task(context.informers.run(), name="informers")
             group.create_task(service.run(), name="scheduler")
-            for work in beside:
-                group.create_task(work, name="companion")
-            group.create_task(set_aside_once_read(service, process.clock), name="memory")
+            for companion in companions:
+                group.create_task(companion, name="companion")
+            group.create_task(freeze_after_sync(service, context.clock), name="memory")
             if file is not None:
                 group.create_task(file.run(service.use), name="configuration")
             if elect:
-                group.create_task(mark.write(leads=False), name="mark of a former life")
-                group.create_task(_elected(process, mark), name="lease")
+                group.create_task(label.write(leads=False), name="label of an earlier process")
+                group.create_task(_lead_when_elected(context, label), name="lease")
             else:
-                process.leads.set()
+                context.leads.set()
                 service.metrics.leader.set(1)
-                await mark.write(leads=True)
+                await label.write(leads=True)
     except* LeaderLost as lost:
         raise lost.exceptions[0] from None
     finally:
         service.metrics.leader.set(0)
 
 
-async def set_aside_once_read(service: SchedulerService, clock: Clock) -> None:
-    """Have the collector look no more at the cluster as it was found, once the first binds are out: a look at a large
-    one takes a second."""
+async def freeze_after_sync(service: SchedulerService, clock: Clock) -> None:
+    """Exclude the initial cluster state from garbage collection, once the first binds are sent.
+
+    A collection of a large cluster's objects takes a second.
+    """
     await service.ready.wait()
     await clock.sleep(SETTLE_SECONDS)
     gc_tuning.expect_long_lives()
 
 
-async def _elected(process: ProcessContext, mark: Mark) -> None:
-    service, election = process.service, process.election
+async def _lead_when_elected(context: ProcessContext, label: LeaderLabel) -> None:
+    service, election = context.service, context.election
     await election.acquire()
     service.metrics.leader.set(1)
-    service.lead(lambda: election.sure, election.ahead)
-    process.leads.set()
-    marking = asyncio.create_task(mark.write(leads=True), name="mark")
+    service.lead(election.holds_lease, election.ahead)
+    context.leads.set()
+    labeling = asyncio.create_task(label.write(leads=True), name="label")
     try:
         await election.hold()
     finally:
-        marking.cancel()
+        labeling.cancel()
 
 
-async def _until(stopped: asyncio.Event, service: SchedulerService, work: Coroutine[Any, Any, None]) -> None:
-    async def asked_to_end() -> None:
+async def _run_until(
+    stopped: asyncio.Event, service: SchedulerService, work: Coroutine[Any, Any, None]
+) -> None:
+    """Run ``work`` until it ends, or until a signal and the drain that follows."""
+
+    async def drain_when_stopped() -> None:
         await stopped.wait()
-        await service.wind_down(WIND_DOWN_SECONDS)
+        await service.drain(DRAIN_SECONDS)
 
-    task = asyncio.ensure_future(work)
-    stop = asyncio.ensure_future(asked_to_end())
+    tasks = (asyncio.ensure_future(work), asyncio.ensure_future(drain_when_stopped()))
     try:
-        done, _ = await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        for one in done:
-            one.result()
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        for one in (task, stop):
-            one.cancel()
-        await asyncio.gather(task, stop, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _stop_signal() -> asyncio.Event:
+    """Return an event that is set by SIGINT or SIGTERM."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -8,9 +8,12 @@ from windlass.api import views
 
 
 def condition(pod: views.Pod | None, kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
-    """Without ``lastTransitionTime``, which only who changes ``status`` writes. ``observedGeneration`` is that of the
-    ``pod`` that it is said of, where its server counts them (Kubernetes 1.33)."""
-    made: dict[str, Any] = {"type": kind, "status": status, "reason": reason, "message": message}
+    """Return a condition without ``lastTransitionTime``.
+
+    The caller adds the time only if it changes ``status``. ``observedGeneration`` is that of
+    ``pod``, if its server counts generations (Kubernetes 1.33).
+    """
+    patch: dict[str, Any] = {"type": kind, "status": status, "reason": reason, "message": message}
     if pod is not None and pod.generation:
-        made["observedGeneration"] = pod.generation
-    return made
+        patch["observedGeneration"] = pod.generation
+    return patch

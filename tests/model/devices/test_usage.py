@@ -122,12 +122,12 @@ def test_everybody_counts_the_same_of_a_pod_that_is_there(held: dict[str, Any]) 
     assert resources_held(theirs) == {"cpu": 6000}
     assert scene.ledger.free(scene.node).left["cpu"] == 4000
     asked = scene.see(build("asks", {"requests": {"cpu": "5"}}, scheduler="other"))
-    assert scene.guard.judge(asked, "n", 0.0) == "node n has no room for pod default/asks: 5 cpu of 4 left"
+    assert scene.guard.check(asked, "n", 0.0) == "node n has no room for pod default/asks: 5 cpu of 4 left"
     bind = scene.decide(build("ours", {"requests": {"cpu": "5"}}))
-    scene.conflicts.seen(theirs, 0.0)
+    scene.conflicts.foreign_pod_bound(theirs, 0.0)
     assert "5 cpu of 4 left" in scene.conflicts.objection(bind)
     fits = scene.decide(build("ours", {"requests": {"cpu": "4"}}))
-    scene.conflicts.seen(theirs, 0.0)
+    scene.conflicts.foreign_pod_bound(theirs, 0.0)
     assert scene.conflicts.objection(fits) == ""
     told = {d.task.key: d.task for d in scene.model.take() if isinstance(d, deltas.TaskUpserted)}
     assert dict(told["default/theirs"].needs.request) == {"cpu": 6000}
@@ -138,21 +138,21 @@ def test_everybody_counts_the_same_of_a_pod_that_comes(asks: dict[str, Any]) -> 
     scene = Scene()
     theirs = scene.see(build("theirs", {"requests": {"cpu": "5"}}, scheduler="other", node="n"))
     bind = scene.decide(build("ours", asks))
-    scene.conflicts.seen(theirs, 0.0)
+    scene.conflicts.foreign_pod_bound(theirs, 0.0)
     assert "6 cpu of 5 left" in scene.conflicts.objection(bind)
     scene.model.forget(bind.task, bind.uid)
     asked = scene.see(build("asks", asks, scheduler="other"))
-    assert "6 cpu of 5 left" in scene.guard.judge(asked, "n", 0.0)
+    assert "6 cpu of 5 left" in scene.guard.check(asked, "n", 0.0)
 
 
 def test_one_that_grows_where_it_is_takes_the_room_of_binds_that_are_not_sent() -> None:
     scene = Scene()
     small = scene.see(build("theirs", {"requests": {"cpu": "2"}}, scheduler="other", node="n"))
     bind = scene.decide(build("ours", {"requests": {"cpu": "6"}}))
-    scene.conflicts.seen(small, 0.0)
+    scene.conflicts.foreign_pod_bound(small, 0.0)
     assert scene.conflicts.objection(bind) == ""
     grown = scene.see(build("theirs", SIXES["a resize that is not granted yet"], scheduler="other", node="n"))
-    scene.conflicts.grown(grown)
+    scene.conflicts.usage_grew(grown)
     assert "6 cpu of 4 left" in scene.conflicts.objection(bind)
 
 
@@ -169,10 +169,10 @@ def test_what_a_claim_holds_is_nobody_elses_whoever_allocated_it() -> None:
     assert (need.resource, need.count, task.devices) == ("gpu.nvidia.com/accelerator", 1, (1,))
     scene.claim("d", "b")
     asked = build("asks", {}, scheduler="other", resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
-    refused = scene.guard.judge(scene.see(asked), "n", 0.0)
+    refused = scene.guard.check(scene.see(asked), "n", 0.0)
     assert refused.endswith("device 1 (gpu.nvidia.com/accelerator) is given twice")
     scene.claim("d", "a")
-    assert scene.guard.judge(scene.see(asked), "n", 0.0) == ""
+    assert scene.guard.check(scene.see(asked), "n", 0.0) == ""
 
 
 def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
@@ -202,7 +202,7 @@ def test_pods_of_one_claim_share_what_it_holds() -> None:
     claims = [{"name": "g", "resourceClaimName": "c"}]
     first = scene.see(build("one", {}, scheduler="other", node="n", resourceClaims=claims))
     second = build("two", {}, scheduler="other", resourceClaims=claims)
-    assert scene.guard.judge(scene.see(second), "n", 0.0) == ""
+    assert scene.guard.check(scene.see(second), "n", 0.0) == ""
     assert scene.ledger.overflow(first, scene.node) is None
     told = {d.task.key: d.task for d in scene.model.take() if isinstance(d, deltas.TaskUpserted)}
     assert len(told["default/one"].needs.devices) == 1
@@ -254,7 +254,7 @@ def test_binds_are_recalled_for_cards_that_somebody_else_took(
     theirs = scene.see(
         pod("theirs", scheduler="other", node="n", requests=amounts, annotations={**words, **other})
     )
-    scene.conflicts.seen(theirs, 0.0)
+    scene.conflicts.foreign_pod_bound(theirs, 0.0)
     found = scene.conflicts.objection(bind)
     assert ("device 0" in found) is lost, found
     assert scene.conflicts.objection(bind) == ""  # told once
@@ -266,7 +266,7 @@ def test_a_card_in_parts_is_nobodys_whole() -> None:
     words = {"windlass.dev/devices": "0", "windlass.dev/device-shares": "0:500/0", "gpu-fraction": "0.5"}
     scene.see(pod("part", node="n", requests={"cpu": "1"}, annotations=words))
     two = scene.see(pod("two", scheduler="other", requests={GPU: "2"}))
-    assert "2 nvidia.com/gpu of 1 left" in scene.guard.judge(two, "n", 0.0)
+    assert "2 nvidia.com/gpu of 1 left" in scene.guard.check(two, "n", 0.0)
 
 
 def test_cards_by_uuid_of_containers_one_after_the_other_and_together() -> None:
@@ -309,7 +309,7 @@ def test_devices_of_one_card_are_given_as_long_as_its_counters_last() -> None:
     scene.see(build("first", {}, scheduler="other", node="n", resourceClaims=uses["first"]))
     second = scene.see(build("second", {}, scheduler="other", resourceClaims=uses["second"]))
     third = scene.see(build("third", {}, scheduler="other", resourceClaims=uses["third"]))
-    assert scene.guard.judge(third, "n", 0.0).endswith(
+    assert scene.guard.check(third, "n", 0.0).endswith(
         "counter memory of its devices is drawn to 1.50 of what there is"
     )
-    assert scene.guard.judge(second, "n", 0.0) == ""
+    assert scene.guard.check(second, "n", 0.0) == ""

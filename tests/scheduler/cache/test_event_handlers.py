@@ -58,7 +58,7 @@ async def test_a_kind_of_which_the_server_never_says_anything_holds_nobody_up_fo
         assert api.bound() == []
         await running.settle(20.0)
         assert "plain" in api.bound()
-    assert "does not say whether it has these kinds" in caplog.text
+    assert "does not say whether it has them" in caplog.text
 
 
 async def test_what_a_server_forbids_that_has_just_started_is_asked_for_again(api: SchedulerApi) -> None:
@@ -84,7 +84,7 @@ async def test_a_kind_that_is_looked_for_twice_at_once_is_followed_once(api: Sch
     silent(api, None, 35.0, Unreachable(UNREACHABLE, "it starts"))
     async with Running(api) as running:
         await running.settle(1.0)
-        known, event_handlers = api.list, running.service._event_handlers
+        known, event_handlers = api.list, running.service.components.event_handlers
 
         async def slow(*args: Any, **options: Any) -> Any:
             await asyncio.sleep(0)
@@ -92,6 +92,6 @@ async def test_a_kind_that_is_looked_for_twice_at_once_is_followed_once(api: Sch
 
         api.list = slow  # type: ignore[method-assign]
         api.clock.jump(60.0)
-        await asyncio.gather(event_handlers._open_served(), event_handlers._open_served())
+        await asyncio.gather(event_handlers._follow_served(), event_handlers._follow_served())
         followed = [informer.resource.qualified for informer in event_handlers._informers]
         assert len(followed) == len(set(followed)) > 10

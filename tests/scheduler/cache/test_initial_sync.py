@@ -15,7 +15,7 @@ from windlass.api.resources import PODS
 from windlass.engine import deltas
 from windlass.kits.clock import FakeClock
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.scheduler import engine_host
+from windlass.scheduler import engine_feed
 from windlass.scheduler.cache import initial_sync
 from windlass.scheduler.cache.event_handlers import EventHandlers
 from windlass.scheduler.cache.initial_sync import InitialSync
@@ -39,8 +39,8 @@ class Scene:
             self.model,
             self.wake,
             begin=self.begin,
-            tell=self.told.append,
-            time=lambda: 1000.0,
+            deliver=self.told.append,
+            now=lambda: 1000.0,
         )
 
     async def wait_pods(self) -> None:
@@ -62,7 +62,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(initial_sync, "PIECE", PIECE)
+    monkeypatch.setattr(initial_sync, "BATCH_PODS", PIECE)
     made = Scene()
     running = asyncio.create_task(made.initial_sync.pods())
     yield made
@@ -91,7 +91,7 @@ async def test_words_that_make_all_pods_another_thing_are_awaited(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each pod selects on a label of its own: after some rounds of telling all anew the end is awaited."""
-    monkeypatch.setattr(initial_sync, "MOST_AGAIN", 5 * PIECE)
+    monkeypatch.setattr(initial_sync, "MAX_REPEATED_PODS", 5 * PIECE)
     for number in range(20):
         spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
         selector = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
@@ -117,7 +117,7 @@ async def test_words_that_make_all_pods_another_thing_are_awaited(
 async def test_a_full_cluster_is_read_in_pieces_and_decided_on_as_a_whole(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr(initial_sync, "PIECE", piece)
+    monkeypatch.setattr(initial_sync, "BATCH_PODS", piece)
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
     api.add(*[pod(f"old-{i}", node=f"n{i % 3}", phase="Running") for i in range(24)])
@@ -133,7 +133,7 @@ async def test_one_that_stands_by_knows_all_and_decides_at_once(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who takes over reads nothing again; and whatever comes and goes meanwhile, nothing piles up in its engine."""
-    monkeypatch.setattr(engine_host, "LEAST_ANEW", 20)
+    monkeypatch.setattr(engine_feed, "MIN_REPLACE_PODS", 20)
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
     api.add(*[pod(f"old-{i}", node=f"n{i % 3}", phase="Running") for i in range(24)])
@@ -166,7 +166,7 @@ async def test_one_that_stands_by_knows_all_and_decides_at_once(
 async def test_another_policy_is_told_everything_in_pieces(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(initial_sync, "PIECE", 10)
+    monkeypatch.setattr(initial_sync, "BATCH_PODS", 10)
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
     api.add(*[pod(f"old-{i}", node=f"n{i % 3}", phase="Running") for i in range(60)])

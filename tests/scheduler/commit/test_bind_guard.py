@@ -12,8 +12,8 @@ from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.commit.bind_guard import BYPASSED_SECONDS, KEPT_SECONDS
-from windlass.scheduler.commit.bind_webhook import WebhookRequest, answer
+from windlass.scheduler.commit.bind_guard import BOOKED_SECONDS, BYPASSED_SECONDS
+from windlass.scheduler.commit.bind_webhook import WebhookRequest, encode_review
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def ask(running: Running, name: str, where: str, *, dry_run: bool = False,
     asked = WebhookRequest(
         "1", "default", name, dry_run, msgspec.Raw(json.dumps({"kind": "Binding", **binding}))
     )
-    return await running.service.questions().judge(asked)
+    return await running.service.webhook().evaluate(asked)
 
 
 def guarded(running: Running, what: str) -> float:
@@ -85,7 +85,7 @@ async def test_cards_that_a_binding_names_are_taken_or_refused(api: SchedulerApi
             metadata = {"name": name, "annotations": {"windlass.dev/devices": words}}
             binding = {"kind": "Binding", "metadata": metadata, "target": {"name": "n1"}}
             asked = WebhookRequest("1", "default", name, False, msgspec.Raw(json.dumps(binding)))
-            return await running.service.questions().judge(asked)
+            return await running.service.webhook().evaluate(asked)
 
         refused = await named("a", card)
         assert refused is not None
@@ -105,7 +105,7 @@ async def test_nobody_waits_for_others_where_they_are_asked_about(api: Scheduler
 
 async def test_after_a_binding_that_nobody_asked_about_others_go_first_again(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=3))
-    async with Running(api, bind_guard=True, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, bind_guard=True, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("early"), theirs("t"))
         api._bind("default/early", "n1", "uid-default-early", None)
         api.add(pod("ours", **gpus(2)))
@@ -121,7 +121,7 @@ async def test_room_that_nobody_came_for_is_given_back(api: SchedulerApi) -> Non
         assert await ask(running, "a", "n1") == ""
         api.change(PODS, "default/a", status={"conditions": [{"type": "PodScheduled", "status": "False"}]})
         api.add(pod("ours", **gpus(2)))
-        await running.settle(KEPT_SECONDS - 10)
+        await running.settle(BOOKED_SECONDS - 10)
         assert api.bound() == []
         await running.settle(12.0)
         assert api.bound() == ["ours"]
@@ -163,7 +163,7 @@ async def test_a_pod_that_is_created_on_a_node(api: SchedulerApi) -> None:
 
         async def created(name: str, **spec: Any) -> str | None:
             made = {"kind": "Pod", **theirs(name, 1, node="n1", **spec)}
-            return await running.service.questions().judge(
+            return await running.service.webhook().evaluate(
                 WebhookRequest("1", "default", name, False, msgspec.Raw(json.dumps(made)))
             )
 
@@ -220,9 +220,9 @@ async def test_a_bare_pod_stays_while_one_with_an_owner_can_go(api: SchedulerApi
 
 
 def test_the_answer_is_a_review() -> None:
-    assert json.loads(answer("u", "no room"))["response"] == {
+    assert json.loads(encode_review("u", "no room"))["response"] == {
         "uid": "u",
         "allowed": False,
         "status": {"code": 403, "reason": "Forbidden", "message": "no room"},
     }
-    assert json.loads(answer("u", ""))["response"] == {"uid": "u", "allowed": True}
+    assert json.loads(encode_review("u", ""))["response"] == {"uid": "u", "allowed": True}

@@ -18,7 +18,7 @@ from windlass.api.annotations import LEADER
 from windlass.api.errors import WindlassError, failure
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.commit.bind_webhook import GuardServer, Mark, WebhookRequest
+from windlass.scheduler.commit.bind_webhook import GuardServer, LeaderLabel, WebhookRequest
 
 
 def secret(folder: Path) -> Authority:
@@ -88,8 +88,8 @@ async def test_the_pod_that_leads_is_marked(fake_clock: FakeClock) -> None:
     api = SchedulerApi(fake_clock)
     api.add(pod("me"))
 
-    def made(pod: str) -> Mark:
-        return Mark(api, pod, "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
+    def made(pod: str) -> LeaderLabel:
+        return LeaderLabel(api, pod, "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
 
     mark = made("me")
     await mark.write(leads=True)
@@ -109,7 +109,7 @@ async def test_a_mark_that_the_server_does_not_take_is_written_again(fake_clock:
     api.add(pod("me"))
     problems = [failure(500, "InternalError", "etcd"), failure(409, "Conflict", "x"), failure(403, "", "y")]
     api.reject = lambda verb, *_: problems.pop() if problems else None
-    mark = Mark(api, "me", "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
+    mark = LeaderLabel(api, "me", "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
     before = asyncio.create_task(mark.write(leads=False))
     await fake_clock.advance(0)
     after = asyncio.create_task(mark.write(leads=True))

@@ -11,8 +11,8 @@ from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.commit.binder import FEW
-from windlass.scheduler.commit.conflict_detector import LIVELY_SECONDS
+from windlass.scheduler.commit.binder import MAX_CONTESTED
+from windlass.scheduler.commit.conflict_detector import ACTIVE_SECONDS
 
 
 @pytest.fixture
@@ -209,10 +209,10 @@ async def test_while_another_scheduler_binds_only_a_few_are_under_way(api: Sched
     )  # there before: nobody is at work
     async with Running(api) as running:
         go = hold(api)
-        binder = running.service._binder
+        queue = running.service.components.bind_queue
         api.add(*[pod(f"a{i}") for i in range(8)])
         await running.settle(0.2)
-        assert binder._under_way == 8
+        assert queue.in_progress == 8
         go.set()
         await running.settle(1.0)
         go.clear()
@@ -220,13 +220,13 @@ async def test_while_another_scheduler_binds_only_a_few_are_under_way(api: Sched
         await running.settle(0.2)
         api.add(*[pod(f"b{i}") for i in range(8)])
         await running.settle(0.2)
-        assert binder._under_way == FEW
+        assert queue.in_progress == MAX_CONTESTED
         go.set()
-        await running.settle(LIVELY_SECONDS)
+        await running.settle(ACTIVE_SECONDS)
         go.clear()
         api.add(*[pod(f"c{i}") for i in range(8)])
         await running.settle(0.2)
-        assert binder._under_way == 8
+        assert queue.in_progress == 8
         go.set()
         await running.settle(1.0)
         assert sum(name.startswith(("a", "b", "c")) for name in running_names(api)) == 24

@@ -93,7 +93,7 @@ async def test_who_may_not_lead_any_more_holds_no_card_and_lets_none_go(api: Sch
     """One that stood still while another took over wakes up and goes on where it was."""
     api.add(plugged("n1", 2), sharer("a"))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         assert held(api) == ["n1/0"]
         sure = False
@@ -122,7 +122,7 @@ async def answered(running: Running, api: SchedulerApi, kubelet: PlugKubelet) ->
 async def test_the_kubelet_says_which_card_is_shared(api: SchedulerApi) -> None:
     api.add(plugged("n1", 2), sharer("a"), sharer("b"))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(1.0)
         assert held(api) == ["n1/0"]
         assert api.bound() == [name_of("n1", 0)], "nobody is bound before the card is named"
@@ -143,7 +143,7 @@ async def test_the_kubelet_says_which_card_is_shared(api: SchedulerApi) -> None:
 async def test_what_holds_a_card_has_no_rights_and_no_more_than_a_card(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     options = ReservationPodOptions("windlass:test", pull_secrets=("pull",), runtime_class="")
-    async with Running(api, card_pods=options) as running:
+    async with Running(api, reservation_pods=options) as running:
         await running.settle(1.0)
     made = api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}")
     assert made is not None
@@ -163,7 +163,7 @@ async def test_what_holds_a_card_has_no_rights_and_no_more_than_a_card(api: Sche
 async def test_the_last_sharer_lets_the_card_go_and_only_then_is_it_had_whole(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a", 0.3), sharer("b", 0.3))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         play(api, kubelet)
         api.add(pod("whole"))
@@ -197,7 +197,7 @@ async def test_a_stray_no_keeps_no_card(api: SchedulerApi, code: int) -> None:
         return nos[verb].pop() if resource == PODS and nos.get(verb) else None
 
     api.reject = reject
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(3.0)
         await answered(running, api, kubelet)
         assert not nos["create"]
@@ -213,7 +213,7 @@ async def test_a_stray_no_keeps_no_card(api: SchedulerApi, code: int) -> None:
 async def test_a_finished_sharer_uses_nothing(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         assert api.node_of("a") == "n1"
         api.end("a")
@@ -228,7 +228,7 @@ async def test_a_gang_begins_when_all_its_cards_are_named(api: SchedulerApi) -> 
     api.add(*[sharer(f"g-{i}", 0.8, group="g") for i in range(2)])
     kubelet = kubelet_for(api)
     kubelet.mute.add("n2")
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(1.0)
         assert held(api) == ["n1/0", "n2/0"]
         play(api, kubelet)
@@ -237,7 +237,7 @@ async def test_a_gang_begins_when_all_its_cards_are_named(api: SchedulerApi) -> 
         explained = running.service.explain("default/g")
         assert explained is not None
         assert explained.code == "ReservingDevice"
-        assert "card 0 of node n2" in explained.message
+        assert "GPU 0 of node n2" in explained.message
         kubelet.mute.clear()
         play(api, kubelet)
         await running.settle(5.0)
@@ -250,7 +250,7 @@ async def test_nothing_of_a_gang_stays_where_one_card_is_not_named(api: Schedule
     api.add(*[sharer(f"g-{i}", 0.8, group="g") for i in range(2)])
     kubelet = kubelet_for(api)
     kubelet.mute.add("n2")
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(1.0)
         play(api, kubelet)
         await running.settle(64.0)
@@ -260,7 +260,7 @@ async def test_nothing_of_a_gang_stays_where_one_card_is_not_named(api: Schedule
         assert not [name for name in api.bound() if name.startswith("g-")]
         explained = running.service.explain("default/g")
         assert explained is not None
-        assert "card 0 of node n2 was not named within 60 s" in str(explained), explained
+        assert "GPU 0 of node n2 was not named within 60 s" in str(explained), explained
         api.add(plugged("n3", 1))
         kubelet.nodes["n3"] = ["GPU-n3-0"]
         for _ in range(40):
@@ -274,12 +274,12 @@ async def test_a_kubelet_that_refuses_the_card_is_left_alone_for_a_while(api: Sc
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
     kubelet.nodes["n1"] = []
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         assert api.node_of("a") == ""
         assert held(api) == []
         refused = [text for name, _, text in running.recorder.said if name == "a"]
-        assert any("refused card 0 of node n1 (UnexpectedAdmissionError)" in text for text in refused), (
+        assert any("rejected GPU 0 of node n1 (UnexpectedAdmissionError)" in text for text in refused), (
             refused
         )
         await running.settle(20.0)
@@ -302,17 +302,17 @@ async def test_who_may_not_hold_cards_says_so(api: SchedulerApi, code: int) -> N
         return await make(resource, obj, namespace, **rest)
 
     api.create = refuse  # type: ignore[method-assign]
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(2.0)
         assert "FailedScheduling" in running.reasons("a")
         texts = [text for name, _, text in running.recorder.said if name == "a"]
-        assert any("cannot be held: pods is forbidden" in text for text in texts), texts
+        assert any("cannot be reserved: pods is forbidden" in text for text in texts), texts
 
 
 async def test_sharers_of_a_card_that_is_not_held_any_more_go(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"), sharer("b"))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         assert api.node_of("b") == "n1"
         api.remove(PODS, f"{NAMESPACE}/{name_of('n1', 0)}")
@@ -330,7 +330,7 @@ async def test_who_cannot_be_told_his_card_is_held_back(api: SchedulerApi) -> No
     silent = pod("silent", requests={}, annotations={"gpu-fraction": "0.5"})
     hami = pod("hami", requests={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"})
     api.add(plugged("n1", 1), silent, hami)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(2.0)
         assert api.bound() == []
         messages = {o["metadata"]["name"]: str(o["status"].get("conditions")) for o in api.objects(PODS)}
@@ -345,7 +345,7 @@ async def test_others_are_kept_off_where_there_are_nodes_for_them(api: Scheduler
     hami_node["metadata"] |= {"resourceVersion": "1", "annotations": {"hami.io/node-nvidia-register": listed}}
     api.add(plugged("n1", 4), hami_node)
     api.add(pod("hami", requests={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}))
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(2.0)
         assert api.node_of("hami") == "h1"
         assert held(api) == []
@@ -363,7 +363,7 @@ async def test_who_takes_over_finds_what_there_is(api: SchedulerApi) -> None:
     """One card is in use, one was meant for a gang of which nothing is bound, one is nobody's."""
     api.add(plugged("n1", 3), sharer("a", 0.9))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         api.add(group("g", 2), *[sharer(f"g-{i}", 0.5, group="g") for i in range(2)])
         await running.settle(0.5)
@@ -379,7 +379,7 @@ async def test_who_takes_over_finds_what_there_is(api: SchedulerApi) -> None:
     }
     api.add(orphan)
     play(api, kubelet)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(3.0)
         play(api, kubelet)
         await running.settle(1.0)
@@ -401,7 +401,7 @@ async def test_whatever_comes_goes_and_crashes_no_card_is_both_shared_and_whole(
     names: list[str] = []
     number = 0
     for _ in range(4):
-        async with Running(api, card_pods=OPTIONS) as running:
+        async with Running(api, reservation_pods=OPTIONS) as running:
             for _ in range(rng.randint(4, 10)):
                 number += 1
                 if rng.random() < 0.6:
@@ -412,7 +412,7 @@ async def test_whatever_comes_goes_and_crashes_no_card_is_both_shared_and_whole(
                 if rng.random() < 0.7:
                     play(api, kubelet, end=rng.random() < 0.7)
                 check(api, kubelet)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         for _ in range(10):
             await running.settle(2.0)
             play(api, kubelet)
@@ -489,7 +489,7 @@ async def test_a_card_that_turns_out_to_be_another_is_taken_from_its_sharers(api
     """A node that lost its memory gave the same pod another card."""
     api.add(plugged("n1", 2), sharer("a"))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         assert told(api, "a") == "GPU-n1-1"
         ended = {"terminated": {"exitCode": 0, "message": "GPU-n1-0"}}
@@ -503,12 +503,12 @@ async def test_a_card_that_turns_out_to_be_another_is_taken_from_its_sharers(api
 async def test_no_bind_is_sent_to_a_card_that_is_not_held(api: SchedulerApi, loss: str) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         obj = api.object(PODS, "default/a")
         assert obj is not None
         bind = Bind("default/a", obj["metadata"]["uid"], "", "n1", (DeviceShare(0, GPU, 500),))
-        assert running.service._objection(bind) == ""
+        assert running.service.components.checks.objection(bind) == ""
         key = f"{NAMESPACE}/{name_of('n1', 0)}"
         if loss == "deleted":
             delete(api, key)
@@ -518,7 +518,9 @@ async def test_no_bind_is_sent_to_a_card_that_is_not_held(api: SchedulerApi, los
             api.change(PODS, key, status={"initContainerStatuses": []})
         else:
             api.remove(PODS, key)
-        assert running.service._objection(bind) == "card 0 of node n1 is not held any more"
+        assert (
+            running.service.components.checks.objection(bind) == "GPU 0 of node n1 is not reserved any more"
+        )
 
 
 async def test_who_comes_while_a_card_is_let_go_waits_for_the_next(api: SchedulerApi) -> None:
@@ -532,7 +534,7 @@ async def test_who_comes_while_a_card_is_let_go_waits_for_the_next(api: Schedule
         await gate.wait()
         return await remove(resource, name, *args, **rest)
 
-    async with Running(api, card_pods=OPTIONS) as running:
+    async with Running(api, reservation_pods=OPTIONS) as running:
         await answered(running, api, kubelet)
         first = (api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}") or {})["metadata"]["uid"]
         api.delete = slow  # type: ignore[method-assign]

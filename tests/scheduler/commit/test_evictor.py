@@ -33,8 +33,8 @@ class Desk:
             self.pods,
             self.recorder,  # type: ignore[arg-type]
             self.results.append,
-            waits=lambda order, why: self.waits.append((order, why)),
-            sure=lambda: self.sure,
+            delayed=lambda order, why: self.waits.append((order, why)),
+            holds_lease=lambda: self.sure,
             clock=clock,
             rng=random.Random(1),
         )
@@ -332,7 +332,7 @@ async def test_an_eviction_that_fails_inside_the_server_does_not_hold_up_its_cla
         desk.api.reject = lambda verb, *_: None
         await desk.pass_time(60)
         assert [one.order.key for one in desk.results] == ["default/a", "default/b"]
-        assert desk.evictor._broken == {}
+        assert desk.evictor._failing_since == {}
 
 
 async def test_a_later_pod_of_the_same_name_is_not_evicted(fake_clock: FakeClock) -> None:

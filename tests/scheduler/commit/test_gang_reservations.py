@@ -318,7 +318,7 @@ async def test_the_gang_is_finished_where_it_was_meant(
 ) -> None:
     """Whatever was bound before the crash; a late pod of higher priority does not come between. Also where the engine
     has been told of the pods before, piece by piece."""
-    monkeypatch.setattr(initial_sync, "PIECE", piece)
+    monkeypatch.setattr(initial_sync, "BATCH_PODS", piece)
     api.add(*[node(f"n{i}", gpus=1) for i in range(6)], *gang("g", 4))
     meant = await crashed(api, *[f"g-{i}" for i in range(bound, 4)])
     free = {f"n{i}" for i in range(6)} - {place.partition(":")[0] for place in meant.values()}

@@ -70,7 +70,7 @@ def set_lock(api: SchedulerApi, text: str | None, name: str = "n1") -> None:
 
 
 def locked_by(running: Running, owner: str, seconds_ago: float = 0.0) -> str:
-    return f"{rfc3339(running.service._clock.now() - seconds_ago)}{owner}"
+    return f"{rfc3339(running.service.components.clock.now() - seconds_ago)}{owner}"
 
 
 def plug_in(api: SchedulerApi, name: str = "n1") -> list[str]:
@@ -257,6 +257,6 @@ async def test_nodes_that_come_and_go_leave_nothing_behind(api: SchedulerApi) ->
             api.remove(PODS, f"default/p{i}")
             api.remove(NODES, f"h{i}")
             await running.settle(1.0)
-        turns = running.service._binder._turns
-        assert isinstance(turns, HamiLocks)
-        assert len(turns._queues) <= 2
+        locks = running.service.components.node_locks._hami
+        assert isinstance(locks, HamiLocks)
+        assert len(locks._queues) <= 2

@@ -32,7 +32,7 @@ async def test_a_pod_that_has_just_come_goes_first_and_ours_follows_when_it_is_p
     api: SchedulerApi,
 ) -> None:
     api.add(node("n1", gpus=2))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
         await running.settle(1.0)
         assert api.bound() == []
@@ -44,7 +44,7 @@ async def test_a_pod_that_has_just_come_goes_first_and_ours_follows_when_it_is_p
 
 async def test_where_both_have_room_nobody_waits(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=3))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
         await running.settle(0.2)
         assert api.bound() == ["ours"]
@@ -52,7 +52,7 @@ async def test_where_both_have_room_nobody_waits(api: SchedulerApi) -> None:
 
 async def test_one_that_would_not_fit_anyway_holds_up_nobody(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t", 4), theirs("gated", 1, schedulingGates=[{"name": "x"}]), pod("ours", **gpus(2)))
         await running.settle(0.2)
         assert api.bound() == ["ours"]
@@ -63,7 +63,7 @@ async def test_one_that_would_not_fit_anyway_holds_up_nobody(api: SchedulerApi) 
 )
 async def test_who_may_not_go_there_holds_up_nobody(api: SchedulerApi, spec: dict[str, Any]) -> None:
     api.add(node("n1", gpus=2, **spec))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2), tolerations=[{"operator": "Exists"}]))
         await running.settle(0.2)
         assert api.bound() == ["ours"]
@@ -71,7 +71,7 @@ async def test_who_may_not_go_there_holds_up_nobody(api: SchedulerApi, spec: dic
 
 async def test_one_that_nobody_places_has_had_its_turn(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
         await running.settle(2.5)
         assert api.bound() == []
@@ -86,7 +86,7 @@ async def test_one_that_nobody_places_has_had_its_turn(api: SchedulerApi) -> Non
 
 async def test_room_that_is_freed_is_left_to_a_scheduler_at_work_for_a_moment(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("early"))
         api._bind("default/early", "n2", "uid-default-early", None)
         api.add(pod("ours"))
@@ -108,7 +108,7 @@ async def test_room_that_is_freed_is_left_to_a_scheduler_at_work_for_a_moment(ap
 async def test_nobody_is_held_back_for_ever(api: SchedulerApi) -> None:
     """They keep coming, and nobody places them."""
     api.add(node("n1", gpus=2))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t0"), pod("ours", **gpus(2)))
         for i in range(1, 12):
             await running.settle(1.0)
@@ -122,7 +122,7 @@ async def test_nobody_is_held_back_for_ever(api: SchedulerApi) -> None:
 
 async def test_of_a_gang_that_was_held_back_nothing_is_sent_when_room_is_taken(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1), group("g", 2))
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), *[pod(f"g-{i}", group="g") for i in range(2)])
         await running.settle(0.5)
         api._bind("default/t", "n1", "uid-default-t", None)
@@ -138,7 +138,7 @@ async def test_of_a_gang_that_was_held_back_nothing_is_sent_when_room_is_taken(a
 async def test_the_server_is_asked_before_a_bind_where_others_wait(api: SchedulerApi) -> None:
     """Their bind has not been seen yet: ours is not sent."""
     api.add(node("n1", gpus=2))
-    async with Running(api, turn_seconds=3.0) as running:
+    async with Running(api, yield_seconds=3.0) as running:
         api.add(theirs("t", 2), pod("ours", **gpus(2)))
         await running.settle(0.5)
         api.lagging = True
@@ -153,7 +153,7 @@ async def test_a_server_that_does_not_say_what_is_there_is_asked_again_and_not_p
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.add(node("n1", gpus=2))
-    async with Running(api, turn_seconds=3.0) as running:
+    async with Running(api, yield_seconds=3.0) as running:
         api.add(theirs("t", 2), pod("ours", **gpus(2)))
         await running.settle(0.5)
         api.lagging = True
@@ -182,22 +182,22 @@ async def test_a_server_that_does_not_say_what_is_there_is_asked_again_and_not_p
 async def test_binds_go_a_few_at_a_time_as_soon_as_somebody_else_has_work(api: SchedulerApi) -> None:
     api.add(*[node(f"n{i}", gpus=8) for i in range(8)], pod("old", scheduler="other", node="n0", **gpus(1)))
     async with Running(api) as running:
-        alone = running.service._binder._alone
-        assert alone(api.clock.monotonic())  # what was there before is nobody's work
+        unrivaled = running.service.components.checks.is_unrivaled
+        assert unrivaled(api.clock.monotonic())  # what was there before is nobody's work
         api.add(theirs("t"))
-        assert not alone(api.clock.monotonic())
+        assert not unrivaled(api.clock.monotonic())
         await running.settle(12.0)
-        assert alone(api.clock.monotonic())
+        assert unrivaled(api.clock.monotonic())
         api._bind("default/t", "n1", "uid-default-t", None)
-        assert not alone(api.clock.monotonic())
+        assert not unrivaled(api.clock.monotonic())
 
 
 async def test_who_waits_no_more_leaves_nothing_behind(api: SchedulerApi) -> None:
     """Scheduler names are free words: a thousand of them must not stay for ever."""
-    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+    async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(*[pod(f"t{i}", scheduler=f"other-{i}", **gpus(1)) for i in range(20)])
         await running.settle(0.2)
-        yield_to_others = running.service._yield_to_others
+        yield_to_others = running.service.components.yield_to_others
         assert len(yield_to_others._shapes) == 20
         for i in range(20):
             api.remove(PODS, f"default/t{i}")

@@ -18,11 +18,11 @@ from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, PRIORITY_CL
 from windlass.kits.clock import FakeClock
 from windlass.observe import metrics
 from windlass.observe.metrics import Collected, exposition
-from windlass.scheduler.compat_metrics.families import CARDS, DETAILS, JOBS, OLD_CARDS, MetricFamily
-from windlass.scheduler.compat_metrics.registry import PEERS, FieldMetrics
+from windlass.scheduler.compat_metrics.families import DETAILS, DEVICES, JOBS, LEGACY_DEVICES, MetricFamily
+from windlass.scheduler.compat_metrics.registry import OPTIONAL, CompatMetrics, modules
 
 GPU, GIB = "nvidia.com/gpu", 1 << 30
-DECLARED = {family.name: family for peer in PEERS.values() for family in peer.FAMILIES}
+DECLARED = {family.name: family for module in modules(OPTIONAL, DETAILS) for family in module.FAMILIES}
 Value = Callable[..., float | None]
 
 
@@ -44,7 +44,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 def scrape(running: Running, registry: CollectorRegistry, *details: str) -> tuple[str, Value]:
     """The text of /metrics, and how to look one value up."""
-    FieldMetrics(registry, running.service.sources(details))
+    CompatMetrics(registry, running.service.sources(details), OPTIONAL)
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, labels)
@@ -204,7 +204,7 @@ async def test_who_is_evicted_and_for_whom(fake_clock: FakeClock) -> None:
         within = {"preempting_cluster_queue": "default", "reason": "InClusterQueue"}
         assert value("kueue_preempted_workloads_total", **within) == 1
         pods = {"podgroup": "low", "namespace": "default", "nodepool": "", "action": "preempt"}
-        uid = running.service.group_counters.lives["default/low"].uid
+        uid = running.service.components.counters.lives["default/low"].uid
         assert value("kai_pod_group_evicted_pods_total", **pods, uid=uid) == 2
 
 
@@ -271,7 +271,7 @@ async def test_hami_tells_cards_and_parts_of_them_where_that_is_asked_for(api: S
 @pytest.mark.parametrize(
     ("details", "told", "seen"),
     [
-        ((CARDS, OLD_CARDS), (b"hami_", b"GPUDevice", b"vGPU"), b'pod="g-0"'),
+        ((DEVICES, LEGACY_DEVICES), (b"hami_", b"GPUDevice", b"vGPU"), b'pod="g-0"'),
         ((JOBS,), (b"volcano_job_", b"volcano_e2e_job_scheduling_"), b'volcano_job_share{job_id="g"'),
     ],
 )
@@ -286,7 +286,7 @@ async def test_details_are_written_as_they_were_when_they_were_asked_for(
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:
         await play(api, running)
-        FieldMetrics(registry, running.service.sources(details))
+        CompatMetrics(registry, running.service.sources(details), OPTIONAL)
         then = chosen(exposition(registry)[1])
         noted = Collected(registry.collect())
         api.end("g-0")
@@ -349,9 +349,9 @@ async def test_the_oldest_that_waiting_may_help(api: SchedulerApi) -> None:
     async with Running(api, registry=registry) as running:
         await play(api, running)
         _, value = scrape(running, registry)
-        since = running.service.group_counters.lives["default/late"].created
+        since = running.service.components.counters.lives["default/late"].created
         assert value("windlass_scheduler_queue_oldest_wait_seconds", queue="a") == pytest.approx(
-            running.service.sources().time() - since
+            running.service.components.time.now() - since
         )
         assert value("windlass_scheduler_queue_oldest_wait_seconds", queue="b") == 0
         assert not value("windlass_scheduler_queue_oldest_wait_seconds", queue="shut")

@@ -88,7 +88,7 @@ async def test_equal_requests_are_told_apart_from_others_also_where_pods_come_la
         api.add(pod("train-21", requests={"nvidia.com/gpu": 2}), group("other", 1))
         await running.settle(1)
         assert estimate(running, "pod:train-21").run_estimate > 900
-        assert not running.service._run_times._shapeless - {"default/other"}
+        assert not running.service.components.run_times._without_pods - {"default/other"}
 
 
 async def test_how_true_they_were_is_counted(api: SchedulerApi) -> None:
@@ -172,7 +172,7 @@ async def test_what_cannot_be_read_is_done_without(api: SchedulerApi, text: str)
     api.put(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **kept})
     async with Running(api) as running:
         await one_run(api, running, "train-0", 10)
-        assert running.service._run_times.history.version == 1
+        assert running.service.components.run_times.history.version == 1
 
 
 async def test_what_cannot_be_written_is_tried_again(api: SchedulerApi, monkeypatch: Any) -> None:
@@ -206,7 +206,7 @@ async def test_failed_work_and_what_ended_before_teaches_nothing(api: SchedulerA
         await running.settle(20)
         api.end("bad-0", "Failed")
         await running.settle(1)
-        assert running.service._run_times.history.version == 0
+        assert running.service.components.run_times.history.version == 0
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_switched_off_nothing_is_learned_or_told(api: SchedulerApi) -> Non
         await running.settle(1)
         for number in range(4):
             await one_run(api, running, f"train-{number}", 10)
-        assert running.service._run_times.history.version == 0
+        assert running.service.components.run_times.history.version == 0
 
 
 def test_a_group_of_one_pod_goes_by_the_pods_name() -> None:

@@ -36,7 +36,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 def inline(running: Running) -> Running:
     """Without a thread, so that the clock may stand still."""
-    running.service._starts._aside = at_once
+    running.service.components.estimates._run_in_thread = at_once
     return running
 
 
@@ -102,7 +102,7 @@ async def test_nothing_is_played_while_nothing_waits(api: SchedulerApi) -> None:
         return work()
 
     async with Running(api, estimate_seconds=5.0, estimate_samples=2) as running:
-        running.service._starts._aside = noted
+        running.service.components.estimates._run_in_thread = noted
         job(api, "first", 4, 600)
         await running.settle(30)
         assert not played
@@ -116,7 +116,7 @@ async def test_without_the_option_nothing_is_played(api: SchedulerApi) -> None:
         job(api, "first", 4, 600)
         job(api, "second", 4, 600)
         await running.settle(120)
-        told = running.service._starts._told
+        told = running.service.components.estimates._estimates
         assert not told
 
 
@@ -133,19 +133,19 @@ async def test_who_has_started_meanwhile_and_waits_again_is_told_nothing_of_that
     api: SchedulerApi,
 ) -> None:
     async with Running(api, estimate_seconds=5.0, estimate_samples=2) as running:
-        found = running.service._starts
+        found = running.service.components.estimates
 
         async def started_meanwhile(work: Callable[[], Any]) -> Any:
             courses = work()
-            found.bound([Bind("default/second-0", "u", "default/second", "n1")])
+            found.started([Bind("default/second-0", "u", "default/second", "n1")])
             return courses
 
-        found._aside = started_meanwhile
+        found._run_in_thread = started_meanwhile
         job(api, "first", 4, 600)
         job(api, "second", 4, 60)
         job(api, "third", 4, 60)
         await running.settle(8)
-        assert set(found._told) == {"default/third"}
+        assert set(found._estimates) == {"default/third"}
 
 
 async def test_the_thread_is_a_thread_and_ends_with_the_service(api: SchedulerApi) -> None:
@@ -155,7 +155,9 @@ async def test_the_thread_is_a_thread_and_ends_with_the_service(api: SchedulerAp
         job(api, "second", 4, 600)
         await running.settle(2.0)
         async with asyncio.timeout(120):
-            while not running.service._starts._told:  # time stands still: only the thread goes on
+            while (
+                not running.service.components.estimates._estimates
+            ):  # time stands still: only the thread goes on
                 await asyncio.sleep(0.02)
     assert threading.active_count() <= before + 1, "the pool keeps its idle thread"
 
@@ -179,7 +181,7 @@ def test_the_thread_rests_nine_times_as_long_as_it_works(fake_clock: FakeClock) 
             return self.time
 
     stop, clock = Waits(), Ticking()
-    pace = start_estimates._Pace(clock, stop)  # type: ignore[arg-type]
+    pace = start_estimates._Throttle(clock, stop)  # type: ignore[arg-type]
     for _ in range(100):
         pace()
     assert stop.rested == pytest.approx(9 * 0.01 * 100)

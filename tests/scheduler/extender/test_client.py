@@ -89,7 +89,7 @@ def consulted(
                 del verbs[f"extender.{matter}Verb"]
         told = {f"extender.{name}": value for name, value in {"httpTimeout": "60s", **arguments}.items()}
         hooks = extender.hooks_of({"extender.urlPrefix": f"{url}/at/", **verbs, **told})
-        line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
+        line = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
         found = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=clock or SystemClock())
         found.open()
         try:
@@ -230,12 +230,12 @@ def test_a_session_is_told_with_all_there_is() -> None:
     ("answer", "why"),
     [
         (500, "status 500"),
-        (b"[1", "no answer that can be read"),
-        (b"", "no answer that can be read"),
-        ([], "no answer that can be read"),
-        ({"status": "1"}, "no answer that can be read"),
+        (b"[1", "invalid response"),
+        (b"", "invalid response"),
+        ([], "invalid response"),
+        ({"status": "1"}, "invalid response"),
         ({"status": True}, "status is True"),
-        ({"status": 1, "victims": [{"uid": 7}]}, "no answer that can be read"),
+        ({"status": 1, "victims": [{"uid": 7}]}, "invalid response"),
     ],
 )
 def test_a_bad_answer_is_none_and_the_next_question_is_asked(answer: Any, why: str) -> None:
@@ -265,7 +265,7 @@ def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, chu
         assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
             yes=True
         )
-        monkeypatch.setattr(client, "LARGEST_ANSWER", 50)
+        monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 50)
         found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
     assert found == ExtenderUnavailable("queueOverused: the answer is longer than 50 bytes")
 
@@ -299,7 +299,7 @@ def test_nobody_there() -> None:
     with serving(Server()) as url:
         pass
     hooks = ExtenderEndpoints(url, verbs={ExtenderCall.OVERUSED: "x"})
-    line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
+    line = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
     consultant = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=SystemClock())
     consultant.open()
     found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
@@ -343,7 +343,7 @@ def test_a_session_that_cannot_be_told(ignorable: bool) -> None:
             verbs={ExtenderCall.OPEN: "begin", ExtenderCall.OVERUSED: "over"},
             ignorable=ignorable,
         )
-        line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
+        line = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
         consultant = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=SystemClock())
         consultant.open()
         found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
@@ -355,9 +355,9 @@ def test_a_session_that_cannot_be_told(ignorable: bool) -> None:
 def test_what_is_not_configured_costs_no_thread() -> None:
     extender_clients = ExtenderClients(world(), clock=SystemClock())
     extender_clients.serve([object()])
-    assert extender_clients._lines == []
+    assert extender_clients._connections == []
     context = ExtenderContext(ExtenderEndpoints("http://x", verbs={ExtenderCall.READY: "x"}))
     extender_clients.serve([context])
-    (line,) = extender_clients._lines
+    (line,) = extender_clients._connections
     assert line._thread is None
     extender_clients.close()

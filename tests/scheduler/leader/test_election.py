@@ -103,8 +103,8 @@ async def test_a_clock_that_differs_from_the_servers_is_told_once(
     assert first.ahead == 0.0
     told = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
     assert told == [
-        "the clock here is 120m ahead of the API server's",
-        "the clock here goes with the API server's again",
+        "this machine's clock is 120m ahead of the API server's",
+        "this machine's clock agrees with the API server's again",
     ]
     await end(holding)
 
@@ -247,7 +247,7 @@ async def test_the_pace_of_renewals_changes_while_the_lease_is_held(fake_clock: 
     one = election(api, "one")
     await one.acquire()
     holding = await start(api, one.hold())
-    one.pace(0.5)
+    one.set_retry_seconds(0.5)
     await fake_clock.advance(2.0)  # the pause that had begun
     before = len(api.log)
     for _ in range(8):
@@ -256,7 +256,7 @@ async def test_the_pace_of_renewals_changes_while_the_lease_is_held(fake_clock: 
             await asyncio.sleep(0)
     assert len(api.log) - before >= 7
     with pytest.raises(ValueError, match="12 s between renewals"):
-        one.pace(12.0)
+        one.set_retry_seconds(12.0)
     await end(holding)
 
 
@@ -275,20 +275,20 @@ async def test_one_request_that_is_never_answered_does_not_cost_the_lease(fake_c
     api.update = once_silent  # type: ignore[method-assign]
     await passes(fake_clock, 30)
     assert not holding.done()
-    assert first.sure
+    assert first.holds_lease()
     await end(holding)
 
 
 async def test_who_could_not_renew_in_time_is_not_sure_any_more(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first = election(api, "first")
-    assert not first.sure
+    assert not first.holds_lease()
     await first.acquire()
-    assert first.sure
+    assert first.holds_lease()
     fake_clock.jump(9.9)  # nobody renews meanwhile
-    assert first.sure
+    assert first.holds_lease()
     fake_clock.jump(0.2)
-    assert not first.sure
+    assert not first.holds_lease()
 
 
 async def test_who_wakes_on_the_next_morning_does_not_believe_in_the_lease_of_the_evening(
@@ -299,7 +299,7 @@ async def test_who_wakes_on_the_next_morning_does_not_believe_in_the_lease_of_th
     first = election(api, "first")
     await first.acquire()
     fake_clock.suspend(8 * 3600)
-    assert not first.sure
+    assert not first.holds_lease()
 
 
 async def test_the_holder_renews_by_one_request(fake_clock: FakeClock) -> None:

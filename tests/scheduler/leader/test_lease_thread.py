@@ -126,7 +126,7 @@ async def test_neither_a_busy_loop_nor_requests_without_answers_cost_the_lease(
     while server.held_up < 64:  # every slot of the scheduler's own transport is taken
         await asyncio.sleep(0.01)
     one = LeaseThread(connection, "one", user_agent="t", clock=clock, options=OPTIONS)
-    assert not one.sure
+    assert not one.holds_lease()
     await one.acquire()
     holding = asyncio.create_task(one.hold())
     await asyncio.sleep(0.1)
@@ -134,7 +134,7 @@ async def test_neither_a_busy_loop_nor_requests_without_answers_cost_the_lease(
     time.sleep(OPTIONS.renew_seconds + 1.5)  # a long piece of work
     await asyncio.sleep(0.1)
     assert not holding.done()
-    assert one.sure
+    assert one.holds_lease()
     assert lease_of(server)["renewTime"] > before
     holding.cancel()
     await asyncio.gather(holding, return_exceptions=True)

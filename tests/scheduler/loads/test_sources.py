@@ -86,7 +86,7 @@ async def test_an_instance_may_have_a_port_and_what_is_no_number_is_nothing() ->
     ("answer", "why"),
     [
         ((503, {}), "status 503"),
-        ((200, b"<html>"), "no answer that can be read"),
+        ((200, b"<html>"), "invalid response"),
         ((200, {"status": "error", "error": "too many samples"}), "too many samples"),
         ((200, {"status": "success", "data": {"resultType": "scalar", "result": None}}), "no vector"),
     ],
@@ -135,7 +135,7 @@ async def test_the_source_that_a_configuration_names() -> None:
         assert source_of(metrics) is None
     found = source_of({"type": "prometheus", "address": "http://p:9090/sub/"})
     assert isinstance(found, Prometheus)
-    assert found.where == "http://p:9090/sub/"
+    assert found.address == "http://p:9090/sub/"
     await found.close()
     secrets = {"elasticsearch.username": "u", "elasticsearch.password": "p", "tls.insecureSkipVerify": "true"}
     found = source_of({"type": "elasticsearch", "address": "https://e", **secrets})
@@ -164,7 +164,7 @@ class Taker:
 
 
 class Source:
-    where = "there"
+    address = "there"
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)

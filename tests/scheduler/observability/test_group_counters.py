@@ -28,7 +28,7 @@ async def test_who_was_let_in_by_another_instance_is_not_counted_again(api: Sche
         await running.settle(2.0)
         api.run("new-0")
         await running.settle(2.0)
-        story = running.service.group_counters
+        story = running.service.components.counters
         assert story.admission_wait.counts() == {("default",): 1}
         assert story.ready_wait.counts() == {("default",): 1}
         assert story.lives["default/old"].stage == "running"
@@ -41,7 +41,7 @@ async def test_another_group_of_the_same_name_is_another(api: SchedulerApi) -> N
     api.add(group("g", 1), pod("g-0", group="g"))
     async with Running(api) as running:
         await running.settle(2.0)
-        story = running.service.group_counters
+        story = running.service.components.counters
         first = story.lives["default/g"].uid
         api.remove(PODS, "default/g-0")
         api.remove(POD_GROUPS, "default/g")
@@ -59,9 +59,9 @@ async def test_an_eviction_is_over_once_the_group_holds_nothing(api: SchedulerAp
     api.add(group("g", 2), *[pod(f"g-{i}", group="g") for i in range(2)])
     async with Running(api) as running:
         await running.settle(2.0)
-        story, now = running.service.group_counters, running.service.sources().time()
-        story.loses("default/g", NOT_READY, now)
-        story.loses("default/unknown", NOT_READY, now)
+        story, now = running.service.components.counters, running.service.components.time.now()
+        story.group_evicted("default/g", NOT_READY, now)
+        story.group_evicted("default/unknown", NOT_READY, now)
         assert story.evicted == {("default", NOT_READY): 1}
         api.remove(PODS, "default/g-0")
         await running.settle(3.0)
@@ -81,10 +81,10 @@ def test_a_decision_is_counted_by_claimers_groups_and_actions() -> None:
         Eviction("d/z", "4", "d/y", "n", "stale-gang"),
     )
     passes = (ActionPass("volcano-backfill", 0.1, range(0, 1)), ActionPass("allocate", 0.1, range(1, 4)))
-    story.decided(Decision(1, binds=binds, evictions=evictions), passes, 0.0)
+    story.count_decision(Decision(1, binds=binds, evictions=evictions), passes, 0.0)
     assert story.scheduled == {"backfill": 1, "allocate": 2}
     assert story.transactions == {"reclaim": 2, "stale-gang": 1}
     assert (story.victims.count, story.victims.total) == (2, 3)
-    story.cycle(waiting=True, seconds=0.5)
-    story.cycle(waiting=False, seconds=0.5)
+    story.end_cycle(waiting=True, seconds=0.5)
+    story.end_cycle(waiting=False, seconds=0.5)
     assert story.attempts.counts() == {("inadmissible",): 1}

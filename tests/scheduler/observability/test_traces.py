@@ -10,7 +10,7 @@ from windlass.api.resources import POD_GROUPS, PODS
 from windlass.kits.clock import FakeClock
 from windlass.model.groups.member_counts import Members
 from windlass.observe.tracing import Span, root_id, trace_id
-from windlass.scheduler.observability.traces import stage_of
+from windlass.scheduler.observability.lifecycle import stage_of
 
 
 class Kept:

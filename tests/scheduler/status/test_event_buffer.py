@@ -8,7 +8,7 @@ from schedapi import Recorder
 
 from windlass.client.recorder import ObjectRef
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.status.event_buffer import MOST_SECONDS, EventBuffer
+from windlass.scheduler.status.event_buffer import MAX_DELAY_SECONDS, EventBuffer
 
 
 async def test_news_waits_for_calm_but_not_for_ever(fake_clock: FakeClock) -> None:
@@ -21,22 +21,22 @@ async def test_news_waits_for_calm_but_not_for_ever(fake_clock: FakeClock) -> No
             await fake_clock.advance(0)
             await fake_clock.advance(0.05)
 
-    event_buffer.say(ObjectRef("v1", "Pod", "default", "a", "u"), "Scheduled", "m")
+    event_buffer.record(ObjectRef("v1", "Pod", "default", "a", "u"), "Scheduled", "m")
     await pass_time(1.0)
     assert recorder.said == []
     busy[0] = False
     await pass_time(0.5)
     assert recorder.said == [("a", "Scheduled", "m")]
     busy[0] = True
-    event_buffer.say(ObjectRef("v1", "Pod", "default", "b", "u"), "Scheduled", "m")
-    await pass_time(MOST_SECONDS - 0.5)
+    event_buffer.record(ObjectRef("v1", "Pod", "default", "b", "u"), "Scheduled", "m")
+    await pass_time(MAX_DELAY_SECONDS - 0.5)
     assert recorder.said == [("a", "Scheduled", "m")]
     await pass_time(1.0)
     assert recorder.said[-1] == ("b", "Scheduled", "m")
     recorder.waiting = 1024  # it has enough to do: what is too much for it would be lost
     busy[0] = False
-    event_buffer.say(ObjectRef("v1", "Pod", "default", "c", "u"), "Scheduled", "m")
-    await pass_time(MOST_SECONDS + 1.0)
+    event_buffer.record(ObjectRef("v1", "Pod", "default", "c", "u"), "Scheduled", "m")
+    await pass_time(MAX_DELAY_SECONDS + 1.0)
     assert recorder.said[-1] == ("b", "Scheduled", "m")
     recorder.waiting = 0
     await pass_time(0.5)
@@ -49,10 +49,10 @@ async def test_none_is_lost_however_many_wait(fake_clock: FakeClock) -> None:
     recorder = Recorder()
     event_buffer = EventBuffer(recorder, fake_clock, lambda: True)  # type: ignore[arg-type]
     for index in range(25_000):
-        event_buffer.say(ObjectRef("v1", "Pod", "default", f"p{index}"), "Scheduled", "m")
+        event_buffer.record(ObjectRef("v1", "Pod", "default", f"p{index}"), "Scheduled", "m")
     assert event_buffer.waiting == 25_000
     task = asyncio.create_task(event_buffer.run())
-    event_buffer.hurry()
+    event_buffer.drain()
     for _ in range(110):
         await fake_clock.advance(0)
         await fake_clock.advance(0.05)

@@ -34,7 +34,7 @@ async def test_beside_another_scheduler_the_share_of_queues_that_were_handed_ove
     api.add(group("g", 1, queue=f"ours{ADOPTED_SUFFIX}"))
     api.add(*[pod(f"g-{i}", group="g", scheduler="volcano") for i in range(6)])
     beside = (OtherScheduler.parse("volcano"),)
-    async with Running(api, scheduler_names=("windlass", "volcano"), beside=beside) as running:
+    async with Running(api, scheduler_names=("windlass", "volcano"), other_schedulers=beside) as running:
         await running.settle(5.0)
         assert len(api.bound()) == 4
         assert share(api, "ours")["fairShare"][GPU] == "4"

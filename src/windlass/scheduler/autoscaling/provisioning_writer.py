@@ -1,4 +1,4 @@
-"""What asking for nodes writes: a request and the templates that it counts, and on pods which request counts them."""
+"""Writes of ProvisioningRequests, of the PodTemplates that they count, and of their pods' annotations."""
 
 from __future__ import annotations
 
@@ -16,46 +16,51 @@ from windlass.model.cluster.cluster_model import ClusterModel
 
 
 class CreateResult(Enum):
-    """What became of asking: the request was made; it was there; a pod that it would count is gone."""
+    """Result of creating a request. ``POD_GONE``: a pod that it would count does not exist."""
 
-    MADE = auto()
-    THERE = auto()
-    GONE = auto()
+    CREATED = auto()
+    EXISTED = auto()
+    POD_GONE = auto()
 
 
 class ProvisioningWriter:
-    """Each raises ``StatusError`` or ``Unreachable`` where the server says no, and may be repeated."""
+    """Writes requests. Each method raises ``StatusError`` or ``Unreachable``, and may be repeated."""
 
     def __init__(self, client: Client, model: ClusterModel) -> None:
         self._client = client
         self._model = model
-        self._uncounted: dict[str, dict[str, None]] = {}
-        """Owner (uid) → templates that were made for him while there was no request that counts them."""
+        self._unused: dict[str, dict[str, None]] = {}
+        """Uid of an owner → templates created for it that no request counts yet."""
 
-    async def ask(self, owner: OwningGroup, want: WantedRequest, attempt: int) -> CreateResult:
-        """Templates first, else the request would be seen without them."""
-        named: list[str] = []
-        for one in want.classes:
-            name = await self._template(owner, one.pods[0], dict(one.labels))
+    async def create(self, owner: OwningGroup, want: WantedRequest, attempt: int) -> CreateResult:
+        """Create the templates, then the request, so that it is never seen without them."""
+        templates: list[str] = []
+        for pod_class in want.classes:
+            name = await self._create_template(owner, pod_class.pods[0], dict(pod_class.labels))
             if name is None:
-                return CreateResult.GONE
-            named.append(name)
-            self._uncounted.setdefault(owner.uid, {})[name] = None
-        body = request_of(owner, want, named, attempt)
-        made = await self._create(resources.PROVISIONING_REQUESTS, body, owner.namespace)
-        self._uncounted.pop(owner.uid, None)
-        return CreateResult.MADE if made else CreateResult.THERE
+                return CreateResult.POD_GONE
+            templates.append(name)
+            self._unused.setdefault(owner.uid, {})[name] = None
+        body = request_of(owner, want, templates, attempt)
+        created = await self._create(resources.PROVISIONING_REQUESTS, body, owner.namespace)
+        self._unused.pop(owner.uid, None)
+        return CreateResult.CREATED if created else CreateResult.EXISTED
 
-    async def tidy(self, owner: OwningGroup) -> None:
-        """Nothing is wanted any more: templates go for which no request was made. (Of those that a process made which
-        has died since nobody knows; they go with their owner.)"""
-        for name in list(self._uncounted.get(owner.uid, ())):
+    async def delete_unused_templates(self, owner: OwningGroup) -> None:
+        """Delete the templates for which no request was created.
+
+        Those of an earlier process are not known. They are deleted with their owner.
+        """
+        for name in list(self._unused.get(owner.uid, ())):
             await self._delete(resources.POD_TEMPLATES, owner.namespace, name)
-            del self._uncounted[owner.uid][name]
-        self._uncounted.pop(owner.uid, None)
+            del self._unused[owner.uid][name]
+        self._unused.pop(owner.uid, None)
 
-    async def _template(self, owner: OwningGroup, pod: str, labels: Mapping[str, str]) -> str | None:
-        """The name of the template of pods like this one, made if it was not there; ``None``: the pod is gone."""
+    async def _create_template(self, owner: OwningGroup, pod: str, labels: Mapping[str, str]) -> str | None:
+        """Return the name of the template of pods like this one, created if it did not exist.
+
+        ``None``: the pod does not exist.
+        """
         whole = await self._client.find(resources.PODS, pod.partition("/")[2], owner.namespace)
         if whole is None:
             return None
@@ -64,7 +69,7 @@ class ProvisioningWriter:
         return str(template["metadata"]["name"])
 
     async def _create(self, kind: resources.Resource, body: dict[str, object], namespace: str) -> bool:
-        """Whether it was not there. One that is says the same: its name does."""
+        """Return whether the object was created. An existing one is equal, since its name is."""
         try:
             await self._client.create(kind, body, namespace)
         except StatusError as error:
@@ -74,17 +79,20 @@ class ProvisioningWriter:
         return True
 
     async def withdraw(self, request: views.ProvisioningRequest) -> None:
-        """First the request, which else would be seen without its templates; then those that no other one counts."""
+        """Delete a request, then its templates, so that it is never seen without them.
+
+        Templates that another request counts are kept.
+        """
         await self._delete(resources.PROVISIONING_REQUESTS, request.namespace, request.name, request.uid)
-        others = {
+        used = {
             name
-            for seen in self._model.requests.values()
-            for one in seen.values()
-            if one.uid != request.uid and one.namespace == request.namespace and not one.deleted
-            for name in one.templates
+            for requests in self._model.requests.values()
+            for other in requests.values()
+            if other.uid != request.uid and other.namespace == request.namespace and not other.deleted
+            for name in other.templates
         }
         for name in request.templates:
-            if name not in others:
+            if name not in used:
                 await self._delete(resources.POD_TEMPLATES, request.namespace, name)
 
     async def _delete(self, kind: resources.Resource, namespace: str, name: str, uid: str = "") -> None:
@@ -94,14 +102,17 @@ class ProvisioningWriter:
             if not (is_missing(error) or is_another(error)):
                 raise
 
-    async def tell_pods(
+    async def annotate_pods(
         self,
         group: str,
         owner: OwningGroup | None,
         want: WantedRequest | None,
         request: views.ProvisioningRequest | None = None,
     ) -> None:
-        """Pods that wait name the request that counts them, and none that Windlass has withdrawn."""
+        """Annotate pending pods with the request that counts them.
+
+        A request that this scheduler has withdrawn is removed from them.
+        """
         counted = set(want.pods) if want is not None else set()
         for pod in list(self._model.pods_of(group)):
             if pod.node_name or pod.finished or pod.deleted:
@@ -110,8 +121,8 @@ class ProvisioningWriter:
             wanted = request.name if request is not None and pod.key in counted else ""
             if named == wanted or (not wanted and not (owner is not None and owner.is_request(named))):
                 continue
-            words = consumes(wanted, request.class_name if request is not None and wanted else "")
-            patch = {"metadata": {"uid": pod.uid, "annotations": words}}
+            annotations = consumes(wanted, request.class_name if request is not None and wanted else "")
+            patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
             try:
                 await self._client.patch(resources.PODS, pod.name, patch, pod.namespace)
             except StatusError as error:

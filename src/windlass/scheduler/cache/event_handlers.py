@@ -1,4 +1,4 @@
-"""Informers → model: which kinds are followed, and who is told of their changes."""
+"""Event handlers of the informers: which kinds are followed, and what is told of changes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.observe import logs
 
 PROBE_SECONDS = 60.0
-"""So often a kind that a cluster may have or not is looked for."""
-ANSWER_SECONDS, ASK_SECONDS = 30.0, 0.5
-"""So long is waited at the start, once all other kinds are known, until the server says of each of them whether it has
-it, and so often it is asked. (One whose conversion webhook is broken never answers.)"""
+"""Interval in seconds between checks for optional kinds that the server did not serve."""
+ANSWER_SECONDS, RETRY_SECONDS = 30.0, 0.5
+"""Timeout and interval in seconds of the first checks whether the server serves each optional kind.
+
+They follow once all other kinds are synced. A kind with a broken conversion webhook never
+answers.
+"""
 log = logs.get("scheduler")
 _Handling = tuple[Callable[[Any], Any], Callable[[Any], None], Callable[[Any], None]]
 _Kinds = Mapping[resources.Resource, _Handling]
@@ -27,27 +30,35 @@ PodChanged = Callable[[views.Pod | None, views.Pod | None], None]
 
 
 class EventHandlers:
-    """``on_pod`` and ``on_queue_gone`` are told after the model; ``wake`` is called after every change."""
+    """Hands events of the informers to the model.
+
+    ``on_pod(old, new)`` and ``on_queue_removed(name)`` are called after the model has changed.
+    ``wake()`` is called after every change. ``client`` asks which optional kinds the server
+    serves.
+    """
 
     def __init__(
         self,
         informers: SharedInformers,
         model: ClusterModel,
+        client: Client,
+        *,
         on_pod: PodChanged,
-        on_queue_gone: Callable[[str], None],
+        on_queue_removed: Callable[[str], None],
         wake: Callable[[], None],
+        clock: Clock,
     ) -> None:
         self._model = model
+        self._client = client
         self._on_pod = on_pod
-        self._on_queue_gone = on_queue_gone
+        self._on_queue_removed = on_queue_removed
         self._wake = wake
+        self._clock = clock
         self._informers: list[Informer[Any]] = []
         self._shared = informers
-        self._client: Client
-        self._clock: Clock
-        self._opened: set[resources.Resource] = set()
+        self._followed: set[resources.Resource] = set()
         self._optional = _optional(model)
-        for resource, handling in _required(model, self._queue_gone).items():
+        for resource, handling in _required(model, self._queue_removed).items():
             self._follow(resource, handling)
         self._pods = informers.informer(resources.PODS, decode=views.decode_pod, early=True)
         self._pods.add_handler(
@@ -56,42 +67,43 @@ class EventHandlers:
             lambda old: self._pod(old, None),
         )
 
-    def probe_with(self, client: Client, clock: Clock) -> None:
-        """With what the kinds are looked for that a cluster may have or not."""
-        self._client, self._clock = client, clock
+    async def wait_kinds(self) -> None:
+        """Return once all kinds but pods are synced, and it is known which optional ones exist.
 
-    async def known(self) -> None:
-        """Return when all kinds but pods are known completely, and which of the optional ones the server has: whose
-        claims, budgets or quotas are taken for absent is placed and evicted as if there were none. (A server that has
-        just started may forbid everything for a moment: it is asked again once it shows the other kinds.)"""
-        await self._open_served()
-        await self._wait_known()
-        unanswered = await self._open_served()
+        Pods are placed and evicted as if a missing kind (claims, budgets, quotas) had no
+        objects. A server that has just started may forbid everything for a moment, so it is
+        asked again after the other kinds are synced.
+        """
+        await self._follow_served()
+        await self._wait_synced()
+        unanswered = await self._follow_served()
         until = self._clock.monotonic() + ANSWER_SECONDS
         while unanswered and self._clock.monotonic() < until:
-            await self._clock.sleep(ASK_SECONDS)
-            unanswered = await self._open_served()
+            await self._clock.sleep(RETRY_SECONDS)
+            unanswered = await self._follow_served()
         if unanswered:
             kinds = ",".join(resource.qualified for resource in unanswered)
-            log.warning("the server does not say whether it has these kinds: left out for now", kinds=kinds)
-        await self._wait_known()
+            log.warning("optional kinds left out: the server does not say whether it has them", kinds=kinds)
+        await self._wait_synced()
 
-    async def _open_served(self) -> list[resources.Resource]:
-        """Follow those of the optional kinds that the server has and that are not followed yet. Those of which it
-        does not say."""
-        asked = [known for known in self._optional if known not in self._opened]
-        served = await asyncio.gather(*map(self._is_served, asked))
-        for resource, there in zip(asked, served, strict=True):
-            if there and resource not in self._opened:  # somebody else may have asked meanwhile
-                self._opened.add(resource)
+    async def _follow_served(self) -> list[resources.Resource]:
+        """Follow the optional kinds that the server serves and that are not followed yet.
+
+        Returns the kinds about which the server does not answer.
+        """
+        open_kinds = [kind for kind in self._optional if kind not in self._followed]
+        answers = await asyncio.gather(*map(self._is_served, open_kinds))
+        for resource, served in zip(open_kinds, answers, strict=True):
+            if served and resource not in self._followed:  # another call may have followed it meanwhile
+                self._followed.add(resource)
                 self._follow(resource, self._optional[resource])
-        if {resources.STORAGE_CLASSES, resources.PERSISTENT_VOLUME_CLAIMS} <= self._opened:
+        if {resources.STORAGE_CLASSES, resources.PERSISTENT_VOLUME_CLAIMS} <= self._followed:
             self._model.storage_is_served()
-        self._model.serves_requests = resources.PROVISIONING_REQUESTS in self._opened
-        return [resource for resource, there in zip(asked, served, strict=True) if there is None]
+        self._model.serves_requests = resources.PROVISIONING_REQUESTS in self._followed
+        return [resource for resource, served in zip(open_kinds, answers, strict=True) if served is None]
 
     async def _is_served(self, resource: resources.Resource) -> bool | None:
-        """``None``: the server cannot say now."""
+        """Return whether the server serves a kind, ``None`` if it does not answer."""
         try:
             await self._client.list(resource, limit=1)
         except StatusError as error:
@@ -103,23 +115,23 @@ class EventHandlers:
             return None
         return True
 
-    async def follow_served(self) -> None:
-        """Look for kinds that come later, until cancelled."""
-        while len(self._opened) < len(self._optional):
+    async def follow_new_kinds(self) -> None:
+        """Check for optional kinds that are installed later, until cancelled."""
+        while len(self._followed) < len(self._optional):
             await self._clock.sleep(PROBE_SECONDS)
-            await self._open_served()
+            await self._follow_served()
 
-    async def _wait_known(self) -> None:
-        """Return when all kinds but pods that are followed are known completely."""
+    async def _wait_synced(self) -> None:
+        """Return once all followed kinds but pods are synced."""
         for informer in self._informers:
             await informer.wait_synced()
 
     async def wait_pods(self) -> None:
-        """Return when all pods are known. They are shown as they come."""
+        """Return once all pods are known. They are handed on as they come."""
         await self._pods.wait_synced()
 
     def unsynced(self) -> list[str]:
-        """The kinds that are not known yet."""
+        """Return the kinds that are not synced yet."""
         return [i.resource.qualified for i in (*self._informers, self._pods) if not i.synced]
 
     def _follow(self, resource: resources.Resource, handling: _Handling) -> None:
@@ -129,17 +141,17 @@ class EventHandlers:
             upsert(new)
             self._wake()
 
-        def gone(old: Any) -> None:
+        def removed(old: Any) -> None:
             remove(old)
             self._wake()
 
         informer = self._shared.informer(resource, decode=decode)
-        informer.add_handler(changed, lambda _, new: changed(new), gone)
+        informer.add_handler(changed, lambda _, new: changed(new), removed)
         self._informers.append(informer)
 
-    def _queue_gone(self, old: views.QueueObject) -> None:
+    def _queue_removed(self, old: views.QueueObject) -> None:
         self._model.remove_queue(old.name)
-        self._on_queue_gone(old.name)
+        self._on_queue_removed(old.name)
 
     def _pod(self, old: views.Pod | None, new: views.Pod | None) -> None:
         if new is not None:
@@ -150,11 +162,11 @@ class EventHandlers:
         self._wake()
 
 
-def _required(model: ClusterModel, queue_gone: Callable[[views.QueueObject], None]) -> _Kinds:
-    """Kinds without which nothing is decided: how to read them, and what to do with them."""
+def _required(model: ClusterModel, queue_removed: Callable[[views.QueueObject], None]) -> _Kinds:
+    """Return the kinds without which nothing is decided: decoder, upsert, remove."""
     return {
         resources.NODES: (views.decode_node, model.upsert_node, lambda n: model.remove_node(n.name)),
-        resources.QUEUES: (views.decode_queue, model.upsert_queue, queue_gone),
+        resources.QUEUES: (views.decode_queue, model.upsert_queue, queue_removed),
         resources.PRIORITY_CLASSES: (
             views.decode_priority_class,
             model.upsert_class,
@@ -174,7 +186,7 @@ def _required(model: ClusterModel, queue_gone: Callable[[views.QueueObject], Non
 
 
 def _of_other_apis(model: ClusterModel) -> _Kinds:
-    """Queues and groups beside Volcano's."""
+    """Return the queues and groups of other APIs than Volcano's."""
     return {
         resources.KAI_QUEUES: (
             views.decode_kai_queue,
@@ -200,7 +212,7 @@ def _of_other_apis(model: ClusterModel) -> _Kinds:
 
 
 def _optional(model: ClusterModel) -> _Kinds:
-    """Kinds that a cluster may have or not, or may not show to everybody."""
+    """Return the kinds that a cluster may not have, or not show to this user."""
     return {
         **{
             resource: (decode, model.upsert_claim, model.remove_claim)

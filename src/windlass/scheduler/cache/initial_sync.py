@@ -1,12 +1,13 @@
-"""The first reading of a cluster, and whatever else is a whole state at once: the engine is told of it piece by piece.
+"""Initial synchronization of the engine: a whole cluster state is delivered in batches.
 
-A large cluster's pods take the API server seconds to list. The engine is told of those that are there meanwhile, so
-that hardly anything is left to do once the last one has come; and nothing holds up the event loop, and with it probes,
-for longer than a piece takes. One that stands by does the same: who takes over decides at once.
+The API server needs seconds to list the pods of a large cluster. Pods that have arrived are
+delivered meanwhile, so that little is left to do after the last one. No batch blocks the event
+loop, and with it health probes, for long. An instance that stands by does the same, so that it
+can decide at once.
 
-Invariants: nothing is told before all other kinds are known completely; nothing is decided here. What makes all pods
-another thing for the engine (a label that some pod selects on) makes it tell those again that it has told: where that
-comes to too much, the rest is told at the end, once.
+Invariants: nothing is delivered before all other kinds are synced, and nothing is decided here.
+A change that affects all pods, such as a label that some pod selects on, has the delivered ones
+delivered again. If that becomes too much, the rest is delivered once, at the end.
 """
 
 from __future__ import annotations
@@ -18,68 +19,72 @@ from windlass.engine import deltas
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.scheduler.cache.event_handlers import EventHandlers
 
-PIECE = 500
-"""Pods that are told together: some tens of milliseconds."""
-MOST_AGAIN = 20_000
-"""So many pods at most are told again while others still come."""
+BATCH_PODS = 500
+"""Number of pods delivered together, which takes some tens of milliseconds."""
+MAX_REPEATED_PODS = 20_000
+"""Maximum number of pods delivered again while others still arrive."""
 
 
 class InitialSync:
-    """``begin`` is awaited before the first piece. ``tell`` takes what the engine is to be told. ``wake`` is set by
-    every change that ``feed`` sees."""
+    """Delivers the state of the model in batches.
+
+    ``begin()`` is awaited before the first batch. ``deliver(changes)`` gives deltas to the
+    engine. ``wake_up`` is set by every change that ``event_handlers`` see. ``now()``: Unix
+    seconds.
+    """
 
     def __init__(
         self,
         event_handlers: EventHandlers,
         model: ClusterModel,
-        wake: asyncio.Event,
+        wake_up: asyncio.Event,
         *,
         begin: Callable[[], Awaitable[None]],
-        tell: Callable[[list[deltas.Delta]], None],
-        time: Callable[[], float],
+        deliver: Callable[[list[deltas.Delta]], None],
+        now: Callable[[], float],
     ) -> None:
         self._event_handlers = event_handlers
         self._model = model
-        self._wake = wake
+        self._wake_up = wake_up
         self._begin = begin
-        self._tell = tell
-        self._time = time
-        self._begun = False
-        self._told = self._again = self._words = 0
+        self._deliver = deliver
+        self._now = now
+        self._started = False
+        self._delivered = self._repeated = self._label_version = 0
 
     async def pods(self) -> None:
-        """Return when all pods are known; the other kinds must be."""
+        """Return once all pods are known. The other kinds must be synced."""
         synced = asyncio.ensure_future(self._event_handlers.wait_pods())
-        synced.add_done_callback(lambda _: self._wake.set())
+        synced.add_done_callback(lambda _: self._wake_up.set())
         try:
             while not synced.done():
-                if self._model.untold >= PIECE and self._again <= MOST_AGAIN:
-                    await self._piece()
+                if self._model.untold >= BATCH_PODS and self._repeated <= MAX_REPEATED_PODS:
+                    await self._deliver_batch()
                     continue
-                self._wake.clear()
+                self._wake_up.clear()
                 if not synced.done():
-                    await self._wake.wait()
+                    await self._wake_up.wait()
             await synced
         finally:
             synced.cancel()
 
     async def rest(self) -> None:
-        """Tell all that is not told yet but the last piece, which the first cycle takes."""
-        await self._first()
-        while self._model.untold > PIECE:
-            await self._piece()
+        """Deliver everything but the last batch, which the first cycle takes."""
+        await self._start()
+        while self._model.untold > BATCH_PODS:
+            await self._deliver_batch()
 
-    async def _first(self) -> None:
-        if not self._begun:
-            self._begun = True
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
             await self._begin()
 
-    async def _piece(self) -> None:
-        await self._first()
-        words = self._model.words
-        if words != self._words:
-            self._words = words
-            self._again += self._told
-        self._told += PIECE
-        self._tell(self._model.take(self._time(), PIECE))
-        await asyncio.sleep(0)  # others first
+    async def _deliver_batch(self) -> None:
+        await self._start()
+        version = self._model.words
+        if version != self._label_version:
+            self._label_version = version
+            self._repeated += self._delivered
+        self._delivered += BATCH_PODS
+        self._deliver(self._model.take(self._now(), BATCH_PODS))
+        await asyncio.sleep(0)  # other tasks first

@@ -1,14 +1,15 @@
-"""The bind guard: bindings by others, judged before the API server takes them.
+"""Bind guard: bindings of other schedulers, checked before the API server accepts them.
 
-The API server takes any binding, so two schedulers that bind within the same moment can fill a node twice. Where
-it asks first (a validating admission webhook, :mod:`windlass.scheduler.commit.bind_webhook`), every binding passes one
-ledger: what the watch shows, what is decided here and not seen yet, and what was let through and not seen yet. Who
-fits is booked in the same step in which he is let through; who does not is refused, and his scheduler looks elsewhere.
+The API server accepts any binding, so two schedulers that bind at the same moment can fill a
+node twice. With a validating admission webhook (:mod:`windlass.scheduler.commit.bind_webhook`)
+every binding is checked against one account: what the informers show, what is decided here and
+not seen yet, and what was allowed and not seen yet. A pod that fits is booked in the same step
+in which it is allowed. Any other is rejected, and its scheduler looks elsewhere.
 
-Invariants: what is let through stays booked until the pod is seen bound or gone, or no request of that time
-can be under way any more; so the sums here are never less than what the API server has, whatever order its news
-comes in. Everything happens on one event loop: the order of the judgements is the order of the bookings. Time
-comes in as monotonic seconds.
+Invariants: an allowed binding stays booked until the pod is seen bound or gone, or no request
+of that time can be in progress any more. So the sums are never less than what the API server
+has, in whatever order its events arrive. Everything happens on one event loop, so checks are
+booked in their order. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.node_usage import NodeUsage
 from windlass.model.devices.usage import FreeOnNode, as_bound, resources_with_pod
 
-KEPT_SECONDS = 70.0
-"""An API server gives a request up after 60 seconds (``--request-timeout``)."""
+BOOKED_SECONDS = 70.0
+"""Maximum time in seconds until a booked binding is seen.
+
+An API server abandons a request after 60 seconds (``--request-timeout``).
+"""
 BYPASSED_SECONDS = 10.0
-"""So long after a binding that nobody asked about others are dealt with as if there were no guard."""
+"""Time in seconds without a guard's protection after a binding that was not asked about."""
 CRITICAL = 2_000_000_000
-"""From this priority on a kubelet makes room for a pod itself (``system-cluster-critical``)."""
+"""Minimum priority of a pod for which a kubelet frees resources (``system-cluster-critical``)."""
 
 
 @dataclass(slots=True)
-class _Hold:
-    """Room of ``node`` that was promised to a pod of somebody else."""
+class _Booking:
+    """Capacity of a node booked for another scheduler's pod."""
 
     pod: views.Pod
     node: str
@@ -41,150 +45,170 @@ class _Hold:
 
 
 class BindGuard:
-    """``ledger`` holds what the watch has shown, ``model`` what is decided here; what is let through is told to the
-    model as if it were bound, so that the engine counts it."""
+    """Checks and books bindings.
 
-    def __init__(self, model: ClusterModel, ledger: NodeUsage) -> None:
+    ``node_usage`` counts what the informers have shown, ``model`` what is decided here. An
+    allowed binding is shown to the model as if the pod were bound, so that the engine counts it.
+    """
+
+    def __init__(self, model: ClusterModel, node_usage: NodeUsage) -> None:
         self._model = model
-        self._ledger = ledger
-        self._holds: dict[str, dict[str, _Hold]] = {}
-        """Uid → node → what is held for it there."""
-        self._nodes: dict[str, dict[str, _Hold]] = {}
-        """The same by node → uid."""
+        self._node_usage = node_usage
+        self._by_uid: dict[str, dict[str, _Booking]] = {}
+        """Uid → node → booking. The newest is the last."""
+        self._by_node: dict[str, dict[str, _Booking]] = {}
+        """Node → uid → booking."""
         self._bypassed = float("-inf")
         self.next_end = float("inf")
-        """When something is to be forgotten next."""
+        """Time at which the next booking ends."""
 
     def effective(self, now: float) -> bool:
-        """Whether others' bindings seem to be asked about, all of them."""
+        """Return whether the API server seems to ask about all bindings."""
         return now - self._bypassed >= BYPASSED_SECONDS
 
     @property
-    def held(self) -> int:
-        """How many bookings are not seen yet."""
-        return sum(map(len, self._nodes.values()))
+    def booked(self) -> int:
+        """Number of bookings that are not seen yet."""
+        return sum(map(len, self._by_node.values()))
 
-    # ------------------------------------------------------------------ asked
+    # ------------------------------------------------------------------ checks
 
-    def judge(self, pod: views.Pod, node_name: str, now: float, *, rehearsal: bool = False) -> str:
-        """Why ``pod`` may not be bound to a node; empty if it may, and is booked there (not in a ``rehearsal``)."""
+    def check(self, pod: views.Pod, node_name: str, now: float, *, dry_run: bool = False) -> str:
+        """Return why a pod must not be bound to a node, ``""`` if it may be.
+
+        An allowed binding is booked unless it is a ``dry_run``.
+        """
         assumed = self._model.assumed.get(pod.key)
         if assumed is not None and assumed.uid == pod.uid and assumed.node == node_name:
             return ""
-        self.forget(now)
+        self.expire(now)
         node = self._model.nodes.get(node_name)
-        lacks = "" if node is None or _always_taken(pod) else self._lacks(node, pod)
-        if not lacks and not rehearsal:
-            self._hold(pod, node_name, now)
+        lacks = "" if node is None or _is_always_accepted(pod) else self._lacks(node, pod)
+        if not lacks and not dry_run:
+            self._book(pod, node_name, now)
         return lacks
 
     def objection(self, bind: Bind, now: float) -> str:
-        """Why a bind decided here is not to be sent: room that was promised to somebody whom the engine could not be
-        told of."""
-        self.forget(now)
+        """Return why a bind decided here must not be sent, ``""`` if it may be.
+
+        Its capacity may be booked for a pod that the engine does not know.
+        """
+        self.expire(now)
         node = self._model.nodes.get(bind.node)
         pod = self._model.pods.get(bind.task)
-        if bind.node not in self._nodes or node is None or pod is None or pod.uid != bind.uid:
+        if bind.node not in self._by_node or node is None or pod is None or pod.uid != bind.uid:
             return ""
-        free = self._room(node, "")
+        free = self._free(node, "")
         over = [name for name in resources_with_pod(pod) if free.left.get(name, 0) < 0]
         assumed = self._model.assumed.get(bind.task)
         if assumed is not None and assumed.uid == bind.uid:
             over += free.crowded(as_bound(pod, assumed), taken=True)
         return f"another scheduler is binding to node {node.name} ({', '.join(over)})" if over else ""
 
-    # ------------------------------------------------------------------ seen
+    # ------------------------------------------------------------------ events
 
-    def seen(self, old: views.Pod | None, new: views.Pod | None, now: float, *, foreign: bool) -> None:
-        """A pod has changed, as the API server shows it; ledger and model have it. ``foreign``: it is not on the node
-        that was decided for it here."""
+    def pod_changed(self, old: views.Pod | None, new: views.Pod | None, now: float, *, foreign: bool) -> None:
+        """Take in a change of a pod. Node usage and model have it already.
+
+        ``foreign``: the pod is not on the node that was decided for it here.
+        """
         pod = new or old
         if pod is None:
             return
-        holds = self._holds.get(pod.uid)
+        bookings = self._by_uid.get(pod.uid)
         if new is not None and not new.node_name and not new.finished:
-            if holds:
-                self._remember(new, list(holds.values()))
+            if bookings:
+                self._update(new, list(bookings.values()))
             return
         arrives = new is not None and new.node_name and (old is None or not old.node_name)
-        if arrives and foreign and new is not None and new.node_name not in (holds or {}):
+        if arrives and foreign and new is not None and new.node_name not in (bookings or {}):
             self._bypassed = now
-        if holds:
+        if bookings:
             self._release(pod.uid)
 
-    def _remember(self, pod: views.Pod, holds: list[_Hold]) -> None:
-        """There is news of a pod that is on its way."""
-        for hold in holds:
-            hold.pod = pod
-        self._tell(pod, holds[-1].node)
+    def _update(self, pod: views.Pod, bookings: list[_Booking]) -> None:
+        """Take in a change of a pod that is booked and not bound yet."""
+        for booking in bookings:
+            booking.pod = pod
+        self._show(pod, bookings[-1].node)
 
     # ------------------------------------------------------------------ sums
 
     def _lacks(self, node: views.NodeObject, pod: views.Pod) -> str:
-        """What ``node`` has too little of for ``pod``, in words."""
-        found = self._room(node, pod.uid, pod.key).lacks(_on(pod, node.name))
-        return f"node {node.name} has no room for pod {pod.key}: {', '.join(found)}" if found else ""
+        """Return what the node has too little of for a pod, as a message."""
+        lacks = self._free(node, pod.uid, pod.key).lacks(_on(pod, node.name))
+        return f"node {node.name} has no room for pod {pod.key}: {', '.join(lacks)}" if lacks else ""
 
-    def _room(self, node: views.NodeObject, uid: str, key: str = "") -> FreeOnNode:
-        """What of a node is neither held, nor decided here, nor promised, but for what ``uid`` and ``key`` have."""
-        beside = []
+    def _free(self, node: views.NodeObject, uid: str, key: str = "") -> FreeOnNode:
+        """Return what is neither used, nor decided here, nor booked.
+
+        What the pod ``uid`` or ``key`` has itself is not subtracted.
+        """
+        further = []
         for task, assumed in self._model.assumed.items():
             if assumed.node != node.name or task == key:
                 continue
             pod = self._model.pods.get(task)
             if pod is not None and pod.uid == assumed.uid and not pod.node_name:
-                beside.append(as_bound(pod, assumed))
-        held = self._nodes.get(node.name, {})
-        beside += [_on(hold.pod, node.name) for other, hold in held.items() if other != uid]
-        return self._ledger.free(node, beside)
+                further.append(as_bound(pod, assumed))
+        bookings = self._by_node.get(node.name, {})
+        further += [_on(booking.pod, node.name) for other, booking in bookings.items() if other != uid]
+        return self._node_usage.free(node, further)
 
     # ------------------------------------------------------------------ bookings
 
-    def _hold(self, pod: views.Pod, node: str, now: float) -> None:
-        hold = _Hold(pod, node, now + KEPT_SECONDS)
-        mine = self._holds.setdefault(pod.uid, {})
-        mine.pop(node, None)  # the newest is the last
-        mine[node] = hold
-        self._nodes.setdefault(node, {})[pod.uid] = hold
-        self.next_end = min(self.next_end, hold.until)
-        self._tell(pod, node)
+    def _book(self, pod: views.Pod, node: str, now: float) -> None:
+        booking = _Booking(pod, node, now + BOOKED_SECONDS)
+        bookings = self._by_uid.setdefault(pod.uid, {})
+        bookings.pop(node, None)  # the newest is the last
+        bookings[node] = booking
+        self._by_node.setdefault(node, {})[pod.uid] = booking
+        self.next_end = min(self.next_end, booking.until)
+        self._show(pod, node)
 
-    def _tell(self, pod: views.Pod, node: str) -> None:
-        """The model, as if it were bound; where it knows the pod."""
+    def _show(self, pod: views.Pod, node: str) -> None:
+        """Show a pod to the model as bound, if the model knows it."""
         known = self._model.pods.get(pod.key)
         if known is not None and known.uid == pod.uid and known.node_name != node:
             self._model.upsert_pod(msgspec.structs.replace(pod, node_name=node))
 
-    def forget(self, now: float) -> None:
-        """What has not come by now does not come any more."""
+    def expire(self, now: float) -> None:
+        """Remove bookings of bindings that have not been seen in time."""
         if now < self.next_end:
             return
-        for uid in [uid for uid, mine in self._holds.items() if any(h.until <= now for h in mine.values())]:
-            mine = self._holds[uid]
-            pod = next(iter(mine.values())).pod
-            left = [hold for hold in mine.values() if hold.until > now]
+        for uid in [
+            uid
+            for uid, bookings in self._by_uid.items()
+            if any(booking.until <= now for booking in bookings.values())
+        ]:
+            bookings = self._by_uid[uid]
+            pod = next(iter(bookings.values())).pod
+            left = [booking for booking in bookings.values() if booking.until > now]
             self._release(uid)
-            for hold in left:
-                self._holds.setdefault(uid, {})[hold.node] = hold
-                self._nodes.setdefault(hold.node, {})[uid] = hold
+            for booking in left:
+                self._by_uid.setdefault(uid, {})[booking.node] = booking
+                self._by_node.setdefault(booking.node, {})[uid] = booking
             known = self._model.pods.get(pod.key)
             if known is not None and known.uid == uid:
                 self._model.upsert_pod(pod)
                 if left:
-                    self._tell(pod, left[-1].node)
-        ends = [hold.until for mine in self._holds.values() for hold in mine.values()]
+                    self._show(pod, left[-1].node)
+        ends = [booking.until for bookings in self._by_uid.values() for booking in bookings.values()]
         self.next_end = min(ends, default=float("inf"))
 
     def _release(self, uid: str) -> None:
-        for node in self._holds.pop(uid):
-            on_node = self._nodes[node]
+        for node in self._by_uid.pop(uid):
+            on_node = self._by_node[node]
             del on_node[uid]
             if not on_node:
-                del self._nodes[node]
+                del self._by_node[node]
 
 
-def _always_taken(pod: views.Pod) -> bool:
-    """Its kubelet has started it already (a mirror pod belongs to its node), or makes room for it."""
+def _is_always_accepted(pod: views.Pod) -> bool:
+    """Return whether a kubelet runs the pod whatever is free.
+
+    It has started the pod already (a mirror pod belongs to its node), or frees resources for it.
+    """
     return (pod.priority or 0) >= CRITICAL or any(owner.kind == "Node" for owner in pod.owners)
 
 

@@ -1,9 +1,9 @@
-"""Answers the API server's questions about bindings: AdmissionReview (admission.k8s.io/v1) over HTTPS.
+"""Webhook of the bind guard: AdmissionReview (admission.k8s.io/v1) over HTTPS.
 
-Two kinds of requests are asked about: a pod's binding, and a pod that is created on a node. Whatever cannot be
-judged is allowed: who stands by, or does not understand a question, answers with an error, which the API server
-passes over (``failurePolicy: Ignore``). The path ends with a word that only the API server knows, since every
-booking takes room.
+The API server asks about two kinds of requests: the binding of a pod, and the creation of a pod
+on a node. What cannot be checked is allowed. An instance that stands by, or does not understand
+a request, answers with an error, which the API server ignores (``failurePolicy: Ignore``). The
+path ends with a token known only to the API server, since every booking takes capacity.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from windlass.observe import logs
 from windlass.scheduler.commit.bind_guard import BindGuard
 
 PATH = "/bind/"
-LARGEST = 4 << 20
-"""Bytes of a question: a pod has at most 1.5 MiB."""
+MAX_BODY_BYTES = 4 << 20
+"""Maximum size of a request in bytes. A pod has at most 1.5 MiB."""
 ADDRESS = "WL-GUARD-400"
 log = logs.get("scheduler")
 
 
 class WebhookRequest(msgspec.Struct, rename="camel"):
-    """A request that the API server wants to carry out. ``object`` is a Binding or a Pod."""
+    """Request that the API server wants to perform. ``object`` is a Binding or a Pod."""
 
     uid: str
     namespace: str = ""
@@ -50,16 +50,16 @@ class _Review(msgspec.Struct, rename="camel"):
     request: WebhookRequest
 
 
-Judge = Callable[[WebhookRequest], Awaitable[str | None]]
-"""Why a request is refused; empty if it is allowed; None if that cannot be said now."""
+Evaluate = Callable[[WebhookRequest], Awaitable[str | None]]
+"""Returns why a request is rejected, ``""`` if it is allowed, ``None`` if that is unknown."""
 _reviews = msgspec.json.Decoder(_Review)
 
 
-def answer(uid: str, refusal: str) -> bytes:
-    """The review as it goes back."""
-    response: dict[str, Any] = {"uid": uid, "allowed": not refusal}
-    if refusal:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": refusal}
+def encode_review(uid: str, rejection: str) -> bytes:
+    """Return the review as it goes back."""
+    response: dict[str, Any] = {"uid": uid, "allowed": not rejection}
+    if rejection:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": rejection}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     return msgspec.json.encode(review)
 
@@ -73,7 +73,7 @@ class _Metadata(msgspec.Struct):
     namespace: str = ""
     uid: str = ""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
-    """The server copies a Binding's onto the pod: cards, in the words of some schedulers."""
+    """The server copies those of a Binding onto the pod. Some schedulers name devices there."""
 
 
 class _Binding(msgspec.Struct):
@@ -87,63 +87,74 @@ LookUp = Callable[[str], Awaitable[views.Pod | None]]
 
 
 class WebhookHandler:
-    """Puts the API server's questions to the guard. ``leads``: whether this instance's ledger is the one that counts;
-    ``look_up``: a pod of which there is no news yet, as the server has it."""
+    """Answers the API server's requests by the guard's checks.
+
+    ``pods``: as the informers show them.
+    ``look_up(key)``: returns a pod that they do not show yet, as the server has it.
+    ``is_authoritative()``: whether this instance's account is the one that counts.
+    ``count(result)``: counts ``allowed``, ``refused``, ``rehearsed`` (dry runs) or ``unknown``.
+    """
 
     def __init__(
         self,
         guard: BindGuard,
-        known: Mapping[str, views.Pod],
+        pods: Mapping[str, views.Pod],
         look_up: LookUp,
-        leads: Callable[[], bool],
-        told: Callable[[str], None],
+        is_authoritative: Callable[[], bool],
+        count: Callable[[str], None],
         *,
         clock: Clock,
     ) -> None:
-        """``told``: what was answered: ``allowed``, ``refused``, ``rehearsed`` or ``unknown``."""
         self._guard = guard
-        self._known = known
+        self._pods = pods
         self._look_up = look_up
-        self._leads = leads
-        self._told = told
+        self._is_authoritative = is_authoritative
+        self._count = count
         self._clock = clock
 
-    async def judge(self, asked: WebhookRequest) -> str | None:
-        """Why a request is refused; empty if it is allowed; None if that cannot be said here. Never raises."""
-        if not self._leads():
+    async def evaluate(self, request: WebhookRequest) -> str | None:
+        """Return why a request is rejected, ``""`` if it is allowed, ``None`` if that is unknown.
+
+        Never raises.
+        """
+        if not self._is_authoritative():
             return None
         try:
-            binding = _bindings.decode(asked.object)
-            whole = binding.kind == "Pod"
-            pod = views.decode_pod(asked.object) if whole else await self._pod(asked, binding.metadata)
+            binding = _bindings.decode(request.object)
+            created = binding.kind == "Pod"
+            pod = views.decode_pod(request.object) if created else await self._pod(request, binding.metadata)
         except (msgspec.DecodeError, StatusError, Unreachable) as error:
-            log.warning("a binding cannot be judged", pod=f"{asked.namespace}/{asked.name}", why=str(error))
-            self._told("unknown")
+            pod_key = f"{request.namespace}/{request.name}"
+            log.warning("binding not checked", pod=pod_key, why=str(error))
+            self._count("unknown")
             return None
-        node = binding.target.name if pod is None or not whole else pod.node_name
-        if pod is None or pod.node_name not in ("", node) or not node or not self._leads():
-            self._told("unknown")  # it will fail by itself
+        node = binding.target.name if pod is None or not created else pod.node_name
+        if pod is None or pod.node_name not in ("", node) or not node or not self._is_authoritative():
+            self._count("unknown")  # the request will fail by itself
             return ""
-        refusal = self._guard.judge(pod, node, self._clock.monotonic(), rehearsal=asked.dry_run)
-        self._told("refused" if refusal else "rehearsed" if asked.dry_run else "allowed")
-        return refusal
+        rejection = self._guard.check(pod, node, self._clock.monotonic(), dry_run=request.dry_run)
+        self._count("refused" if rejection else "rehearsed" if request.dry_run else "allowed")
+        return rejection
 
-    async def _pod(self, asked: WebhookRequest, metadata: _Metadata) -> views.Pod | None:
-        """Raises ``StatusError``, ``Unreachable``."""
-        key = f"{asked.namespace}/{metadata.name or asked.name}"
-        pod = self._known.get(key)
+    async def _pod(self, request: WebhookRequest, metadata: _Metadata) -> views.Pod | None:
+        """Return the pod of a Binding. Raises ``StatusError`` and ``Unreachable``."""
+        key = f"{request.namespace}/{metadata.name or request.name}"
+        pod = self._pods.get(key)
         if pod is None or (metadata.uid and pod.uid != metadata.uid):
             pod = await self._look_up(key)
         if pod is None or (metadata.uid and pod.uid != metadata.uid):
             return None
         if not metadata.annotations:
             return pod
-        words = {**pod.annotations, **metadata.annotations}
-        return msgspec.structs.replace(pod, annotations=words)
+        annotations = {**pod.annotations, **metadata.annotations}
+        return msgspec.structs.replace(pod, annotations=annotations)
 
 
-class Mark:
-    """The label of the pod that leads, by which the API server's Service finds it. ``pod`` empty: there is none."""
+class LeaderLabel:
+    """Label of the leader's pod, by which the API server's Service selects it.
+
+    ``pod`` is empty if the process runs in no pod.
+    """
 
     def __init__(self, client: Client, pod: str, namespace: str, *, clock: Clock, rng: Random) -> None:
         self._client = client
@@ -153,25 +164,29 @@ class Mark:
         self._rng = rng
         self._writing = asyncio.Lock()
         self._leads: bool | None = None
-        """What was asked for last."""
+        """State requested last."""
 
     async def write(self, *, leads: bool) -> None:
-        """Return once it is written, or something else is to be, or there is no such pod. Never raises: who is not
-        found is not asked, and until then the cluster goes on without the guard."""
+        """Return once the label is written, replaced by a later request, or the pod is missing.
+
+        Never raises. Until the label is written, the cluster runs without the guard.
+        """
         self._leads = leads
         if not self._pod:
             return
-        backoff, said = Backoff(self._rng, 0.2, 2.0, 30.0, 0.5), ""
-        async with self._writing:  # one after the other, so that the last word stays
+        backoff, logged = Backoff(self._rng, 0.2, 2.0, 30.0, 0.5), ""
+        async with self._writing:  # one after the other, so that the last request stays
             while self._leads is leads:
                 try:
                     await self._patch(leads)
                     return
                 except (StatusError, Unreachable) as error:
-                    if error.message != said:
-                        said = error.message
+                    if error.message != logged:
+                        logged = error.message
                         log.warning(
-                            "this pod is not marked: the bind guard is not asked", pod=self._pod, why=said
+                            "pod not labeled as leader: the API server does not ask the bind guard",
+                            pod=self._pod,
+                            why=logged,
                         )
                     if isinstance(error, StatusError) and error.code == 404:
                         return
@@ -183,21 +198,24 @@ class Mark:
 
 
 class GuardServer:
-    """``folder`` holds ``tls.crt``, ``tls.key`` and ``token``, as a Secret is mounted."""
+    """HTTPS server of the webhook.
 
-    def __init__(self, evaluator: Judge, folder: Path) -> None:
-        self.judge = evaluator
-        self._folder = folder
+    ``directory`` holds ``tls.crt``, ``tls.key`` and ``token``, as a Secret is mounted.
+    """
+
+    def __init__(self, evaluate: Evaluate, directory: Path) -> None:
+        self.evaluate = evaluate
+        self._directory = directory
         self._server: asyncio.Server | None = None
         self.path = ""
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises :class:`WindlassError` where that is not possible."""
+        """Listen, and return the port. Raises :class:`WindlassError` if that is impossible."""
         try:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(self._folder / "tls.crt", self._folder / "tls.key")
-            self.path = PATH + (self._folder / "token").read_text().strip()
+            context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
+            self.path = PATH + (self._directory / "token").read_text().strip()
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(
                 lambda: _Connection(self), host or None, port, ssl=context
@@ -206,7 +224,7 @@ class GuardServer:
             raise WindlassError(
                 ADDRESS,
                 f"the bind guard cannot listen on {host or '*'}:{port}: {error}",
-                evidence=f"it needs tls.crt, tls.key and token in {self._folder}",
+                evidence=f"it needs tls.crt, tls.key and token in {self._directory}",
                 remedies=("windlass install --bind-guard", "choose another address with --bind-guard"),
             ) from error
         return self._server.sockets[0].getsockname()[1]
@@ -220,7 +238,7 @@ class GuardServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One question after the other, as Go's client asks them; the connection stays."""
+    """Persistent connection with one request at a time, as Go's client uses it."""
 
     def __init__(self, server: GuardServer) -> None:
         self._server = server
@@ -246,7 +264,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body += body
-        if len(self._body) > LARGEST:
+        if len(self._body) > MAX_BODY_BYTES:
             self._transport.close()
 
     def on_message_complete(self) -> None:
@@ -255,29 +273,28 @@ class _Connection(asyncio.Protocol):
             self._send(404, b"")
             return
         try:
-            asked = _reviews.decode(bytes(self._body)).request
+            request = _reviews.decode(bytes(self._body)).request
         except msgspec.DecodeError as error:
-            log.warning("a question about a binding is not understood", why=str(error))
+            log.warning("invalid AdmissionReview", why=str(error))
             self._send(400, b"")
             return
-        task = asyncio.get_running_loop().create_task(self._judge(asked))
+        task = asyncio.get_running_loop().create_task(self._answer(request))
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 
-    async def _judge(self, asked: WebhookRequest) -> None:
-        refusal = await self._server.judge(asked)
-        if refusal is None:
+    async def _answer(self, request: WebhookRequest) -> None:
+        rejection = await self._server.evaluate(request)
+        if rejection is None:
             self._send(503, b"")
         else:
-            self._send(200, answer(asked.uid, refusal))
+            self._send(200, encode_review(request.uid, rejection))
 
     def _send(self, status: int, body: bytes) -> None:
-        words = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}[status]
-        last = (
-            "connection: close\r\n" if status == 503 else ""
-        )  # the next question is for another instance, maybe
+        text = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}[status]
+        # After a 503 the next request may be for another instance.
+        last = "connection: close\r\n" if status == 503 else ""
         head = (
-            f"HTTP/1.1 {status} {words}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            f"HTTP/1.1 {status} {text}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         )
         if not self._transport.is_closing():
             self._transport.write(f"{head}{last}\r\n".encode() + body)

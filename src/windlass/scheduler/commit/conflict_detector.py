@@ -1,8 +1,9 @@
-"""Nodes that another scheduler binds to while binds decided here are on their way.
+"""Detection of binds that no longer fit, because another scheduler has bound pods meanwhile.
 
-The engine knows of a foreign pod as soon as it is seen, but what was decided before then stands: of the binds
-that have not been sent, those that the node cannot hold any more are recalled, by its amounts or by the cards that were
-meant for them. In the order of their decisions the last ones go first. Pure.
+The engine learns of a foreign pod as soon as it is seen, but earlier decisions stand. Of the
+binds that have not been sent, those that no longer fit on their node are recalled: by its
+resources, or by the devices meant for them. Earlier decisions come first. Pure; times are
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -11,108 +12,95 @@ from windlass.api import views
 from windlass.engine.decision import Bind
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.node_usage import NodeUsage
-from windlass.model.devices.usage import FreeOnNode, as_bound, resources_with_pod
+from windlass.model.devices.usage import FreeOnNode, as_bound
 
-LIVELY_SECONDS = 10.0
-"""For so long after somebody else's pod came to a node more of them are expected. Binds are then sent a few at a
-time: the sooner one arrives, the less can come between it and its decision."""
+ACTIVE_SECONDS = 10.0
+"""Time in seconds for which more foreign pods are expected after one came to a node.
+
+Binds are then sent a few at a time: the earlier each arrives, the less can come in between.
+"""
 
 
 class BindConflicts:
-    """Asked before each bind is sent and when it is seen; costs nothing unless somebody else binds. ``memory``: for
-    how many seconds a bind may be under way."""
+    """Conflicts of binds in progress with pods of other schedulers.
 
-    def __init__(self, model: ClusterModel, ledger: NodeUsage, memory: float) -> None:
-        self._memory = memory
+    Asked before each bind is sent and when it is seen. It costs nothing while no other
+    scheduler binds. ``memory_seconds``: how long a bind may be in progress.
+    """
+
+    def __init__(self, model: ClusterModel, node_usage: NodeUsage, memory_seconds: float) -> None:
         self._model = model
-        self._ledger = ledger
-        self._news: set[str] = set()
-        self._too_many: dict[str, str] = {}
-        """Uid of an assumed pod → what its node lacks. (Another one may come under its name.)"""
+        self._node_usage = node_usage
+        self._memory_seconds = memory_seconds
+        self._changed: set[str] = set()
+        """Nodes to evaluate before the next bind is sent."""
+        self._excess: dict[str, str] = {}
+        """Uid of an assumed pod that no longer fits → reason."""
         self._disputed: dict[str, float] = {}
-        """Node → when somebody else's pod was last seen to come to it."""
-        self._alone_since = float("-inf")
+        """Node → when a foreign pod was last seen to come to it."""
+        self._quiet_from = float("-inf")
 
-    def seen(self, pod: views.Pod, now: float) -> None:
-        """A pod that was not bound by a decision of here has come to its node."""
+    def foreign_pod_bound(self, pod: views.Pod, now: float) -> None:
+        """Take in a pod on a node for which this scheduler did not decide."""
         self._disputed[pod.node_name] = now
-        self._alone_since = now + LIVELY_SECONDS
-        self.grown(pod)
+        self._quiet_from = now + ACTIVE_SECONDS
+        self.usage_grew(pod)
 
-    def grown(self, pod: views.Pod) -> None:
-        """A pod holds more of its node than before: it is being resized, or was told which cards it has. What is on
-        its way already is not disputed for that: a kubelet grants no growth for which there is no room."""
+    def usage_grew(self, pod: views.Pod) -> None:
+        """Take in a pod that uses more of its node: it was resized, or its devices are known now.
+
+        Such a node is not disputed. A kubelet grants no growth for which there is no capacity.
+        """
         if self._model.assumed:
-            self._news.add(pod.node_name)
+            self._changed.add(pod.node_name)
 
-    def alone(self, now: float) -> bool:
-        """Whether nobody else has bound anything for :data:`LIVELY_SECONDS`."""
-        return now >= self._alone_since
+    def is_quiet(self, now: float) -> bool:
+        """Return whether no other scheduler has bound a pod for :data:`ACTIVE_SECONDS`."""
+        return now >= self._quiet_from
 
-    def disputed(self, node: str, now: float) -> bool:
-        """Whether somebody else may have taken room on a node that was counted on here. (Who is seen after a pod
-        of ours is the one too many himself, and not ours to evict.)"""
-        moment = self._disputed.get(node)
-        return moment is not None and now - moment <= self._memory
+    def is_disputed(self, node: str, now: float) -> bool:
+        """Return whether another scheduler may have taken capacity that was decided on here.
 
-    def forget(self, now: float) -> None:
-        """Forget what every bind under way was decided after."""
+        A foreign pod seen after one of Windlass' pods is itself the one too many, and not for
+        Windlass to evict.
+        """
+        seen = self._disputed.get(node)
+        return seen is not None and now - seen <= self._memory_seconds
+
+    def expire(self, now: float) -> None:
+        """Forget foreign pods that were seen before any bind in progress was decided."""
         if self._disputed:
-            self._disputed = {n: at for n, at in self._disputed.items() if now - at <= self._memory}
+            self._disputed = {n: at for n, at in self._disputed.items() if now - at <= self._memory_seconds}
 
     def objection(self, bind: Bind) -> str:
-        """Why a bind is not to be sent any more; empty if it may be."""
-        if self._news:
-            self._judge()
-        if not self._too_many:
+        """Return why a bind must not be sent any more, ``""`` if it may be."""
+        if self._changed:
+            self._evaluate()
+        if not self._excess:
             return ""
-        return self._too_many.pop(bind.uid, "")
+        return self._excess.pop(bind.uid, "")
 
-    def _judge(self) -> None:
-        """Which assumed pods of the nodes in question are too many."""
-        news, self._news = self._news, set()
+    def _evaluate(self) -> None:
+        """Find the assumed pods that no longer fit on the changed nodes."""
+        changed, self._changed = self._changed, set()
         model = self._model
-        awaited = {assumed.uid for assumed in model.assumed.values()} if self._too_many else ()
-        self._too_many = {uid: why for uid, why in self._too_many.items() if uid in awaited}
-        rooms: dict[str, FreeOnNode] = {}
+        awaited = {assumed.uid for assumed in model.assumed.values()} if self._excess else ()
+        self._excess = {uid: why for uid, why in self._excess.items() if uid in awaited}
+        free_by_node: dict[str, FreeOnNode] = {}
         for task, assumed in model.assumed.items():
             pod = model.pods.get(task)
-            if assumed.node not in news or pod is None or pod.uid != assumed.uid or pod.node_name:
+            if assumed.node not in changed or pod is None or pod.uid != assumed.uid or pod.node_name:
                 continue
-            free = rooms.get(assumed.node)
+            free = free_by_node.get(assumed.node)
             if free is None:
                 node = model.nodes.get(assumed.node)
                 if node is None:
                     continue
-                free = rooms[assumed.node] = self._ledger.free(node)
-            meant = as_bound(pod, assumed)
-            if lacks := free.lacks(meant):
-                self._too_many[assumed.uid] = (
+                free = free_by_node[assumed.node] = self._node_usage.free(node)
+            bound = as_bound(pod, assumed)
+            if lacks := free.lacks(bound):
+                self._excess[assumed.uid] = (
                     f"another scheduler's pod took the room on {assumed.node} ({', '.join(lacks)})"
                 )
             else:
-                free.take(meant)
-
-
-def instead(pod: views.Pod, model: ClusterModel, ledger: NodeUsage) -> views.Pod:
-    """Who has to go where ``pod`` is one too many on its node. Nobody makes a pod without an owner anew: another one of
-    ours goes for it that has an owner, is not more important, and gives back all that is too much; of those
-    the least important and the youngest."""
-    node = model.nodes.get(pod.node_name)
-    if pod.owners or node is None:
-        return pod
-    excess = ledger.free(node).over()
-
-    def may(one: views.Pod) -> bool:
-        there = one.node_name == pod.node_name and not one.finished and not one.deleted
-        if not there or not one.owners or not model.manages(one) or _rank(one) > _rank(pod):
-            return False
-        gives = resources_with_pod(one)
-        return all(gives.get(name, 0) >= units for name, units in excess.items())
-
-    others = [one for one in model.pods.values() if may(one)] if excess else []
-    return min(others, key=lambda one: (_rank(one), -one.created), default=pod)
-
-
-def _rank(pod: views.Pod) -> int:
-    return pod.priority or 0
+                free.take(bound)

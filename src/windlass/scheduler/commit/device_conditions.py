@@ -1,8 +1,10 @@
-"""Binds wait for devices that are made ready once they are allocated (``bindingConditions``), as kube-scheduler's do.
+"""Wait for devices that are made ready after their allocation (``bindingConditions``).
 
-The allocation is written first. The device's driver then sets conditions in the claim's ``status.devices``: all that
-the device names, and its pod is bound; one that says it failed, or none for so long, and the allocation is taken back:
-the pod is placed anew. A driver that wants another device to be chosen then taints the one that failed.
+As in kube-scheduler, the allocation is written first. The device's driver then sets conditions
+in the claim's ``status.devices``. The pod is bound once all conditions that the device names
+are true. If the driver reports a failure, or nothing until the timeout, the allocation is
+undone and the pod is placed again. A driver that wants another device to be chosen then taints
+the one that failed.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.devices.dra_claims import ClaimWrite, withdrawals
 
 DEVICE_SECONDS = 600.0
-"""So long may devices take to be made ready (``bindingTimeout`` of kube-scheduler's plugin DynamicResources)."""
+"""Timeout in seconds, ``bindingTimeout`` of kube-scheduler's plugin DynamicResources."""
 
 
-class DevicesAwaited:
-    """Whether the devices of some binds are ready. ``now``: when their allocation was written, in Unix seconds."""
+class DevicesReady:
+    """Condition that the devices of some binds are ready.
+
+    ``now``: Unix seconds at which their allocation was written.
+    """
 
     def __init__(self, model: ClusterModel, binds: Sequence[Bind], now: float, clock: Clock) -> None:
         self._model = model
@@ -33,30 +38,30 @@ class DevicesAwaited:
     def __call__(self) -> str | None:
         waiting, problem = False, ""
         for bind in self._binds:
-            late, why = self._look(bind)
-            self._model.awaits(bind.task, Reason.AWAITING_DEVICE, "" if why else late)
-            waiting, problem = waiting or bool(late), problem or why
+            missing, failure = self._check(bind)
+            self._model.awaits(bind.task, Reason.AWAITING_DEVICE, "" if failure else missing)
+            waiting, problem = waiting or bool(missing), problem or failure
         return problem or (None if waiting else "")
 
-    def withdrawn(self) -> list[ClaimWrite]:
-        """What gives the devices back."""
+    def withdrawals(self) -> list[ClaimWrite]:
+        """Return the writes that release the devices."""
         pods = [pod for bind in self._binds if (pod := self._pod(bind)) is not None]
-        claims = {one.key: one for pod in pods for one in self._model.claims.claims_of(pod)}
+        claims = {claim.key: claim for pod in pods for claim in self._model.claims.claims_of(pod)}
         return withdrawals(claims.values(), [pod.uid for pod in pods])
 
     def _pod(self, bind: Bind) -> views.Pod | None:
         pod = self._model.pods.get(bind.task)
         return pod if pod is not None and pod.uid == bind.uid and not pod.deleted else None
 
-    def _look(self, bind: Bind) -> tuple[str, str]:
-        """What it waits for, and why in vain."""
+    def _check(self, bind: Bind) -> tuple[str, str]:
+        """Return what a bind waits for, and why it cannot succeed."""
         pod = self._pod(bind)
         if pod is None:
             return "", f"pod {bind.task} is gone"
-        late = ""
+        missing = ""
         for claim in self._model.claims.claims_of(pod):
-            if not claim.allocated or claim.allocated_at < self._written:  # it is on its way here
-                late = late or f"claim {claim.name}"
+            if not claim.allocated or claim.allocated_at < self._written:  # the watch is behind
+                missing = missing or f"claim {claim.name}"
                 continue
             for device in claim.awaited:
                 if device.failure:
@@ -65,7 +70,8 @@ class DevicesAwaited:
                         f"device {device.name} of claim {claim.name} cannot be made ready: {device.failure}",
                     )
                 if device.missing:
-                    late = late or f"device {device.name} of claim {claim.name}, {', '.join(device.missing)}"
-        if late and self._clock.monotonic() >= self._until:
-            return "", f"{late} was not ready after {DEVICE_SECONDS:g} s"
-        return late, ""
+                    conditions = ", ".join(device.missing)
+                    missing = missing or f"device {device.name} of claim {claim.name}, {conditions}"
+        if missing and self._clock.monotonic() >= self._until:
+            return "", f"{missing} was not ready after {DEVICE_SECONDS:g} s"
+        return missing, ""

@@ -1,15 +1,20 @@
-"""Cards of device plug-ins are held before they are shared, and let go after their last sharer.
+"""Reservations of devices that device plugins hand out whole, for the pods that share them.
 
-Before the binds of a batch are sent, each card that they share and nobody holds yet gets its pod
-(:mod:`windlass.scheduler.commit.reservation_pod`), all of them at once; the batch waits until every kubelet has named
-its card. Where one does not within the time limit, none of the batch is bound, and the node's other cards are not
-shared for a while. What is held and not used any more is deleted; who uses a card that is not held any more is evicted,
-as the kubelet may give it to somebody else.
+Before the binds of a batch are sent, each shared device without a reservation gets a pod that
+reserves it (:mod:`windlass.scheduler.commit.reservation_pod`), all devices at once. The batch
+waits until every kubelet has named its device. If one does not within the timeout, no bind of
+the batch is sent, and no further device of the node is shared for a while. A reservation that is
+not used any more is deleted. A pod that uses a device without a reservation is evicted, since
+the kubelet may give the device to another pod.
 
-Invariants: a pod is bound to a card only while that is held (asked again just before each bind is sent); one process
-alone, the scheduler that leads, starts and ends reservations (asked again just before, as for binds); nothing is
-remembered that is not on the objects, so that whoever takes over finds what there is, uses what is meant, and deletes
-the rest.
+Invariants:
+
+* A pod is bound to a device only while that is reserved. This is checked again just before each
+  bind is sent.
+* Only the leader creates and deletes reservations. The lease is checked just before, as for
+  binds.
+* All state is on the objects. The next leader finds the reservations, uses those that are meant
+  for something, and deletes the others.
 """
 
 from __future__ import annotations
@@ -28,112 +33,127 @@ from windlass.kits.clock import Clock
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.devices.reserved_devices import NAMESPACE, Slot
 from windlass.observe import logs
-from windlass.scheduler.commit import evictor as evictions
-from windlass.scheduler.commit.evictor import EvictionOrder
+from windlass.scheduler.commit.bind_batch import Condition
+from windlass.scheduler.commit.evictor import DEVICE_LOST, EvictionOrder, Evictor
 from windlass.scheduler.commit.reservation_pod import name_of, reservation_pod
+from windlass.scheduler.leader.leadership import Leadership
 from windlass.scheduler.options import ReservationPodOptions
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 480.0
-"""So long is a node's next card not shared after one could not be held; twice as long each time."""
-UNSURE = "the lease may be another instance's"
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 30.0, 480.0
+"""Time in seconds for which a node's next device is not shared after a failure.
+
+It doubles after each further failure, up to the maximum.
+"""
+LEASE_UNCERTAIN = "the lease may be another instance's"
 _AGAIN_SECONDS = 0.5
 log = logs.get("scheduler")
 Start = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class DeviceReservations:
-    """``options`` ``None``: no card is held, but what is left of other times is looked after. ``sure``: whether nobody
-    else leads; ``start`` runs a coroutine beside; ``evict`` carries out orders; ``wake`` has a cycle soon."""
+    """Creates and deletes reservations.
+
+    ``options`` is ``None`` if no device is reserved. Existing reservations are then only
+    cleaned up. ``start(coroutine, name)`` runs a background task. ``wake()`` requests a cycle.
+    """
 
     def __init__(
         self,
         client: Client,
         model: ClusterModel,
         options: ReservationPodOptions | None,
+        leadership: Leadership,
+        evictor: Evictor,
         *,
         clock: Clock,
-        sure: Callable[[], bool],
         start: Start,
-        evict: Callable[[EvictionOrder], None],
         wake: Callable[[], None],
     ) -> None:
         self._client = client
         self._model = model
-        self._book = model.reserved
+        self._index = model.reserved
         self._options = options
+        self._leadership = leadership
+        self._evictor = evictor
         self._clock = clock
-        self._sure = sure
         self._start = start
-        self._evict = evict
         self._wake = wake
-        self._asked: dict[Slot, str] = {}
-        """Cards whose pods are being made → why they cannot be, once that is known."""
-        self._ending: dict[Slot, str] = {}
-        """Cards whose pods are being deleted → uid."""
-        self._lost: dict[str, str] = {}
-        """Who was told to go because his card is not held: key → uid."""
+        self._creating: dict[Slot, str] = {}
+        """Device with a pod that is being created → why that is impossible, once known."""
+        self._deleting: dict[Slot, str] = {}
+        """Device with a pod that is being deleted → uid of the pod."""
+        self._evicted: dict[str, str] = {}
+        """Pod that was evicted since its device is not reserved: key → uid."""
         self._failures: dict[str, int] = {}
+        """Node → number of failures in a row."""
         if options is not None:
             model.reserve_cards(cdi=options.cdi)
 
     # ------------------------------------------------------------------ before binds
 
-    def awaited(self, binds: Sequence[Bind]) -> Callable[[], str | None] | None:
-        """What a batch of binds waits for; ``None`` if nothing."""
+    def condition(self, binds: Sequence[Bind]) -> Condition | None:
+        """Return the condition that a batch of binds waits for, ``None`` if there is none."""
         if self._options is None:
             return None
-        wanted = [(bind, found) for bind in binds if (found := self._slots(bind))]
-        return _Awaited(self, self._model, wanted, self._clock, self._options.seconds) if wanted else None
+        wanted = [(bind, slots) for bind in binds if (slots := self._slots(bind))]
+        if not wanted:
+            return None
+        return _DevicesReserved(self, self._model, wanted, self._clock, self._options.seconds)
 
     def objection(self, bind: Bind) -> str:
-        """Why a bind is not to be sent; empty if it may be."""
-        lacking = [slot for slot in self._slots(bind) if slot in self._ending or not self._book.card(slot)]
-        return f"{_said(lacking[0])} is not held any more" if lacking else ""
+        """Return why a bind must not be sent, ``""`` if it may be."""
+        for slot in self._slots(bind):
+            if slot in self._deleting or not self._index.card(slot):
+                return f"{_name(slot)} is not reserved any more"
+        return ""
 
     def _slots(self, bind: Bind) -> tuple[Slot, ...]:
-        return self._book.slots(bind, self._model.pods.get(bind.task))
+        return self._index.slots(bind, self._model.pods.get(bind.task))
 
-    def look(self, slot: Slot) -> str | None:
-        """Whether a card is held: ``""``; ``None`` while it is to be waited for; or why it will not be."""
-        pod = self._book.pods.get(slot)
+    def request(self, slot: Slot) -> str | None:
+        """Reserve a device unless it is reserved.
+
+        Returns ``""`` if it is, ``None`` while that is in progress, or why it is impossible.
+        """
+        pod = self._index.pods.get(slot)
         if pod is None:
-            if slot not in self._asked:
-                self._asked[slot] = ""
-                self._start(self._make(slot), f"reserve {_said(slot)}")
-            problem = self._asked[slot]
+            if slot not in self._creating:
+                self._creating[slot] = ""
+                self._start(self._create(slot), f"reserve {_name(slot)}")
+            problem = self._creating[slot]
             if problem:
-                del self._asked[slot]
+                del self._creating[slot]
             return problem or None
-        self._asked.pop(slot, None)
-        if pod.deleted or self._ending.get(slot) == pod.uid:
+        self._creating.pop(slot, None)
+        if pod.deleted or self._deleting.get(slot) == pod.uid:
             return None
         if pod.finished:
-            return _refused(slot, pod)
-        if not self._book.card(slot):
+            return _rejection(slot, pod)
+        if not self._index.card(slot):
             return None
         self._failures.pop(slot[0], None)
         return ""
 
-    def late(self, slot: Slot) -> str:
-        """What is known of a card that was not named in time."""
-        self._asked.pop(slot, None)
-        pod = self._book.pods.get(slot)
+    def timed_out(self, slot: Slot) -> str:
+        """Return what is known of a device that was not named in time."""
+        self._creating.pop(slot, None)
+        pod = self._index.pods.get(slot)
         if pod is None:
-            return "its pod was not made"
+            return "its pod was not created"
         if pod.deleted:
-            return "its former pod has not ended"
+            return "its former pod has not terminated"
         problem = pod.report.problem if pod.report is not None else ""
         return f"pod {pod.key} is {pod.phase or 'Pending'}{f': {problem}' if problem else ''}"
 
     def failed(self, slot: Slot, problem: str) -> None:
-        """A card could not be held: its node's others are left alone for a while."""
+        """Take in a failed reservation: the node's other devices are not shared for a while."""
         node = slot[0]
-        if node in self._book.refusing:
+        if node in self._index.refusing:
             return
-        times = self._failures[node] = self._failures.get(node, 0) + 1
+        failures = self._failures[node] = self._failures.get(node, 0) + 1
         self._model.open_cards(node, problem)
-        seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(times - 1, 10))
-        self._start(self._pause(node, seconds), f"no further card of {node} is shared")
+        seconds = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
+        self._start(self._pause(node, seconds), f"no further device of {node} is shared")
 
     async def _pause(self, node: str, seconds: float) -> None:
         await self._clock.sleep(seconds)
@@ -142,98 +162,108 @@ class DeviceReservations:
             self._failures.pop(node, None)
         self._wake()
 
-    async def _make(self, slot: Slot) -> None:
-        """Have the pod made. A name that is taken belongs to one on its way out, or to one not seen yet."""
+    async def _create(self, slot: Slot) -> None:
+        """Create the pod of a reservation.
+
+        If the name is taken, the pod is being deleted or the informer has not shown it yet.
+        """
         options, node = self._options, self._model.nodes.get(slot[0])
         if options is None or node is None:
-            self._asked[slot] = f"node {slot[0]} is gone"
+            self._creating[slot] = f"node {slot[0]} is gone"
             return
         try:
-            if self._sure():
+            if self._leadership.holds_lease():
                 await self._client.create(resources.PODS, reservation_pod(node, slot[1], options), NAMESPACE)
-                log.info("a card is being held", node=slot[0], card=slot[1], pod=name_of(*slot))
+                log.info("reserving a device", node=slot[0], device=slot[1], pod=name_of(*slot))
                 return
-            log.info("no card held", node=slot[0], card=slot[1], why=UNSURE)
+            log.info("device not reserved", node=slot[0], device=slot[1], why=LEASE_UNCERTAIN)
         except Unreachable as error:
-            log.warning("no card held", node=slot[0], card=slot[1], why=error.message)
+            log.warning("device not reserved", node=slot[0], device=slot[1], why=error.message)
         except StatusError as error:
             if error.reason != "AlreadyExists" and not may_pass(error):
-                self._asked[slot] = f"{_said(slot)} cannot be held: {error.message}"
+                self._creating[slot] = f"{_name(slot)} cannot be reserved: {error.message}"
                 return
         await self._clock.sleep(_AGAIN_SECONDS)
-        self._asked.pop(slot, None)  # whoever waits asks again
+        self._creating.pop(slot, None)  # a batch that waits requests it again
 
     # ------------------------------------------------------------------ afterwards
 
-    def sweep(self) -> None:
-        """End what is of no use, and evict who shares a card that is not held. After every decision."""
-        book = self._book
-        if not book.stale:
+    def clean_up(self) -> None:
+        """Delete unused reservations, and evict pods on devices without one.
+
+        Called after every decision.
+        """
+        index = self._index
+        if not index.stale:
             return
-        book.stale = False
-        meant = {
+        index.stale = False
+        assumed = {
             (assumed.node, share.index)
             for assumed in self._model.assumed.values()
             for share in assumed.shares
         }
-        for slot, pod in book.pods.items():
-            self._asked.pop(slot, None)
-            ours = self._ending.get(slot) == pod.uid
-            users = book.users.get(slot)
-            if users and (pod.finished or (pod.deleted and not ours)):
-                self._release(slot, users)
-            unused = not users and slot not in meant
-            if unused and not (pod.finished or pod.deleted or ours):
-                log.info("a card is let go", node=slot[0], card=slot[1], pod=pod.name)
-            if (pod.finished or unused) and not pod.deleted and not ours:
-                self._ending[slot] = pod.uid
-                self._start(self._end(slot, pod), f"let go {_said(slot)}")
-            if pod.finished and slot in meant:
-                self._asked[slot] = _refused(slot, pod)  # whoever waits for it looks when the pod is gone
-            elif slot in meant and not users:
-                book.stale = True  # until they are bound, or will not be
-        for slot, users in book.users.items():
-            if slot not in book.pods:
-                self._release(slot, users)
-            elif book.card(slot):  # it may be another one than it was
+        for slot, pod in index.pods.items():
+            self._clean_up_slot(slot, pod, slot in assumed)
+        for slot, users in index.users.items():
+            if slot not in index.pods:
+                self._evict_users(slot, users)
+            elif index.card(slot):  # it may be another device than before
                 pods = self._model.pods
-                self._release(slot, {key: None for key in users if not book.is_told(pods[key], slot)})
-        self._lost = {key: uid for key, uid in self._lost.items() if book.uses(key)}
-        there = {slot: pod.uid for slot, pod in book.pods.items()}
-        self._ending = {slot: uid for slot, uid in self._ending.items() if there.get(slot) == uid}
+                self._evict_users(slot, {key: None for key in users if not index.is_told(pods[key], slot)})
+        self._evicted = {key: uid for key, uid in self._evicted.items() if index.uses(key)}
+        uids = {slot: pod.uid for slot, pod in index.pods.items()}
+        self._deleting = {slot: uid for slot, uid in self._deleting.items() if uids.get(slot) == uid}
 
-    async def _end(self, slot: Slot, pod: views.Pod) -> None:
+    def _clean_up_slot(self, slot: Slot, pod: views.Pod, assumed: bool) -> None:
+        """Check one reservation. ``assumed``: a decided bind uses it."""
+        self._creating.pop(slot, None)
+        deleting = self._deleting.get(slot) == pod.uid
+        users = self._index.users.get(slot)
+        if users and (pod.finished or (pod.deleted and not deleting)):
+            self._evict_users(slot, users)
+        unused = not users and not assumed
+        if unused and not (pod.finished or pod.deleted or deleting):
+            log.info("releasing a device", node=slot[0], device=slot[1], pod=pod.name)
+        if (pod.finished or unused) and not pod.deleted and not deleting:
+            self._deleting[slot] = pod.uid
+            self._start(self._delete(slot, pod), f"release {_name(slot)}")
+        if pod.finished and assumed:
+            self._creating[slot] = _rejection(slot, pod)  # read by the batch once the pod is gone
+        elif assumed and not users:
+            self._index.stale = True  # until the pods are bound, or will not be
+
+    async def _delete(self, slot: Slot, pod: views.Pod) -> None:
         try:
-            if self._sure():
+            if self._leadership.holds_lease():
                 await self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid)
                 return
-            log.info("card not let go", node=slot[0], card=slot[1], why=UNSURE)
+            log.info("device not released", node=slot[0], device=slot[1], why=LEASE_UNCERTAIN)
         except (StatusError, Unreachable) as error:
             if isinstance(error, StatusError) and (is_missing(error) or is_another(error)):
                 return
-            log.warning("card not let go", node=slot[0], card=slot[1], why=error.message)
+            log.warning("device not released", node=slot[0], device=slot[1], why=error.message)
         await self._clock.sleep(_AGAIN_SECONDS)
-        if self._ending.get(slot) == pod.uid:
-            del self._ending[slot]
-        self._book.stale = True
+        if self._deleting.get(slot) == pod.uid:
+            del self._deleting[slot]
+        self._index.stale = True
         self._wake()
 
-    def _release(self, slot: Slot, users: Mapping[str, None]) -> None:
-        """Its sharers have to go."""
+    def _evict_users(self, slot: Slot, users: Mapping[str, None]) -> None:
+        """Evict the pods that share a device."""
         for key in users:
             pod = self._model.pods.get(key)
-            if pod is None or pod.deleted or self._lost.get(key) == pod.uid:
+            if pod is None or pod.deleted or self._evicted.get(key) == pod.uid:
                 continue
-            self._lost[key] = pod.uid
+            self._evicted[key] = pod.uid
             message = (
-                f"{_said(slot)} is not held for its sharers any more, so its kubelet may give it to others"
+                f"{_name(slot)} is not reserved for its pods any more, so its kubelet may give it to others"
             )
-            log.warning("pod evicted", pod=pod.key, why=message)
-            self._evict(EvictionOrder(pod.key, pod.uid, evictions.DEVICE_LOST, message))
+            log.warning("evicting a pod", pod=pod.key, why=message)
+            self._evictor.submit(EvictionOrder(pod.key, pod.uid, DEVICE_LOST, message))
 
 
-class _Awaited:
-    """Whether the cards of a batch are held. ``wanted``: of each bind, which."""
+class _DevicesReserved:
+    """Condition that the devices of a batch are reserved. ``wanted``: the devices of each bind."""
 
     def __init__(
         self,
@@ -251,38 +281,38 @@ class _Awaited:
         self._seconds = seconds
 
     def __call__(self) -> str | None:
-        problem, late = self._gone(), []
+        problem, waiting = self._missing_pod(), []
         if not problem:
-            problem, late = self._cards()
+            problem, waiting = self._check_devices()
         for bind, slots in self._wanted:
-            waits = [slot for slot in slots if slot in late and not problem]
-            self._model.awaits(bind.task, Reason.RESERVING_DEVICE, _said(waits[0]) if waits else "")
-        return problem or (None if late else "")
+            awaited = [slot for slot in slots if slot in waiting and not problem]
+            self._model.awaits(bind.task, Reason.RESERVING_DEVICE, _name(awaited[0]) if awaited else "")
+        return problem or (None if waiting else "")
 
-    def _gone(self) -> str:
+    def _missing_pod(self) -> str:
         for bind, _ in self._wanted:
             pod = self._model.pods.get(bind.task)
             if pod is None or pod.uid != bind.uid or pod.deleted:
                 return f"pod {bind.task} is gone"
         return ""
 
-    def _cards(self) -> tuple[str, list[Slot]]:
-        """Why the cards cannot be had, and which are still to be waited for."""
-        said = {slot: self._reservations.look(slot) for _, slots in self._wanted for slot in slots}
-        late = [slot for slot, text in said.items() if text is None]
-        slot, problem = next(((slot, text) for slot, text in said.items() if text), (None, ""))
-        if slot is None and late and self._clock.monotonic() >= self._until:
-            slot = late[0]
-            why = self._reservations.late(slot)
-            problem = f"{_said(slot)} was not named within {self._seconds:g} s: {why}"
+    def _check_devices(self) -> tuple[str, list[Slot]]:
+        """Return why the devices cannot be reserved, and which are still awaited."""
+        states = {slot: self._reservations.request(slot) for _, slots in self._wanted for slot in slots}
+        waiting = [slot for slot, state in states.items() if state is None]
+        slot, problem = next(((slot, state) for slot, state in states.items() if state), (None, ""))
+        if slot is None and waiting and self._clock.monotonic() >= self._until:
+            slot = waiting[0]
+            why = self._reservations.timed_out(slot)
+            problem = f"{_name(slot)} was not named within {self._seconds:g} s: {why}"
         if slot is not None:
             self._reservations.failed(slot, problem)
-        return problem or "", late
+        return problem or "", waiting
 
 
-def _refused(slot: Slot, pod: views.Pod) -> str:
-    return f"its kubelet refused {_said(slot)} ({pod.reason or pod.phase})"
+def _rejection(slot: Slot, pod: views.Pod) -> str:
+    return f"its kubelet rejected {_name(slot)} ({pod.reason or pod.phase})"
 
 
-def _said(slot: Slot) -> str:
-    return f"card {slot[1]} of node {slot[0]}"
+def _name(slot: Slot) -> str:
+    return f"GPU {slot[1]} of node {slot[0]}"

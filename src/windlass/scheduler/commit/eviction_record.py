@@ -1,10 +1,13 @@
-"""What has to stand on a group's object before its first pod is asked to go.
+"""Records written on a group's object before the first of its pods is evicted.
 
-Who is suspended for others has there what he attained and how often he was
-(:mod:`windlass.model.records.attained_service`): a scheduler that takes over counts from it. It is one patch, of the
-values as they are, so it does not matter how often it is written; of a group without an object nothing is kept. A gang
-of which several pods go has there which they are (:mod:`windlass.model.records.eviction_record`): whoever takes over
-while some of them are gone, and too few left, evicts the rest."""
+* A group suspended for others gets its attained service and its number of suspensions
+  (:mod:`windlass.model.records.attained_service`). The next leader counts from there. The patch
+  contains the values themselves, so it may be repeated. Nothing is stored for a group without
+  an object.
+* A gang of which several pods are evicted gets the list of them
+  (:mod:`windlass.model.records.eviction_record`). If the leader changes while some are gone and
+  too few left, the next leader evicts the rest.
+"""
 
 from __future__ import annotations
 
@@ -18,105 +21,121 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.object_cache import coscheduling_key, kai_key
 from windlass.model.records import attained_service, eviction_record, packed_text
 from windlass.observe import logs
-from windlass.scheduler.commit.binder import PreBindWrite
+from windlass.scheduler.commit.bind_batch import PreBindWrite
 from windlass.scheduler.commit.evictor import EvictionOrder, order_for
+from windlass.scheduler.steady_time import SteadyTime
 from windlass.spi.objects import AttainedService
 
-COUNTS_SECONDS = 300.0
-"""So long after it was decided somebody else goes on with it. Later the gang is left to those who look for starts that
-are incomplete."""
-SLACK_SECONDS = 5.0
-"""By so much may clocks differ."""
+MAX_AGE_SECONDS = 300.0
+"""Maximum age in seconds of a record that is continued.
+
+Older gangs are left to the timeout of incomplete gangs.
+"""
+CLOCK_SKEW_SECONDS = 5.0
+"""Maximum difference in seconds between the clocks of two leaders."""
 log = logs.get("scheduler")
 
 
 class EvictionRecords:
-    """``past(group)``: what the group has behind it. ``now()``: Unix seconds."""
+    """Records of evictions in progress.
+
+    ``attained(group)`` returns the attained service of a group that shares time.
+    """
 
     def __init__(
-        self, model: ClusterModel, past: Callable[[str], AttainedService | None], now: Callable[[], float]
+        self,
+        model: ClusterModel,
+        attained: Callable[[str], AttainedService | None],
+        time: SteadyTime,
     ) -> None:
         self._model = model
-        self._past = past
-        self._now = now
+        self._attained = attained
+        self._time = time
 
-    def of(self, evictions: Iterable[Eviction]) -> Iterator[tuple[list[EvictionOrder], PreBindWrite | None]]:
-        """The orders group by group, each with what goes before them."""
-        found: dict[str, list[Eviction]] = {}
+    def orders(
+        self, evictions: Iterable[Eviction]
+    ) -> Iterator[tuple[list[EvictionOrder], PreBindWrite | None]]:
+        """Return the orders group by group, each with the write that comes before."""
+        by_group: dict[str, list[Eviction]] = {}
         for eviction in evictions:
-            found.setdefault(eviction.group, []).append(eviction)
-        for group, mates in found.items():
-            yield list(map(order_for, mates)), self._write(group, mates)
+            by_group.setdefault(eviction.group, []).append(eviction)
+        for group, members in by_group.items():
+            yield list(map(order_for, members)), self._record(group, members)
 
-    def _write(self, group: str, evictions: list[Eviction]) -> PreBindWrite | None:
-        found = self._model.object_of(group)
-        if found is None:
+    def _record(self, group: str, evictions: list[Eviction]) -> PreBindWrite | None:
+        entry = self._model.object_of(group)
+        if entry is None:
             return None
-        resource, view = found
-        notes: dict[str, str | None] = {}
-        if evictions[0].action == SUSPENSION and (past := self._past(group)) is not None:
-            notes |= attained_service.written(past)
-        if (
-            len(evictions) > 1
-            and (text := eviction_record.encode(_departure(evictions, self._now()))) is not None
-        ):
-            notes |= names.both(names.EVICTION, text)
-            if 2 * len(text) > packed_text.MOST_BYTES:  # both together exceed what an object may hold
-                notes[names.FORMER_NAMES[names.EVICTION]] = None
-        if not notes:
+        resource, view = entry
+        annotations: dict[str, str | None] = {}
+        if evictions[0].action == SUSPENSION and (attained := self._attained(group)) is not None:
+            annotations |= attained_service.written(attained)
+        if len(evictions) > 1:
+            text = eviction_record.encode(_new_record(evictions, self._time.now()))
+            if text is not None:
+                annotations |= names.both(names.EVICTION, text)
+                if 2 * len(text) > packed_text.MOST_BYTES:  # both exceed what an object may hold
+                    annotations[names.FORMER_NAMES[names.EVICTION]] = None
+        if not annotations:
             return None
-        body = {"metadata": {"uid": view.uid, "annotations": notes}}
+        body = {"metadata": {"uid": view.uid, "annotations": annotations}}
         return PreBindWrite(resource, view.namespace, view.name, body, vital=False)
 
     # ------------------------------------------------------------------ taking over
 
-    def begun(self) -> Iterator[list[EvictionOrder]]:
-        """The rest of gangs of which somebody else had begun to evict all, group by group: of those that have fewer
-        pods left than they need."""
-        for group, text in self._written():
-            found = eviction_record.decode(text)
-            if found is None or not -SLACK_SECONDS <= self._now() - found.at <= COUNTS_SECONDS:
+    def unfinished(self) -> Iterator[list[EvictionOrder]]:
+        """Return the remaining evictions that an earlier leader had started, group by group.
+
+        This concerns groups that have fewer pods left than their minimum.
+        """
+        for group, text in self._recorded():
+            record = eviction_record.decode(text)
+            if record is None:
                 continue
-            left, gone = self._left(group, found)
-            if left and gone and self._is_short(group):
-                log.info("evictions gone on with", group=group, left=len(left))
+            if not -CLOCK_SKEW_SECONDS <= self._time.now() - record.at <= MAX_AGE_SECONDS:
+                continue
+            left, started = self._remaining(group, record)
+            if left and started and self._is_below_minimum(group):
+                log.info("continuing evictions of an earlier leader", group=group, left=len(left))
                 evictions = [
-                    Eviction(pod.key, pod.uid, group, pod.node_name, found.action, found.claimer)
+                    Eviction(pod.key, pod.uid, group, pod.node_name, record.action, record.claimer)
                     for pod in left
                 ]
                 yield list(map(order_for, evictions))
 
-    def _written(self) -> Iterator[tuple[str, str]]:
-        """Groups with a text."""
+    def _recorded(self) -> Iterator[tuple[str, str]]:
+        """Return the groups with a record."""
         model = self._model
         views = [
             *model.groups.items(),
-            *((kai_key(one), one) for one in model.kai_groups.values()),
-            *((coscheduling_key(one), one) for one in model.coscheduling_groups.values()),
+            *((kai_key(view), view) for view in model.kai_groups.values()),
+            *((coscheduling_key(view), view) for view in model.coscheduling_groups.values()),
         ]
         for group, view in views:
             text = names.read(view.annotations, names.EVICTION)
             if text:
                 yield group, text
 
-    def _left(self, group: str, found: eviction_record.EvictionRecord) -> tuple[list[Pod], bool]:
-        """Those of the pods that hold their room still, and whether one of them is gone or going."""
-        pods = [pod for pod in self._model.pods_of(group) if found.is_of(pod.name, pod.uid)]
-        left = [pod for pod in pods if _holds(pod)]
-        ended = sum(1 for pod in pods if pod.finished)
-        return left, len(left) + ended < len(found.pods)
+    def _remaining(self, group: str, record: eviction_record.EvictionRecord) -> tuple[list[Pod], bool]:
+        """Return the recorded pods that still hold resources, and whether any other one does not."""
+        pods = [pod for pod in self._model.pods_of(group) if record.is_of(pod.name, pod.uid)]
+        left = [pod for pod in pods if _holds_resources(pod)]
+        finished = sum(1 for pod in pods if pod.finished)
+        return left, len(left) + finished < len(record.pods)
 
-    def _is_short(self, group: str) -> bool:
+    def _is_below_minimum(self, group: str) -> bool:
         sent = self._model.group_sent(group)
-        pods = list(self._model.pods_of(group))
-        return sent is not None and sum(1 for p in pods if _holds(p) or p.finished) < sent.min_member
+        if sent is None:
+            return False
+        pods = self._model.pods_of(group)
+        return sum(1 for pod in pods if _holds_resources(pod) or pod.finished) < sent.min_member
 
 
-def _holds(pod: Pod) -> bool:
+def _holds_resources(pod: Pod) -> bool:
     return bool(pod.node_name) and not pod.finished and not pod.deleted
 
 
-def _departure(evictions: list[Eviction], now: float) -> eviction_record.EvictionRecord:
+def _new_record(evictions: list[Eviction], now: float) -> eviction_record.EvictionRecord:
     first = evictions[0]
     pods = {eviction.task.partition("/")[2]: eviction.uid for eviction in evictions}
     return eviction_record.EvictionRecord(now, first.action, first.claimer, pods)

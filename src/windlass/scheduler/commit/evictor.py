@@ -1,15 +1,16 @@
-"""Carries out evictions, each with its grace, and says why on the pod.
+"""Evictor: evicts pods with their grace periods, and writes the reason on each pod.
 
-Who goes to make room for others is evicted through the Eviction API: PodDisruptionBudgets are kept. Where one
-refuses, it is asked again for a while; then the eviction has failed, and the claimer looks elsewhere. Who has to go
-because he should not be where he is (a gang below its minimum, a node with one pod too many) is
-deleted: he was never part of what a budget counts on.
+Victims of other groups are evicted through the Eviction API, which respects
+PodDisruptionBudgets. If a budget rejects an eviction, it is repeated for a while. After that it
+has failed, and the preemptor is placed elsewhere. Pods that must not stay where they are (a
+gang below its minimum, a pod on an overcommitted node) are deleted: no budget counts on them.
 
-What goes before a group's evictions (:mod:`.leaving`) is written first; if it cannot be, they go without.
+The record of a group's evictions (:mod:`windlass.scheduler.commit.eviction_record`) is written
+first. If it cannot be, the pods are evicted without it.
 
-The condition is Kubernetes' ``DisruptionTarget``. Evictions and deletions name the uid, so that a pod of the
-same name that came later is never hit. The API server writes a condition of its own with an eviction; ours
-follows it, and a deletion follows ours.
+The condition is Kubernetes' ``DisruptionTarget``. Evictions and deletions name the uid, so a
+later pod of the same name is never affected. The API server writes a condition of its own with
+an eviction. Windlass' condition follows it, and a deletion follows Windlass' condition.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups.podgroups import shown_key
 from windlass.observe import logs
-from windlass.scheduler.commit.binder import PreBindWrite
+from windlass.scheduler.commit.bind_batch import PreBindWrite
 from windlass.scheduler.pod_conditions import condition
 from windlass.scheduler.write_queue import WriteQueue
 
@@ -37,26 +38,34 @@ PREEMPTION = "PreemptionByScheduler"
 OVERCOMMITTED = "NodeOvercommitted"
 DEVICE_LOST = "CardReservationLost"
 PATIENCE_SECONDS = 15.0
-"""So long is a budget that refuses asked again."""
+"""Timeout in seconds of an eviction that a budget rejects."""
 COOLING_SECONDS = 60.0
-"""A pod whose eviction was refused for good is not asked to go again before this has passed."""
+"""Interval in seconds between the rejection of a pod's eviction and the next attempt."""
 BROKEN_SECONDS = 60.0
-"""An eviction for a claimer that fails inside the server for so long (a webhook that nobody answers) has failed: the
-claimer looks elsewhere, and its room is not kept for ever."""
-TELL_SECONDS = 5.0
-UNSURE_SECONDS = 0.5
-"""So long is tried to say why a pod goes, before it goes untold."""
+"""Timeout in seconds of a victim's eviction that fails inside the server.
+
+An unreachable webhook is an example. The preemptor is then placed elsewhere, and its reserved
+capacity is released.
+"""
+CONDITION_SECONDS = 5.0
+"""Timeout in seconds of writing the reason on a pod before it is evicted without one."""
+LEASE_CHECK_SECONDS = 0.5
+"""Interval in seconds between checks of the lease while another instance may lead."""
 log = logs.get("scheduler")
-UNGUARDED = ("stale-gang",)
-"""Actions that take away what is worth nothing as it is."""
-_SEVERAL = "more than one PodDisruptionBudget"
+WITHOUT_BUDGETS = ("stale-gang",)
+"""Actions that ignore budgets, since the pods are of no use as they are."""
+_SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 _OVERLOADED = (429, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionOrder:
-    """One eviction: ``reason`` is that of the condition and of the event. ``claimer``: the group that the room is
-    for. ``guarded``: budgets are asked."""
+    """One eviction.
+
+    ``reason``: of the condition and of the event.
+    ``claimer``: the preemptor, a group.
+    ``guarded``: PodDisruptionBudgets are respected.
+    """
 
     key: str
     uid: str
@@ -68,7 +77,11 @@ class EvictionOrder:
 
 @dataclass(frozen=True, slots=True)
 class EvictionResult:
-    """``evicted`` is also true for a pod that was gone already. ``refused``: a budget said no."""
+    """End of one eviction.
+
+    ``evicted`` is also true for a pod that did not exist any more. ``refused``: a budget has
+    rejected it.
+    """
 
     order: EvictionOrder
     evicted: bool
@@ -78,42 +91,47 @@ class EvictionResult:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Orders that wait until something is written."""
+    """Orders that wait for a write."""
 
     write: PreBindWrite
     orders: tuple[EvictionOrder, ...]
 
 
 @dataclass(slots=True)
-class _Refusal:
+class _Rejection:
     uid: str
     since: float
     until: float = 0.0
 
 
 def order_for(eviction: Eviction) -> EvictionOrder:
-    """What an engine's eviction is called on the pod."""
+    """Return the order for an eviction that the engine has decided."""
     message = f"evicted by {eviction.action}"
     if eviction.claimer:
         message += f" to make room for {shown_key(eviction.claimer)}"
     elif eviction.why:
         message += f": {eviction.why}"
-    guarded = eviction.action not in UNGUARDED
+    guarded = eviction.action not in WITHOUT_BUDGETS
     return EvictionOrder(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded)
 
 
-def _is_of_several(error: StatusError) -> bool:
-    """Whether a pod has more budgets than the Eviction API can judge."""
-    return error.code == 500 and _SEVERAL in error.message
+def _has_several_budgets(error: StatusError) -> bool:
+    """Return whether a pod has more budgets than the Eviction API supports."""
+    return error.code == 500 and _SEVERAL_BUDGETS in error.message
 
 
-def _why(error: StatusError) -> str:
+def _reason(error: StatusError) -> str:
     return refusal_by_budget(error) or error.message
 
 
 class Evictor:
-    """``pods`` as the watch shows them. ``done`` is called once per order, ``waits`` whenever a budget refuses one for
-    now. While it is not ``sure`` that nobody else leads nobody is evicted."""
+    """Evicts pods.
+
+    ``pods``: as the informer shows them.
+    ``done(result)``: called once per order.
+    ``delayed(order, why)``: called whenever a budget rejects an eviction for now.
+    ``holds_lease()``: whether no other instance can lead. No pod is evicted before.
+    """
 
     def __init__(
         self,
@@ -122,8 +140,8 @@ class Evictor:
         recorder: EventRecorder,
         done: Callable[[EvictionResult], None],
         *,
-        waits: Callable[[EvictionOrder, str], None] = lambda _order, _why: None,
-        sure: Callable[[], bool] = lambda: True,
+        delayed: Callable[[EvictionOrder, str], None] = lambda _order, _why: None,
+        holds_lease: Callable[[], bool] = lambda: True,
         clock: Clock,
         rng: Random,
     ) -> None:
@@ -131,14 +149,14 @@ class Evictor:
         self._pods = pods
         self._recorder = recorder
         self._done = done
-        self._waits = waits
+        self._delayed = delayed
         self._clock = clock
         self._orders: dict[str, EvictionOrder] = {}
-        self._going: set[str] = set()
-        """Evicted, but not told yet."""
-        self._refusals: dict[str, _Refusal] = {}
-        self._broken: dict[str, float] = {}
-        """Since when evictions, their conditions, or what goes before them, fail inside the server."""
+        self._evicted: set[str] = set()
+        """Evicted pods without a condition yet."""
+        self._rejections: dict[str, _Rejection] = {}
+        self._failing_since: dict[str, float] = {}
+        """Key of an eviction, a condition or a record that fails inside the server → since when."""
         self._held: dict[str, _Held] = {}
         self._queue = WriteQueue(
             self._write,
@@ -146,11 +164,11 @@ class Evictor:
             rng=rng,
             concurrency=8,
             outages=client.outages,
-            later=lambda _: 0.0 if sure() else UNSURE_SECONDS,
+            postpone=lambda _: 0.0 if holds_lease() else LEASE_CHECK_SECONDS,
         )
 
     def submit_together(self, orders: Sequence[EvictionOrder], write: PreBindWrite | None) -> None:
-        """Carry out those of one group, once ``write`` stands on its object, or cannot."""
+        """Evict pods of one group after ``write`` has been performed or has failed."""
         if write is None:
             for order in orders:
                 self.submit(order)
@@ -158,31 +176,35 @@ class Evictor:
         key = f"{write.resource.api_version} {write.namespace}/{write.name}"
         held = self._held.get(key)
         self._held[key] = _Held(write, (*(held.orders if held is not None else ()), *orders))
-        self._queue.wish(key)
+        self._queue.enqueue(key)
 
     def submit(self, order: EvictionOrder) -> None:
-        """Carry out, unless the same pod is being evicted already. One that need not ask budgets goes before
-        one that does."""
+        """Evict a pod, unless it is being evicted already.
+
+        An order that ignores budgets replaces one that respects them.
+        """
         known = self._orders.get(order.key)
         if known is not None and known.uid == order.uid and (order.guarded or not known.guarded):
             return
         self._orders[order.key] = order
-        self._going.discard(order.key)
-        self._broken.pop(order.key, None)
-        refusal = self._refusals.get(order.key)
-        if refusal is not None and (refusal.uid != order.uid or not order.guarded):
-            del self._refusals[order.key]
-            refusal = None
+        self._evicted.discard(order.key)
+        self._failing_since.pop(order.key, None)
+        rejection = self._rejections.get(order.key)
+        if rejection is not None and (rejection.uid != order.uid or not order.guarded):
+            del self._rejections[order.key]
+            rejection = None
         self._queue.drop(order.key)
-        self._queue.wish(order.key, max(0.0, refusal.until - self._clock.monotonic()) if refusal else 0.0)
+        self._queue.enqueue(
+            order.key, max(0.0, rejection.until - self._clock.monotonic()) if rejection else 0.0
+        )
 
     async def run(self) -> None:
         await self._queue.run()
 
     async def _write(self, key: str) -> None:
-        """Raises what is worth trying again."""
+        """Perform one eviction or record. Raises errors that are worth another attempt."""
         if key in self._held:
-            await self._write_first(key)
+            await self._write_record(key)
             return
         order = self._orders.get(key)
         if order is None:
@@ -190,7 +212,7 @@ class Evictor:
         namespace, _, name = key.partition("/")
         try:
             if not order.guarded:
-                await self._say(order, namespace, name)
+                await self._write_condition(order, namespace, name)
                 await self._client.delete(resources.PODS, name, namespace, uid=order.uid)
             else:
                 await self._evict(order, namespace, name)
@@ -200,28 +222,28 @@ class Evictor:
             gone = is_missing(error) or is_another(error)
             if not gone and not self._is_final(order, error):
                 raise
-            refused = bool(refusal_by_budget(error)) or _is_of_several(error)
-            if refused:
+            rejected = bool(refusal_by_budget(error)) or _has_several_budgets(error)
+            if rejected:
                 self._cool(order)
-            self._end(order, EvictionResult(order, gone, _why(error), refused))
+            self._finish(order, EvictionResult(order, gone, _reason(error), rejected))
             return
         if self._orders.get(key) is not order:
             return
         ref = ObjectRef("v1", "Pod", namespace, name, order.uid)
         self._recorder.event(ref, "Warning", order.reason, order.message)
-        self._end(order, EvictionResult(order, True))
+        self._finish(order, EvictionResult(order, True))
 
-    async def _write_first(self, key: str) -> None:
+    async def _write_record(self, key: str) -> None:
         held = self._held[key]
         write = held.write
         try:
             await self._client.patch(write.resource, write.name, write.body, write.namespace)
         except StatusError as error:
-            lasts = is_missing(error) or is_another(error) or not self._queue.repeats(key, error)
-            if not lasts and not self._fails_for(key, TELL_SECONDS):
+            final = is_missing(error) or is_another(error) or not self._queue.repeats(key, error)
+            if not final and not self._fails_for(key, CONDITION_SECONDS):
                 raise
-            log.warning("not written before evictions", object=write.what, why=error.message)
-        self._broken.pop(key, None)
+            log.warning("evicting without a record", object=write.description, why=error.message)
+        self._failing_since.pop(key, None)
         if self._held[key] is not held:  # there is more to write by now
             return
         del self._held[key]
@@ -229,68 +251,67 @@ class Evictor:
             self.submit(order)
 
     async def _evict(self, order: EvictionOrder, namespace: str, name: str) -> None:
-        if order.key not in self._going:
+        if order.key not in self._evicted:
             await self._client.evict(namespace, name, uid=order.uid)
-            self._going.add(order.key)
-            self._broken.pop(order.key, None)
-        await self._say(order, namespace, name)
+            self._evicted.add(order.key)
+            self._failing_since.pop(order.key, None)
+        await self._write_condition(order, namespace, name)
 
-    async def _say(self, order: EvictionOrder, namespace: str, name: str) -> None:
-        """Write the condition. That it cannot be written keeps nobody from going."""
+    async def _write_condition(self, order: EvictionOrder, namespace: str, name: str) -> None:
+        """Write the condition. A failure prevents no eviction."""
+        target = condition(self._pods.get(order.key), "DisruptionTarget", "True", order.reason, order.message)
+        target["lastTransitionTime"] = rfc3339(self._clock.now())
+        patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [target]}}
         try:
-            await self._tell(order, namespace, name)
+            await self._client.patch(
+                resources.PODS, name, patch, namespace, kind="strategic", subresource="status"
+            )
         except StatusError as error:
-            if may_pass(error) and not self._fails_for(order.key, TELL_SECONDS):
+            if may_pass(error) and not self._fails_for(order.key, CONDITION_SECONDS):
                 raise
             log.debug("condition not written", pod=order.key, why=error.message)
 
-    def _end(self, order: EvictionOrder, result: EvictionResult) -> None:
+    def _finish(self, order: EvictionOrder, result: EvictionResult) -> None:
         del self._orders[order.key]
-        self._going.discard(order.key)
-        self._broken.pop(order.key, None)
+        self._evicted.discard(order.key)
+        self._failing_since.pop(order.key, None)
         if result.evicted:
-            self._refusals.pop(order.key, None)
+            self._rejections.pop(order.key, None)
         self._done(result)
 
     def _is_final(self, order: EvictionOrder, error: StatusError) -> bool:
-        """Whether a no is the last word."""
+        """Return whether a failed eviction is not repeated."""
         if refusal_by_budget(error):
-            return self._given_up(order, error)
-        if _is_of_several(error) or not self._queue.repeats(order.key, error):
+            return self._is_rejected_for_long(order, error)
+        if _has_several_budgets(error) or not self._queue.repeats(order.key, error):
             return True
         return self._is_broken(order, error)
 
     def _is_broken(self, order: EvictionOrder, error: StatusError) -> bool:
-        """The server failed once more to evict for a claimer; whether that is enough. (Who has to go in any case is
-        asked to go for ever.)"""
-        if error.code in _OVERLOADED or not order.guarded or order.key in self._going:
+        """Return whether a victim's eviction has failed inside the server for too long.
+
+        Pods that must not stay where they are have no such timeout.
+        """
+        if error.code in _OVERLOADED or not order.guarded or order.key in self._evicted:
             return False
-        self._waits(order, error.message)
+        self._delayed(order, error.message)
         return self._fails_for(order.key, BROKEN_SECONDS)
 
     def _fails_for(self, key: str, seconds: float) -> bool:
-        """Something failed once more. Whether it has for so long."""
+        """Record a failure. Return whether failures have lasted for ``seconds``."""
         now = self._clock.monotonic()
-        return now - self._broken.setdefault(key, now) >= seconds
+        return now - self._failing_since.setdefault(key, now) >= seconds
 
-    def _given_up(self, order: EvictionOrder, error: StatusError) -> bool:
-        """A budget said no once more; whether that is enough."""
+    def _is_rejected_for_long(self, order: EvictionOrder, error: StatusError) -> bool:
+        """Record a budget's rejection. Return whether to give up."""
         now = self._clock.monotonic()
-        refusal = self._refusals.get(order.key)
-        if refusal is None or refusal.until:
-            refusal = self._refusals[order.key] = _Refusal(order.uid, now)
-        self._waits(order, _why(error))
-        return now - refusal.since >= PATIENCE_SECONDS
+        rejection = self._rejections.get(order.key)
+        if rejection is None or rejection.until:
+            rejection = self._rejections[order.key] = _Rejection(order.uid, now)
+        self._delayed(order, _reason(error))
+        return now - rejection.since >= PATIENCE_SECONDS
 
     def _cool(self, order: EvictionOrder) -> None:
         now = self._clock.monotonic()
-        self._refusals = {key: r for key, r in self._refusals.items() if not r.until or r.until > now}
-        self._refusals[order.key] = _Refusal(order.uid, now, now + COOLING_SECONDS)
-
-    async def _tell(self, order: EvictionOrder, namespace: str, name: str) -> None:
-        target = condition(self._pods.get(order.key), "DisruptionTarget", "True", order.reason, order.message)
-        target["lastTransitionTime"] = rfc3339(self._clock.now())
-        patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [target]}}
-        await self._client.patch(
-            resources.PODS, name, patch, namespace, kind="strategic", subresource="status"
-        )
+        self._rejections = {key: r for key, r in self._rejections.items() if not r.until or r.until > now}
+        self._rejections[order.key] = _Rejection(order.uid, now, now + COOLING_SECONDS)

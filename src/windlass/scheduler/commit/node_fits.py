@@ -1,6 +1,7 @@
-"""Whether a node takes pods of a shape at all, whatever room it has: as far as that is told in one look.
+"""Quick check whether a node accepts pods of a shape, apart from its free capacity.
 
-Required affinity is left to the engine: who passes here may still be refused by it, not the other way round.
+Required affinity is left to the engine, which may reject a pod that passes here. It never
+accepts one that fails here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from windlass.plugins.nodes.taints import HARD, tolerates
 from windlass.spi.objects import Taint, Toleration
 
 
-def takes(node: views.NodeObject, shape: PodShape) -> bool:
-    """Ready, taints and a cordon borne, labels as selected."""
+def accepts(node: views.NodeObject, shape: PodShape) -> bool:
+    """Return whether a node is ready, has the selected labels and only tolerated taints."""
     if node.ready not in ("", "True"):
         return False
     if any(node.labels.get(key) != value for key, value in shape.node_selector.items()):
@@ -23,5 +24,5 @@ def takes(node: views.NodeObject, shape: PodShape) -> bool:
         taints.append(CORDON)
     if not taints:
         return True
-    borne = [Toleration(t.key, t.operator, t.value, t.effect) for t in shape.tolerations]
-    return all(any(tolerates(each, taint) for each in borne) for taint in taints)
+    tolerations = [Toleration(t.key, t.operator, t.value, t.effect) for t in shape.tolerations]
+    return all(any(tolerates(each, taint) for each in tolerations) for taint in taints)

@@ -1,8 +1,9 @@
-"""The pod that holds a card for those who share it.
+"""Pod that reserves a whole device for the pods that share it.
 
-It asks the kubelet for one whole card. Its first container says which one that is, in its termination message, which
-the kubelet puts into the pod's status; then a second keeps the same card (a kubelet gives containers the devices of
-init containers that are over) until the pod is deleted. So it needs no token and no rights at all.
+It requests one whole device from the kubelet. Its first container reports the device in its
+termination message, which the kubelet copies into the pod's status. The second container then
+keeps the same device until the pod is deleted, since a kubelet reassigns the devices of finished
+init containers to the pod's containers. The pod needs no token and no rights.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from windlass.model.devices.reserved_devices import NAMESPACE, reservation_annot
 from windlass.scheduler.options import ReservationPodOptions
 
 SCHEDULER = "windlass-reservations"
-"""As ``schedulerName``: nobody's, so that no scheduler looks at it."""
-_TELL, _HOLD = "tell", "hold"
+"""The pod's ``schedulerName``. No scheduler serves it."""
+_REPORT, _HOLD = "tell", "hold"
 _SMALL = {"cpu": "10m", "memory": "64Mi"}
 
 
 def name_of(node: str, index: int) -> str:
-    """One name per card: nobody can hold a card twice."""
+    """Return the pod's name. There is one per device, so no device is reserved twice."""
     return f"card-{index}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
 
 
 def reservation_pod(node: views.NodeObject, index: int, options: ReservationPodOptions) -> dict[str, Any]:
-    """Owned by its node: it goes with it, and ``kubectl drain`` does not call it nobody's."""
+    """Return the pod that reserves device ``index`` of a node.
+
+    The node owns it: the pod is deleted with the node, and ``kubectl drain`` does not refuse
+    it as a pod without a controller.
+    """
     spec: dict[str, Any] = {
         "nodeName": node.name,
         "schedulerName": SCHEDULER,
@@ -42,7 +47,7 @@ def reservation_pod(node: views.NodeObject, index: int, options: ReservationPodO
             "runAsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": [_container(_TELL, options)],
+        "initContainers": [_container(_REPORT, options)],
         "containers": [_container(_HOLD, options)],
     }
     if options.runtime_class:
@@ -64,12 +69,12 @@ def reservation_pod(node: views.NodeObject, index: int, options: ReservationPodO
     }
 
 
-def _container(what: str, options: ReservationPodOptions) -> dict[str, Any]:
+def _container(name: str, options: ReservationPodOptions) -> dict[str, Any]:
     return {
-        "name": what,
+        "name": name,
         "image": options.image,
         "imagePullPolicy": options.pull_policy,
-        "args": ["reserve-device", f"--{what}"],
+        "args": ["reserve-device", f"--{name}"],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"requests": {**_SMALL, GPU: "1"}, "limits": {"memory": "128Mi", GPU: "1"}},
         "securityContext": {

@@ -1,5 +1,6 @@
-"""Metrics under the names that other schedulers use.
+"""Metrics under the names of other schedulers.
 
-Each module is one of the others: ``FAMILIES``, which the reference page is written from, ``LEFT_OUT`` with the reason
-why, and ``tell``. What nobody here knows has no name here: a figure is never made up.
+Each module stands for one of them. It has ``FAMILIES``, from which the reference page is written,
+``LEFT_OUT`` with the reasons why, and ``export``. A metric of which nothing is known here is left
+out: no value is made up.
 """

@@ -1,8 +1,8 @@
-"""Families of metrics: declared once, told from there, and written on the reference page from there."""
+"""Metric families: declared once, exported from there, and documented from there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -20,13 +20,22 @@ from prometheus_client.samples import Sample
 from windlass.observe.metrics import Durations, Timings, bound_text
 
 Row = tuple[Sequence[str], float]
-DETAILS = CARDS, OLD_CARDS, JOBS = ("cards", "legacyCards", "jobs")
-"""What may be told one by one: each card and each pod's part of one, by HAMi's names of today and of old; each job."""
+"""Label values, and the value."""
+DETAILS = DEVICES, LEGACY_DEVICES, JOBS = ("cards", "legacyCards", "jobs")
+"""Items that may be exported one by one.
+
+Devices and the shares of pods, under HAMi's current and older names, and jobs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """``name`` as others have it; ``kind`` gauge, counter or histogram. ``detail``: only where that is asked for."""
+    """Declared metric family.
+
+    ``name``: as in the other scheduler.
+    ``kind``: gauge, counter or histogram.
+    ``detail``: exported only if this detail is requested.
+    """
 
     name: str
     kind: str
@@ -36,24 +45,29 @@ class MetricFamily:
 
 
 class LeftOut(NamedTuple):
+    """Metrics of another scheduler that are not exported, and why."""
+
     names: str
     why: str
 
 
 def families(kind: str, labels: str, names: Mapping[str, str], detail: str = "") -> tuple[MetricFamily, ...]:
-    """Several with the same labels (by blanks): name → meaning."""
+    """Return families with the same labels, separated by blanks. ``names``: name → meaning."""
     return tuple(
         MetricFamily(name, kind, tuple(labels.split()), meaning, detail) for name, meaning in names.items()
     )
 
 
-class Later(Metric):
-    """One whose values are looked up when they are first asked for, once: by who writes them, beside the event loop.
-    ``values`` must not look at anything that changes meanwhile."""
+class DeferredMetric(Metric):
+    """Metric with values that are computed once, when they are first read.
+
+    They are read outside the event loop, when the response is written. So ``values`` must not
+    use anything that changes meanwhile.
+    """
 
     def __init__(self, like: Metric, values: Callable[[], list[Sample]]) -> None:
         super().__init__(like.name, like.documentation, like.type)
-        del self.samples  # else nobody would ask
+        del self.samples  # the property below takes its place
         self._values = values
 
     @cached_property
@@ -62,71 +76,67 @@ class Later(Metric):
 
 
 class MetricsExporter:
-    """Makes metrics of declared families."""
+    """Creates metrics of declared families."""
 
     def __init__(self, declared: Iterable[MetricFamily]) -> None:
         self._declared = {family.name: family for family in declared}
 
     def rows(self, name: str, rows: Iterable[Row]) -> Metric:
-        """A gauge or a counter with its values by labels."""
+        """Return a gauge or a counter with its values by labels."""
         family = self._declared[name]
-        made = _made(family)
-        for labels, amount in rows:
-            made.add_metric(labels, amount)
-        return made
+        metric = _metric(family)
+        for labels, value in rows:
+            metric.add_metric(labels, value)
+        return metric
 
-    def later(self, name: str, rows: Callable[[], Iterable[Row]]) -> Metric:
-        """The same, of many values: see :class:`Later`."""
-        return Later(_made(self._declared[name]), lambda: self.rows(name, rows()).samples)
+    def deferred(self, name: str, rows: Callable[[], Iterable[Row]]) -> Metric:
+        """Return the same for many values (:class:`DeferredMetric`)."""
+        return DeferredMetric(_metric(self._declared[name]), lambda: self.rows(name, rows()).samples)
 
-    def value(self, name: str, amount: float) -> Metric:
-        """One without labels."""
-        return self.rows(name, [((), amount)])
-
-    def each(self, values: Iterable[tuple[str, Iterable[Row]]]) -> Iterator[Metric]:
-        for name, rows in values:
-            yield self.rows(name, rows)
+    def value(self, name: str, value: float) -> Metric:
+        """Return a metric without labels."""
+        return self.rows(name, [((), value)])
 
     def durations(self, name: str, durations: Durations, factor: float = 1.0) -> Metric:
-        """A histogram without labels; ``factor``: the unit told in the unit counted."""
+        """Return a histogram without labels. ``factor``: exported units per counted unit."""
         family = HistogramMetricFamily(name, self._declared[name].meaning)
         family.add_metric((), durations.buckets(factor), durations.total * factor)
         return family
 
     def timings(self, name: str, timings: Timings, factor: float = 1.0) -> Metric:
-        """A histogram with the labels that were counted, in the order declared."""
+        """Return a histogram with the labels that were counted, in the declared order."""
         family = self._declared[name]
         return timings.family(name, family.meaning, family.labels, factor)
 
     def renamed(self, name: str, source: Collector, factor: float = 1.0, **labels: str) -> Metric:
-        """Another histogram under this name."""
+        """Return another histogram under this name."""
         (metric,) = source.collect()
-        found = Metric(name, self._declared[name].meaning, metric.type)
+        renamed = Metric(name, self._declared[name].meaning, metric.type)
         for sample in metric.samples:
-            tail = sample.name.removeprefix(metric.name)
-            if tail == "_created":
+            suffix = sample.name.removeprefix(metric.name)
+            if suffix == "_created":
                 continue
-            words, value = {**labels, **sample.labels}, sample.value
-            if "le" in words and words["le"] != "+Inf":
-                words["le"] = bound_text(float(words["le"]) * factor)
-            if tail == "_sum":
+            all_labels, value = {**labels, **sample.labels}, sample.value
+            if "le" in all_labels and all_labels["le"] != "+Inf":
+                all_labels["le"] = bound_text(float(all_labels["le"]) * factor)
+            if suffix == "_sum":
                 value *= factor
-            found.samples.append(Sample(name + tail, words, value))
-        return found
+            renamed.samples.append(Sample(name + suffix, all_labels, value))
+        return renamed
 
 
-def _made(family: MetricFamily) -> GaugeMetricFamily | CounterMetricFamily | UnknownMetricFamily:
+def _metric(family: MetricFamily) -> GaugeMetricFamily | CounterMetricFamily | UnknownMetricFamily:
     labels = list(family.labels)
     if family.kind == "gauge":
         return GaugeMetricFamily(family.name, family.meaning, labels=labels)
     if family.name.endswith("_total"):
         return CounterMetricFamily(family.name.removesuffix("_total"), family.meaning, labels=labels)
-    # Counted, but without the ending that the exposition gives to a counter.
+    # A counter without the suffix that the exposition format gives to counters.
     return UnknownMetricFamily(family.name, family.meaning, labels=labels)
 
 
 def total(source: Collector, **labels: str) -> float:
-    """The sum of a counter's values with these labels."""
+    """Return the sum of a counter's values with these labels."""
     return sum(
         sample.value
         for metric in source.collect()

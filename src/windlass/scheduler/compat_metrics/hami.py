@@ -1,11 +1,15 @@
-"""HAMi's scheduler, under the names of 2.9 and the older ones. One series for each card and for each pod's part of one:
-only where that is asked for.
+"""Metrics of HAMi's scheduler, under the names of version 2.9 and the older ones.
 
-A card is what its node says of it; what pods have is what stands on them (:mod:`windlass.model.devices.usage`), whoever
-scheduled them. Cards that a device plug-in handed out by itself are held by nobody here.
+There is one series per device, and one per pod's share of a device. They are exported only on
+request.
 
-A large cluster has tens of thousands of them. So a scrape notes only what there is (:class:`_Place`), which nothing
-changes any more; it is read by who writes the answer, while decisions go on.
+Devices are those that the nodes report. Shares are those recorded on the pods
+(:mod:`windlass.model.devices.usage`), whichever scheduler placed them. Devices that a device
+plugin assigned by itself count as free here.
+
+A large cluster has tens of thousands of devices. So a scrape only collects references
+(:class:`_NodeState`) to what does not change any more. They are read when the response is
+written, while decisions go on.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from windlass.model.devices import node_devices
 from windlass.model.devices.dra_claims import DraAllocation
 from windlass.model.devices.usage import DeviceUse, shares_held, slot_resource
 from windlass.scheduler.compat_metrics.families import (
-    CARDS,
-    OLD_CARDS,
+    DEVICES,
+    LEGACY_DEVICES,
     LeftOut,
     MetricsExporter,
     Row,
@@ -34,29 +38,29 @@ from windlass.scheduler.compat_metrics.scrape import Scrape
 from windlass.spi.objects import Device
 
 MIB = 1 << 20
-_CARD = "node device_uuid device_index device_type"
-_OLD = "nodeid deviceuuid deviceidx devicetype"
-_POD = "namespace node pod container_index device_uuid"
-_OLD_POD = "podnamespace nodename podname containeridx deviceuuid"
+_DEVICE_LABELS = "node device_uuid device_index device_type"
+_LEGACY_LABELS = "nodeid deviceuuid deviceidx devicetype"
+_POD_LABELS = "namespace node pod container_index device_uuid"
+_LEGACY_POD_LABELS = "podnamespace nodename podname containeridx deviceuuid"
 FAMILIES = (
     *families(
         "gauge",
-        _CARD,
+        _DEVICE_LABELS,
         {
-            "hami_gpu_memory_limit_bytes": "A card's memory",
+            "hami_gpu_memory_limit_bytes": "Memory of a GPU",
             "hami_gpu_core_limit_ratio": "100",
-            "hami_gpu_shared_count": "Containers that have a part of it",
-            "hami_gpu_core_allocated_ratio": "Percent of its compute given out",
+            "hami_gpu_shared_count": "Containers that share the GPU",
+            "hami_gpu_core_allocated_ratio": "Allocated percentage of its compute",
         },
-        CARDS,
+        DEVICES,
     ),
     *families(
         "gauge",
         "node device_uuid device_index device_cores device_type",
         {
-            "hami_gpu_memory_allocated_bytes": "Of its memory given out",
+            "hami_gpu_memory_allocated_bytes": "Allocated memory of the GPU",
         },
-        CARDS,
+        DEVICES,
     ),
     *families(
         "gauge",
@@ -64,69 +68,69 @@ FAMILIES = (
         {
             "hami_node_gpu_overview": "The same; its memory in MiB is a label",
         },
-        CARDS,
+        DEVICES,
     ),
     *families(
         "gauge",
         "node device_uuid device_index",
         {
-            "hami_node_gpu_memory_allocated_ratio": "The part of its memory given out, 0 to 1",
+            "hami_node_gpu_memory_allocated_ratio": "Allocated fraction of its memory, 0 to 1",
         },
-        CARDS,
+        DEVICES,
     ),
     *families(
         "gauge",
-        _POD,
+        _POD_LABELS,
         {
-            "hami_vgpu_memory_allocated_bytes": "What a pod has of a card's memory; the container is the number of"
-            " its part",
-            "hami_vgpu_core_allocated_ratio": "Percent that it has of the card's compute",
+            "hami_vgpu_memory_allocated_bytes": "Memory of a GPU allocated to a pod; the container is the number of"
+            " the pod's share",
+            "hami_vgpu_core_allocated_ratio": "Percentage of a GPU's compute allocated to a pod",
         },
-        CARDS,
+        DEVICES,
     ),
     *families(
         "gauge",
-        _OLD,
+        _LEGACY_LABELS,
         {
-            "GPUDeviceMemoryLimit": "hami_gpu_memory_limit_bytes of old",
-            "GPUDeviceCoreLimit": "hami_gpu_core_limit_ratio of old",
-            "GPUDeviceSharedNum": "hami_gpu_shared_count of old",
-            "GPUDeviceCoreAllocated": "hami_gpu_core_allocated_ratio of old",
+            "GPUDeviceMemoryLimit": "hami_gpu_memory_limit_bytes under its older name",
+            "GPUDeviceCoreLimit": "hami_gpu_core_limit_ratio under its older name",
+            "GPUDeviceSharedNum": "hami_gpu_shared_count under its older name",
+            "GPUDeviceCoreAllocated": "hami_gpu_core_allocated_ratio under its older name",
         },
-        OLD_CARDS,
+        LEGACY_DEVICES,
     ),
     *families(
         "gauge",
         "nodeid deviceuuid deviceidx devicecores devicetype",
         {
-            "GPUDeviceMemoryAllocated": "hami_gpu_memory_allocated_bytes of old",
+            "GPUDeviceMemoryAllocated": "hami_gpu_memory_allocated_bytes under its older name",
         },
-        OLD_CARDS,
+        LEGACY_DEVICES,
     ),
     *families(
         "gauge",
         "nodeid deviceuuid deviceidx devicecores devicememorylimit devicetype",
         {
-            "nodeGPUOverview": "hami_node_gpu_overview of old",
+            "nodeGPUOverview": "hami_node_gpu_overview under its older name",
         },
-        OLD_CARDS,
+        LEGACY_DEVICES,
     ),
     *families(
         "gauge",
         "nodeid deviceuuid deviceidx",
         {
-            "nodeGPUMemoryPercentage": "hami_node_gpu_memory_allocated_ratio of old",
+            "nodeGPUMemoryPercentage": "hami_node_gpu_memory_allocated_ratio under its older name",
         },
-        OLD_CARDS,
+        LEGACY_DEVICES,
     ),
     *families(
         "gauge",
-        _OLD_POD,
+        _LEGACY_POD_LABELS,
         {
-            "vGPUMemoryAllocated": "hami_vgpu_memory_allocated_bytes of old",
-            "vGPUCoreAllocated": "hami_vgpu_core_allocated_ratio of old",
+            "vGPUMemoryAllocated": "hami_vgpu_memory_allocated_bytes under its older name",
+            "vGPUCoreAllocated": "hami_vgpu_core_allocated_ratio under its older name",
         },
-        OLD_CARDS,
+        LEGACY_DEVICES,
     ),
 )
 LEFT_OUT = (
@@ -137,30 +141,33 @@ LEFT_OUT = (
     LeftOut(
         "hami_resource_quota_used, hami_resource_quota_limit (QuotaUsed)",
         "HAMi's quotas of `gpumem` and `gpucores`"
-        " are not kept; quotas of amounts are kube-state-metrics' `kube_resourcequota`",
+        " are not enforced; other quotas are in kube-state-metrics' `kube_resourcequota`",
     ),
     LeftOut(
-        "vGPUPodsDeviceAllocated, vGPUMemoryPercentage, vGPUCorePercentage", "HAMi itself has given them up"
+        "vGPUPodsDeviceAllocated, vGPUMemoryPercentage, vGPUCorePercentage", "HAMi itself has removed them"
     ),
     LeftOut(
         "hami_host_gpu_*, hami_vgpu_memory_used_bytes, hami_vgpu_memory_limit_bytes, hami_container_*,"
         " hami_mig_device_info (HostGPUMemoryUsage, HostCoreUtilization, vGPU_device_memory_usage_in_bytes)",
-        "measured on the nodes: HAMi's monitor and DCGM tell them",
+        "measured on the nodes, by HAMi's monitor and by DCGM",
     ),
 )
-_TELL = MetricsExporter(FAMILIES)
+_EXPORTER = MetricsExporter(FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A node at the moment of a scrape: as :class:`windlass.model.devices.usage.ClaimLookup` asks of it."""
+class _NodeState:
+    """State of a node at the time of a scrape.
+
+    It implements :class:`windlass.model.devices.usage.ClaimLookup`.
+    """
 
     node: views.NodeObject
     pods: Sequence[views.Pod]
-    """Of which somebody may have said which cards they have."""
+    """Pods that may have recorded devices."""
     listed: tuple[Device, ...]
     claimed: Mapping[str, Sequence[DraAllocation]]
-    """Pod's uid → what its claims hold there."""
+    """Uid of a pod → devices allocated to its claims."""
 
     def cards_of(self, node: str) -> tuple[Device, ...]:
         return self.listed
@@ -170,14 +177,18 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Card:
+class _DeviceState:
+    """A device, and its shares. Each share has a number within its pod."""
+
     node: str
     device: Device
     uses: list[tuple[views.Pod, int, DeviceUse]] = field(default_factory=list)
-    """Who has which of its parts, each with its number among the pod's."""
 
-    def held(self) -> tuple[int, int]:
-        """Thousandths of its compute, and MiB. What pods have together through one claim counts once."""
+    def allocated(self) -> tuple[int, int]:
+        """Return the allocated thousandths of its compute, and MiB.
+
+        A claim that several pods share counts once.
+        """
         claimed = {use.claim: use for *_, use in self.uses if use.claim}
         uses = [*claimed.values(), *(use for *_, use in self.uses if not use.claim)]
         return min(WHOLE, sum(use.part.milli for use in uses)), sum(map(self.mib_of, uses))
@@ -187,68 +198,71 @@ class _Card:
 
 
 def export(scrape: Scrape) -> Iterator[Metric]:
-    told = [name in scrape.sources.details for name in (CARDS, OLD_CARDS)]
-    if not any(told):
+    wanted = [name in scrape.sources.details for name in (DEVICES, LEGACY_DEVICES)]
+    if not any(wanted):
         return
-    places = list(_places(scrape))
+    nodes = list(_node_states(scrape))
 
     @cache
     def rows() -> dict[Names, list[Row]]:
-        found = list(_cards(places))
-        return _of_cards(found) | _of_pods(found)
+        devices = list(_device_states(nodes))
+        return _device_rows(devices) | _pod_rows(devices)
 
-    for names in (*_OF_CARDS, *_OF_PODS):
-        for name, wanted in zip(names, told, strict=True):
-            if wanted:
-                yield _TELL.later(name, lambda names=names: rows()[names])
+    for names in (*_DEVICE_FAMILIES, *_POD_FAMILIES):
+        for name, enabled in zip(names, wanted, strict=True):
+            if enabled:
+                yield _EXPORTER.deferred(name, lambda names=names: rows()[names])
 
 
-def _places(scrape: Scrape) -> Iterator[_Place]:
-    claims, ledger = scrape.model.claims, scrape.sources.ledger
+def _node_states(scrape: Scrape) -> Iterator[_NodeState]:
+    claims, node_usage = scrape.model.claims, scrape.sources.node_usage
     for node in scrape.model.nodes.values():
-        pods = tuple(ledger.with_cards(node.name))
+        pods = tuple(node_usage.with_cards(node.name))
         claimed = {pod.uid: tuple(claims.allotted(pod)) for pod in pods if pod.shape.claims}
-        yield _Place(node, pods, claims.cards_of(node.name), claimed)
+        yield _NodeState(node, pods, claims.cards_of(node.name), claimed)
 
 
-def _cards(places: Iterable[_Place]) -> Iterator[_Card]:
-    """Those of all nodes, with who has what of them. MIG instances that a device plug-in hands out are no cards."""
-    for place in places:
-        node, table = place.node, {}
-        for device in (*node_devices.devices_of(node), *place.listed):
-            table[slot_resource(device), device.index] = _Card(node.name, device)
+def _device_states(nodes: Iterable[_NodeState]) -> Iterator[_DeviceState]:
+    """Return the devices of all nodes with their shares.
+
+    MIG instances that a device plugin assigns are not included.
+    """
+    for state in nodes:
+        node, table = state.node, {}
+        for device in (*node_devices.devices_of(node), *state.listed):
+            table[slot_resource(device), device.index] = _DeviceState(node.name, device)
         if not table:
             continue
-        for pod in place.pods:
-            for number, (slot, use) in enumerate(shares_held(pod, node, place)):
+        for pod in state.pods:
+            for number, (slot, use) in enumerate(shares_held(pod, node, state)):
                 if slot in table and (use.part.milli or use.part.memory_mib):
                     table[slot].uses.append((pod, number, use))
         yield from table.values()
 
 
 Names = tuple[str, str]
-"""Of today, of old."""
+"""Current name, older name."""
 
 
-def _of_cards(found: Sequence[_Card]) -> dict[Names, list[Row]]:
-    rows: dict[Names, list[Row]] = {names: [] for names in _OF_CARDS}
-    limit, cores, shared, used_cores, used, overview, part = rows.values()
-    for card in found:
-        device, (milli, mib) = card.device, card.held()
-        place = (card.node, device.uuid, str(device.index))
-        kind, full = device.model or device.resource, device.memory_mib
-        limit.append(((*place, kind), full * MIB))
-        cores.append(((*place, kind), 100))
-        shared.append(((*place, kind), sum(use.slots for *_, use in card.uses)))
-        used_cores.append(((*place, kind), ceil(milli / 10)))
-        used.append(((*place, "100", kind), mib * MIB))
-        overview.append(((*place, "100", str(full), kind), mib * MIB))
-        if full:
-            part.append((place, mib / full))
+def _device_rows(devices: Sequence[_DeviceState]) -> dict[Names, list[Row]]:
+    rows: dict[Names, list[Row]] = {names: [] for names in _DEVICE_FAMILIES}
+    limit, cores, shared, used_cores, used, overview, fraction = rows.values()
+    for state in devices:
+        device, (milli, mib) = state.device, state.allocated()
+        labels = (state.node, device.uuid, str(device.index))
+        kind, memory = device.model or device.resource, device.memory_mib
+        limit.append(((*labels, kind), memory * MIB))
+        cores.append(((*labels, kind), 100))
+        shared.append(((*labels, kind), sum(use.slots for *_, use in state.uses)))
+        used_cores.append(((*labels, kind), ceil(milli / 10)))
+        used.append(((*labels, "100", kind), mib * MIB))
+        overview.append(((*labels, "100", str(memory), kind), mib * MIB))
+        if memory:
+            fraction.append((labels, mib / memory))
     return rows
 
 
-_OF_CARDS: tuple[Names, ...] = (
+_DEVICE_FAMILIES: tuple[Names, ...] = (
     ("hami_gpu_memory_limit_bytes", "GPUDeviceMemoryLimit"),
     ("hami_gpu_core_limit_ratio", "GPUDeviceCoreLimit"),
     ("hami_gpu_shared_count", "GPUDeviceSharedNum"),
@@ -257,19 +271,19 @@ _OF_CARDS: tuple[Names, ...] = (
     ("hami_node_gpu_overview", "nodeGPUOverview"),
     ("hami_node_gpu_memory_allocated_ratio", "nodeGPUMemoryPercentage"),
 )
-_OF_PODS: tuple[Names, ...] = (
+_POD_FAMILIES: tuple[Names, ...] = (
     ("hami_vgpu_memory_allocated_bytes", "vGPUMemoryAllocated"),
     ("hami_vgpu_core_allocated_ratio", "vGPUCoreAllocated"),
 )
 
 
-def _of_pods(found: Sequence[_Card]) -> dict[Names, list[Row]]:
-    rows: dict[Names, list[Row]] = {names: [] for names in _OF_PODS}
+def _pod_rows(devices: Sequence[_DeviceState]) -> dict[Names, list[Row]]:
+    rows: dict[Names, list[Row]] = {names: [] for names in _POD_FAMILIES}
     memory, cores = rows.values()
-    for card in found:
-        device = card.device.uuid or str(card.device.index)
-        for pod, number, use in card.uses:
-            labels = (pod.namespace, card.node, pod.name, str(number), device)
-            memory.append((labels, card.mib_of(use) * MIB))
+    for state in devices:
+        device = state.device.uuid or str(state.device.index)
+        for pod, number, use in state.uses:
+            labels = (pod.namespace, state.node, pod.name, str(number), device)
+            memory.append((labels, state.mib_of(use) * MIB))
             cores.append((labels, ceil(use.part.milli / 10)))
     return rows

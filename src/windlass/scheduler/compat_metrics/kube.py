@@ -1,4 +1,4 @@
-"""kube-scheduler."""
+"""Metrics of kube-scheduler."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from windlass.scheduler.compat_metrics.scrape import Scrape
 
 PROFILE = "windlass"
 RESULTS = {"bound": "scheduled", "failed": "error"}
+"""Windlass' result of a bind → kube-scheduler's."""
 FAMILIES = (
     *families(
         "gauge",
         "queue",
         {
-            "scheduler_pending_pods": "Pods that wait: `unschedulable`, `gated`; there is no queue of active or"
+            "scheduler_pending_pods": "Pending pods: `unschedulable`, `gated`. There is no queue of active or"
             " backed-off ones"
         },
     ),
@@ -24,9 +25,9 @@ FAMILIES = (
         "counter",
         "result profile",
         {
-            "scheduler_schedule_attempts_total": "Bindings carried out (`scheduled`) or failed (`error`). What"
-            " waits is not tried again and again, so `unschedulable` is missing",
-            "scheduler_podgroup_schedule_attempts_total": "Groups whose minimum came to nodes (`scheduled`)",
+            "scheduler_schedule_attempts_total": "Binds that succeeded (`scheduled`) or failed (`error`). Pending"
+            " pods are not retried one by one, so `unschedulable` is missing",
+            "scheduler_podgroup_schedule_attempts_total": "Groups that have reached their minimum (`scheduled`)",
         },
     ),
     *families(
@@ -42,8 +43,8 @@ FAMILIES = (
         "histogram",
         "extension_point status profile",
         {
-            "scheduler_framework_extension_point_duration_seconds": "`Bind` alone: one binding that came through."
-            " Filters and scores are asked for all nodes at once, in the middle of others"
+            "scheduler_framework_extension_point_duration_seconds": "`Bind` only: one bind that succeeded. Filters"
+            " and scores are evaluated for all nodes at once, and not timed one by one"
         },
     ),
     *families(
@@ -51,16 +52,16 @@ FAMILIES = (
         "",
         {
             "scheduler_pod_scheduling_sli_duration_seconds": "From a pod's creation to its binding",
-            "scheduler_scheduling_algorithm_duration_seconds": "The part of a cycle that decides",
-            "scheduler_podgroup_scheduling_algorithm_duration_seconds": "The same part",
-            "scheduler_preemption_victims": "Pods that one claimer evicts in one cycle",
+            "scheduler_scheduling_algorithm_duration_seconds": "The phase of a cycle that decides",
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds": "The same phase",
+            "scheduler_preemption_victims": "Pods evicted for one preemptor in one cycle",
         },
     ),
     *families(
         "counter",
         "",
         {
-            "scheduler_preemption_attempts_total": "Claimers for whom somebody was evicted, each counted once in a"
+            "scheduler_preemption_attempts_total": "Preemptors for which pods were evicted, each counted once per"
             " cycle"
         },
     ),
@@ -69,45 +70,48 @@ FAMILIES = (
 LEFT_OUT = (
     LeftOut(
         "scheduler_plugin_execution_duration_seconds, scheduler_plugin_evaluation_total",
-        "plug-ins are asked in"
-        " arrays of nodes and kept answers; a time or a number of one of them would say nothing",
+        "plugins are evaluated for arrays of nodes and their results are cached; a time or a number of one of them"
+        " would mean nothing",
     ),
     LeftOut(
         "scheduler_unschedulable_pods",
-        "its label is a plug-in of kube-scheduler; `windlass_scheduler_pending_groups` has the reasons",
+        "its label is a plugin of kube-scheduler; `windlass_scheduler_pending_groups` has the reasons",
     ),
     LeftOut(
         "scheduler_queue_incoming_pods_total, scheduler_pod_scheduling_attempts, scheduler_queued_entities",
-        "there is no queue of attempts that pods enter and leave",
+        "there is no queue of attempts",
     ),
-    LeftOut("scheduler_permit_wait_duration_seconds", "nothing waits for a permit: a gang is decided whole"),
+    LeftOut(
+        "scheduler_permit_wait_duration_seconds", "nothing waits for a permit: a gang is decided as a whole"
+    ),
     LeftOut("scheduler_goroutines", "there are none"),
 )
-_TELL = MetricsExporter(FAMILIES)
+_EXPORTER = MetricsExporter(FAMILIES)
 
 
 def export(scrape: Scrape) -> Iterator[Metric]:
-    own, story = scrape.own, scrape.group_counters
+    own, counters, exporter = scrape.own, scrape.counters, _EXPORTER
     done = {"profile": PROFILE, "result": "scheduled"}
-    tell = _TELL
     for name in ("scheduling_attempt", "podgroup_scheduling_attempt"):
-        yield tell.renamed(f"scheduler_{name}_duration_seconds", own.cycle_seconds, 1.0, **done)
-    yield tell.renamed("scheduler_pod_scheduling_sli_duration_seconds", own.wait_seconds)
+        yield exporter.renamed(f"scheduler_{name}_duration_seconds", own.cycle_seconds, 1.0, **done)
+    yield exporter.renamed("scheduler_pod_scheduling_sli_duration_seconds", own.wait_seconds)
     bind = {"extension_point": "Bind", "status": "Success", "profile": PROFILE}
-    yield tell.renamed("scheduler_framework_extension_point_duration_seconds", own.bind_seconds, 1.0, **bind)
+    yield exporter.renamed(
+        "scheduler_framework_extension_point_duration_seconds", own.bind_seconds, 1.0, **bind
+    )
     decide = own.part_seconds.of("decide")
     for name in ("scheduling_algorithm", "podgroup_scheduling_algorithm"):
-        yield tell.durations(f"scheduler_{name}_duration_seconds", decide)
-    attempts = [((word, PROFILE), total(own.binds, result=ours)) for ours, word in RESULTS.items()]
-    yield tell.rows("scheduler_schedule_attempts_total", attempts)
-    whole = story.start_wait.count
-    yield tell.rows("scheduler_podgroup_schedule_attempts_total", [(("scheduled", PROFILE), whole)])
-    yield tell.value("scheduler_preemption_attempts_total", sum(story.transactions.values()))
-    yield tell.durations("scheduler_preemption_victims", story.victims)
+        yield exporter.durations(f"scheduler_{name}_duration_seconds", decide)
+    attempts = [((result, PROFILE), total(own.binds, result=ours)) for ours, result in RESULTS.items()]
+    yield exporter.rows("scheduler_schedule_attempts_total", attempts)
+    complete = counters.start_wait.count
+    yield exporter.rows("scheduler_podgroup_schedule_attempts_total", [(("scheduled", PROFILE), complete)])
+    yield exporter.value("scheduler_preemption_attempts_total", sum(counters.transactions.values()))
+    yield exporter.durations("scheduler_preemption_victims", counters.victims)
     pods = scrape.pods
-    waiting = [(("unschedulable",), pods["waiting"]), (("gated",), pods["gated"])]
-    yield tell.rows("scheduler_pending_pods", waiting)
+    pending = [(("unschedulable",), pods["waiting"]), (("gated",), pods["gated"])]
+    yield exporter.rows("scheduler_pending_pods", pending)
     assumed = len(scrape.model.assumed)
     held = sum(bool(pod.node_name) and not pod.finished for pod in scrape.model.pods.values())
     size = {"nodes": len(scrape.model.nodes), "pods": held + assumed, "assumed_pods": assumed}
-    yield tell.rows("scheduler_cache_size", [((kind,), number) for kind, number in size.items()])
+    yield exporter.rows("scheduler_cache_size", [((kind,), number) for kind, number in size.items()])

@@ -1,38 +1,60 @@
-"""The scheduler's figures under the names of the field, so that boards and alerts made for others show something.
+"""The scheduler's metrics under the names of other schedulers, for existing dashboards and alerts.
 
-Each scrape renames what is counted anyway, and looks at groups, queues and cards as they are. Which names, labels and
-units there are, and what they mean here: :mod:`windlass.scheduler.compat_metrics`, and the reference page written from
-it."""
+Each scrape renames what is counted anyway, and reads the state of groups, queues and devices.
+Names, labels, units and meanings: :mod:`windlass.scheduler.compat_metrics`, and the reference
+page written from it. Which names are exported: :data:`windlass.scheduler.features.METRIC_NAMES`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
+from types import ModuleType
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from windlass.scheduler.compat_metrics import hami, kai, kube, kueue, volcano, yunikorn
+from windlass.scheduler import features
+from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
 from windlass.scheduler.compat_metrics.scrape import Scrape, Sources
 
-PEERS = {
-    "kube-scheduler": kube,
-    "Volcano": volcano,
-    "Kueue": kueue,
-    "KAI": kai,
-    "YuniKorn": yunikorn,
-    "HAMi": hami,
-}
+OPTIONAL = OPTIONAL_KUEUE, OPTIONAL_YUNIKORN = ("kueue", "yunikorn")
+"""Names that are exported only on request."""
 OLDEST_WAIT = "windlass_scheduler_queue_oldest_wait_seconds"
-OLDEST_WAIT_MEANING = "For so long the oldest group of a queue waits that waiting may help; 0: there is none"
+OLDEST_WAIT_MEANING = (
+    "How long the oldest group of a queue has waited, of those that waiting may help; 0: there is none"
+)
 
 
-class FieldMetrics(Collector):
-    """Registered once. Reads what it is given at each scrape, in the thread of the event loop."""
+def modules(names: Collection[str], details: Collection[str]) -> list[ModuleType]:
+    """Return the modules of the metrics to export, imported.
 
-    def __init__(self, registry: CollectorRegistry, sources: Sources) -> None:
+    ``names``: requested ones of :data:`OPTIONAL`. HAMi's metrics are all details.
+    """
+    hami = DEVICES in details or LEGACY_DEVICES in details
+    enabled = {
+        "Kueue": OPTIONAL_KUEUE in names,
+        "YuniKorn": OPTIONAL_YUNIKORN in names,
+        "HAMi": hami,
+    }
+    return [features.load(feature) for feature in features.METRIC_NAMES if enabled.get(feature.name, True)]
+
+
+class CompatMetrics(Collector):
+    """Collector of the metrics. It reads its sources at each scrape, on the event loop's thread.
+
+    ``names``: requested ones of :data:`OPTIONAL`. The modules are imported at the first scrape.
+    """
+
+    def __init__(self, registry: CollectorRegistry, sources: Sources, names: Collection[str] = ()) -> None:
         self._sources = sources
+        self._names = names
         registry.register(self)
+
+    @cached_property
+    def _modules(self) -> list[ModuleType]:
+        return modules(self._names, self._sources.details)
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -43,5 +65,5 @@ class FieldMetrics(Collector):
         for queue, seconds in scrape.oldest_waits().items():
             oldest.add_metric([queue], seconds)
         yield oldest
-        for peer in PEERS.values():
-            yield from peer.export(scrape)
+        for module in self._modules:
+            yield from module.export(scrape)

@@ -1,4 +1,4 @@
-"""What there is to tell of at one moment: looked up once at a scrape, for all names."""
+"""State of one scrape: looked up once, for the metrics of all names."""
 
 from __future__ import annotations
 
@@ -18,88 +18,105 @@ from windlass.scheduler.observability.group_counters import GroupCounters
 from windlass.scheduler.observability.lifecycle import ADMITTED, QUEUED
 from windlass.scheduler.status.pending_groups import PendingGroups
 
-Amounts = Mapping[str, float]
+Resources = Mapping[str, float]
+"""Resource → value in base units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a scheduler's figures are kept. ``time()``: Unix seconds. ``details``: what is told one by one."""
+    """Places where a scheduler's metrics are kept.
+
+    ``now()``: Unix seconds. ``details``: what is exported one by one
+    (:data:`windlass.scheduler.compat_metrics.families.DETAILS`).
+    """
 
     metrics: SchedulerMetrics
     model: ClusterModel
-    group_counters: GroupCounters
-    waits: PendingGroups
-    ledger: NodeUsage
+    counters: GroupCounters
+    pending: PendingGroups
+    node_usage: NodeUsage
     engine: Callable[[], Core]
-    time: Callable[[], float]
+    now: Callable[[], float]
     details: Collection[str] = ()
 
 
 @dataclass(slots=True)
 class ScrapedQueue:
-    """A queue: figures by state and resource, groups by phase. ``parent`` and ``children`` by name."""
+    """State of a queue.
+
+    ``resources``: state → resource → value. ``phases``: phase → number of groups. ``parent`` and
+    ``children``: names of queues.
+    """
 
     name: str
-    figures: Mapping[str, Amounts]
+    resources: Mapping[str, Resources]
     parent: str = ""
     children: tuple[str, ...] = ()
     phases: Counter[str] = field(default_factory=Counter)
     inqueue: dict[str, float] = field(default_factory=dict)
     weight: int | None = None
     state: str = "Open"
-    real_capacity: Amounts = field(default_factory=dict)
+    real_capacity: Resources = field(default_factory=dict)
 
-    def of(self, state: str) -> Amounts:
-        return self.figures.get(state, {})
+    def of(self, state: str) -> Resources:
+        """Return the resources in a state, such as ``allocated``."""
+        return self.resources.get(state, {})
 
     @property
     def pending(self) -> dict[str, float]:
-        """Asked for and not held."""
-        held = self.of("allocated")
-        return {name: max(0.0, asked - held.get(name, 0.0)) for name, asked in self.of("requested").items()}
+        """Requested and not allocated resources."""
+        allocated = self.of("allocated")
+        return {
+            name: max(0.0, requested - allocated.get(name, 0.0))
+            for name, requested in self.of("requested").items()
+        }
 
     @property
     def share(self) -> float:
-        """Volcano's: the largest part of what it deserves of anything; 1 where it holds what it does not deserve."""
+        """Volcano's share: the largest fraction of a deserved resource that is allocated.
+
+        It is 1 if a resource is allocated of which nothing is deserved.
+        """
         deserved = self.of("deserved")
-        parts = [
-            held / deserved[name] if deserved[name] > 0 else float(held > 0)
-            for name, held in self.of("allocated").items()
+        fractions = [
+            allocated / deserved[name] if deserved[name] > 0 else float(allocated > 0)
+            for name, allocated in self.of("allocated").items()
             if name in deserved
         ]
-        return max(parts, default=0.0)
+        return max(fractions, default=0.0)
 
     def number(self, *phases: str) -> int:
+        """Return the number of groups in these phases."""
         return sum(self.phases[phase] for phase in phases)
 
 
 class Scrape:
-    """Valid until the next change of anything."""
+    """State at the time of a scrape, valid until anything changes."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.own = sources.metrics
         self.model = sources.model
-        self.group_counters = sources.group_counters
+        self.counters = sources.counters
 
     @cached_property
     def queues(self) -> dict[str, ScrapedQueue]:
-        """By the engine's names; those of which a cycle has told."""
+        """Queues by the engine's names, as far as a cycle has reported them."""
         entries = self.sources.engine().state.queues.entries
-        found = {}
-        for name, figures in self.own.figures.items():
-            made = found[name] = ScrapedQueue(name, figures)
+        queues = {}
+        for name, resources in self.own.figures.items():
+            queue = queues[name] = ScrapedQueue(name, resources)
             entry = entries.get(name)
             if entry is not None:
-                made.parent = entry.parent.name if entry.parent is not None else ""
-                made.children = tuple(sorted(entry.children))
-                made.real_capacity = _base(entry.share.real_capability)
+                queue.parent = entry.parent.name if entry.parent is not None else ""
+                queue.children = tuple(sorted(entry.children))
+                queue.real_capacity = _base_units(entry.share.real_capability)
         for name, view in self.model.queues.items():
-            if name in found:
-                found[name].weight = view.weight
-                found[name].state = "Deleted" if view.deleted else view.state or "Open"
-        self._count_groups(found)
-        return found
+            if name in queues:
+                queues[name].weight = view.weight
+                queues[name].state = "Deleted" if view.deleted else view.state or "Open"
+        self._count_groups(queues)
+        return queues
 
     def _count_groups(self, queues: Mapping[str, ScrapedQueue]) -> None:
         model = self.model
@@ -110,49 +127,53 @@ class Scrape:
             phase = group.phase or "Pending"
             queue.phases[phase] += 1
             if phase == "Inqueue":
-                for name, amount in _base(group.min_resources).items():
-                    queue.inqueue[name] = queue.inqueue.get(name, 0.0) + amount
+                for name, value in _base_units(group.min_resources).items():
+                    queue.inqueue[name] = queue.inqueue.get(name, 0.0) + value
 
     @cached_property
     def pods(self) -> Counter[str]:
-        """Pods of this scheduler: ``bound``, ``gated``, ``waiting``."""
-        found: Counter[str] = Counter()
+        """Number of this scheduler's pods: ``bound``, ``gated``, ``waiting``."""
+        counts: Counter[str] = Counter()
         manages = self.model.manages
         for pod in self.model.pods.values():
             if not pod.finished and manages(pod):
                 if pod.node_name:
-                    found["bound"] += 1
+                    counts["bound"] += 1
                 elif not pod.deleted:
-                    found["gated" if pod.shape.gates else "waiting"] += 1
-        return found
+                    counts["gated" if pod.shape.gates else "waiting"] += 1
+        return counts
 
     @cached_property
-    def waiting(self) -> list[tuple[str, str, str]]:
-        """Groups that wait: (key, queue, reason)."""
+    def pending(self) -> list[tuple[str, str, str]]:
+        """Pending groups: (key, queue, reason)."""
         model = self.model
         return [
-            (key, model.queue_named(key), str(wait.current.code)) for key, wait in self.sources.waits.items()
+            (key, model.queue_named(key), str(group.current.code))
+            for key, group in self.sources.pending.items()
         ]
 
     def oldest_waits(self) -> dict[str, float]:
-        """Queue → for how many seconds the oldest of those groups waits that waiting may help."""
-        found = dict.fromkeys(self.queues, 0.0)
-        lives, now = self.group_counters.lives, self.sources.time()
-        for key, wait in self.sources.waits.items():
+        """Return for each queue how many seconds its oldest group has waited.
+
+        Only groups count that waiting may help.
+        """
+        oldest = dict.fromkeys(self.queues, 0.0)
+        lives, now = self.counters.lives, self.sources.now()
+        for key, group in self.sources.pending.items():
             life = lives.get(key)
-            if life is None or FACTS[wait.current.code].waiting_helps == "no":
+            if life is None or FACTS[group.current.code].waiting_helps == "no":
                 continue
             if life.stage in (QUEUED, ADMITTED):
-                found[life.queue] = max(found.get(life.queue, 0.0), now - life.created)
-        return found
+                oldest[life.queue] = max(oldest.get(life.queue, 0.0), now - life.created)
+        return oldest
 
 
-def job_named(key: str) -> tuple[str, str]:
-    """Namespace and name of a group."""
+def namespace_and_name(key: str) -> tuple[str, str]:
+    """Return namespace and name of a group."""
     namespace, _, name = shown_key(key).partition("/")
     return namespace, name
 
 
-def _base(units: Mapping[str, int]) -> dict[str, float]:
-    """Engine units → base units."""
-    return {name: amount / scale(name) for name, amount in units.items()}
+def _base_units(units: Mapping[str, int]) -> dict[str, float]:
+    """Convert engine units into base units."""
+    return {name: value / scale(name) for name, value in units.items()}

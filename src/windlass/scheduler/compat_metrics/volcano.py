@@ -1,4 +1,7 @@
-"""Volcano's scheduler. Its figures of amounts are of every queue, those of an inner queue with all below it."""
+"""Metrics of Volcano's scheduler.
+
+Resources are exported for every queue. Those of an inner queue include all queues below it.
+"""
 
 from __future__ import annotations
 
@@ -20,39 +23,44 @@ from windlass.scheduler.compat_metrics.families import (
     total,
 )
 from windlass.scheduler.compat_metrics.kube import RESULTS
-from windlass.scheduler.compat_metrics.scrape import Amounts, Scrape, ScrapedQueue, job_named
+from windlass.scheduler.compat_metrics.scrape import Resources, Scrape, ScrapedQueue, namespace_and_name
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
-AMOUNTS = {
-    "allocated": "held",
-    "request": "asked for, with what is held",
+STATES = {
+    "allocated": "allocated",
+    "request": "requested, including what is allocated",
     "deserved": "deserved",
-    "capacity": "the limit (`capability`)",
-    "real_capacity": "the most it can ever hold, with what is reserved for others taken off",
+    "capacity": "as limit (`capability`)",
+    "real_capacity": "that it can have at most, without what is guaranteed to other queues",
     "inqueue": "`minResources` of its PodGroups in phase Inqueue",
 }
-"""Volcano's word → what it is."""
-_STATES = {"allocated": "allocated", "request": "requested", "deserved": "deserved", "capacity": "capability"}
+"""Volcano's name of a state → meaning."""
+_OWN_STATES = {
+    "allocated": "allocated",
+    "request": "requested",
+    "deserved": "deserved",
+    "capacity": "capability",
+}
 
 
-def _amounts() -> Iterator[MetricFamily]:
-    for word, meaning in AMOUNTS.items():
-        stem = f"volcano_queue_{word}"
+def _queue_families() -> Iterator[MetricFamily]:
+    for state, meaning in STATES.items():
+        stem = f"volcano_queue_{state}"
         yield MetricFamily(f"{stem}_milli_cpu", "gauge", ("queue_name",), f"CPU {meaning}, thousandths")
         yield MetricFamily(f"{stem}_memory_bytes", "gauge", ("queue_name",), f"Memory {meaning}")
-        others = f"Others {meaning}, thousandths of units as in Volcano; pods by number"
+        others = f"Other resources {meaning}, thousandths of units as in Volcano; pods by number"
         yield MetricFamily(f"{stem}_scalar_resources", "gauge", ("queue_name", "resource"), others)
 
 
 FAMILIES = (
-    *_amounts(),
+    *_queue_families(),
     *families(
         "gauge",
         "queue_name",
         {
-            "volcano_queue_share": "The largest part held of what it deserves of anything",
+            "volcano_queue_share": "The largest allocated fraction of a deserved resource",
             "volcano_queue_weight": "Its weight",
-            "volcano_queue_overused": "1: it holds more than it deserves",
+            "volcano_queue_overused": "1: more is allocated than it deserves",
             **{
                 f"volcano_queue_pod_group_{phase.lower()}_count": f"PodGroups in phase {phase}"
                 for phase in PHASES
@@ -64,7 +72,7 @@ FAMILIES = (
         "",
         {
             "volcano_e2e_scheduling_latency_milliseconds": "One cycle",
-            "volcano_open_session_duration_milliseconds": "The part of a cycle that reads what has changed",
+            "volcano_open_session_duration_milliseconds": "The phase of a cycle that takes changes in",
             "volcano_e2e_job_scheduling_latency_milliseconds": "From a group's creation until its minimum is on nodes",
         },
     ),
@@ -73,24 +81,24 @@ FAMILIES = (
         "stage",
         {
             "volcano_task_scheduling_latency_milliseconds": "From a pod's creation to its binding (`Bound`)",
-            "volcano_scheduling_stage_duration_milliseconds": "One binding request (`Bind`)",
+            "volcano_scheduling_stage_duration_milliseconds": "One bind (`Bind`)",
         },
     ),
     *families(
         "histogram",
         "action",
-        {"volcano_action_scheduling_latency_milliseconds": "One pass of an action of a cycle"},
+        {"volcano_action_scheduling_latency_milliseconds": "One pass of an action in a cycle"},
     ),
     *families(
         "counter",
         "result",
-        {"volcano_schedule_attempts_total": "Bindings carried out (`scheduled`), failed (`error`)"},
+        {"volcano_schedule_attempts_total": "Binds that succeeded (`scheduled`) or failed (`error`)"},
     ),
     *families(
         "counter",
         "action",
         {
-            "volcano_eviction_transactions_total": "Claimers for whom somebody was evicted, each counted once in a"
+            "volcano_eviction_transactions_total": "Preemptors for which pods were evicted, each counted once per"
             " cycle"
         },
     ),
@@ -100,14 +108,14 @@ FAMILIES = (
         "",
         {
             "volcano_pod_preemption_victims": "Pods evicted",
-            "volcano_unschedule_job_count": "Groups that wait",
-            "volcano_unschedule_task_count": "Pods that wait, of all groups",
+            "volcano_unschedule_job_count": "Pending groups",
+            "volcano_unschedule_task_count": "Pending pods of all groups",
         },
     ),
     *families(
         "gauge",
         "job_ns job_id",
-        {"volcano_job_share": "The largest part that it holds of anything the cluster has"},
+        {"volcano_job_share": "The largest allocated fraction of a resource of the cluster"},
         JOBS,
     ),
     *families(
@@ -124,91 +132,90 @@ FAMILIES = (
 LEFT_OUT = (
     LeftOut(
         "volcano_plugin_scheduling_latency_milliseconds",
-        "plug-ins have no work of their own when a cycle begins or"
-        " ends; what they are asked in between is asked for all nodes at once",
+        "plugins do no work when a cycle begins or ends; in between they are evaluated for all nodes at once",
     ),
-    LeftOut("volcano_job_retry_counts", "what waits is not tried again in every cycle"),
+    LeftOut("volcano_job_retry_counts", "pending groups are not retried in every cycle"),
     LeftOut(
         "volcano_namespace_share, volcano_namespace_weight, volcano_namespace_weighted_share",
-        "namespaces have no shares (Volcano itself has given them up)",
+        "namespaces have no shares (Volcano itself has removed them)",
     ),
     LeftOut(
         "volcano_controller_job_to_pod_creation_latency_milliseconds",
-        "moments of creation are whole seconds;"
-        " `windlass_controller_look_seconds` tells how long the job controller takes",
+        "creation times are whole seconds;"
+        " `windlass_controller_look_seconds` has the duration of the job controller's reconciles",
     ),
     LeftOut(
         "stages `Watched`, `Assumed`, `PreBound`, `Predicate`, `Scoring`, `PreBind`",
         "a pod does not pass through them one by one",
     ),
 )
-_TELL = MetricsExporter(FAMILIES)
+_EXPORTER = MetricsExporter(FAMILIES)
 
 
 def export(scrape: Scrape) -> Iterator[Metric]:
-    own, story, tell = scrape.own, scrape.group_counters, _TELL
-    yield tell.renamed("volcano_e2e_scheduling_latency_milliseconds", own.cycle_seconds, 1000.0)
+    own, counters, exporter = scrape.own, scrape.counters, _EXPORTER
+    yield exporter.renamed("volcano_e2e_scheduling_latency_milliseconds", own.cycle_seconds, 1000.0)
     take = own.part_seconds.of("take")
-    yield tell.durations("volcano_open_session_duration_milliseconds", take, 1000.0)
-    yield tell.durations("volcano_e2e_job_scheduling_latency_milliseconds", story.start_wait, 1000.0)
-    yield tell.renamed(
+    yield exporter.durations("volcano_open_session_duration_milliseconds", take, 1000.0)
+    yield exporter.durations("volcano_e2e_job_scheduling_latency_milliseconds", counters.start_wait, 1000.0)
+    yield exporter.renamed(
         "volcano_task_scheduling_latency_milliseconds", own.wait_seconds, 1000.0, stage="Bound"
     )
-    yield tell.renamed(
+    yield exporter.renamed(
         "volcano_scheduling_stage_duration_milliseconds", own.bind_seconds, 1000.0, stage="Bind"
     )
-    yield tell.timings("volcano_action_scheduling_latency_milliseconds", own.action_seconds, 1000.0)
-    attempts = [((word,), total(own.binds, result=ours)) for ours, word in RESULTS.items()]
-    yield tell.rows("volcano_schedule_attempts_total", attempts)
-    transactions = [((action,), number) for action, number in story.transactions.items()]
-    yield tell.rows("volcano_eviction_transactions_total", transactions)
-    yield tell.value("volcano_total_preemption_attempts", total(own.decisions, kind="eviction"))
-    yield tell.value("volcano_pod_preemption_victims", total(own.evictions, result="done"))
-    yield tell.value("volcano_unschedule_job_count", sum(own.reasons.values()))
-    yield tell.value("volcano_unschedule_task_count", scrape.pods["waiting"] + scrape.pods["gated"])
+    yield exporter.timings("volcano_action_scheduling_latency_milliseconds", own.action_seconds, 1000.0)
+    attempts = [((result,), total(own.binds, result=ours)) for ours, result in RESULTS.items()]
+    yield exporter.rows("volcano_schedule_attempts_total", attempts)
+    transactions = [((action,), number) for action, number in counters.transactions.items()]
+    yield exporter.rows("volcano_eviction_transactions_total", transactions)
+    yield exporter.value("volcano_total_preemption_attempts", total(own.decisions, kind="eviction"))
+    yield exporter.value("volcano_pod_preemption_victims", total(own.evictions, result="done"))
+    yield exporter.value("volcano_unschedule_job_count", sum(own.reasons.values()))
+    yield exporter.value("volcano_unschedule_task_count", scrape.pods["waiting"] + scrape.pods["gated"])
     yield from _queues(scrape.queues)
     if JOBS in scrape.sources.details:
         yield from _jobs(scrape)
 
 
 def _queues(queues: Mapping[str, ScrapedQueue]) -> Iterator[Metric]:
-    for word in AMOUNTS:
-        rows = {name: _amounts_of(queue, word) for name, queue in queues.items()}
-        yield from _amount_rows(f"volcano_queue_{word}", rows)
+    for state in STATES:
+        rows = {name: _resources_of(queue, state) for name, queue in queues.items()}
+        yield from _resource_rows(f"volcano_queue_{state}", rows)
     for phase in PHASES:
         name = f"volcano_queue_pod_group_{phase.lower()}_count"
-        yield _TELL.rows(name, [((key,), queue.number(phase)) for key, queue in queues.items()])
-    yield _TELL.rows("volcano_queue_share", [((key,), queue.share) for key, queue in queues.items()])
+        yield _EXPORTER.rows(name, [((key,), queue.number(phase)) for key, queue in queues.items()])
+    yield _EXPORTER.rows("volcano_queue_share", [((key,), queue.share) for key, queue in queues.items()])
     over = [((key,), float(queue.share > 1)) for key, queue in queues.items()]
-    yield _TELL.rows("volcano_queue_overused", over)
+    yield _EXPORTER.rows("volcano_queue_overused", over)
     weights = [((key,), queue.weight) for key, queue in queues.items() if queue.weight is not None]
-    yield _TELL.rows("volcano_queue_weight", weights)
+    yield _EXPORTER.rows("volcano_queue_weight", weights)
 
 
-def _amounts_of(queue: ScrapedQueue, word: str) -> Amounts:
-    if word == "inqueue":
+def _resources_of(queue: ScrapedQueue, state: str) -> Resources:
+    if state == "inqueue":
         return queue.inqueue
-    return queue.real_capacity if word == "real_capacity" else queue.of(_STATES[word])
+    return queue.real_capacity if state == "real_capacity" else queue.of(_OWN_STATES[state])
 
 
-def _amount_rows(stem: str, queues: Mapping[str, Amounts]) -> Iterator[Metric]:
+def _resource_rows(stem: str, queues: Mapping[str, Resources]) -> Iterator[Metric]:
     cpu, memory, scalar = [], [], []
-    for queue, amounts in queues.items():
-        for resource, amount in amounts.items():
+    for queue, resources in queues.items():
+        for resource, value in resources.items():
             if resource == "cpu":
-                cpu.append(((queue,), amount * 1000))
+                cpu.append(((queue,), value * 1000))
             elif resource == "memory":
-                memory.append(((queue,), amount))
+                memory.append(((queue,), value))
             else:
-                scalar.append(((queue, resource), amount if resource == "pods" else amount * 1000))
-    yield _TELL.rows(f"{stem}_milli_cpu", cpu)
-    yield _TELL.rows(f"{stem}_memory_bytes", memory)
-    yield _TELL.rows(f"{stem}_scalar_resources", scalar)
+                scalar.append(((queue, resource), value if resource == "pods" else value * 1000))
+    yield _EXPORTER.rows(f"{stem}_milli_cpu", cpu)
+    yield _EXPORTER.rows(f"{stem}_memory_bytes", memory)
+    yield _EXPORTER.rows(f"{stem}_scalar_resources", scalar)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A group at the moment of a scrape."""
+    """State of a group at the time of a scrape."""
 
     key: str
     queue: str
@@ -223,18 +230,18 @@ def _jobs(scrape: Scrape) -> Iterator[Metric]:
     pods_of = scrape.model.pods_of
     jobs = [
         _Job(key, life.queue, life.created, life.started, life.counted, tuple(pods_of(key)))
-        for key, life in scrape.group_counters.lives.items()
+        for key, life in scrape.counters.lives.items()
     ]
 
     @cache
     def rows() -> dict[str, list[Row]]:
-        return _of_jobs(jobs, cluster)
+        return _job_rows(jobs, cluster)
 
-    for family in _OF_JOBS:
-        yield _TELL.later(family, lambda family=family: rows()[family])
+    for family in _JOB_FAMILIES:
+        yield _EXPORTER.deferred(family, lambda family=family: rows()[family])
 
 
-_OF_JOBS = (
+_JOB_FAMILIES = (
     "volcano_job_share",
     "volcano_e2e_job_scheduling_duration",
     "volcano_e2e_job_scheduling_start_time",
@@ -242,14 +249,14 @@ _OF_JOBS = (
 )
 
 
-def _of_jobs(jobs: Iterable[_Job], cluster: Mapping[str, int]) -> dict[str, list[Row]]:
-    rows: dict[str, list[Row]] = {family: [] for family in _OF_JOBS}
-    shares, waits, begun, last = rows.values()
+def _job_rows(jobs: Iterable[_Job], cluster: Mapping[str, int]) -> dict[str, list[Row]]:
+    rows: dict[str, list[Row]] = {family: [] for family in _JOB_FAMILIES}
+    shares, waits, created, last = rows.values()
     for job in jobs:
-        namespace, name = job_named(job.key)
+        namespace, name = namespace_and_name(job.key)
         labels = (name, job.queue, namespace)
         shares.append(((namespace, name), _share(job.pods, cluster)))
-        begun.append((labels, job.created))
+        created.append((labels, job.created))
         if job.started:
             last.append((labels, job.started))
         if job.started and job.counted:

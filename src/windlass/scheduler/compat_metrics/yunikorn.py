@@ -1,4 +1,4 @@
-"""YuniKorn's core."""
+"""Metrics of YuniKorn's core."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ FAMILIES = (
         "gauge",
         "queue state resource",
         {
-            "yunikorn_queue_resource": "A queue's amounts: `guaranteed`, `max`, `allocated`, `pending`, in base units"
+            "yunikorn_queue_resource": "Resources of a queue in base units: `guaranteed`, `max`, `allocated`,"
+            " `pending`"
         },
     ),
     *families(
         "gauge",
         "queue state",
-        {"yunikorn_queue_app": "Its PodGroups: `new`, `accepted` (let in), `running`, `completed`"},
+        {"yunikorn_queue_app": "Its PodGroups: `new`, `accepted` (admitted), `running`, `completed`"},
     ),
     *families(
         "gauge",
@@ -45,7 +46,7 @@ FAMILIES = (
         "counter",
         "state",
         {
-            "yunikorn_scheduler_container_allocation_attempt_total": "Pods bound (`allocated`), bindings that"
+            "yunikorn_scheduler_container_allocation_attempt_total": "Binds that succeeded (`allocated`) or"
             " failed (`error`)"
         },
     ),
@@ -53,7 +54,7 @@ FAMILIES = (
         "histogram",
         "",
         {
-            "yunikorn_scheduler_scheduling_latency_milliseconds": "The part of a cycle that decides, in seconds, as"
+            "yunikorn_scheduler_scheduling_latency_milliseconds": "The phase of a cycle that decides, in seconds, as"
             " there",
             "yunikorn_scheduler_scheduling_cycle_milliseconds": "One cycle, in seconds, as there",
         },
@@ -67,10 +68,10 @@ FAMILIES = (
         "gauge",
         "range",
         {
-            "yunikorn_scheduler_vcore_node_usage_total": "Nodes of which so much of the CPU is held: `[0,10%]` …"
+            "yunikorn_scheduler_vcore_node_usage_total": "Nodes by the allocated fraction of their CPU: `[0,10%]` …"
             " `(90%,100%]`",
-            "yunikorn_scheduler_memory_node_usage_total": "The same, of memory",
-            "yunikorn_scheduler_nvidia_com_gpu_node_usage_total": "The same, of GPUs, where there are some",
+            "yunikorn_scheduler_memory_node_usage_total": "The same for memory",
+            "yunikorn_scheduler_nvidia_com_gpu_node_usage_total": "The same for GPUs, on nodes that have some",
         },
     ),
 )
@@ -84,47 +85,50 @@ LEFT_OUT = (
         "yunikorn_scheduler_node_sorting_latency_milliseconds, yunikorn_scheduler_trynode_latency_milliseconds,"
         " yunikorn_scheduler_trynode_evaluation_milliseconds, yunikorn_scheduler_trypreemption_latency_milliseconds,"
         " yunikorn_scheduler_trynode_count, yunikorn_scheduler_tryapplication_count",
-        "nodes are not tried one by one; `windlass_scheduler_action_duration_seconds` tells what evicting takes",
+        "nodes are not tried one by one; `windlass_scheduler_action_duration_seconds` has the duration of preemption",
     ),
     LeftOut(
         "yunikorn_scheduler_application_submission_total",
-        "nobody submits to the scheduler; it sees what is there",
+        "nothing is submitted to the scheduler; it follows the objects of the cluster",
     ),
     LeftOut(
         "states `preempting`, `rejected`, `failing`, `failed`, `resuming`, `released`",
-        "nothing is kept by them",
+        "groups have no such state",
     ),
-    LeftOut("yunikorn_<queue>_queue_…", "YuniKorn itself has replaced them by the label"),
+    LeftOut("yunikorn_<queue>_queue_…", "YuniKorn itself has replaced them by a label"),
 )
 
 
-_TELL = MetricsExporter(FAMILIES)
+_EXPORTER = MetricsExporter(FAMILIES)
 
 
 def export(scrape: Scrape) -> Iterator[Metric]:
     own = scrape.own
     resources: list[Row] = []
     apps: list[Row] = []
-    every: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for name, queue in scrape.queues.items():
-        told = {word: queue.of(state) for state, word in RESOURCES.items()} | {"pending": queue.pending}
+        by_state = {label: queue.of(state) for state, label in RESOURCES.items()}
+        by_state["pending"] = queue.pending
         resources += [
-            ((name, word, resource), amount)
-            for word, amounts in told.items()
-            for resource, amount in amounts.items()
+            ((name, label, resource), value)
+            for label, values in by_state.items()
+            for resource, value in values.items()
         ]
-        for word, phases in APPS.items():
-            apps.append(((name, word), queue.number(*phases)))
-            every[word] += queue.number(*phases)
-    yield _TELL.rows("yunikorn_queue_resource", resources)
-    yield _TELL.rows("yunikorn_queue_app", apps)
-    applications = [((word,), every[word]) for word in ("running", "completed")]
-    yield _TELL.rows("yunikorn_scheduler_application_total", applications)
+        for label, phases in APPS.items():
+            apps.append(((name, label), queue.number(*phases)))
+            totals[label] += queue.number(*phases)
+    yield _EXPORTER.rows("yunikorn_queue_resource", resources)
+    yield _EXPORTER.rows("yunikorn_queue_app", apps)
+    applications = [((label,), totals[label]) for label in ("running", "completed")]
+    yield _EXPORTER.rows("yunikorn_scheduler_application_total", applications)
     attempts = {"allocated": "bound", "error": "failed"}
-    rows = [((word,), total(own.binds, result=result)) for word, result in attempts.items()]
-    yield _TELL.rows("yunikorn_scheduler_container_allocation_attempt_total", rows)
-    yield _TELL.durations("yunikorn_scheduler_scheduling_latency_milliseconds", own.part_seconds.of("decide"))
-    yield _TELL.renamed("yunikorn_scheduler_scheduling_cycle_milliseconds", own.cycle_seconds)
+    rows = [((label,), total(own.binds, result=result)) for label, result in attempts.items()]
+    yield _EXPORTER.rows("yunikorn_scheduler_container_allocation_attempt_total", rows)
+    yield _EXPORTER.durations(
+        "yunikorn_scheduler_scheduling_latency_milliseconds", own.part_seconds.of("decide")
+    )
+    yield _EXPORTER.renamed("yunikorn_scheduler_scheduling_cycle_milliseconds", own.cycle_seconds)
     yield from _nodes(scrape)
 
 
@@ -133,16 +137,17 @@ def _nodes(scrape: Scrape) -> Iterator[Metric]:
         "unhealthy" if node.ready not in ("", "True") else "draining" if node.unschedulable else "active"
         for node in scrape.model.nodes.values()
     )
-    yield _TELL.rows(
-        "yunikorn_scheduler_node", [((word,), states[word]) for word in ("active", "draining", "unhealthy")]
+    yield _EXPORTER.rows(
+        "yunikorn_scheduler_node",
+        [((state,), states[state]) for state in ("active", "draining", "unhealthy")],
     )
-    held = scrape.sources.ledger.held()
+    held = scrape.sources.node_usage.held()
     for resource, name in _USAGE.items():
         ranges: Counter[int] = Counter()
         for node in scrape.model.nodes.values():
-            has = node.allocatable.get(resource, 0)
-            if has > 0:
-                tenths = ceil(10 * held.get(node.name, {}).get(resource, 0) / has)
+            allocatable = node.allocatable.get(resource, 0)
+            if allocatable > 0:
+                tenths = ceil(10 * held.get(node.name, {}).get(resource, 0) / allocatable)
                 ranges[min(max(tenths, 1), 10) - 1] += 1
         if ranges:
-            yield _TELL.rows(name, [((word,), ranges[at]) for at, word in enumerate(RANGES)])
+            yield _EXPORTER.rows(name, [((label,), ranges[index]) for index, label in enumerate(RANGES)])

@@ -1,10 +1,12 @@
-"""Learned run times: pods that end well teach them, groups whose owners say nothing are given them.
+"""Learned run times: successful pods are observed, and groups without an estimate get one.
 
-What was learned is kept in the ConfigMap ``windlass-run-times`` in Windlass' own namespace, read before anything is
-decided and written at most every minute; what time-sharing has counted (:mod:`.sharecounts`) beside it. It is an aid,
-not a record: where it cannot be read or written the scheduler goes without.
+The history is stored in the ConfigMap ``windlass-run-times`` in Windlass' namespace. It is read
+before anything is decided, and written at most every minute. The counters of time-sharing
+(:mod:`windlass.scheduler.estimates.time_share_counts`) are stored with it. Both are an aid: if
+the ConfigMap cannot be read or written, the scheduler works without.
 
-Invariant: what could not be read is not written over; it is read later, and what was learned meanwhile added to it.
+Invariant: a history that could not be read is not overwritten. It is read later, and what was
+learned meanwhile is added to it.
 """
 
 from __future__ import annotations
@@ -36,17 +38,27 @@ NAME = "windlass-run-times"
 KEY = "history"
 ABOUT = "kubernetes.io/description"
 SAVE_SECONDS = 60.0
+"""Interval in seconds between writes of the history."""
 log = logs.get("scheduler")
 
 
 def learns(policy: SchedulerConfig) -> bool:
-    """Whether run times are learned: as the configuration says; with tiers (Volcano's way) only if it does."""
-    said = policy.configurations.get("backfill", {}).get(LEARNED)
-    return not policy.tiers if said is None else str(said).lower() == "true"
+    """Return whether a policy learns run times.
+
+    The default is true without tiers. With tiers (Volcano's format) it must be configured.
+    """
+    configured = policy.configurations.get("backfill", {}).get(LEARNED)
+    return not policy.tiers if configured is None else str(configured).lower() == "true"
 
 
 class LearnedRunTimes:
-    """What one scheduler has learned. ``enabled``: whether it learns and tells anything."""
+    """Learns run times, and adds estimates to groups.
+
+    ``enabled``: whether it does either.
+    ``namespace``: that of the ConfigMap.
+    ``finished(source, result)``: called with every group that finishes successfully, see
+    :meth:`_compare`.
+    """
 
     def __init__(
         self,
@@ -57,10 +69,8 @@ class LearnedRunTimes:
         counts: TimeShareCounts,
         enabled: bool = True,
         namespace: str = OWN_NAMESPACE,
-        ended: Callable[[str, str], None] | None = None,
+        finished: Callable[[str, str], None] | None = None,
     ) -> None:
-        """``namespace``: where the ConfigMap lies. ``ended`` is told of every group that ends well: on whose word its
-        run time rested, and how true that was (see :meth:`_judge`)."""
         self.history = History()
         self.counts = counts
         self.enabled = enabled
@@ -68,18 +78,22 @@ class LearnedRunTimes:
         self._model = model
         self._clock = clock
         self._namespace = namespace
-        self._ended = ended
-        self._saved = 0
+        self._finished = finished
+        self._saved_version = 0
         self._unread: list[CompletedRun] | None = None
-        """What was learned since the ConfigMap could not be read; ``None``: it was read."""
-        self._complained = False
-        self._shapeless: set[str] = set()
-        """Groups of which the engine was told before any of their pods was known."""
+        """Runs learned since the ConfigMap could not be read. ``None``: it was read."""
+        self._warned = False
+        self._without_pods: set[str] = set()
+        """Groups given to the engine before any of their pods was known."""
+
+    def use_policy(self, policy: SchedulerConfig) -> None:
+        """Take in another policy."""
+        self.enabled = learns(policy)
 
     # ------------------------------------------------------------------ learning
 
-    def pod(self, old: views.Pod | None, new: views.Pod | None) -> None:
-        """A pod has changed: one that has just ended well has run for so long."""
+    def pod_changed(self, old: views.Pod | None, new: views.Pod | None) -> None:
+        """Learn from a pod that has just finished successfully."""
         if not self.enabled or old is None or new is None or new.phase != "Succeeded" or old.finished:
             return
         key = self._model.group_of(new.key)
@@ -88,56 +102,64 @@ class LearnedRunTimes:
         if group is None or not new.started or end <= new.started:
             return
         work, seconds = group.uid or group.key, work_seconds(group, new.started, end)
-        if self._ended is not None and not self.history.knows(work):
-            self._ended(*self._judge(group, traits_of(group, shape_of(new)), seconds))
-        run = CompletedRun(work, traits_of(group, shape_of(new)), seconds)
+        traits = traits_of(group, shape_of(new))
+        if self._finished is not None and not self.history.knows(work):
+            self._finished(*self._compare(group, traits, seconds))
+        run = CompletedRun(work, traits, seconds)
         self.history.observe(run)
         if self._unread is not None:
             self._unread.append(run)
 
-    def _judge(self, group: Group, traits: Traits, seconds: float) -> tuple[str, str]:
-        """What was expected, just before the first of its pods has ended: by whom, and ``within`` its bounds, ``early``
-        (shorter than the 0.1-quantile), ``late`` (longer than what is reckoned with), or ``unknown``."""
+    def _compare(self, group: Group, traits: Traits, seconds: float) -> tuple[str, str]:
+        """Return the source of an estimate, and how the true run time compares with it.
+
+        The source is ``owner``, ``learned`` or ``none``. The result is ``within`` the bounds,
+        ``early`` (shorter than the 0.1-quantile), ``late`` (longer than estimated) or
+        ``unknown``.
+        """
         if group.run_estimate is not None:
             return "owner", "within" if seconds <= group.run_estimate else "late"
-        found = self.history.predict(traits)
-        if found is None:
+        prediction = self.history.predict(traits)
+        if prediction is None:
             return "none", "unknown"
-        if seconds > found.seconds:
+        if seconds > prediction.seconds:
             return "learned", "late"
-        return "learned", "early" if seconds < found.quantiles[0.1] else "within"
+        return "learned", "early" if seconds < prediction.quantiles[0.1] else "within"
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ estimates
 
     def filled(self, changes: Iterable[deltas.Delta]) -> list[deltas.Delta]:
-        """The deltas that the model has just given, with what was learned where the owner of a group says nothing. Of
-        a group whose first pod comes after it the engine is told anew: what it asks for is known only then."""
-        out: list[deltas.Delta] = []
+        """Return deltas of the model, with estimates for groups without one.
+
+        A group without pods is repeated after its first pod, since its requests are known only
+        then.
+        """
+        filled: list[deltas.Delta] = []
         for delta in changes:
             if type(delta) is deltas.TaskUpserted:
-                out.append(delta)
-                if self._shapeless and delta.task.group in self._shapeless:
-                    self._shapeless.discard(delta.task.group)
-                    known = self._model.group_sent(delta.task.group)
-                    out += [] if known is None else [self.with_learned(deltas.GroupUpserted(known))]
+                filled.append(delta)
+                if self._without_pods and delta.task.group in self._without_pods:
+                    self._without_pods.discard(delta.task.group)
+                    group = self._model.group_sent(delta.task.group)
+                    filled += [] if group is None else [self.with_estimate(deltas.GroupUpserted(group))]
                 continue
-            out.append(self.with_learned(delta))
+            filled.append(self.with_estimate(delta))
             if type(delta) is deltas.GroupUpserted:
                 if self.enabled and next(self._model.pods_of(delta.group.key), None) is None:
-                    self._shapeless.add(delta.group.key)
+                    self._without_pods.add(delta.group.key)
             elif type(delta) is deltas.GroupRemoved:
-                self._shapeless.discard(delta.key)
-        return out
+                self._without_pods.discard(delta.key)
+        return filled
 
-    def with_learned(self, delta: deltas.Delta) -> deltas.Delta:
-        """The delta, with what was learned of its group."""
+    def with_estimate(self, delta: deltas.Delta) -> deltas.Delta:
+        """Return a delta with the learned estimate of its group, if any."""
         if not self.enabled or self.history.empty or type(delta) is not deltas.GroupUpserted:
             return delta
         group = foretold(delta.group, self.history, shape_in(self._model, delta.group.key))
         return delta if group is delta.group else deltas.GroupUpserted(group)
 
     def groups(self) -> dict[str, Group]:
-        """All groups of which the engine was told, with what was learned of them."""
+        """Return all groups that the engine knows, with their learned estimates."""
         known = self._model.told_groups()
         if not self.enabled or self.history.empty:
             return known
@@ -146,81 +168,81 @@ class LearnedRunTimes:
         }
 
     def corrections(self) -> list[deltas.Delta]:
-        """The groups of which something is known that their owners did not say."""
+        """Return deltas for the groups that have a learned estimate."""
         known = self._model.told_groups()
         return [
             deltas.GroupUpserted(group) for key, group in self.groups().items() if group is not known[key]
         ]
 
-    # ------------------------------------------------------------------ kept across restarts
+    # ------------------------------------------------------------------ storage
 
     async def load(self) -> None:
-        """Take up what was known before."""
+        """Read the stored history."""
         try:
-            found = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
+            stored = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
         except (StatusError, Unreachable) as error:
             if self._unread is None:
                 log.warning("learned run times not read", why=error.message)
                 self._unread = []
             return
         unread, self._unread = self._unread or [], None
-        data = (found or {}).get("data") or {}
+        data = (stored or {}).get("data") or {}
         if data.get(COUNTS):
-            self.counts.take(data[COUNTS])
+            self.counts.resume(data[COUNTS])
         text = data.get(KEY)
         if not text:
             return
         try:
             self.history = History.of_record(msgspec.json.decode(text, type=HistoryRecord))
         except msgspec.MsgspecError as error:
-            log.warning("learned run times not understood", why=str(error))
+            log.warning("ignoring stored run times: invalid record", why=str(error))
             return
-        self._saved = self.history.version
+        self._saved_version = self.history.version
         for run in unread:
             self.history.observe(run)
 
     async def run(self) -> None:
-        """Write down what is new, until cancelled."""
+        """Store what is new, until cancelled."""
         while True:
             await self._clock.sleep(SAVE_SECONDS)
             if self._unread is not None:
                 await self.load()
-            if self._unread is None and (data := self._news()):
+            if self._unread is None and (data := self._unsaved()):
                 await self._save(data)
 
-    def _news(self) -> dict[str, str]:
-        """What is to be written."""
+    def _unsaved(self) -> dict[str, str]:
+        """Return the data to write."""
         data: dict[str, str] = {}
-        if self.enabled and self.history.version != self._saved:
+        if self.enabled and self.history.version != self._saved_version:
             data[KEY] = msgspec.json.encode(self.history.as_record()).decode()
-        if self.counts.news and (text := self.counts.text()) is not None:
+        if self.counts.changed and (text := self.counts.text()) is not None:
             data[COUNTS] = text
         return data
 
     async def _save(self, data: dict[str, str]) -> None:
-        version, counted = self.history.version, self.counts.counted
+        version, total = self.history.version, self.counts.total
         try:
-            found = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
-            if found is None:
+            stored = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
+            if stored is None:
                 await self._client.create(
-                    resources.CONFIG_MAPS, _object(data, self._namespace), self._namespace
+                    resources.CONFIG_MAPS, _config_map(data, self._namespace), self._namespace
                 )
             else:
                 await self._client.patch(resources.CONFIG_MAPS, NAME, {"data": data}, self._namespace)
         except (StatusError, Unreachable) as error:
-            if not self._complained:
+            if not self._warned:
                 log.warning("learned run times not written", why=error.message)
-            self._complained = True
+            self._warned = True
             return
-        self._complained = False
+        self._warned = False
         if KEY in data:
-            self._saved = version
+            self._saved_version = version
         if COUNTS in data:
-            self.counts.saved(counted)
+            self.counts.saved(total)
 
 
-def _object(data: dict[str, str], namespace: str) -> dict[str, Any]:
-    about = "Run times of work that has ended, by which the scheduler estimates others; safe to delete."
+def _config_map(data: dict[str, str], namespace: str) -> dict[str, Any]:
+    about = "Run times of finished groups, by which the scheduler estimates others; safe to delete."
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,12 +1,13 @@
-"""When what waits will start: the cluster played forward by the simulator, aside and at a small part of one core.
+"""Estimated starts of pending groups, by simulation of the cluster.
 
-Every so often, as long as something waits, what the engine was told is handed to a thread, which plays it forward a
-number of times with run times drawn from what is known (:mod:`windlass.sim.whatif.play_forward`). The middle of the
-starts is what is told, with the band that holds eight of ten of them, widened a little for what no simulation knows.
-What was told of a group first is held against its true start, and counted.
+While something waits, the engine's state is regularly handed to a thread. The thread plays it
+forward a number of times, with run times drawn from what is known
+(:mod:`windlass.sim.whatif.play_forward`). The median start is reported, with the band of eight
+in ten starts, slightly widened for what no simulation knows. The first estimate of each group is
+compared with its true start, and counted.
 
-Invariants: nothing is played while nothing waits; the thread works on a copy, shares nothing that changes, and rests
-nine times as long as it works.
+Invariants: nothing is simulated while nothing waits. The thread works on a copy, shares nothing
+that changes, and rests nine times as long as it works.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from windlass.model.cluster.run_time_traits import shapes_in
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.estimates.run_times import LearnedRunTimes
-from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.options import LiveOptions
+from windlass.scheduler.status.group_reports import GroupReports
+from windlass.scheduler.steady_time import SteadyTime
 from windlass.sim.replay.decide_loop import Endless
 from windlass.sim.whatif import run_times
 from windlass.sim.whatif.compare import Band, Draws, SimulatedCluster, plays
@@ -37,38 +40,41 @@ from windlass.sim.whatif.play_forward import ForwardState, state_of
 from windlass.spi.configuration import SchedulerConfig
 
 log = logs.get("scheduler")
-AHEAD_SECONDS = 7 * 86_400.0
-"""What starts later is not told."""
+HORIZON_SECONDS = 7 * 86_400.0
+"""Maximum time in seconds until a start that is reported."""
 OFF_SECONDS = 30.0
-"""How often is looked whether estimates are wanted again."""
-STALE = 10
-"""After so many times as long it is played again though nothing has changed."""
-REST = 9.0
-"""So many times as long as it works the thread rests."""
-LONGEST_SECONDS = 120.0
-"""After so long what is found counts; the rest of the samples is left."""
-MOST_PODS = 50_000
-"""Of more there are no estimates: each play begins with telling an engine of all of them."""
-SLACK, LEAST_SLACK_SECONDS = 0.1, 15.0
-"""A band is widened by this part of the wait, and by so much at least."""
-MOVED = 0.2
-"""An estimate is told anew once the start has moved by more than this part of the wait."""
+"""Interval in seconds between checks whether estimates are turned on again."""
+STALE_FACTOR = 10
+"""Number of intervals after which an unchanged state is simulated again."""
+REST_FACTOR = 9.0
+"""Time for which the thread rests, as a multiple of the time for which it works."""
+MAX_SECONDS = 120.0
+"""Timeout of one estimate in seconds. Later samples are left out."""
+MAX_PODS = 50_000
+"""Maximum number of pods for which there are estimates.
+
+Each sample begins with a new engine that is given all pods.
+"""
+SLACK, MIN_SLACK_SECONDS = 0.1, 15.0
+"""Fraction of the wait by which a band is widened on each side, and the minimum in seconds."""
+MIN_MOVE = 0.2
+"""Minimum change of a start, as a fraction of the wait, for a new report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """The bands of starts in seconds, by group, and how many plays they come of."""
+    """Bands of starts in seconds by group, and the number of samples behind them."""
 
     bands: Mapping[str, Band]
     samples: int
 
 
-Aside = Callable[[Callable[[], Starts]], Awaitable[Starts]]
+RunInThread = Callable[[Callable[[], Starts]], Awaitable[Starts]]
 
 
 @dataclass(frozen=True, slots=True)
 class StartEstimate:
-    """Unix seconds. ``basis``: for people."""
+    """Estimated start of a group, in Unix seconds. ``basis``: for people."""
 
     at: float
     start: float
@@ -78,214 +84,222 @@ class StartEstimate:
 
     @property
     def seconds(self) -> float:
-        """From when it was told to the start."""
+        """Seconds from the estimate to the start."""
         return self.start - self.at
 
     @property
     def band(self) -> tuple[float, ...]:
-        """From when it was told to the earliest and the latest start, the earliest alone where there is no latest."""
-        return tuple([max(0.0, one - self.at) for one in (self.low, self.high) if one != inf])
+        """Seconds to the earliest and to the latest start, if there is a latest."""
+        return tuple([max(0.0, bound - self.at) for bound in (self.low, self.high) if bound != inf])
 
 
 class StartEstimates:
-    """``options``: those in force, asked each time. ``waits``: the groups that wait. ``changed`` is called with each
-    group of which there is something new. ``aside``: how work is done beside the event loop."""
+    """Estimates the starts of pending groups.
+
+    ``changed(group)`` is called with each group that has a new estimate. ``run_in_thread``
+    performs work outside the event loop.
+    """
 
     def __init__(
         self,
         model: ClusterModel,
         run_times: LearnedRunTimes,
-        options: Callable[[], SchedulerOptions],
+        options: LiveOptions,
         metrics: SchedulerMetrics,
+        reports: GroupReports,
         *,
         clock: Clock,
-        now: Callable[[], float],
-        waits: Callable[[], Iterable[str]],
+        time: SteadyTime,
         changed: Callable[[str], None],
-        aside: Aside = asyncio.to_thread,
+        run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
-        self.policy: SchedulerConfig = options().policy
+        self._policy = options.current.policy
         self._model = model
         self._run_times = run_times
         self._options = options
         self._metrics = metrics
+        self._reports = reports
         self._clock = clock
-        self._now = now
-        self._waits = waits
+        self._time = time
         self._changed = changed
-        self._aside = aside
-        self._told: dict[str, StartEstimate] = {}
+        self._run_in_thread = run_in_thread
+        self._estimates: dict[str, StartEstimate] = {}
         self._first: dict[str, StartEstimate] = {}
         self._hits = self._starts = 0
-        self._begun: set[str] = set()
-        """Who has started since what is played began: if it waits again, none of that is of its next start."""
+        self._started: set[str] = set()
+        """Groups started since the simulation began: its result is not about their next start."""
         self._last: ForwardState | None = None
-        """What was played last."""
+        """State that was simulated last."""
 
-    # ------------------------------------------------------------------ telling
+    def use_policy(self, policy: SchedulerConfig) -> None:
+        """Simulate by another policy."""
+        self._policy = policy
 
-    def told(self, group: str, explanation: Explanation) -> Explanation:
-        """The explanation with the estimate, where there is one."""
-        found = self._told.get(group)
-        if found is None:
+    # ------------------------------------------------------------------ reports
+
+    def complete(self, group: str, explanation: Explanation) -> Explanation:
+        """Return the explanation with the estimate, if there is one."""
+        estimate = self._estimates.get(group)
+        if estimate is None:
             return explanation
         return replace(
             explanation,
-            estimate_seconds=found.seconds,
-            estimate_at=found.at,
-            estimate_band=found.band,
-            estimate_basis=found.basis,
+            estimate_seconds=estimate.seconds,
+            estimate_at=estimate.at,
+            estimate_band=estimate.band,
+            estimate_basis=estimate.basis,
         )
 
-    def bound(self, binds: Iterable[Bind]) -> None:
-        """Groups start: how true was what they were told?"""
+    def started(self, binds: Iterable[Bind]) -> None:
+        """Compare the first estimates of groups that start with their true starts."""
         groups = dict.fromkeys(bind.group for bind in binds)
-        self._begun |= groups.keys()
-        now = self._now()
+        self._started |= groups.keys()
+        now = self._time.now()
         for group in groups:
             first = self._first.pop(group, None)
-            self._told.pop(group, None)
+            self._estimates.pop(group, None)
             if first is None:
                 continue
-            word = "early" if now < first.low else "late" if now > first.high else "within"
+            result = "early" if now < first.low else "late" if now > first.high else "within"
             self._starts += 1
-            self._hits += word == "within"
-            self._metrics.start_estimates.labels(word).inc()
+            self._hits += result == "within"
+            self._metrics.start_estimates.labels(result).inc()
             self._metrics.start_hits.set(self._hits / self._starts)
 
     def forget(self, group: str) -> None:
-        """The group is gone."""
-        self._told.pop(group, None)
+        """Forget a group that does not exist any more."""
+        self._estimates.pop(group, None)
         self._first.pop(group, None)
-        self._begun.discard(group)
+        self._started.discard(group)
 
-    # ------------------------------------------------------------------ estimating
+    # ------------------------------------------------------------------ simulation
 
     async def run(self) -> None:
-        """Estimate again and again, until cancelled."""
+        """Estimate repeatedly, until cancelled."""
         stop = threading.Event()
         try:
             while True:
-                seconds = self._options().estimate_seconds
+                seconds = self._options.current.estimate_seconds
                 await self._clock.sleep(seconds or OFF_SECONDS)
                 if seconds:
-                    await self._round(stop)
+                    await self._estimate(stop)
         finally:
             stop.set()
 
-    async def _round(self, stop: threading.Event) -> None:
-        waiting = set(self._waits())
-        if not waiting or len(self._model.pods) > MOST_PODS:
+    async def _estimate(self, stop: threading.Event) -> None:
+        pending, options = set(self._reports.pending()), self._options.current
+        if not pending or len(self._model.pods) > MAX_PODS:
             return
-        now = self._now()
+        now = self._time.now()
         state = state_of(self._model.told(), now)
         state.groups.update(self._run_times.groups())
         state.tasks.update(self._model.told_tasks())
         last = self._last
-        fresh = last is not None and now - last.now < STALE * self._options().estimate_seconds
+        fresh = last is not None and now - last.now < STALE_FACTOR * options.estimate_seconds
         if fresh and last is not None and replace(last, now=now) == state:
             return
         self._last = state
-        self._begun.clear()
-        # A snapshot: the history goes on learning meanwhile.
+        self._started.clear()
+        # A copy, since the history goes on learning.
         history = type(self._run_times.history).of_record(self._run_times.history.as_record())
-        draws = run_times.SampledRunTimes(history, shapes=shapes_in(self._model, state.groups))
-        plays = Draws(draws, self._options().estimate_samples, 0, AHEAD_SECONDS)
-        play = _Play(state, self.policy, plays, self._run_times.counts.text())
-        pace = _Pace(self._clock, stop)
-        begun = self._clock.monotonic()
+        sampled = run_times.SampledRunTimes(history, shapes=shapes_in(self._model, state.groups))
+        draws = Draws(sampled, options.estimate_samples, 0, HORIZON_SECONDS)
+        simulation = _Simulation(state, self._policy, draws, self._run_times.counts.text())
+        throttle = _Throttle(self._clock, stop)
+        start = self._clock.monotonic()
         try:
-            found = await self._aside(lambda: play.run(pace, waiting))
+            starts = await self._run_in_thread(lambda: simulation.run(throttle, pending))
         except Endless as error:
-            log.warning("no estimates of starts", why=str(error))
+            log.warning("no start estimates", why=str(error))
             return
-        self._metrics.start_estimate_seconds.observe(self._clock.monotonic() - begun)
-        self._take(found, waiting, now)
+        self._metrics.start_estimate_seconds.observe(self._clock.monotonic() - start)
+        self._take(starts, pending, now)
 
-    def _take(self, found: Starts, waiting: Iterable[str], now: float) -> None:
-        if not found.samples:
+    def _take(self, starts: Starts, pending: Iterable[str], now: float) -> None:
+        """Take in the result of a simulation that began at ``now``."""
+        if not starts.samples:
             return
-        still, lag = set(self._waits()) - self._begun, self._now() - now
-        for group in waiting:
-            if group not in still:
+        still_pending, lag = set(self._reports.pending()) - self._started, self._time.now() - now
+        for group in pending:
+            if group not in still_pending:
                 continue
-            before, band = self._told.get(group), found.bands.get(group)
+            before, band = self._estimates.get(group), starts.bands.get(group)
             if band is None or band.middle == inf:
                 if before is not None:
-                    del self._told[group]
+                    del self._estimates[group]
                     self._changed(group)
                 continue
-            told = _told(band, now, lag, found.samples)
-            if before is not None and not _moved(before, told):
+            estimate = _estimate_of(band, now, lag, starts.samples)
+            if before is not None and not _has_moved(before, estimate):
                 continue
-            self._told[group] = told
-            self._first.setdefault(group, told)
+            self._estimates[group] = estimate
+            self._first.setdefault(group, estimate)
             self._changed(group)
 
 
-def _told(band: Band, now: float, lag: float, samples: int) -> StartEstimate:
-    """``now``: the moment that was played from; it was ``lag`` seconds ago."""
-    slack = max(LEAST_SLACK_SECONDS, SLACK * band.middle)
+def _estimate_of(band: Band, now: float, lag: float, samples: int) -> StartEstimate:
+    """Return the estimate of a simulation that began at ``now``, ``lag`` seconds ago."""
+    slack = max(MIN_SLACK_SECONDS, SLACK * band.middle)
     low, high = max(0.0, band.low - slack), band.high + slack
     basis = f"by {samples} simulated course{'s' if samples > 1 else ''}"
     return StartEstimate(now + lag, now + max(band.middle, lag), now + low, now + high, basis)
 
 
-def _moved(before: StartEstimate, after: StartEstimate) -> bool:
-    wait = max(after.seconds, LEAST_SLACK_SECONDS)
-    return any(
-        abs(one - other) > MOVED * wait
-        for one, other in ((before.start, after.start), (before.low, after.low), (before.high, after.high))
-        if one != other
-    )
+def _has_moved(before: StartEstimate, after: StartEstimate) -> bool:
+    wait = max(after.seconds, MIN_SLACK_SECONDS)
+    pairs = ((before.start, after.start), (before.low, after.low), (before.high, after.high))
+    return any(abs(old - new) > MIN_MOVE * wait for old, new in pairs if old != new)
 
 
 class Stopped(Exception):
-    """No further cycle."""
+    """The simulation is to end."""
 
 
-class _Pace:
-    """Keeps a thread to its part of a core. Called before every piece of work."""
+class _Throttle:
+    """Limits a thread to its share of a core. Called before every piece of work."""
 
     def __init__(self, clock: Clock, stop: threading.Event) -> None:
         self._clock = clock
         self._stop = stop
-        self._begun = self._since = clock.monotonic()
+        self._start = self._since = clock.monotonic()
 
     def __call__(self) -> None:
         now = self._clock.monotonic()
-        if self._stop.wait(REST * (now - self._since)) or now - self._begun > LONGEST_SECONDS:
+        if self._stop.wait(REST_FACTOR * (now - self._since)) or now - self._start > MAX_SECONDS:
             raise Stopped
         self._since = self._clock.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
-class _Play:
-    """What the thread does. ``counts``: what time-sharing has counted."""
+class _Simulation:
+    """Work of the thread. ``counts``: stored counters of time-sharing."""
 
     state: ForwardState
     policy: SchedulerConfig
     draws: Draws
     counts: str | None
 
-    def run(self, pace: Callable[[], None], waiting: Iterable[str]) -> Starts:
-        """The bands of starts, in seconds from the state's moment, by the samples that there was time for."""
-        world = SimulatedCluster(self.state, self._engine)
-        found: dict[str, list[float]] = {group: [] for group in waiting}
+    def run(self, throttle: Callable[[], None], pending: Iterable[str]) -> Starts:
+        """Return the bands of starts, in seconds from the state's time.
+
+        Samples for which there is no time are left out.
+        """
+        cluster = SimulatedCluster(self.state, self._engine)
+        seconds_by_group: dict[str, list[float]] = {group: [] for group in pending}
         try:
             for number in range(self.draws.samples):
-                courses = plays(world, self.draws, number, pace)
-                for group, seconds in found.items():
+                courses = plays(cluster, self.draws, number, throttle)
+                for group, seconds in seconds_by_group.items():
                     course = courses.get(group)
                     start = course.started if course is not None else None
                     seconds.append(start - self.state.now if start is not None else inf)
         except Stopped:
             pass
-        bands = {group: Band.of(seconds) for group, seconds in found.items() if seconds}
-        return Starts(bands, max(map(len, found.values()), default=0))
+        bands = {group: Band.of(seconds) for group, seconds in seconds_by_group.items() if seconds}
+        return Starts(bands, max(map(len, seconds_by_group.values()), default=0))
 
     def _engine(self) -> Engine:
-        """That decides as the one in force does."""
+        """Return an engine that decides as the one in force does."""
         engine = make_engine(self.policy, lambda _: None, base=EngineConfig(reports=False))
         counts_text.offer(engine.state.time_sharing, self.counts, self.state.now)
         return engine

@@ -1,14 +1,14 @@
-"""What time-sharing has counted of runs, for as long as one engine decides and from it to the next.
+"""Run-time counters of time-sharing: carried over from one engine, and one process, to the next.
 
-Whoever keeps learned run times keeps this beside them (:mod:`.runtimes`).
+:class:`~windlass.scheduler.estimates.run_times.LearnedRunTimes` stores them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.engine.engine import Engine
 from windlass.engine.timesharing import counts_text
+from windlass.engine.timesharing.attained_service import TimeSharingState
 from windlass.observe import logs
 
 KEY = "time-sharing"
@@ -16,36 +16,39 @@ log = logs.get("scheduler")
 
 
 class TimeShareCounts:
-    """``engine()``: the one in force. ``now()``: Unix seconds."""
+    """Counters of the engine in force.
 
-    def __init__(self, engine: Callable[[], Engine], now: Callable[[], float]) -> None:
-        self._engine = engine
+    ``state()`` returns its time-sharing state. ``now()``: Unix seconds.
+    """
+
+    def __init__(self, state: Callable[[], TimeSharingState], now: Callable[[], float]) -> None:
+        self._state = state
         self._now = now
         self._saved = 0.0
 
     @property
-    def counted(self) -> float:
-        """How much was counted."""
-        return counts_text.counted(self._engine().state.time_sharing)
+    def total(self) -> float:
+        """Amount that was counted."""
+        return counts_text.counted(self._state())
 
     @property
-    def news(self) -> bool:
-        """Whether something was counted that is not kept yet."""
-        return self.counted != self._saved
+    def changed(self) -> bool:
+        """Return whether something was counted that is not stored yet."""
+        return self.total != self._saved
 
     def text(self) -> str | None:
-        """What is to be kept; ``None``: nothing was counted."""
-        return counts_text.as_text(self._engine().state.time_sharing)
+        """Return the text to store, ``None`` if nothing was counted."""
+        return counts_text.as_text(self._state())
 
-    def saved(self, counted: float) -> None:
-        """So much of it is kept."""
-        self._saved = counted
+    def saved(self, total: float) -> None:
+        """Take in that the counters up to ``total`` are stored."""
+        self._saved = total
 
-    def take(self, text: str) -> None:
-        """Go on with what was kept."""
+    def resume(self, text: str) -> None:
+        """Continue with stored counters."""
         try:
-            counts_text.resume(self._engine().state.time_sharing, text, self._now())
+            counts_text.resume(self._state(), text, self._now())
         except ValueError as error:
-            log.warning("counts of time-sharing not gone on with", why=str(error))
+            log.warning("ignoring stored time-sharing counters", why=str(error))
             return
-        self._saved = self.counted
+        self._saved = self.total

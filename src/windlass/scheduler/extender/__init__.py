@@ -1,1 +1,1 @@
-"""HTTP extenders: nodes and groups judged by another server."""
+"""HTTP extenders: another server filters nodes and takes part in decisions."""

@@ -1,10 +1,10 @@
-"""The consultant of the policies in force (Volcano's ``extender``), over HTTP.
+"""HTTP client of an extender that takes part in decisions (Volcano's plugin ``extender``).
 
-A decision waits for its answers, and with it the whole scheduler: nothing else happens in its event loop until
-then. So requests run in a thread with an event loop of its own, where a request's time is bounded as a whole;
-after one that got no answer at all nothing more is asked in the round; and all requests of a round together
-take at most :data:`PATIENCE_SECONDS`, well below what a leader needs to stay one. What was not asked for that reason
-can be in the next round.
+A decision waits for the response, and with it the whole scheduler, since nothing else happens in
+its event loop meanwhile. So requests run on a thread with an event loop of its own, and each has
+a timeout as a whole. After a request without a response, nothing more is sent in the round. All
+requests of a round together take at most :data:`ROUND_SECONDS`, well below what a leader needs
+to renew its lease. What was not sent for that reason can be sent in the next round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windlass.client.transport import Request, TooLong, Transport, whole
 from windlass.kits.clock import Clock
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.observe import logs
-from windlass.scheduler.extender.protocol import ExtenderEncoder, Words
+from windlass.scheduler.extender.protocol import ExtenderEncoder, Json
 from windlass.spi.extender import (
     ExtenderCall,
     ExtenderEndpoints,
@@ -35,9 +35,10 @@ from windlass.spi.extender import (
     TakesExtenderClient,
 )
 
-PATIENCE_SECONDS = 4.0
-LARGEST_ANSWER = 10 << 20
-"""Bytes; as in Volcano."""
+ROUND_SECONDS = 4.0
+"""Timeout of all requests of one round in seconds."""
+MAX_RESPONSE_BYTES = 10 << 20
+"""Maximum size of a response in bytes, as in Volcano."""
 _GRACE_SECONDS = 1.0
 log = logs.get("scheduler")
 MakeTransport = Callable[[], Transport]
@@ -45,40 +46,43 @@ Observe = Callable[[str, str, float], None]
 T = TypeVar("T")
 
 
-def transport_to(hooks: ExtenderEndpoints, *, at_once: int) -> HttpTransport:
-    """Connections to an extender's address."""
-    seconds = hooks.timeout_seconds
-    options = replace(HttpOptions(), limit=at_once, connect_seconds=seconds, response_seconds=seconds)
-    return HttpTransport(Connection(server=hooks.url), options=options)
+def transport_to(endpoints: ExtenderEndpoints, *, concurrency: int) -> HttpTransport:
+    """Return a transport to an extender's address."""
+    seconds = endpoints.timeout_seconds
+    options = replace(HttpOptions(), limit=concurrency, connect_seconds=seconds, response_seconds=seconds)
+    return HttpTransport(Connection(server=endpoints.url), options=options)
 
 
 class ExtenderConnection:
-    """Requests from where nothing may be awaited. The thread begins with the first of them."""
+    """Blocking requests, sent by a thread. The thread starts with the first of them."""
 
     def __init__(self, make_transport: MakeTransport) -> None:
-        self._make = make_transport
+        self._make_transport = make_transport
         self._loop: asyncio.AbstractEventLoop | None = None
         self._transport: Transport | None = None
         self._thread: threading.Thread | None = None
 
     def request(self, request: Request, seconds: float) -> tuple[int, bytes]:
-        """The answer's status and body. Raises ``TimeoutError``, or what the transport raises."""
-        loop = self._loop or self._begin()
-        future = asyncio.run_coroutine_threadsafe(self._within(request, seconds), loop)
+        """Send a request, and return status and body of the response.
+
+        Raises ``TimeoutError`` after ``seconds``, and the errors of the transport.
+        """
+        loop = self._loop or self._start()
+        future = asyncio.run_coroutine_threadsafe(self._send(request, seconds), loop)
         try:
             return future.result(seconds + _GRACE_SECONDS)
         except TimeoutError:
             future.cancel()
             raise
 
-    async def _within(self, request: Request, seconds: float) -> tuple[int, bytes]:
+    async def _send(self, request: Request, seconds: float) -> tuple[int, bytes]:
         if self._transport is None:
-            self._transport = self._make()
+            self._transport = self._make_transport()
         async with asyncio.timeout(seconds):
             response = await self._transport.request(request)
-            return response.status, await whole(response, LARGEST_ANSWER)
+            return response.status, await whole(response, MAX_RESPONSE_BYTES)
 
-    def _begin(self) -> asyncio.AbstractEventLoop:
+    def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, args=(loop,), name="windlass-extender", daemon=True)
         self._thread.start()
@@ -102,162 +106,172 @@ class ExtenderConnection:
 
 
 class HttpExtender:
-    """Implements :class:`~windlass.spi.extender.ExtenderClient`. ``observe`` is told of each request: its matter, how
-    it went (``answered``, ``failed``) and its seconds."""
+    """Implements :class:`~windlass.spi.extender.ExtenderClient`.
+
+    ``observe(call, result, seconds)`` is called for each request. The result is ``answered`` or
+    ``failed``.
+    """
 
     def __init__(
         self,
-        hooks: ExtenderEndpoints,
-        line: ExtenderConnection,
-        teller: ExtenderEncoder,
+        endpoints: ExtenderEndpoints,
+        connection: ExtenderConnection,
+        encoder: ExtenderEncoder,
         *,
         clock: Clock,
         observe: Observe | None = None,
     ) -> None:
-        self._hooks = hooks
-        self._line = line
-        self._teller = teller
+        self._endpoints = endpoints
+        self._connection = connection
+        self._encoder = encoder
         self._clock = clock
         self._observe = observe
         self._until = 0.0
-        self._broken = ""
+        self._failure = ""
+        """Reason why nothing more is sent in this round."""
 
     def open(self) -> None:
-        self._until = self._clock.monotonic() + PATIENCE_SECONDS
-        self._broken = ""
-        if self._hooks.verbs.get(ExtenderCall.OPEN):
-            answer = self._send(ExtenderCall.OPEN, self._teller.session())
-            if isinstance(answer, ExtenderUnavailable) and not self._hooks.ignorable:
-                self._broken = self._broken or answer.why
+        self._until = self._clock.monotonic() + ROUND_SECONDS
+        self._failure = ""
+        if self._endpoints.verbs.get(ExtenderCall.OPEN):
+            response = self._send(ExtenderCall.OPEN, self._encoder.session())
+            if isinstance(response, ExtenderUnavailable) and not self._endpoints.ignorable:
+                self._failure = self._failure or response.why
 
     def close(self) -> None:
-        if self._hooks.verbs.get(ExtenderCall.CLOSE):
+        if self._endpoints.verbs.get(ExtenderCall.CLOSE):
             self._send(ExtenderCall.CLOSE, {})
 
     def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable:
-        answer = self._send(request.matter, self._body(request))
-        if isinstance(answer, ExtenderUnavailable):
-            return answer
-        return _read(request.matter, answer)
+        response = self._send(request.matter, self._body(request))
+        if isinstance(response, ExtenderUnavailable):
+            return response
+        return _decode(request.matter, response)
 
-    def _body(self, request: ExtenderRequest) -> Words:
-        teller, seats = self._teller, dict(request.seats)
+    def _body(self, request: ExtenderRequest) -> Json:
+        encoder, placements = self._encoder, dict(request.seats)
         match request.matter:
             case ExtenderCall.PREEMPTABLE | ExtenderCall.RECLAIMABLE:
-                others = [teller.task(key) for key in request.others]
-                return {"evictor": teller.task(request.task), "evictees": others}
+                victims = [encoder.task(key) for key in request.others]
+                return {"evictor": encoder.task(request.task), "evictees": victims}
             case ExtenderCall.OVERUSED:
-                return {"queue": teller.queue(request.queue)}
+                return {"queue": encoder.queue(request.queue)}
             case ExtenderCall.ENQUEUEABLE | ExtenderCall.ENQUEUED | ExtenderCall.READY:
-                return {"job": teller.job(request.group, seats)}
+                return {"job": encoder.job(request.group, placements)}
             case ExtenderCall.ALLOCATE:
-                return {"task": teller.task(request.task, seats)}
+                return {"task": encoder.task(request.task, placements)}
             case _:
-                return {"task": teller.leaving(request.task, seats)}
+                return {"task": encoder.removed_task(request.task, placements)}
 
-    def _send(self, matter: ExtenderCall, body: Words) -> bytes | ExtenderUnavailable:
-        if self._broken:
-            return ExtenderUnavailable(self._broken)
-        begun = self._clock.monotonic()
-        left = self._until - begun
+    def _send(self, call: ExtenderCall, body: Json) -> bytes | ExtenderUnavailable:
+        if self._failure:
+            return ExtenderUnavailable(self._failure)
+        start = self._clock.monotonic()
+        left = self._until - start
         if left <= 0:
             return ExtenderUnavailable(
-                f"the {PATIENCE_SECONDS:g} s for one round of questions are up", later=True
+                f"the {ROUND_SECONDS:g} s for the requests of one round are over", later=True
             )
-        answer = self._exchange(matter, body, min(left, self._hooks.timeout_seconds))
-        failed = isinstance(answer, ExtenderUnavailable)
+        response = self._exchange(call, body, min(left, self._endpoints.timeout_seconds))
+        failed = isinstance(response, ExtenderUnavailable)
         if failed:
-            log.warning("extender failed", verb=str(matter), why=answer.why, ignored=self._hooks.ignorable)
+            log.warning(
+                "extender failed", verb=str(call), why=response.why, ignored=self._endpoints.ignorable
+            )
         if self._observe is not None:
-            self._observe(str(matter), "failed" if failed else "answered", self._clock.monotonic() - begun)
-        return answer
+            self._observe(str(call), "failed" if failed else "answered", self._clock.monotonic() - start)
+        return response
 
-    def _exchange(self, matter: ExtenderCall, body: Words, seconds: float) -> bytes | ExtenderUnavailable:
-        path = f"/{self._hooks.verbs[matter].lstrip('/')}"
+    def _exchange(self, call: ExtenderCall, body: Json, seconds: float) -> bytes | ExtenderUnavailable:
+        path = f"/{self._endpoints.verbs[call].lstrip('/')}"
         headers = {"content-type": "application/json", "accept": "application/json"}
         request = Request("POST", path, headers=headers, body=msgspec.json.encode(body))
         try:
-            status, said = self._line.request(request, seconds)
+            status, content = self._connection.request(request, seconds)
         except TimeoutError:
-            self._broken = f"{matter}: no answer within {seconds:.3g} s"
-            return ExtenderUnavailable(self._broken)
+            self._failure = f"{call}: no answer within {seconds:.3g} s"
+            return ExtenderUnavailable(self._failure)
         except TooLong as error:
-            return ExtenderUnavailable(f"{matter}: {error}")
+            return ExtenderUnavailable(f"{call}: {error}")
         except WindlassError as error:
-            self._broken = f"{matter}: {error}"
-            return ExtenderUnavailable(self._broken)
-        return said if status == 200 else ExtenderUnavailable(f"{matter}: status {status}")
+            self._failure = f"{call}: {error}"
+            return ExtenderUnavailable(self._failure)
+        return content if status == 200 else ExtenderUnavailable(f"{call}: status {status}")
 
 
-class _Named(msgspec.Struct):
+class _Victim(msgspec.Struct):
     uid: str = ""
 
 
-class _Answer(msgspec.Struct):
-    """All that is read of any answer; of ``jobReady``, ``status`` is a truth value."""
+class _Response(msgspec.Struct):
+    """Union of all responses. In that of ``jobReady``, ``status`` is a boolean."""
 
     status: int | bool = 0
     overused: bool = False
-    victims: list[_Named] = []
+    victims: list[_Victim] = []
     errormessage: str = ""
 
 
-def _read(matter: ExtenderCall, body: bytes) -> ExtenderReply | ExtenderUnavailable:
-    if matter is ExtenderCall.ENQUEUED:
+def _decode(call: ExtenderCall, body: bytes) -> ExtenderReply | ExtenderUnavailable:
+    if call is ExtenderCall.ENQUEUED:
         return ExtenderReply()
     try:
-        answer = as_go_reads(body, _Answer)
+        response = decode_like_go(body, _Response)
     except msgspec.MsgspecError as error:
-        return ExtenderUnavailable(f"{matter}: no answer that can be read: {error}")
-    if isinstance(answer.status, bool) is not (matter is ExtenderCall.READY) and answer.status != 0:
-        return ExtenderUnavailable(f"{matter}: no answer that can be read: status is {answer.status!r}")
-    if matter is ExtenderCall.READY:
-        return ExtenderReply(yes=bool(answer.status), refusal=answer.errormessage)
-    named = frozenset(task.uid for task in answer.victims)
-    return ExtenderReply(int(answer.status), answer.overused, named, answer.errormessage)
+        return ExtenderUnavailable(f"{call}: invalid response: {error}")
+    if isinstance(response.status, bool) is not (call is ExtenderCall.READY) and response.status != 0:
+        return ExtenderUnavailable(f"{call}: invalid response: status is {response.status!r}")
+    if call is ExtenderCall.READY:
+        return ExtenderReply(yes=bool(response.status), refusal=response.errormessage)
+    victims = frozenset(task.uid for task in response.victims)
+    return ExtenderReply(int(response.status), response.overused, victims, response.errormessage)
 
 
-def as_go_reads(body: bytes, kind: type[T]) -> T:
-    """An answer, with field names in any case and nulls left out. ``kind`` has its names in small letters. Raises
-    ``msgspec.MsgspecError``."""
-    return msgspec.convert(_small(msgspec.json.decode(body)), kind)
+def decode_like_go(body: bytes, kind: type[T]) -> T:
+    """Decode JSON as Go does: field names in any case, nulls left out.
+
+    ``kind`` has lower-case field names. Raises ``msgspec.MsgspecError``.
+    """
+    return msgspec.convert(_lower_case(msgspec.json.decode(body)), kind)
 
 
-def _small(plain: Any) -> Any:
-    """With the names of the outer fields, and of those of victims, in small letters and without nulls."""
-    if isinstance(plain, list):
-        return [_small(item) for item in plain]
-    if not isinstance(plain, dict):
-        return plain
-    found = {str(name).lower(): value for name, value in plain.items() if value is not None}
-    return {**found, "victims": _small(found["victims"])} if "victims" in found else found
+def _lower_case(value: Any) -> Any:
+    """Lower the names of the outer fields and of victims, and remove nulls."""
+    if isinstance(value, list):
+        return [_lower_case(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {str(name).lower(): field for name, field in value.items() if field is not None}
+    return {**fields, "victims": _lower_case(fields["victims"])} if "victims" in fields else fields
 
 
 class ExtenderClients:
-    """Gives every policy that asks a consultant its own, whenever the policies change."""
+    """Gives each plugin that needs an extender client its own, whenever the policy changes."""
 
     def __init__(self, model: ClusterModel, *, clock: Clock, observe: Observe | None = None) -> None:
-        self._teller = ExtenderEncoder(model)
+        self._encoder = ExtenderEncoder(model)
         self._clock = clock
         self._observe = observe
-        self._lines: list[ExtenderConnection] = []
+        self._connections: list[ExtenderConnection] = []
 
     def serve(self, plugins: Iterable[object]) -> None:
-        """Connect the policies in force, and nobody else."""
+        """Connect the plugins in force, and close earlier connections."""
         self.close()
         for plugin in plugins:
             if isinstance(plugin, TakesExtenderClient):
-                hooks = plugin.hooks
-                line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
-                self._lines.append(line)
-                consultant = HttpExtender(hooks, line, self._teller, clock=self._clock, observe=self._observe)
-                plugin.take_consultant(consultant)
+                endpoints = plugin.hooks
+                connection = ExtenderConnection(partial(transport_to, endpoints, concurrency=1))
+                self._connections.append(connection)
+                client = HttpExtender(
+                    endpoints, connection, self._encoder, clock=self._clock, observe=self._observe
+                )
+                plugin.take_consultant(client)
 
-    def session(self) -> Words:
-        """What is told at the beginning of a round."""
-        return self._teller.session()
+    def session(self) -> Json:
+        """Return the body that begins a round."""
+        return self._encoder.session()
 
     def close(self) -> None:
-        for line in self._lines:
-            line.close()
-        self._lines = []
+        for connection in self._connections:
+            connection.close()
+        self._connections = []

@@ -1,8 +1,9 @@
-"""What an extender is told, under the names that Volcano's own scheduler uses: its ``TaskInfo``, ``JobInfo``,
-``NodeInfo`` and ``QueueInfo`` as Go writes them in JSON, as far as Windlass holds what stands in them.
+"""JSON format of extenders, with the names of Volcano's own scheduler.
 
-Amounts are Volcano's ``Resource``: CPU in milli, memory in bytes, pods as they are, others × 1000. Of a pod,
-a node, a PodGroup and a queue as Kubernetes has them, the fields that Windlass keeps are there.
+These are its ``TaskInfo``, ``JobInfo``, ``NodeInfo`` and ``QueueInfo`` as Go encodes them, as far
+as Windlass has their contents. Resources are Volcano's ``Resource``: CPU in milli, memory in
+bytes, pods by number, others × 1000. Of the Kubernetes objects inside, the fields that Windlass
+reads are included.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.plugins.volcano import hdrf
 from windlass.spi.objects import Needs
 
-Words = dict[str, Any]
-Seats = Mapping[str, str]
-"""Task → the node that it would get."""
-NO_SEATS: Seats = {}
+Json = dict[str, Any]
+Placements = Mapping[str, str]
+"""Task → node, for a decision in progress."""
+NO_PLACEMENTS: Placements = {}
 
 PENDING, ALLOCATED, BINDING, BOUND, RUNNING = 1, 2, 8, 16, 32
 RELEASING, SUCCEEDED, FAILED, UNKNOWN = 64, 128, 256, 512
@@ -30,8 +31,8 @@ _PHASES = {"Pending": PENDING, "Running": RUNNING, "Succeeded": SUCCEEDED, "Fail
 _HELD = (ALLOCATED, BINDING, BOUND, RUNNING)
 
 
-def amounts(units: Mapping[str, int]) -> Words:
-    """A ``Resource``."""
+def resource(units: Mapping[str, int]) -> Json:
+    """Return a ``Resource``."""
     scalars = {
         name: amount if is_device(name) or name == "pods" else amount * 1000
         for name, amount in units.items()
@@ -45,18 +46,18 @@ def amounts(units: Mapping[str, int]) -> Words:
     }
 
 
-def kind_of_task(needs: Needs) -> Words:
-    """A kind of pods, as a task without a name: the answer is for all of them."""
-    asked = amounts({name: units for name, units in needs.request if name != "pods"})
+def kind_of_task(needs: Needs) -> Json:
+    """Return a kind of pods as a task without a name. The response is for all of them."""
+    request = resource({name: units for name, units in needs.request if name != "pods"})
     selector = dict(needs.node_selector)
-    return {"Resreq": asked, "InitResreq": asked, "Pod": {"spec": {"nodeSelector": selector}}}
+    return {"Resreq": request, "InitResreq": request, "Pod": {"spec": {"nodeSelector": selector}}}
 
 
-def node(view: views.NodeObject) -> Words:
-    """A node without what is on it."""
-    able = amounts(view.allocatable)
+def node(view: views.NodeObject) -> Json:
+    """Return a node without its tasks."""
+    allocatable = resource(view.allocatable)
     taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in view.taints]
-    spec: Words = {"unschedulable": view.unschedulable, "taints": taints}
+    spec: Json = {"unschedulable": view.unschedulable, "taints": taints}
     quantities = {name: from_units(name, units) for name, units in view.allocatable.items()}
     return {
         "Name": view.name,
@@ -66,48 +67,47 @@ def node(view: views.NodeObject) -> Words:
             "status": {"allocatable": quantities},
         },
         "State": {"Phase": READY if view.ready in ("True", "") else NOT_READY, "Reason": ""},
-        "Allocatable": able,
-        "Capacity": able,
+        "Allocatable": allocatable,
+        "Capacity": allocatable,
         "RevocableZone": view.labels.get(names.REVOCABLE_ZONE, ""),
     }
 
 
 class ExtenderEncoder:
-    """Words for what stands in a model. ``seats``: what a decision that is being made would change."""
+    """Encodes the state of a model.
+
+    ``placements``: those of a decision in progress.
+    """
 
     def __init__(self, model: ClusterModel) -> None:
         self._model = model
 
-    def task(self, key: str, allocator: Seats = NO_SEATS) -> Words:
-        """One pod; one that is not known any more is a name."""
+    def task(self, key: str, placements: Placements = NO_PLACEMENTS) -> Json:
+        """Return one pod. Of a pod that does not exist any more, only its name is known."""
         pod = self._model.pods.get(key)
         if pod is None:
             namespace, _, name = key.rpartition("/")
             return {"Name": name, "Namespace": namespace, "Status": UNKNOWN}
-        return self._task(pod, allocator)
+        return self._task(pod, placements)
 
-    def leaving(self, key: str, allocator: Seats) -> Words:
-        """One pod that is asked to leave its place in ``seats``, or does not get it after all."""
-        words = self.task(key)
-        there = words["Status"] in (BINDING, BOUND, RUNNING)
-        return {
-            **words,
-            "NodeName": allocator.get(key, ""),
-            "Status": RELEASING if there else words["Status"],
-        }
+    def removed_task(self, key: str, placements: Placements) -> Json:
+        """Return a pod that is evicted from its node in ``placements``, or not placed there."""
+        task = self.task(key)
+        status = RELEASING if task["Status"] in (BINDING, BOUND, RUNNING) else task["Status"]
+        return {**task, "NodeName": placements.get(key, ""), "Status": status}
 
-    def _task(self, pod: views.Pod, allocator: Seats = NO_SEATS) -> Words:
-        status, place = self._standing(pod, allocator)
-        asked = amounts(pod.shape.request)
+    def _task(self, pod: views.Pod, placements: Placements = NO_PLACEMENTS) -> Json:
+        status, node_name = self._status_and_node(pod, placements)
+        request = resource(pod.shape.request)
         return {
             "UID": pod.uid,
             "Job": self._model.group_of(pod.key) or "",
             "Name": pod.name,
             "Namespace": pod.namespace,
             "TaskRole": pod.annotations.get(names.TASK_SPEC) or pod.labels.get(names.TASK_SPEC, ""),
-            "Resreq": asked,
-            "InitResreq": asked,
-            "NodeName": place,
+            "Resreq": request,
+            "InitResreq": request,
+            "NodeName": node_name,
             "Status": status,
             "Priority": pod.priority if pod.priority is not None else 1,
             "Preemptable": pod.annotations.get(names.PREEMPTABLE) == "true",
@@ -117,7 +117,7 @@ class ExtenderEncoder:
             "Pod": {
                 "metadata": _metadata(pod, namespace=pod.namespace),
                 "spec": {
-                    "nodeName": allocator.get(pod.key, pod.node_name),
+                    "nodeName": placements.get(pod.key, pod.node_name),
                     "schedulerName": pod.scheduler_name,
                     "nodeSelector": dict(pod.shape.node_selector),
                     "priority": pod.priority,
@@ -127,9 +127,9 @@ class ExtenderEncoder:
             },
         }
 
-    def _standing(self, pod: views.Pod, allocator: Seats) -> tuple[int, str]:
-        if pod.key in allocator:
-            return ALLOCATED, allocator[pod.key]
+    def _status_and_node(self, pod: views.Pod, placements: Placements) -> tuple[int, str]:
+        if pod.key in placements:
+            return ALLOCATED, placements[pod.key]
         if pod.deleted and not pod.finished:
             return RELEASING, pod.node_name
         if pod.phase == "Pending" and pod.node_name:
@@ -139,14 +139,14 @@ class ExtenderEncoder:
             return BINDING, assumed.node
         return _PHASES.get(pod.phase, UNKNOWN), pod.node_name
 
-    def job(self, key: str, allocator: Seats = NO_SEATS) -> Words:
-        """One group with its pods."""
-        tasks = [self._task(pod, allocator) for pod in self._model.pods_of(key)]
-        by_status: dict[str, dict[str, Words]] = {}
+    def job(self, key: str, placements: Placements = NO_PLACEMENTS) -> Json:
+        """Return one group with its pods."""
+        tasks = [self._task(pod, placements) for pod in self._model.pods_of(key)]
+        by_status: dict[str, dict[str, Json]] = {}
         for task in tasks:
             by_status.setdefault(str(task["Status"]), {})[task["UID"]] = task
         namespace, _, name = key.rpartition("/")
-        found: Words = {
+        job: Json = {
             "UID": key,
             "Name": name,
             "Namespace": namespace,
@@ -156,9 +156,9 @@ class ExtenderEncoder:
             "TotalRequest": _sum(task["Resreq"] for task in tasks),
         }
         group = self._model.groups.get(key)
-        return found if group is None else {**found, **_of_group(group)}
+        return job if group is None else {**job, **_group_fields(group)}
 
-    def queue(self, name: str) -> Words:
+    def queue(self, name: str) -> Json:
         view = self._model.queues.get(name)
         if view is None:
             return {"UID": name, "Name": name}
@@ -181,26 +181,26 @@ class ExtenderEncoder:
             "Queue": {"metadata": _metadata(view), "spec": spec, "status": status},
         }
 
-    def session(self) -> Words:
-        """All there is."""
+    def session(self) -> Json:
+        """Return the whole state."""
         model = self._model
-        placed: dict[str, list[Words]] = {}
+        placed: dict[str, list[Json]] = {}
         for pod in model.pods.values():
             if not pod.finished:
-                words = self._task(pod)
-                placed.setdefault(words["NodeName"], []).append(words)
-        nodes = {name: _laden(node(view), placed.get(name, [])) for name, view in model.nodes.items()}
+                task = self._task(pod)
+                placed.setdefault(task["NodeName"], []).append(task)
+        nodes = {name: _with_tasks(node(view), placed.get(name, [])) for name, view in model.nodes.items()}
         return {
             "Jobs": {key: self.job(key) for key in model.groups},
             "Nodes": nodes,
             "Queues": {name: self.queue(name) for name in model.queues},
             "NamespaceInfo": {},
-            "RevocableNodes": {name: words for name, words in nodes.items() if words["RevocableZone"]},
+            "RevocableNodes": {name: info for name, info in nodes.items() if info["RevocableZone"]},
             "NodeList": sorted(nodes),
         }
 
 
-def _of_group(group: views.PodGroup) -> Words:
+def _group_fields(group: views.PodGroup) -> Json:
     roles = dict(group.min_task_member)
     spec = {
         "minMember": group.min_member,
@@ -215,7 +215,7 @@ def _of_group(group: views.PodGroup) -> Words:
         "MinAvailable": group.min_member,
         "TaskMinAvailable": roles,
         "TaskMinAvailableTotal": sum(roles.values()),
-        "CreationTimestamp": _moment(group.created),
+        "CreationTimestamp": _timestamp(group.created),
         "PodGroup": {
             "metadata": _metadata(group, namespace=group.namespace),
             "spec": spec,
@@ -225,47 +225,47 @@ def _of_group(group: views.PodGroup) -> Words:
     }
 
 
-def _laden(words: Words, tasks: Iterable[Words]) -> Words:
-    """A node with what is on it."""
-    there = {task["UID"]: task for task in tasks}
-    used = _sum(task["Resreq"] for task in there.values())
-    leaving = _sum(task["Resreq"] for task in there.values() if task["Status"] == RELEASING)
+def _with_tasks(info: Json, tasks: Iterable[Json]) -> Json:
+    """Return a node with its tasks."""
+    by_uid = {task["UID"]: task for task in tasks}
+    used = _sum(task["Resreq"] for task in by_uid.values())
+    releasing = _sum(task["Resreq"] for task in by_uid.values() if task["Status"] == RELEASING)
     return {
-        **words,
-        "Tasks": there,
+        **info,
+        "Tasks": by_uid,
         "Used": used,
-        "Releasing": leaving,
-        "Idle": _sum([words["Allocatable"]], less=used),
-        "Pipelined": amounts({}),
+        "Releasing": releasing,
+        "Idle": _sum([info["Allocatable"]], minus=used),
+        "Pipelined": resource({}),
     }
 
 
-def _sum(parts: Iterable[Words], *, less: Words | None = None) -> Words:
-    found = amounts({})
-    signed = [(part, 1) for part in parts]
-    for part, sign in signed if less is None else [*signed, (less, -1)]:
+def _sum(terms: Iterable[Json], *, minus: Json | None = None) -> Json:
+    total = resource({})
+    signed = [(term, 1) for term in terms]
+    for term, sign in signed if minus is None else [*signed, (minus, -1)]:
         for name in ("MilliCPU", "Memory"):
-            found[name] += sign * part[name]
-        scalars = found["ScalarResources"]
-        for name, units in part["ScalarResources"].items():
+            total[name] += sign * term[name]
+        scalars = total["ScalarResources"]
+        for name, units in term["ScalarResources"].items():
             scalars[name] = scalars.get(name, 0) + sign * units
-    return found
+    return total
 
 
 def _quantities(units: Mapping[str, int]) -> dict[str, str]:
     return {name: from_units(name, amount) for name, amount in units.items()}
 
 
-def _metadata(view: Any, *, namespace: str = "") -> Words:
-    found = {
+def _metadata(view: Any, *, namespace: str = "") -> Json:
+    metadata = {
         "name": view.name,
         "uid": view.uid,
         "labels": dict(view.labels),
         "annotations": dict(view.annotations),
-        "creationTimestamp": _moment(view.created),
+        "creationTimestamp": _timestamp(view.created),
     }
-    return {**found, "namespace": namespace} if namespace else found
+    return {**metadata, "namespace": namespace} if namespace else metadata
 
 
-def _moment(seconds: float) -> str | None:
+def _timestamp(seconds: float) -> str | None:
     return rfc3339(seconds) if seconds else None

@@ -1,16 +1,17 @@
-"""Leader election by a Lease, as client-go does it: one of several schedulers decides, the others wait.
+"""Leader election by a Lease, as in client-go: one of several schedulers decides, the others wait.
 
-The holder renews every ``retry_seconds`` and gives up when it could not for ``renew_seconds``. Others take
-the lease when they have seen no renewal for its whole duration *by their own clock since they first saw
-the record*, so clocks that differ between machines do not matter. That clock counts suspended time: who wakes on the
-next morning does not believe in the lease of the evening.
+The leader renews the lease every ``retry_seconds`` and gives up after ``renew_seconds`` without
+success. Other instances take the lease when they have seen no renewal for its whole duration *by
+their own clock since they first saw the record*. So clocks that differ between machines do not
+matter. That clock includes suspended time: an instance that wakes up in the morning does not trust
+the lease of the evening.
 
-The server notes in its own time when the lease was written (``managedFields``), so the writer sees how its clock goes:
-:attr:`Election.ahead`. Nothing here depends on that.
+The server records in its own time when the lease was written (``managedFields``), so the leader
+can compare clocks: :attr:`Election.ahead`. Nothing here depends on that.
 
-One request that is not answered does not cost the lease: an attempt gets half of ``renew_seconds`` (as client-go's
-requests do), and the next goes over another connection. Who holds the lease writes it at once with the version that
-it wrote last, and looks only when somebody else was there.
+A single unanswered request does not cost the lease. An attempt gets half of ``renew_seconds``, as
+client-go's requests do, and the next uses another connection. The leader writes the lease at once
+with the version that it wrote last, and reads it only if another instance has written it.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from windlass.observe import logs
 
 log = logs.get("leader")
 LOST = "WL-LEADER-409"
-_BARELY_SECONDS = 0.05
-_AGAIN = 0.25
-"""After so many times the usual pause is tried again what failed."""
+_MARGIN_SECONDS = 0.05
+_RETRY_FACTOR = 0.25
+"""Interval before the next attempt after a failure, as a fraction of ``retry_seconds``."""
 _RELEASE_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseOptions:
-    """client-go's defaults, in seconds: ``duration`` > ``renew`` > ``retry``."""
+    """Lease and its times in seconds, ``duration`` > ``renew`` > ``retry``: client-go's defaults."""
 
     name: str = "windlass-scheduler"
     namespace: str = "kube-system"
@@ -50,11 +51,11 @@ class LeaseOptions:
 
 
 class LeaderLost(WindlassError):
-    """Another instance leads, or leads perhaps: this one must stop deciding at once."""
+    """Another instance leads, or may lead. This one must stop deciding at once."""
 
 
 class Election:
-    """``identity`` names this instance: unique per process."""
+    """Takes and renews the lease. ``identity``: unique per process."""
 
     def __init__(
         self, client: Client, identity: str, *, clock: Clock, rng: Random, options: LeaseOptions | None = None
@@ -68,17 +69,22 @@ class Election:
         self._seen_at = 0.0
         self._read_at = float("-inf")
         self._written: dict[str, Any] | None = None
-        """The lease as this instance wrote it last, as long as nothing speaks against it."""
+        """The lease as this instance wrote it last, unless another one may have written it since."""
         self._renewed_at = float("-inf")
         self.leading = False
-        """Whether :meth:`acquire` has returned and the lease was not given back."""
+        """True once :meth:`acquire` has returned, until the lease is released."""
         self.ahead = 0.0
-        """By so many seconds this machine's clock was ahead of the API server's when the lease was written last; 0
-        where they go together within :data:`CLOCK_SECONDS`, or the server did not say."""
+        """Seconds by which this machine's clock was ahead of the API server's at the last write.
 
-    def pace(self, retry_seconds: float) -> None:
-        """Look so often from now on: the one timing that may change while a lease is held, as others do not rely
-        on it. Raises ``ValueError`` if renewing would have failed before the next look."""
+        0 if the difference is below :data:`CLOCK_SECONDS`, or the server did not report its time.
+        """
+
+    def set_retry_seconds(self, retry_seconds: float) -> None:
+        """Change the retry interval.
+
+        It is the only time that may change while a lease is held, since other instances do not rely
+        on it. Raises ``ValueError`` if renewing would have failed before the next attempt.
+        """
         if not 0 < retry_seconds < self._options.renew_seconds:
             within = f"within the {self._options.renew_seconds:g} s for which renewing may fail"
             raise ValueError(f"{retry_seconds:g} s between renewals does not lie {within}")
@@ -86,18 +92,17 @@ class Election:
 
     @property
     def standing_by(self) -> bool:
-        """Whether another instance leads and this one would notice its end: it read the lease just now."""
+        """Return whether another instance leads, and this one has just read its lease."""
         fresh = self._clock.elapsed() - self._read_at <= self._options.renew_seconds
         return not self.leading and fresh and bool(self._seen.get("holderIdentity"))
 
-    @property
-    def sure(self) -> bool:
-        """Whether nobody else can lead at this moment."""
+    def holds_lease(self) -> bool:
+        """Return whether no other instance can lead now."""
         return self.leading and self._clock.elapsed() < self._renewed_at + self._options.renew_seconds
 
     async def acquire(self) -> None:
         """Return once this instance leads."""
-        said = ""
+        logged = ""
         while True:
             try:
                 if await self._attempt_within(self._options.renew_seconds / 2):
@@ -107,16 +112,16 @@ class Election:
             except (StatusError, Unreachable) as error:
                 log.warning("lease attempt failed", why=error.message)
             holder = str(self._seen.get("holderIdentity") or "")
-            if holder != said:
-                said = holder
+            if holder != logged:
+                logged = holder
                 log.info("waiting for the lease", holder=holder)
-            await self._clock.sleep(self._until_next_look())
+            await self._clock.sleep(self._until_next_attempt())
 
-    def _until_next_look(self) -> float:
-        """A little more than ``retry_seconds``, but not past the moment at which the lease seen runs out."""
+    def _until_next_attempt(self) -> float:
+        """Return a little more than ``retry_seconds``, but not past the end of the seen lease."""
         pause = self._options.retry_seconds * (1.0 + 0.2 * self._rng.random())
         left = self._seen_at + self._duration(self._seen) - self._clock.elapsed()
-        return min(pause, left + _BARELY_SECONDS) if self._seen and left > 0 else pause
+        return min(pause, left + _MARGIN_SECONDS) if self._seen and left > 0 else pause
 
     def _duration(self, spec: Mapping[str, Any]) -> float:
         return float(spec.get("leaseDurationSeconds") or self._options.duration_seconds)
@@ -140,10 +145,10 @@ class Election:
                 log.warning("lease not renewed", why=why)
             if self._clock.elapsed() - self._renewed_at >= renew:
                 raise LeaderLost(LOST, "the lease could not be renewed in time", evidence=why)
-            pause = _AGAIN * self._options.retry_seconds
+            pause = _RETRY_FACTOR * self._options.retry_seconds
 
     async def release(self) -> None:
-        """Give the lease back, so that the next one need not wait."""
+        """Release the lease, so that the next leader need not wait."""
         self.leading = False
         for left in reversed(range(_RELEASE_TRIES)):
             try:
@@ -154,7 +159,7 @@ class Election:
                 return
             except (StatusError, Unreachable) as error:
                 if left and isinstance(error, StatusError) and error.code == 409:
-                    continue  # a renewal that was still on its way
+                    continue  # a renewal was still in progress
                 log.warning("lease not released", why=error.message)
                 return
 
@@ -162,8 +167,10 @@ class Election:
         return await self._client.find(resources.LEASES, self._options.name, self._options.namespace)
 
     async def _attempt_within(self, seconds: float) -> bool:
-        """:meth:`_attempt`, given up after ``seconds``: an answer may be long in coming, and who waits for it
-        leads no longer. Raises ``StatusError``, ``Unreachable`` (also when it took too long)."""
+        """Call :meth:`_attempt` with a timeout, since a leader that waits for an answer loses the lease.
+
+        Raises ``StatusError``, and ``Unreachable``, also after the timeout.
+        """
         attempt = asyncio.ensure_future(self._attempt())
         limit = asyncio.ensure_future(self._clock.sleep(seconds))
         try:
@@ -177,17 +184,17 @@ class Election:
             await asyncio.gather(attempt, limit, return_exceptions=True)
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease if that is allowed. Raises ``StatusError``, ``Unreachable``."""
-        asked = self._clock.elapsed()
-        if not await self._again() and not await self._look():
+        """Take or renew the lease if that is allowed. Raises ``StatusError`` and ``Unreachable``."""
+        sent = self._clock.elapsed()
+        if not await self._renew() and not await self._read_and_take():
             return False
-        # others wait for the whole duration from when they see this, at the earliest from when it was sent
+        # Others wait for the whole duration from when they see this, at the earliest from the request.
         slack = self._options.duration_seconds - self._options.renew_seconds
-        self._renewed_at = min(self._clock.elapsed(), asked + max(0.0, slack))
+        self._renewed_at = min(self._clock.elapsed(), sent + max(0.0, slack))
         return True
 
-    async def _again(self) -> bool:
-        """Renew what this instance holds, if nobody else has written since."""
+    async def _renew(self) -> bool:
+        """Renew the lease of this instance, unless another one has written it since."""
         lease, self._written = self._written, None
         if lease is None or not self.leading:
             return False
@@ -202,25 +209,25 @@ class Election:
     async def _write(self, lease: Mapping[str, Any], spec: dict[str, Any]) -> None:
         self._written = await self._client.update(resources.LEASES, {**lease, "spec": spec})
         self._compare_clocks(self._written)
-        self._see(spec)
+        self._record(spec)
 
     def _compare_clocks(self, lease: Mapping[str, Any]) -> None:
-        """What this instance wrote as its time, and when the server says that it was written."""
-        told = [field["time"] for field in lease["metadata"].get("managedFields") or () if renews(field)]
-        if not told:
+        """Compare the time that this instance has written with the server's time of the write."""
+        times = [field["time"] for field in lease["metadata"].get("managedFields") or () if renews(field)]
+        if not times:
             return
-        ahead = parse_rfc3339(lease["spec"]["renewTime"]) - max(map(parse_rfc3339, told))
+        ahead = parse_rfc3339(lease["spec"]["renewTime"]) - max(map(parse_rfc3339, times))
         ahead = ahead if abs(ahead) >= CLOCK_SECONDS else 0.0
         if bool(ahead) != bool(self.ahead):
             if ahead:
                 by = f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
-                log.warning(f"the clock here is {by} the API server's", remedy="timedatectl status")
+                log.warning(f"this machine's clock is {by} the API server's", remedy="timedatectl status")
             else:
-                log.info("the clock here goes with the API server's again")
+                log.info("this machine's clock agrees with the API server's again")
         self.ahead = ahead
 
-    async def _look(self) -> bool:
-        """Take or renew the lease after a look at it."""
+    async def _read_and_take(self) -> bool:
+        """Read the lease, then take or renew it."""
         lease = await self._find()
         self._read_at = self._clock.elapsed()
         now = self._clock.now()
@@ -233,11 +240,11 @@ class Election:
                     return False
                 raise
             self._compare_clocks(self._written)
-            self._see(spec)
+            self._record(spec)
             return True
         current = lease.get("spec") or {}
         if dict(current) != dict(self._seen):
-            self._see(current)
+            self._record(current)
         holder = current.get("holderIdentity")
         runs_out = self._seen_at + self._duration(current)
         if holder and holder != self.identity and self._clock.elapsed() < runs_out:
@@ -251,7 +258,7 @@ class Election:
             raise
         return True
 
-    def _see(self, spec: Mapping[str, Any]) -> None:
+    def _record(self, spec: Mapping[str, Any]) -> None:
         self._seen = dict(spec)
         self._seen_at = self._clock.elapsed()
 

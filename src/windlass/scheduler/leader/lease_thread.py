@@ -1,12 +1,13 @@
-"""An election on a thread with an event loop and connections of its own.
+"""Leader election on a thread with an event loop and connections of its own.
 
-What a scheduler does in one piece (a cycle over 150 000 pods may take seconds) must not cost it the lease, nor
-may lease requests queue behind binds and lists for the connections that they share. The election itself is
-:class:`~windlass.scheduler.leader.election.Election`, unchanged; here its methods are called from the loop of the work.
+A cycle over 150 000 pods may take seconds and must not cost the scheduler its lease. Nor may lease
+requests queue behind binds and lists for shared connections. The election itself is
+:class:`~windlass.scheduler.leader.election.Election`. Here its methods are called from the event
+loop of the scheduler.
 
-Invariants: the thread starts with the first call and ends with :meth:`LeaseThread.close`; who is cancelled here has
-the call cancelled there; the loss of the lease reaches the work as soon as its loop runs, and what it sends before
-asks :attr:`LeaseThread.sure`.
+Invariants: the thread starts with the first call and ends with :meth:`LeaseThread.close`.
+Cancelling a call here cancels it on the thread. The loss of the lease reaches the scheduler as soon
+as its loop runs, and requests sent before check :meth:`LeaseThread.holds_lease`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from windlass.scheduler.leader.election import Election, LeaderLost, LeaseOption
 
 CONNECTIONS = 2
 LEAVE_SECONDS = 5.0
+"""Timeout of the release in seconds."""
 
 
 class LeaseThread:
-    """``identity`` names this instance: unique per process. ``pace``, ``leading``, ``standing_by``, ``sure`` and
-    ``ahead`` are those of the election and may be used from any thread."""
+    """Election on its own thread. ``identity``: unique per process.
+
+    ``set_retry_seconds``, ``leading``, ``standing_by``, ``holds_lease`` and ``ahead`` are those of
+    the election, and may be used from any thread.
+    """
 
     def __init__(
         self,
@@ -48,7 +53,7 @@ class LeaseThread:
         self._election = Election(self._client, identity, clock=clock, rng=rng, options=options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.pace = self._election.pace
+        self.set_retry_seconds = self._election.set_retry_seconds
 
     @property
     def leading(self) -> bool:
@@ -58,9 +63,8 @@ class LeaseThread:
     def standing_by(self) -> bool:
         return self._election.standing_by
 
-    @property
-    def sure(self) -> bool:
-        return self._election.sure
+    def holds_lease(self) -> bool:
+        return self._election.holds_lease()
 
     @property
     def ahead(self) -> float:
@@ -68,27 +72,32 @@ class LeaseThread:
 
     async def acquire(self) -> None:
         """Return once this instance leads."""
-        await self._there(self._election.acquire())
+        await self._on_thread(self._election.acquire())
 
     async def hold(self) -> None:
         """Renew until cancelled. Raises :class:`~windlass.scheduler.leader.election.LeaderLost`."""
-        await self._there(self._election.hold())
+        await self._on_thread(self._election.hold())
 
     async def release(self) -> None:
-        """Give the lease back, so that the next one need not wait."""
-        await self._there(self._election.release())
+        """Release the lease, so that the next leader need not wait."""
+        await self._on_thread(self._election.release())
 
     async def leave(self) -> None:
-        """Give the lease back and end the thread. A server that does not answer is not waited for long: the lease ends
-        by itself."""
+        """Release the lease and end the thread.
+
+        A server that does not answer is not awaited for long: the lease ends by itself.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.release()
         await self.close()
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Stand by, then do ``work`` as long as the lease is held, and leave. Raises what the work raises, and
-        :class:`~windlass.scheduler.leader.election.LeaderLost`."""
+        """Stand by, then run ``work`` while the lease is held, and leave.
+
+        Raises the errors of the work, and
+        :class:`~windlass.scheduler.leader.election.LeaderLost`.
+        """
         try:
             await self.acquire()
             async with asyncio.TaskGroup() as group:
@@ -100,7 +109,7 @@ class LeaseThread:
             await self.leave()
 
     async def close(self) -> None:
-        """End the thread, and what still runs on it."""
+        """End the thread and its tasks."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -110,7 +119,7 @@ class LeaseThread:
         await asyncio.to_thread(thread.join)
         loop.close()
 
-    async def _there(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _on_thread(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="lease", daemon=True)

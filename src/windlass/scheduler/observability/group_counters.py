@@ -1,7 +1,7 @@
-"""What groups with an object of their own come to, counted by queue: let in, started, ended, evicted.
+"""Counters of groups that have an object of their own, by queue: admitted, started, ended, evicted.
 
-A group that is seen for the first time on its way is followed from there: how long it waited before is counted by
-whoever scheduled then. Figures are since the process began; all moments are Unix seconds.
+A group that has already started when it is first seen is followed from there. Its time before
+was counted by an earlier leader. Counters begin with the process. All times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -26,24 +26,33 @@ from windlass.scheduler.observability.lifecycle import (
     stage_of,
 )
 
-WAITS = (1.0, *(2.5 * 2**power for power in range(15)))
-"""Kueue's buckets in seconds: 1, 2.5, 5, 10 … doubling."""
-VICTIMS = (1, 2, 4, 8, 16, 32, 64)
+WAIT_BOUNDS = (1.0, *(2.5 * 2**power for power in range(15)))
+"""Kueue's histogram bounds in seconds: 1, 2.5, 5, 10 … doubling."""
+VICTIM_BOUNDS = (1, 2, 4, 8, 16, 32, 64)
 PREEMPTED, NOT_READY = "Preempted", "PodsReadyTimeout"
-"""Kueue's words for why a group loses its place: for others, or because its gang did not come together."""
+"""Kueue's reasons for an eviction: for another group, or since the gang did not get complete."""
 WITHIN, ACROSS = "InClusterQueue", "InCohortReclamation"
+"""Kueue's reasons for a preemption: inside a queue, or across queues."""
 _RANK = {stage: rank for rank, stage in enumerate(STAGES)}
 
 
 def plain_action(name: str) -> str:
-    """An action's name as configurations have it: one name may stand for two, of which one serves Volcano's queues."""
+    """Return an action's name as in configurations.
+
+    One name may stand for two actions, of which one serves Volcano's queues.
+    """
     return name.removeprefix("volcano-")
 
 
 @dataclass(slots=True)
-class Life:
-    """One group. ``counted``: it was seen from its beginning. ``started``, ``running``: since when its minimum has been
-    on nodes, and has run; 0 where it is not. ``ran``: before that. ``leaving``: since when it is being evicted."""
+class GroupLife:
+    """Lifecycle of one group.
+
+    ``counted``: it was seen from its creation.
+    ``started``, ``running``: since when its minimum has been on nodes, and has run. 0 if not.
+    ``ran``: seconds for which its minimum ran before.
+    ``evicted_at``: since when it is being evicted, 0 if it is not, and ``why``.
+    """
 
     uid: str
     created: float
@@ -54,66 +63,69 @@ class Life:
     started: float = 0.0
     running: float = 0.0
     ran: float = 0.0
-    leaving: float = 0.0
+    evicted_at: float = 0.0
     why: str = ""
     evicted: Counter[str] = field(default_factory=Counter)
-    """Action → pods."""
+    """Action → number of pods."""
 
 
 class GroupCounters:
+    """Counts the stages and evictions of groups."""
+
     def __init__(self, model: ClusterModel) -> None:
         self._model = model
-        self.lives: dict[str, Life] = {}
-        self.admission_wait = Timings(bounds=WAITS)
-        self.ready_wait = Timings(bounds=WAITS)
-        self.admitted_until_ready = Timings(bounds=WAITS)
-        self.execution = Timings(bounds=WAITS)
-        self.eviction_wait = Timings(bounds=WAITS)
+        self.lives: dict[str, GroupLife] = {}
+        self.admission_wait = Timings(bounds=WAIT_BOUNDS)
+        self.ready_wait = Timings(bounds=WAIT_BOUNDS)
+        self.admitted_until_ready = Timings(bounds=WAIT_BOUNDS)
+        self.execution = Timings(bounds=WAIT_BOUNDS)
+        self.eviction_wait = Timings(bounds=WAIT_BOUNDS)
         self.start_wait = Durations(SLOW)
         self.evicted: Counter[tuple[str, str]] = Counter()
-        """(queue, reason) → groups."""
+        """(queue, reason) → number of groups."""
         self.preempted: Counter[tuple[str, str]] = Counter()
-        """(queue of the claimer, Kueue's reason) → groups."""
-        self.victims = Durations(VICTIMS)
-        """Pods that one claimer evicts in one cycle."""
+        """(queue of the preemptor, Kueue's reason) → number of groups."""
+        self.victims = Durations(VICTIM_BOUNDS)
+        """Number of pods evicted for one preemptor in one cycle."""
         self.transactions: Counter[str] = Counter()
-        """Action → claimers, each counted once in a cycle."""
+        """Action → number of preemptors, each counted once per cycle."""
         self.scheduled: Counter[str] = Counter()
-        """Action → groups of which it has placed something, each counted once in a cycle."""
+        """Action → number of groups of which it has placed pods, each counted once per cycle."""
         self.attempts = Timings()
-        """``success``: a cycle that has let a group in; ``inadmissible``: one that has let in none of those waiting."""
-        self._entered = 0
+        """Duration of cycles: ``success`` if one admitted a group, ``inadmissible`` if none of those
+        waiting."""
+        self._admitted_in_cycle = 0
 
     # ------------------------------------------------------------------ one group
 
-    def group(self, key: str, admitted: bool, members: Members, now: float) -> None:
-        """How a group stands."""
-        found = identity(self._model, key)
-        if found is None:
+    def update_group(self, key: str, admitted: bool, members: Members, now: float) -> None:
+        """Take in the state of a group."""
+        group = identity(self._model, key)
+        if group is None:
             return
-        stage = stage_of(admitted, found.minimum, members)
+        stage = stage_of(admitted, group.minimum, members)
         life = self.lives.get(key)
-        if life is None or life.uid != found.uid:
+        if life is None or life.uid != group.uid:
             new = begins_queued(stage, self._model.groups.get(key))
             queue = self._model.queue_named(key)
-            begun = QUEUED if new else stage
-            life = self.lives[key] = Life(found.uid, found.created or now, queue, begun, new)
+            first = QUEUED if new else stage
+            life = self.lives[key] = GroupLife(group.uid, group.created or now, queue, first, new)
         if stage != life.stage:
-            self._move(life, stage, now)
-        if life.leaving and not members.holding:
-            self.eviction_wait.add(max(0.0, now - life.leaving), life.queue, life.why)
-            life.leaving = 0.0
+            self._change_stage(life, stage, now)
+        if life.evicted_at and not members.holding:
+            self.eviction_wait.add(max(0.0, now - life.evicted_at), life.queue, life.why)
+            life.evicted_at = 0.0
 
-    def gone(self, key: str) -> None:
+    def remove_group(self, key: str) -> None:
         self.lives.pop(key, None)
 
-    def _move(self, life: Life, stage: str, now: float) -> None:
+    def _change_stage(self, life: GroupLife, stage: str, now: float) -> None:
         before, after = _RANK[life.stage], _RANK[stage]
         life.stage = stage
         waited = max(0.0, now - life.created)
         if before < _RANK[ADMITTED] <= after and not life.admitted:
             life.admitted = now
-            self._entered += 1
+            self._admitted_in_cycle += 1
             self.admission_wait.add(waited, life.queue)
         if before < _RANK[BOUND] <= after:
             life.started = now
@@ -134,43 +146,42 @@ class GroupCounters:
 
     # ------------------------------------------------------------------ one cycle
 
-    def decided(self, decision: Decision, passes: tuple[ActionPass, ...], now: float) -> None:
-        """What a cycle came to for groups."""
+    def count_decision(self, decision: Decision, passes: tuple[ActionPass, ...], now: float) -> None:
+        """Count the evictions and binds of a decision."""
         if decision.evictions:
-            self._evictions(decision.evictions, now)
-        for part in passes:
-            if part.binds:
-                self.scheduled[plain_action(part.action)] += len(
-                    {decision.binds[at].group for at in part.binds}
-                )
+            self._count_evictions(decision.evictions, now)
+        for action_pass in passes:
+            if action_pass.binds:
+                groups = {decision.binds[index].group for index in action_pass.binds}
+                self.scheduled[plain_action(action_pass.action)] += len(groups)
 
-    def cycle(self, waiting: bool, seconds: float) -> None:
-        """A cycle is over, and its groups are told. ``waiting``: some are not let in."""
-        if self._entered or waiting:
-            self.attempts.add(seconds, "success" if self._entered else "inadmissible")
-        self._entered = 0
+    def end_cycle(self, waiting: bool, seconds: float) -> None:
+        """Count a cycle after its groups were reported. ``waiting``: some are not admitted."""
+        if self._admitted_in_cycle or waiting:
+            self.attempts.add(seconds, "success" if self._admitted_in_cycle else "inadmissible")
+        self._admitted_in_cycle = 0
 
-    def _evictions(self, evictions: tuple[Eviction, ...], now: float) -> None:
-        claims: Counter[tuple[str, str]] = Counter()
+    def _count_evictions(self, evictions: tuple[Eviction, ...], now: float) -> None:
+        preemptions: Counter[tuple[str, str]] = Counter()
         for eviction in evictions:
-            claims[eviction.action, eviction.claimer] += 1
+            preemptions[eviction.action, eviction.claimer] += 1
             life = self.lives.get(eviction.group)
             if life is not None:
                 life.evicted[eviction.action] += 1
-        for (action, claimer), pods in claims.items():
+        for (action, preemptor), pods in preemptions.items():
             self.transactions[action] += 1
-            if claimer:
+            if preemptor:
                 self.victims.add(pods)
-        for group, (action, claimer) in {e.group: (e.action, e.claimer) for e in evictions}.items():
-            self.loses(group, NOT_READY if action == "stale-gang" else PREEMPTED, now)
-            if claimer:
-                queue = self._model.queue_named(claimer)
+        for group, (action, preemptor) in {e.group: (e.action, e.claimer) for e in evictions}.items():
+            self.group_evicted(group, NOT_READY if action == "stale-gang" else PREEMPTED, now)
+            if preemptor:
+                queue = self._model.queue_named(preemptor)
                 within = queue == self._model.queue_named(group)
                 self.preempted[queue, WITHIN if within else ACROSS] += 1
 
-    def loses(self, group: str, why: str, now: float) -> None:
-        """Pods of a group are evicted."""
+    def group_evicted(self, group: str, why: str, now: float) -> None:
+        """Count a group of which pods are evicted."""
         life = self.lives.get(group)
         if life is not None:
             self.evicted[life.queue, why] += 1
-            life.leaving, life.why = life.leaving or now, why
+            life.evicted_at, life.why = life.evicted_at or now, why

@@ -1,4 +1,4 @@
-"""How far a group has come, and which object it is: what traces and figures of its life go by."""
+"""Lifecycle of a group: its stages, and its identity. Used by traces and counters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from windlass.model.groups.member_counts import Members, oldest_of
 from windlass.model.groups.podgroups import NATIVE, kind_prefix, shown_key
 
 QUEUED, ADMITTED, BOUND, RUNNING, ENDED = STAGES = ("queued", "admitted", "bound", "running", "ended")
-"""Submitted and not let in; let in and below its minimum; its minimum is on nodes; it runs; all its pods have ended."""
+"""Stages of a group.
 
-PARTS = ("take", "decide", "show", "carry out")
-"""Of a cycle: changes are read; told to the engine, which decides; what is new is shown; binds and evictions go out."""
+Queued: not admitted. Admitted: below its minimum. Bound: its minimum is on nodes. Running: its
+minimum runs. Ended: all its pods have finished.
+"""
+
+PHASES = ("take", "decide", "show", "carry out")
+"""Phases of a cycle: take changes in, decide, report, commit. Metrics and traces use these names."""
 
 
 class GroupIdentity(NamedTuple):
-    """Of a group's PodGroup, or of its oldest pod. ``created``: Unix seconds, 0 where nobody says."""
+    """Identity of a group: that of its PodGroup, or of its oldest pod.
+
+    ``created``: Unix seconds, 0 if unknown.
+    """
 
     uid: str
     created: float
@@ -25,7 +32,7 @@ class GroupIdentity(NamedTuple):
 
 
 def stage_of(admitted: bool, minimum: int, members: Members) -> str:
-    """Where a group stands. ``minimum`` counts as one at least."""
+    """Return the stage of a group. ``minimum`` counts as at least one."""
     minimum = max(1, minimum)
     if members.finished and members.finished == members.total:
         return ENDED
@@ -37,23 +44,29 @@ def stage_of(admitted: bool, minimum: int, members: Members) -> str:
 
 
 def begins_queued(stage: str, view: views.PodGroup | None) -> bool:
-    """Whether a group that is seen for the first time has just come: it waits, or is let in at first sight."""
+    """Return whether a group seen for the first time has just been created.
+
+    It waits, or was admitted as soon as it was seen.
+    """
     return stage == QUEUED or (stage == ADMITTED and (view is None or view.phase in ("", "Pending")))
 
 
 def identity(model: ClusterModel, key: str) -> GroupIdentity | None:
-    """What the group is; ``None`` where nobody knows any of it."""
-    written = model.object_of(key)
-    if written is not None:
-        view = written[1]
+    """Return the identity of a group, ``None`` if it is unknown."""
+    entry = model.object_of(key)
+    if entry is not None:
+        view = entry[1]
         return GroupIdentity(view.uid, view.created, view.min_member or 1)
-    if kind_prefix(key) == NATIVE and (native := model.native_groups.get(_plain(key))) is not None:
+    if kind_prefix(key) == NATIVE and (native := model.native_groups.get(_object_key(key))) is not None:
         return GroupIdentity(native.uid, native.created, native.min_count)
     sent = model.group_sent(key)
     pod = oldest_of(model.pods_of(key))
     return None if pod is None or sent is None else GroupIdentity(pod.uid, pod.created, sent.min_member)
 
 
-def _plain(key: str) -> str:
-    """The PodGroup's own key: that of the pods of one replica names the replica after a colon."""
+def _object_key(key: str) -> str:
+    """Return the key of the PodGroup.
+
+    The key of the pods of one replica also names the replica, after a colon.
+    """
     return shown_key(key).partition(":")[0]

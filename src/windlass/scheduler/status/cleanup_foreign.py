@@ -1,8 +1,9 @@
-"""What was said on PodGroups that are another scheduler's: taken back.
+"""Removal of explanations from PodGroups that another scheduler owns.
 
-A group whose pods another scheduler places is that one's to speak of. Who scheduled it here before (an older version,
-or this one before the pods' ``schedulerName`` was changed) may have written why it waits: the annotation tells, and the
-condition with the same words is ours. Nothing else on such a group is touched.
+Only the scheduler that places a group's pods reports on it. An earlier leader, or this
+instance before the pods' ``schedulerName`` was changed, may have written an explanation. The
+annotation shows this, and the condition with the same message is also Windlass'. Nothing else
+on such a group is touched.
 """
 
 from __future__ import annotations
@@ -11,64 +12,77 @@ import msgspec
 
 from windlass.api import annotations as names
 from windlass.api import resources, views
-from windlass.model.cluster.cluster_model import WrittenGroup
+from windlass.model.cluster.cluster_model import ClusterModel, WrittenGroup
 from windlass.model.groups import podgroup_status
-from windlass.scheduler.status.writer_context import StatusWriterContext
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.status.explanation_writer import ExplanationWriter
+from windlass.scheduler.status.podgroup_status import PodGroupStatuses
+from windlass.scheduler.write_queue import Enqueue
 
 
-class _Told(msgspec.Struct):
+class _Record(msgspec.Struct):
     message: str = ""
 
 
 class ForeignStatusCleanup:
-    """Keys of the writes are ``foreign NS/NAME``."""
+    """Removes Windlass' explanations from foreign groups. Keys are ``foreign NS/NAME``."""
 
-    def __init__(self, context: StatusWriterContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        model: ClusterModel,
+        metrics: SchedulerMetrics,
+        statuses: PodGroupStatuses,
+        explanations: ExplanationWriter,
+        enqueue: Enqueue,
+    ) -> None:
+        self._model = model
+        self._metrics = metrics
+        self._statuses = statuses
+        self._explanations = explanations
+        self._enqueue = enqueue
 
     def review(self) -> None:
-        """Look at all groups: this instance begins to lead."""
-        model = self._context.model
-        for key in (*model.groups, *model.foreign_keys()):
-            self.look(key)
+        """Check all groups, since this instance begins to lead."""
+        for key in (*self._model.groups, *self._model.foreign_keys()):
+            self.check(key)
 
-    def look(self, key: str) -> None:
-        """A group may have become another scheduler's."""
-        if self._of_another(key) is not None:
-            self._context.wish(f"foreign {key}")
+    def check(self, key: str) -> None:
+        """Enqueue a group that another scheduler owns now and that has an explanation."""
+        if self._foreign_object(key) is not None:
+            self._enqueue(f"foreign {key}")
 
-    def _of_another(self, key: str) -> tuple[resources.Resource, WrittenGroup] | None:
-        """The group's object, if it is another's and says what we have said."""
-        found = self._context.model.object_of(key)
-        if found is None or names.EXPLANATION not in found[1].annotations or self._context.model.known(key):
+    def _foreign_object(self, key: str) -> tuple[resources.Resource, WrittenGroup] | None:
+        """Return the group's object if another scheduler owns it and it has an explanation."""
+        entry = self._model.object_of(key)
+        if entry is None or names.EXPLANATION not in entry[1].annotations or self._model.known(key):
             return None
-        return found
+        return entry
 
     async def write(self, key: str) -> None:
-        found = self._of_another(key)
-        if found is None:
+        entry = self._foreign_object(key)
+        if entry is None:
             return
-        resource, view = found
+        resource, view = entry
         if isinstance(view, views.PodGroup):
-            await self._take_back_condition(view)
-        await self._context.annotate(resource, view.namespace, view.name, view.annotations, None)
+            await self._remove_condition(view)
+        await self._explanations.write(resource, view.namespace, view.name, view.annotations, None)
 
-    async def _take_back_condition(self, view: views.PodGroup) -> None:
-        kept = [condition for condition in view.conditions if not _is_ours(condition, view)]
-        if len(kept) < len(view.conditions):
+    async def _remove_condition(self, view: views.PodGroup) -> None:
+        remaining = [condition for condition in view.conditions if not _is_own(condition, view)]
+        if len(remaining) < len(view.conditions):
             patch = {
-                "metadata": {"resourceVersion": view.resource_version},  # another one writes there, too
-                "status": {"conditions": [msgspec.to_builtins(condition) for condition in kept]},
+                "metadata": {"resourceVersion": view.resource_version},  # the owner writes there, too
+                "status": {"conditions": [msgspec.to_builtins(condition) for condition in remaining]},
             }
-            await self._context.statuses.patch(view.name, view.namespace, patch)
-            self._context.metrics.writes.labels("podgroup").inc()
+            await self._statuses.patch(view.name, view.namespace, patch)
+            self._metrics.writes.labels("podgroup").inc()
 
 
-def _is_ours(condition: views.Condition, view: views.PodGroup) -> bool:
+def _is_own(condition: views.Condition, view: views.PodGroup) -> bool:
     if condition.type != podgroup_status.UNSCHEDULABLE:
         return False
     try:
-        told = msgspec.json.decode(view.annotations[names.EXPLANATION], type=_Told)
+        record = msgspec.json.decode(view.annotations[names.EXPLANATION], type=_Record)
     except msgspec.MsgspecError:
         return False
-    return bool(told.message) and condition.message == told.message
+    return bool(record.message) and condition.message == record.message

@@ -1,5 +1,7 @@
-"""What is said on pods: that they wait and why, where room is being made for them, and that neither is true any more.
-Keys of the writes are ``pod NS/NAME``."""
+"""Status of pods: why they wait, and the node nominated for them.
+
+Keys of the writes are ``pod NS/NAME``.
+"""
 
 from __future__ import annotations
 
@@ -9,167 +11,211 @@ from typing import Any
 from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.reasons import Explanation
-from windlass.client.recorder import ObjectRef
+from windlass.client.client import Client
+from windlass.client.recorder import EventRecorder, ObjectRef
+from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
+from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.kube_messages import GATED, PLACED, UNSCHEDULABLE, pod_reason, with_summary
 from windlass.model.groups.member_counts import oldest_of
 from windlass.model.groups.podgroups import is_implicit
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.autoscaling.provisioning import ProvisioningRequests
+from windlass.scheduler.options import LiveOptions
 from windlass.scheduler.pod_conditions import condition
+from windlass.scheduler.status.explanation_writer import (
+    OWN_WRITE_SECONDS,
+    ExplanationWriter,
+    encode_explanation,
+)
 from windlass.scheduler.status.pending_groups import PendingGroup, PendingGroups
-from windlass.scheduler.status.writer_context import OWN_WRITE_SECONDS, StatusWriterContext, record
+from windlass.scheduler.write_queue import Enqueue
 
 NOMINATE_SECONDS = 0.25
+"""Interval in seconds between a nomination and its write: many are withdrawn at once."""
 
 
 class PodStatuses:
-    """Of the pods of groups that wait (``waits``), and of those that room is vacated for."""
+    """Writes the status of pods that wait, and of pods with a nominated node."""
 
-    def __init__(self, context: StatusWriterContext, waits: PendingGroups) -> None:
-        self._context = context
-        self._waits = waits
+    def __init__(
+        self,
+        client: Client,
+        model: ClusterModel,
+        recorder: EventRecorder,
+        metrics: SchedulerMetrics,
+        options: LiveOptions,
+        pending: PendingGroups,
+        provisioning: ProvisioningRequests,
+        explanations: ExplanationWriter,
+        enqueue: Enqueue,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._recorder = recorder
+        self._metrics = metrics
+        self._options = options
+        self._pending = pending
+        self._provisioning = provisioning
+        self._explanations = explanations
+        self._enqueue = enqueue
+        self._clock = clock
         self._nominated: dict[str, str] = {}
 
-    def nominate(self, task: str, node: str) -> None:
-        """Room on a node is being vacated for a pod."""
-        if self._nominated.get(task) != node:
-            self._nominated[task] = node
-            self._context.wish(f"pod {task}", NOMINATE_SECONDS)
+    # ------------------------------------------------------------------ what is to be written
 
     @property
     def nominated(self) -> Mapping[str, str]:
-        """Pod → the node on which room is being vacated for it."""
+        """Nominated node of each pod that has one."""
         return self._nominated
 
-    def withdraw(self, task: str) -> None:
-        """The pod is bound, or room is no longer kept for it."""
-        if self._nominated.pop(task, None) is not None:
-            self._context.wish(f"pod {task}", NOMINATE_SECONDS)
+    def nominate(self, pod: str, node: str) -> None:
+        """Record the node on which capacity is being freed for a pod."""
+        if self._nominated.get(pod) != node:
+            self._nominated[pod] = node
+            self._enqueue(f"pod {pod}", NOMINATE_SECONDS)
+
+    def withdraw(self, pod: str) -> None:
+        """Withdraw a nomination: the pod is bound, or its capacity is no longer reserved."""
+        if self._nominated.pop(pod, None) is not None:
+            self._enqueue(f"pod {pod}", NOMINATE_SECONDS)
 
     def review(self) -> None:
-        """Take back in a moment what somebody else has said of pods, unless it is said anew."""
-        for key, pod in self._context.model.pods.items():
-            if not self._context.model.manages(pod):
+        """Schedule the removal of what an earlier leader wrote, unless it is written again."""
+        for key, pod in self._model.pods.items():
+            if not self._model.manages(pod):
                 continue
             if pod.node_name:
                 self.bound(pod)
             elif pod.nominated_node:
-                self._context.wish(f"pod {key}", OWN_WRITE_SECONDS)
+                self._enqueue(f"pod {key}", OWN_WRITE_SECONDS)
 
     def bound(self, pod: views.Pod) -> None:
-        """A pod is on its node: what was said about its waiting is no longer true."""
+        """Remove the explanation of a pod that is on its node now."""
         self._nominated.pop(pod.key, None)
         if names.EXPLANATION in pod.annotations:
-            self._context.wish(f"pod {pod.key}")
+            self._enqueue(f"pod {pod.key}")
 
-    def tell(self, key: str, told: Explanation | None) -> None:
-        """Wish the writing of the group's waiting pods where their words are old."""
-        if told is None:
+    def report(self, key: str, explanation: Explanation | None) -> None:
+        """Enqueue the pending pods of a group if what they show is outdated."""
+        group = self._pending.get(key)
+        if explanation is None or group is None:
             return
-        wait = self._waits.of(key)
-        if wait is None:
-            return
-        now = self._context.clock.monotonic()
-        calm = self._context.options.pod_rewrite_seconds
-        reason = self._calls(key, wait, told)
-        if told.code is wait.pods_code and reason == wait.pods_reason:
-            self._tell_newcomers(key, wait)
-            if told.message == wait.pods_message and now - wait.pods_at < calm:
+        now, options = self._clock.monotonic(), self._options.current
+        reason = self._shared_reason(key, group, explanation)
+        if explanation.code is group.pods_code and reason == group.pods_reason:
+            self._report_new_pods(key, group)
+            recent = now - group.pods_at < options.pod_rewrite_seconds
+            if recent and explanation.message == group.pods_message:
                 return
-            if now - wait.pods_at < calm:
-                self._context.wish(f"group {key}", wait.pods_at + calm - now)
+            if recent:
+                self._enqueue(f"group {key}", group.pods_at + options.pod_rewrite_seconds - now)
                 return
-        elif wait.pods_code is not None and reason != wait.pods_reason:
-            # whether more nodes would help: what grows clusters must not see that go to and fro
-            steady = wait.pods_at + self._context.options.rewrite_seconds
+        elif group.pods_code is not None and reason != group.pods_reason:
+            # Whether more nodes would help: cluster autoscalers must not see this alternate.
+            steady = group.pods_at + options.rewrite_seconds
             if now < steady:
-                self._context.wish(f"group {key}", steady - now)
+                self._enqueue(f"group {key}", steady - now)
                 return
-        wait.pods_code, wait.pods_message, wait.pods_at = told.code, told.message, now
-        wait.pods_reason, wait.pods_number = reason, self._context.model.members(key).pending
-        for pod in self._waiting(key):
-            self._context.wish(f"pod {pod.key}")
+        group.pods_code, group.pods_message, group.pods_at = explanation.code, explanation.message, now
+        group.pods_reason, group.pods_count = reason, self._model.members(key).pending
+        for pod in self._pending_pods(key):
+            self._enqueue(f"pod {pod.key}")
 
-    def _calls(self, key: str, wait: PendingGroup, told: Explanation) -> str:
-        """The reason for all pods of a group, by which its nodes are asked for as a whole, too."""
-        wait.lacks_nodes = pod_reason(told) == UNSCHEDULABLE
-        wait.whole = self._context.nodes.serves(key)
-        self._context.nodes.note(key)
-        return GATED if wait.whole and wait.lacks_nodes else pod_reason(told)
+    def _shared_reason(self, key: str, group: PendingGroup, explanation: Explanation) -> str:
+        """Return the condition's reason for all pods of a group.
 
-    def _tell_newcomers(self, key: str, wait: PendingGroup) -> None:
-        """Pods that came after the others were told: what grows clusters waits for their word, too."""
-        number = self._context.model.members(key).pending
-        if number > wait.pods_number:
-            for pod in self._waiting(key):
+        It also decides whether nodes are requested for the group as a whole.
+        """
+        group.lacks_nodes = pod_reason(explanation) == UNSCHEDULABLE
+        group.requests_nodes = self._provisioning.serves(key)
+        self._provisioning.update(key)
+        return GATED if group.requests_nodes and group.lacks_nodes else pod_reason(explanation)
+
+    def _report_new_pods(self, key: str, group: PendingGroup) -> None:
+        """Enqueue pods that arrived after the others: cluster autoscalers wait for their status."""
+        count = self._model.members(key).pending
+        if count > group.pods_count:
+            for pod in self._pending_pods(key):
                 if not pod.waiting_reason:
-                    self._context.wish(f"pod {pod.key}")
-        wait.pods_number = number
+                    self._enqueue(f"pod {pod.key}")
+        group.pods_count = count
 
-    def _waiting(self, key: str) -> Iterator[views.Pod]:
-        for pod in self._context.model.pods_of(key):
+    def _pending_pods(self, key: str) -> Iterator[views.Pod]:
+        for pod in self._model.pods_of(key):
             if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
                 yield pod
 
-    def is_old(self, key: str) -> bool:
-        """Whether a pod waits no more, so that there is nothing to say but that."""
-        pod = self._context.model.pods.get(key)
+    def is_bound(self, key: str) -> bool:
+        """Return whether a pod is on a node, so that only outdated status is left to remove."""
+        pod = self._model.pods.get(key)
         return pod is not None and bool(pod.node_name)
 
+    # ------------------------------------------------------------------ writing
+
     async def write(self, key: str) -> None:
-        pod = self._context.model.pods.get(key)
-        group = self._context.model.group_of(key)
+        pod = self._model.pods.get(key)
+        group = self._model.group_of(key)
         if pod is None or group is None:
             return
-        wait = self._waits.of(group)
-        assumed = self._context.model.assumed.get(key)
-        awaits = assumed is not None and key in self._context.model.awaited
+        pending = self._pending.get(group)
+        assumed = self._model.assumed.get(key)
+        awaits = assumed is not None and key in self._model.awaited
         waits = not (pod.node_name or pod.finished or pod.deleted) and (assumed is None or awaits)
-        told = wait.told if wait is not None and waits else None
+        explanation = pending.reported if pending is not None and waits else None
         nominated = self._nominated.get(key, "") if waits else pod.nominated_node
         node = assumed.node if assumed is not None and awaits else nominated
-        by_request = wait is not None and (wait.whole or self._context.nodes.asked_elsewhere(pod, group))
-        await self._write_status(pod, told, node, by_request)
-        speaks = is_implicit(group) or self._speaks_for(group, pod)
-        if (
-            speaks or names.EXPLANATION in pod.annotations
-        ):  # that of a gang has an object by now that carries it
-            said = record(told if speaks else None)
-            await self._context.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, said)
+        by_request = pending is not None and (
+            pending.requests_nodes or self._provisioning.requested_elsewhere(pod, group)
+        )
+        await self._write_status(pod, explanation, node, by_request)
+        carries = is_implicit(group) or self._carries_explanation(group, pod)
+        if carries or names.EXPLANATION in pod.annotations:  # the gang's object may carry it by now
+            text = encode_explanation(explanation if carries else None)
+            await self._explanations.write(resources.PODS, pod.namespace, pod.name, pod.annotations, text)
 
-    def _speaks_for(self, group: str, pod: views.Pod) -> bool:
-        """Whether the record of a gang whose object is not written on stands on this pod: its oldest that waits, and
-        who has carried it."""
-        if self._context.model.object_of(group) is not None:
+    def _carries_explanation(self, group: str, pod: views.Pod) -> bool:
+        """Return whether the explanation of a gang is written on this pod.
+
+        This holds if the gang has no object to write on, for its oldest pending pod and for
+        the pod that has carried the explanation so far.
+        """
+        if self._model.object_of(group) is not None:
             return False
-        oldest = oldest_of(self._waiting(group))
+        oldest = oldest_of(self._pending_pods(group))
         return names.EXPLANATION in pod.annotations or (oldest is not None and oldest.key == pod.key)
 
     async def _write_status(
-        self, pod: views.Pod, told: Explanation | None, nominated: str, by_request: bool
+        self, pod: views.Pod, explanation: Explanation | None, nominated: str, by_request: bool
     ) -> None:
-        """That it waits and why, and where room is being made for it, in one patch. Whose nodes are asked for
-        ``by_request``, calls for none beside: what grows clusters would put the pod on a node that is free, in its
-        mind, and count that node out for the request."""
+        """Write why a pod waits and its nominated node, in one patch.
+
+        ``by_request``: its nodes are requested for the whole group. Such a pod does not ask
+        for a node by itself, because a cluster autoscaler would count a free node for the pod
+        and leave that node out of the request.
+        """
         status: dict[str, Any] = {}
-        message = with_summary(told) if told is not None else ""
-        reason = pod_reason(told) if told is not None else ""
+        message = with_summary(explanation) if explanation is not None else ""
+        reason = pod_reason(explanation) if explanation is not None else ""
         if reason == UNSCHEDULABLE and by_request:
             reason = GATED
-        says = told is not None and not pod.shape.gates
-        if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
+        shows_reason = explanation is not None and not pod.shape.gates
+        if shows_reason and (pod.waiting_reason, pod.waiting_message) != (reason, message):
             scheduled = condition(pod, "PodScheduled", "False", reason, message)
             if not pod.waiting_reason:
-                scheduled["lastTransitionTime"] = rfc3339(self._context.clock.now())
+                scheduled["lastTransitionTime"] = rfc3339(self._clock.now())
             status["conditions"] = [scheduled]
         if nominated != pod.nominated_node:
             status["nominatedNodeName"] = nominated or None
         if not status:
             return
         patch = {"metadata": {"uid": pod.uid}, "status": status}
-        await self._context.client.patch(
+        await self._client.patch(
             resources.PODS, pod.name, patch, pod.namespace, kind="strategic", subresource="status"
         )
-        self._context.metrics.writes.labels("pod" if "conditions" in status else "nomination").inc()
-        if "conditions" in status and told is not None and told.code not in PLACED:
+        self._metrics.writes.labels("pod" if "conditions" in status else "nomination").inc()
+        if "conditions" in status and explanation is not None and explanation.code not in PLACED:
             ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
-            self._context.recorder.event(ref, "Warning", "FailedScheduling", message)
+            self._recorder.event(ref, "Warning", "FailedScheduling", message)

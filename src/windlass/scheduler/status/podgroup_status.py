@@ -1,8 +1,9 @@
-"""Writes statuses of Volcano's PodGroups where the cluster keeps them.
+"""Write of the status of Volcano's PodGroups, with or without a status subresource.
 
-Volcano's own CustomResourceDefinition has no subresource ``status`` for them: the status is written with the object,
-and ``…/status`` is not found. Ours has one, and there a status that comes with the object is left out without a word.
-Which of the two a cluster has is learned from its answers, and again if it changes.
+Volcano's own CustomResourceDefinition has no status subresource for them: the status is
+written with the object, and ``…/status`` is not found. Windlass' definition has one, and
+silently ignores a status that comes with the object. The cluster's answers show which of the
+two it has.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ NOT_FOUND = 404
 
 
 class PodGroupStatuses:
+    """Writes PodGroup statuses where the cluster stores them."""
+
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._apart = True
-        """Whether the status is a subresource, as far as is known."""
+        self._subresource = True
+        """True if the status is a subresource, as far as is known."""
 
     async def patch(self, name: str, namespace: str, change: Mapping[str, Any]) -> None:
-        """``change``: a merge patch with a ``status``. Raises ``StatusError``; 404 where the group is gone."""
-        if self._apart:
+        """Apply ``change``, a merge patch with a ``status``.
+
+        Raises ``StatusError``, with code 404 if the group does not exist.
+        """
+        if self._subresource:
             try:
                 await self._client.patch(POD_GROUPS, name, change, namespace, subresource="status")
                 return
@@ -33,19 +39,21 @@ class PodGroupStatuses:
                 if error.code != NOT_FOUND:
                     raise
         written = await self._client.patch(POD_GROUPS, name, change, namespace)
-        self._apart = not _shown(written, change["status"])
-        if self._apart:
+        self._subresource = not _has_status(written, change["status"])
+        if self._subresource:
             await self._client.patch(POD_GROUPS, name, change, namespace, subresource="status")
 
 
-def _shown(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a status that was sent is there. Of conditions only the kinds are compared: a definition may leave out
-    fields of theirs."""
-    return _gist(written.get("status") or {}, wanted) == _gist(wanted, wanted)
+def _has_status(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether the status that was sent has been stored.
+
+    Only the types of conditions are compared: a definition may drop some of their fields.
+    """
+    return _comparable(written.get("status") or {}, wanted) == _comparable(wanted, wanted)
 
 
-def _gist(status: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    found = {field: status.get(field) for field in fields}
-    if "conditions" in found:
-        found["conditions"] = [condition["type"] for condition in found["conditions"] or ()]
-    return found
+def _comparable(status: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    values = {field: status.get(field) for field in fields}
+    if "conditions" in values:
+        values["conditions"] = [condition["type"] for condition in values["conditions"] or ()]
+    return values

@@ -1,0 +1,145 @@
+"""Timing of reported reasons: when a pending group's explanation is written, and rewritten.
+
+A reason is first reported after the group has waited for ``quiet_seconds``, and then
+rewritten at most every ``rewrite_seconds``. A gang with pods that keep arriving, or should under
+backpressure, is not reported to lack members for up to :data:`GROWING_SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windlass.api.reasons import Explanation, Reason
+from windlass.kits.clock import Clock
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.scheduler.options import LiveOptions
+from windlass.scheduler.status.pending_groups import PendingGroup, PendingGroups
+from windlass.scheduler.write_queue import Enqueue
+
+GROWING_SECONDS = 5.0
+"""Maximum time in seconds for which a gang with arriving pods is not reported."""
+MAX_POSITIONS = 50
+"""Maximum position in a queue that is kept up to date."""
+MAX_WITHOUT_POSITION = 100
+"""Maximum number of groups without a position, of all queues, that are kept up to date."""
+
+
+class PendingReasons:
+    """Decides when the reason of a pending group is written.
+
+    ``explain(group)`` returns the detailed explanation. ``under_pressure()``: whether other
+    writes have to wait (:mod:`windlass.scheduler.backpressure`). Writes are enqueued with keys
+    ``group NS/NAME``.
+    """
+
+    def __init__(
+        self,
+        groups: PendingGroups,
+        model: ClusterModel,
+        options: LiveOptions,
+        enqueue: Enqueue,
+        explain: Callable[[str], Explanation | None],
+        under_pressure: Callable[[], bool],
+        *,
+        clock: Clock,
+    ) -> None:
+        self._groups = groups
+        self._model = model
+        self._options = options
+        self._enqueue = enqueue
+        self._explain = explain
+        self._under_pressure = under_pressure
+        self._clock = clock
+        self._first: dict[str, set[str]] = {}
+        """Queue → its first groups. Their positions are kept up to date."""
+        self._without_position: set[str] = set()
+        """Some of the groups for which no position is known: no group's end would help them."""
+
+    def update(self, key: str, explanation: Explanation | None) -> None:
+        """Take in why a group waits. ``None``: it does not."""
+        group = self._groups.get(key)
+        quiet = self._options.current.quiet_seconds
+        if explanation is None:
+            if group is not None:
+                self.remove(key)
+                if group.reported is not None:
+                    self._enqueue(f"group {key}")
+        elif group is None:
+            now = self._clock.monotonic()
+            self._groups.add(key, PendingGroup(explanation, now, now + quiet))
+            self._enqueue(f"group {key}", quiet)
+        elif explanation != group.current:
+            self._groups.explain(key, explanation)
+            if group.reported is not None:
+                self.renew(key)
+            elif explanation.code is Reason.WAITING_FOR_MEMBERS:
+                due = self._clock.monotonic() + quiet
+                group.due = max(group.due, min(due, group.since + GROWING_SECONDS))
+
+    def put_off(self, key: str) -> None:
+        """Postpone the first report of a gang with pods that arrive slowly under backpressure."""
+        group, now = self._groups.get(key), self._clock.monotonic()
+        if group is None or group.reported is not None:
+            return
+        if group.current.code is not Reason.WAITING_FOR_MEMBERS:
+            return
+        if group.due <= now and self._under_pressure():
+            group.due = min(now + self._options.current.quiet_seconds, group.since + GROWING_SECONDS)
+
+    def renew_queue(self, queue: str) -> None:
+        """Renew the first groups of a queue after its usage has changed."""
+        for key in self._first.get(queue, ()):
+            self.renew(key)
+
+    def renew_all(self) -> None:
+        """Renew the kept groups of all queues, since nodes have changed."""
+        for keys in (*self._first.values(), self._without_position):
+            for key in keys:
+                self.renew(key, self._options.current.pod_rewrite_seconds)
+
+    def renew(self, key: str, interval: float = 0.0) -> None:
+        """Explain a group again, ``interval`` seconds after its last report.
+
+        Without ``interval`` the options decide: sooner if the reason is another one.
+        """
+        group = self._groups.get(key)
+        assert group is not None
+        now, options = self._clock.monotonic(), self._options.current
+        if not interval:
+            same = group.reported is not None and group.reported.code is group.current.code
+            interval = options.rewrite_seconds if same else options.quiet_seconds
+        due = max(now, group.reported_at + interval)
+        group.due = due if group.basis is not None else max(now, min(due, group.due))
+        group.basis = None
+        self._enqueue(f"group {key}", group.due - now)
+
+    def remove(self, key: str) -> None:
+        """Forget a group that is no longer pending."""
+        group = self._groups.remove(key)
+        if group is not None:
+            self._unlist(key, group)
+
+    def report(self, key: str) -> Explanation | None:
+        """Return the explanation that may be shown now."""
+        group = self._groups.get(key)
+        if group is None:
+            return None
+        now = self._clock.monotonic()
+        if group.basis is group.current:
+            return group.reported
+        if now < group.due:
+            self._enqueue(f"group {key}", group.due - now)
+            return group.reported
+        group.basis, group.reported_at = group.current, now
+        group.reported = explanation = self._explain(key) or group.current
+        self._unlist(key, group)
+        if not explanation.position and len(self._without_position) < MAX_WITHOUT_POSITION:
+            self._without_position.add(key)
+        if explanation.position and explanation.position <= MAX_POSITIONS:
+            group.queue = self._model.queue_of(key)
+            self._first.setdefault(group.queue, set()).add(key)
+        return explanation
+
+    def _unlist(self, key: str, group: PendingGroup) -> None:
+        self._first.get(group.queue, set()).discard(key)
+        self._without_position.discard(key)
