@@ -111,7 +111,7 @@ def test_room_is_not_kept_on_a_node_that_is_gone_and_that_no_cycle_has_looked_at
     c.gang("large", 2, "gpu=2").gang("small", 1, "gpu=1")
     c.change_group("small", run_estimate=1000.0)
     c.cycle()
-    assert list(c.engine.reservations.slots) == ["ns/large"]
+    assert list(c.engine.reservations.by_group) == ["ns/large"]
     c.remove_node("n2")
     twin = Cluster()
     twin.engine = Engine.load(c.engine.dump(), default_plugins())

@@ -23,12 +23,12 @@ Found = tuple[list[str], dict[str, Forecast]]
 def compared(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Every plan is made both ways; counts those that amounts told, and the others."""
     counts = {"told": 0, "not told": 0}
-    by_amounts, in_all = PlannedCapacity.beside, Reservations._forecast
+    by_amounts, in_all = PlannedCapacity.plan, Reservations._forecast
 
     def both(self: Reservations, *given: object) -> Found:
         seen: list[Found | None] = []
         with monkeypatch.context() as inside:
-            inside.setattr(PlannedCapacity, "beside", lambda *asked: seen.append(by_amounts(*asked)))
+            inside.setattr(PlannedCapacity, "plan", lambda *asked: seen.append(by_amounts(*asked)))
             found: Found = in_all(self, *given)  # type: ignore[arg-type]
         if seen[-1] is None:
             counts["not told"] += 1
@@ -74,7 +74,7 @@ def forward(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Whoever is moved forward is so both ways; counts those that amounts told."""
     counts = {"asked": 0, "moved": 0}
     move = Reservations._move_forward
-    by_amounts = PlannedCapacity.forward
+    by_amounts = PlannedCapacity.move_forward
 
     def both(self: Reservations, statement: Statement, now: float) -> None:
         def asked(
@@ -82,15 +82,15 @@ def forward(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         ) -> dict[str, Forecast] | None:
             found = by_amounts(planned, kept, now)
             if found is not None:
-                told = {r.group.key: known for r in kept if (known := r.told()) is not None}
+                told = {r.group.key: known for r in kept if (known := r.reserved_counts()) is not None}
                 groups = [r.group for r in kept]
-                assert _view(found) == _view(self._forecaster.forward(statement, groups, now, told))
+                assert _view(found) == _view(self._forecaster.move_forward(statement, groups, now, told))
                 counts["asked"] += 1
                 counts["moved"] += len(found)
             return found
 
         with monkeypatch.context() as inside:
-            inside.setattr(PlannedCapacity, "forward", asked)
+            inside.setattr(PlannedCapacity, "move_forward", asked)
             move(self, statement, now)
 
     monkeypatch.setattr(Reservations, "_move_forward", both)

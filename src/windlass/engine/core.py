@@ -65,7 +65,7 @@ class Core:
         self._statement = Statement(self.state.ledger, self.state.budgets)
         self._gang_allocator = GangAllocator(self.state.table, policies, self._placer)
         self.scheduling_queue = SchedulingQueue(self.state.table, self.state.queues, policies.domains)
-        self.scheduling_queue.holds = self._gang_allocator.domain_selector.may_hold
+        self.scheduling_queue.fits_in_domain = self._gang_allocator.domain_selector.may_hold
         self._queue_heap = QueueHeap(self.state.queues, policies)
         self.enqueuer = Enqueuer(self.state, self.scheduling_queue, self._queue_heap)
         self.reservations = Reservations(self.state, self._gang_allocator)
@@ -145,7 +145,7 @@ class Core:
         for plugin in self.state.plugins.in_rounds:
             plugin.opened(now)
         varied = self._look_at_varying(now)
-        self.state.budgets.tidy(now)
+        self.state.budgets.prune(now)
         news = self._budgets_changed()
         improved = frozenset(self.state.table.improved)
         cycle = CycleContext(self._context, now, Outbox.empty(), self.settle(now), improved, varied)
@@ -219,13 +219,13 @@ class Core:
             touched.update(self.reviews.review(now))
             if self.reviews.revived:
                 self.reviews.revived = False
-                wake(now if self.reservations.look_again() else None)
+                wake(now if self.reservations.search_again() else None)
         state.classes.trim(self.scheduling_queue.by_class)
         wake(self.enqueuer.next_due())
         wake(state.ledger.holds.next_due())
         for plugin in state.plugins.varying:
             wake(plugin.due(now))
-        state.budgets.tidy(now)
+        state.budgets.prune(now)
         wake(state.budgets.next_due())
         if self.scheduling_queue.pending_classes:
             wake(state.usage.due)
@@ -304,7 +304,7 @@ class Core:
             return None
         why_not = denials(self.state.plugins, self._claiming, group, now)
         extra = {f"no {action}": reason for action, reason in why_not.items()}
-        if unsure := self.reservations.untold_by(group):
+        if unsure := self.reservations.groups_with_unknown_end(group):
             of = unsure[0]
             extra["no reservation"] = messages.unsure(of.key, len(unsure) - 1, of.spec.learned)
         return replace(found, extra={**found.extra, **extra}) if extra else found

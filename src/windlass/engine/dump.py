@@ -24,7 +24,7 @@ from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.groups.next_step import NextTasks, next_step
-from windlass.engine.pending.scheduling_queue import NOTHING, PendingClass, Signature, WakeConditions
+from windlass.engine.pending.scheduling_queue import NO_CONDITIONS, PendingClass, Signature, WakeConditions
 from windlass.engine.queues.decayed_usage import Meter
 from windlass.engine.queues.fair_shares import SharesRecord
 from windlass.engine.state.cluster_state import ClusterState
@@ -211,17 +211,17 @@ def dump(engine: Core) -> bytes:
         groups=[_group_record(group, let_in=key in state.gate.let_in) for key, group in state.groups.items()],
         tasks=[_task_record(entry, table.names) for entry in state.tasks.values()],
         buckets=[
-            _bucket_record(b, table.names, roomless=b in engine.reservations.roomless)
+            _bucket_record(b, table.names, roomless=b in engine.reservations.without_capacity)
             for b in engine.scheduling_queue.pending_classes.values()
             if _living(b)
         ],
         reservations=engine.reservations.as_records(),
-        reserved_parts=engine.reservations.parts_as_records(),
+        reserved_parts=engine.reservations.device_shares_as_records(),
         reserved_tasks=engine.reservations.tasks_as_records(),
-        reserved_turns={key: r.turns for key, r in engine.reservations.slots.items() if r.turns},
-        unreserved=engine.reservations.unreserved,
-        room_grown=engine.reservations.grown,
-        nodes_unseen=engine.reservations.reshaped,
+        reserved_turns={key: r.due_cycles for key, r in engine.reservations.by_group.items() if r.due_cycles},
+        unreserved=engine.reservations.may_lack_reservations,
+        room_grown=engine.reservations.capacity_gained,
+        nodes_unseen=engine.reservations.nodes_changed,
         room_left=engine.state.ledger.ends.left,
         waiting_since=engine.reservations.aging.since,
         dirty=list(state.dirty),
@@ -363,28 +363,28 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
 
 def _bucket_record(pending_class: PendingClass, names: list[str], *, roomless: bool) -> PendingClassRecord:
     orphaned = _orphaned(pending_class)
-    waits = NOTHING if orphaned else pending_class.waits
+    waits = NO_CONDITIONS if orphaned else pending_class.wake_conditions
     return PendingClassRecord(
         signature=_as_list(pending_class.signature),
         queue=pending_class.queue.name,
         members=_living(pending_class),
         parked=pending_class.parked and not orphaned,
-        room=[(cls.number, n) for cls, n in waits.room.items()],
-        any_room=sorted(cls.number for cls in waits.any_room),
+        room=[(cls.number, n) for cls, n in waits.capacity.items()],
+        any_room=sorted(cls.number for cls in waits.any_capacity),
         queues=sorted(waits.queues),
         domains=sorted(cls.number for cls in waits.domains),
         anything=waits.anything,
         rows=sorted(names[row] for row in waits.rows if names[row]),
-        kept_for=waits.kept_for,
+        kept_for=waits.reserved_for,
         explanation=None if orphaned else pending_class.explanation,
-        told=pending_class.told,
+        told=pending_class.reported_codes,
         roomless=roomless,
     )
 
 
 def _orphaned(pending_class: PendingClass) -> bool:
     """Return whether the first group of a strict order was removed. The next one is then tried."""
-    head = pending_class.head() if pending_class.strict and pending_class.parked else None
+    head = pending_class.head() if pending_class.is_strict and pending_class.parked else None
     return head is not None and head.group is None
 
 
@@ -492,20 +492,20 @@ def _load_waiting(engine: Core, document: DumpDocument) -> None:
             bucket = engine.scheduling_queue.enter(signature, state.queues.get(record.queue), group)
         if bucket is not None and record.parked:
             waits = WakeConditions(
-                room={classes[number]: n for number, n in record.room},
-                any_room={classes[number] for number in record.any_room},
+                capacity={classes[number]: n for number, n in record.room},
+                any_capacity={classes[number] for number in record.any_room},
                 queues=set(record.queues),
                 domains={classes[number] for number in record.domains},
                 anything=record.anything,
                 rows={state.table.row(name) for name in record.rows},
-                kept_for=record.kept_for,
+                reserved_for=record.kept_for,
             )
             engine.scheduling_queue.park(bucket, waits)
             bucket.explanation = record.explanation
         if bucket is not None:
-            bucket.told = record.told
+            bucket.reported_codes = record.told
             if record.roomless:
-                engine.reservations.roomless[bucket] = None
+                engine.reservations.without_capacity[bucket] = None
 
 
 def _load_notes(engine: Core, document: DumpDocument) -> None:
@@ -517,8 +517,8 @@ def _load_notes(engine: Core, document: DumpDocument) -> None:
         document.reserved_tasks,
         document.reserved_turns,
         classes,
-        grown=document.room_grown,
-        reshaped=document.nodes_unseen,
+        gained=document.room_grown,
+        nodes_changed=document.nodes_unseen,
     )
     engine.state.ledger.ends.left = document.room_left
     engine.reservations.vacant = document.unreserved

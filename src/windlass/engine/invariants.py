@@ -20,7 +20,7 @@ from windlass.engine.groups.entries import ACTIVE, ENDING, OCCUPYING, GroupEntry
 from windlass.engine.groups.next_step import NextTasks, Shortage, next_step
 from windlass.engine.groups.subgroups import SubGroupTree
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
-from windlass.engine.pending.scheduling_queue import PendingClass, Signature, line_of
+from windlass.engine.pending.scheduling_queue import PendingClass, Signature, strict_signature
 from windlass.engine.queueing.enqueue import signature_of
 from windlass.engine.queues.tree import SUMS, QueueEntry
 from windlass.engine.state.counters import is_firm
@@ -342,7 +342,7 @@ def _parts(group: GroupEntry, tree: SubGroupTree) -> list[str]:
 
 
 def _wanted(group: GroupEntry, step: NextTasks, pending_class: PendingClass) -> Signature:
-    return line_of(pending_class.queue) if pending_class.strict else signature_of(group, step)
+    return strict_signature(pending_class.queue) if pending_class.is_strict else signature_of(group, step)
 
 
 def _parking(engine: Core) -> list[str]:
@@ -357,7 +357,7 @@ def _parking(engine: Core) -> list[str]:
             problems.append(f"{pending_class!r} has lost its head")
         for key, group in pending_class.members.items():
             seen.add(key)
-            if pending_class.strict and group.promises and key not in pending_class.promised:
+            if pending_class.is_strict and group.promises and key not in pending_class.nominated:
                 problems.append(f"{pending_class!r} does not know what {key} is promised")
             if group.bucket is not pending_class:
                 problems.append(f"{key} does not know its bucket")

@@ -61,9 +61,9 @@ class QuietCycle:
             or queues.reshaped
             or queues.recount
             or state.table.total_changed
-            or not context.scheduling_queue.wakes_nobody(ledger.moved)
+            or not context.scheduling_queue.nothing_to_wake(ledger.moved)
             or context.queue_heap.waiting
-            or reservations.slots
+            or reservations.by_group
             or reservations.vacant
             or reservations.aging.since
         )

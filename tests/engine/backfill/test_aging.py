@@ -70,14 +70,14 @@ def test_a_group_of_the_same_name_waits_from_when_it_was_made(scene: Cluster) ->
     scene.change_group("big", uid="another", created=scene.now)
     scene.cycle()
     scene.cycle(HOUR / 2 + 60.0)
-    assert not scene.engine.reservations.slots, "half an hour of it was the earlier one's"
+    assert not scene.engine.reservations.by_group, "half an hour of it was the earlier one's"
     scene.cycle(HOUR / 2)
-    assert set(scene.engine.reservations.slots) == {"ns/big"}
+    assert set(scene.engine.reservations.by_group) == {"ns/big"}
 
 
 def test_what_becomes_free_on_the_chosen_nodes_is_kept(scene: Cluster) -> None:
     scene.cycle(HOUR)
-    (slot,) = scene.engine.reservations.slots.values()
+    (slot,) = scene.engine.reservations.by_group.values()
     chosen = {scene.engine.state.table.names[row] for row in slot.rows}
     assert len(chosen) == 2
     there = [f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen]
@@ -96,12 +96,12 @@ def test_what_becomes_free_on_the_chosen_nodes_is_kept(scene: Cluster) -> None:
     assert scene.placed("big") == 2
     assert set(scene.where("big")) == chosen
     scene.cycle()
-    assert not scene.engine.reservations.slots
+    assert not scene.engine.reservations.by_group
 
 
 def test_short_work_may_not_pass_as_nobody_knows_the_start(scene: Cluster) -> None:
     scene.cycle(HOUR)
-    (slot,) = scene.engine.reservations.slots.values()
+    (slot,) = scene.engine.reservations.by_group.values()
     chosen = {scene.engine.state.table.names[row] for row in slot.rows}
     scene.remove(next(f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen))
     scene.gang("short", 1, "gpu=1")
@@ -112,7 +112,7 @@ def test_short_work_may_not_pass_as_nobody_knows_the_start(scene: Cluster) -> No
 
 def test_a_higher_priority_takes_what_is_kept(scene: Cluster) -> None:
     scene.cycle(HOUR)
-    (slot,) = scene.engine.reservations.slots.values()
+    (slot,) = scene.engine.reservations.by_group.values()
     chosen = {scene.engine.state.table.names[row] for row in slot.rows}
     scene.remove(next(f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen))
     scene.gang("urgent", 1, "gpu=1", priority=5)
@@ -132,7 +132,7 @@ def test_the_nodes_with_most_room_are_emptied() -> None:
     c.gang("big", 1, "gpu=4")
     c.cycle()
     c.cycle(HOUR)
-    (slot,) = c.engine.reservations.slots.values()
+    (slot,) = c.engine.reservations.by_group.values()
     assert {c.engine.state.table.names[row] for row in slot.rows} == {half}
 
 
@@ -141,7 +141,7 @@ def test_who_can_never_run_has_nothing_emptied() -> None:
     c.gang("never", 1, "gpu=5")
     c.cycle()
     c.cycle(2 * HOUR)
-    assert not c.engine.reservations.slots
+    assert not c.engine.reservations.by_group
 
 
 def test_the_engine_asks_to_be_woken_when_somebody_has_waited_too_long(scene: Cluster) -> None:
@@ -167,9 +167,9 @@ def test_who_found_room_has_not_waited_since_he_found_none() -> None:
     c.gang("urgent", 1, "gpu=1", priority=5)
     c.cycle()
     assert (c.placed("big"), c.placed("urgent")) == (3, 1)
-    assert not c.engine.reservations.slots
+    assert not c.engine.reservations.by_group
     c.cycle(HOUR)
-    assert list(c.engine.reservations.slots) == ["ns/big"]
+    assert list(c.engine.reservations.by_group) == ["ns/big"]
 
 
 def test_another_of_the_same_name_has_not_waited_yet(scene: Cluster) -> None:
@@ -179,7 +179,7 @@ def test_another_of_the_same_name_has_not_waited_yet(scene: Cluster) -> None:
     scene.gang("big", 2, "gpu=4")
     scene.cycle()
     scene.cycle(60.0)
-    assert not scene.engine.reservations.slots
+    assert not scene.engine.reservations.by_group
 
 
 def test_an_elastic_group_has_nothing_emptied_by_its_own_leaving() -> None:
@@ -192,7 +192,7 @@ def test_an_elastic_group_has_nothing_emptied_by_its_own_leaving() -> None:
     group = c.engine.state.groups["ns/grows"]
     assert (c.placed("grows"), group.promises) == (3, 1)
     c.cycle(HOUR)
-    (slot,) = c.engine.reservations.slots.values()
+    (slot,) = c.engine.reservations.by_group.values()
     assert (slot.group.key, list(slot.nodes.values()), group.promises) == ("ns/grows", ["n2"], 1)
 
 
@@ -212,7 +212,7 @@ def test_as_few_nodes_are_chosen_as_hold_the_gang(pods: int) -> None:
     c.gang("big", pods, "gpu=4")
     c.cycle()
     c.cycle(HOUR)
-    (slot,) = c.engine.reservations.slots.values()
+    (slot,) = c.engine.reservations.by_group.values()
     assert len(slot.rows) == pods
 
 
@@ -227,7 +227,7 @@ def test_two_that_have_waited_for_too_long_let_the_engine_rest(scene: Cluster) -
     scene.remove("first0")
     scene.gang("small", 1, "gpu=1")
     scene.cycle()
-    assert len(scene.engine.reservations.slots) == 1
+    assert len(scene.engine.reservations.by_group) == 1
 
 
 def test_who_is_planned_begins_though_nodes_are_emptied_for_somebody_behind_him() -> None:
@@ -240,7 +240,7 @@ def test_who_is_planned_begins_though_nodes_are_emptied_for_somebody_behind_him(
     c.gang("first", 1, "gpu=2").gang("second", 1, "gpu=1")
     c.cycle()
     c.cycle(HOUR)
-    assert set(c.engine.reservations.slots) == {"ns/first", "ns/second"}
+    assert set(c.engine.reservations.by_group) == {"ns/first", "ns/second"}
     c.remove("old")
     c.settle()
     assert (c.placed("first"), c.placed("second")) == (1, 0)

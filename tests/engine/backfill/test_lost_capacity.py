@@ -53,7 +53,7 @@ def close(c: Cluster, node: str, *, closed: bool = True) -> None:
 
 def kept(c: Cluster) -> dict[str, tuple[float, set[str]]]:
     """Who has a reservation: in how many seconds it starts, and on which nodes."""
-    slots = c.engine.reservations.slots.items()
+    slots = c.engine.reservations.by_group.items()
     return {key.removeprefix(f"{NAMESPACE}/"): (r.start - c.now, set(r.nodes.values())) for key, r in slots}
 
 
@@ -158,11 +158,11 @@ def test_other_nodes_are_emptied_in_the_place_of_those_that_are_closed() -> None
     submit(c, "big", "gpu=4", None)
     run(c)
     run(c, HOUR)
-    (slot,) = c.engine.reservations.slots.values()
+    (slot,) = c.engine.reservations.by_group.values()
     (node,) = slot.nodes.values()
     close(c, node)
     run(c)
-    (slot,) = c.engine.reservations.slots.values()
+    (slot,) = c.engine.reservations.by_group.values()
     (other,) = slot.nodes.values()
     assert other != node
 

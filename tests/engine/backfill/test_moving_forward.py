@@ -32,7 +32,7 @@ def run(c: Cluster, seconds: float = 0.0) -> float | None:
 
 def kept_for(c: Cluster) -> dict[str, float]:
     """Who has a reservation, and in how many seconds it starts."""
-    return {key.removeprefix("ns/"): r.start - c.now for key, r in c.engine.reservations.slots.items()}
+    return {key.removeprefix("ns/"): r.start - c.now for key, r in c.engine.reservations.by_group.items()}
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def test_the_time_that_is_told_of_who_waits_is_the_one_that_is_kept_for_him(line
 
 
 def test_who_ends_when_he_said_moves_nobody(line: Cluster) -> None:
-    before = dict(line.engine.reservations.slots)
+    before = dict(line.engine.reservations.by_group)
     line.finish("short")
     run(line, 100.0)
-    assert line.engine.reservations.slots == before
-    assert not line.engine.reservations.grown
+    assert line.engine.reservations.by_group == before
+    assert not line.engine.reservations.capacity_gained
 
 
 def test_those_behind_one_that_is_gone_move_forward(line: Cluster) -> None:
@@ -150,7 +150,7 @@ def pair(second: float, seconds: float = 500) -> Cluster:
 def nodes_kept(c: Cluster) -> dict[str, str]:
     return {
         r.group.key.removeprefix("ns/"): name
-        for r in c.engine.reservations.slots.values()
+        for r in c.engine.reservations.by_group.values()
         for name in r.nodes.values()
     }
 

@@ -228,7 +228,7 @@ def test_a_node_that_goes_takes_the_reservation_with_it(linger: bool) -> None:
     run(c)
     submit(c, "head", 10, 500)
     run(c)
-    assert c.engine.reservations.slots
+    assert c.engine.reservations.by_group
     there = [f"first-{i}" for i in range(16) if c.node_of(f"first-{i}") == "n2"]
     for name in () if linger else there:
         c.remove_task(name)
@@ -236,7 +236,7 @@ def test_a_node_that_goes_takes_the_reservation_with_it(linger: bool) -> None:
     c.remove_node("n2")
     run(c)
     assert c.code("head") == "ExceedsCluster"
-    assert not c.engine.reservations.slots
+    assert not c.engine.reservations.by_group
 
 
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 40), st.integers(0, 30)), min_size=2, max_size=9)
@@ -269,7 +269,7 @@ def test_with_true_estimates_the_first_is_never_delayed(
                 started.add(name)
                 ends[name] = moment + seconds
                 assert moment <= forecast.get(name, moment), (name, forecast)
-        slots = c.engine.reservations.slots.values()
+        slots = c.engine.reservations.by_group.values()
         if slots:
             first = min(slots, key=lambda slot: slot.group.spec.created)
             forecast.setdefault(first.group.key.removeprefix("ns/"), first.start)
@@ -391,7 +391,7 @@ def test_conservative_backfill_keeps_room_for_the_first_sixteen() -> None:
         submit(c, f"g{number:02}", 8, 100)
     for _ in range(20):
         c.cycle(0.1)
-    assert sorted(c.engine.reservations.slots) == [f"ns/g{number:02}" for number in range(16)]
+    assert sorted(c.engine.reservations.by_group) == [f"ns/g{number:02}" for number in range(16)]
 
 
 def test_who_comes_in_the_place_of_one_that_has_begun_is_planned_at_once() -> None:
@@ -405,7 +405,7 @@ def test_who_comes_in_the_place_of_one_that_has_begun_is_planned_at_once() -> No
     c.finish("first")
     decision = c.cycle(100.0)
     assert c.placed("g00") == 8
-    assert sorted(c.engine.reservations.slots) == [f"ns/g{number:02}" for number in range(1, 17)]
+    assert sorted(c.engine.reservations.by_group) == [f"ns/g{number:02}" for number in range(1, 17)]
     assert decision.wake_at == pytest.approx(c.now + 100)
 
 
@@ -418,32 +418,32 @@ def conservative_pair() -> Cluster:
     for name in ("one", "two"):
         submit(c, name, 8, 50)
     run(c)
-    assert sorted(c.engine.reservations.slots) == ["ns/one", "ns/two"]
+    assert sorted(c.engine.reservations.by_group) == ["ns/one", "ns/two"]
     return c
 
 
 def test_who_has_a_reservation_keeps_it_when_another_joins() -> None:
     c = conservative_pair()
-    before = dict(c.engine.reservations.slots)
+    before = dict(c.engine.reservations.by_group)
     submit(c, "three", 4, 50)
     run(c)
-    after = c.engine.reservations.slots
+    after = c.engine.reservations.by_group
     assert all(after[key] is kept for key, kept in before.items())
     assert after["ns/three"].start == pytest.approx(before["ns/one"].start + 50)
 
 
 def test_a_reservation_that_cannot_be_is_planned_anew_when_another_joins() -> None:
     c = conservative_pair()
-    (row,) = c.engine.reservations.slots["ns/one"].rows
+    (row,) = c.engine.reservations.by_group["ns/one"].rows
     node = c.engine.state.table.nodes[row]
     assert node is not None
     c.nodes(replace(node, unschedulable=True))
     submit(c, "three", 4, 50)
     run(c)
-    starts = {key: kept.start for key, kept in c.engine.reservations.slots.items()}
+    starts = {key: kept.start for key, kept in c.engine.reservations.by_group.items()}
     assert sorted(starts) == ["ns/one", "ns/three", "ns/two"]
     assert starts["ns/two"] == pytest.approx(starts["ns/one"] + 50)
-    assert all(row not in kept.rows for kept in c.engine.reservations.slots.values())
+    assert all(row not in kept.rows for kept in c.engine.reservations.by_group.values())
 
 
 @pytest.mark.parametrize("action", ["consolidation", "reclaim", "preempt"])
@@ -467,7 +467,7 @@ def test_no_claim_places_a_group_in_room_that_is_kept_from_it(action: str) -> No
 
 def kept_for(c: Cluster) -> dict[str, float]:
     """Who has a reservation, and in how many seconds it starts."""
-    return {key.removeprefix("ns/"): r.start - c.now for key, r in c.engine.reservations.slots.items()}
+    return {key.removeprefix("ns/"): r.start - c.now for key, r in c.engine.reservations.by_group.items()}
 
 
 def test_whom_others_leave_for_is_reckoned_with_before_they_have_gone() -> None:
@@ -624,12 +624,12 @@ def test_when_a_node_is_back_room_is_kept_again(beyond: bool) -> None:
     run(c)
     submit(c, "head", 16, 500)
     run(c)
-    assert set(c.engine.reservations.slots) == {"ns/head"}
+    assert set(c.engine.reservations.by_group) == {"ns/head"}
     (left,) = {"n1", "n2", "n3"} & c.engine.state.table.rows.keys() - {n for r in runners for n in c.where(r)}
     c.remove_node(left)
     c.settle()
     assert (c.code("head") == "ExceedsCluster") is beyond
-    assert not c.engine.reservations.slots
+    assert not c.engine.reservations.by_group
     c.nodes(f"{left} gpu=8 cpu=64")
     loaded = Engine.load(c.engine.dump(), default_plugins())
     c.settle()
@@ -639,4 +639,4 @@ def test_when_a_node_is_back_room_is_kept_again(beyond: bool) -> None:
     submit(c, "other", 8, None)
     run(c)
     assert c.placed("other") == 0
-    assert set(c.engine.reservations.slots) == set(loaded.reservations.slots) == {"ns/head"}
+    assert set(c.engine.reservations.by_group) == set(loaded.reservations.by_group) == {"ns/head"}

@@ -116,4 +116,8 @@ def test_a_place_on_the_card_is_kept_for_a_slice(profile: str, passes: bool) -> 
 def test_a_dump_keeps_what_is_kept(scene: Cluster) -> None:
     copy = Engine.load(scene.engine.dump(), default_plugins())
     assert copy.dump() == scene.engine.dump()
-    assert copy.reservations.parts_as_records() == scene.engine.reservations.parts_as_records() != {}
+    assert (
+        copy.reservations.device_shares_as_records()
+        == scene.engine.reservations.device_shares_as_records()
+        != {}
+    )

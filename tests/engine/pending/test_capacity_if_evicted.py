@@ -15,7 +15,7 @@ from windlass.engine.pending.capacity_if_evicted import (
     FutureFree,
     could_hold,
     future_free,
-    lacking,
+    missing_fractions,
 )
 from windlass.engine.state.statement import Outbox, Statement
 
@@ -56,8 +56,8 @@ def test_what_there_would_be_at_best_leaves_the_count_alone() -> None:
     c = cluster()
     room = CapacityIfEvicted(c.engine.state.table, cls_of(c, "gpu=1 cpu=1"))
     assert room.total == 2
-    assert room.at_best([entry(c, "r0"), entry(c, "r3")]) == 4
-    assert room.at_best([]) == 2
+    assert room.total_if_evicted([entry(c, "r0"), entry(c, "r3")]) == 4
+    assert room.total_if_evicted([]) == 2
     assert room.total == 2
 
 
@@ -135,10 +135,10 @@ def assert_followed(c: Cluster, leftover: FutureFree, kinds: list[TaskClass], re
             leftover.after_termination(cls, device),
             CapacityAfterTermination(cls, FutureFree(c.engine.state.table), device),
         )
-        assert (found.fits, found.total, found.most) == (fresh.fits, fresh.total, fresh.most)
+        assert (found.fits, found.total, found.maximum) == (fresh.fits, fresh.total, fresh.maximum)
         assert sum(fresh.fits) == CapacityIfEvicted(c.engine.state.table, cls).total
         without = leftover.after_termination(cls, -1)
-        assert (without.fits, without.most) == (fresh.fits, 0)
+        assert (without.fits, without.maximum) == (fresh.fits, 0)
 
 
 def test_empty_nodes_hold_so_many() -> None:
@@ -151,7 +151,7 @@ def test_empty_nodes_hold_so_many() -> None:
 def test_what_is_lacking_is_a_part_of_the_request() -> None:
     c = cluster()
     table = c.engine.state.table
-    lacks = lacking(table, future_free(table), cls_of(c, "gpu=4 cpu=2"))
+    lacks = missing_fractions(table, future_free(table), cls_of(c, "gpu=4 cpu=2"))
     by_name = {table.names[row]: lacks[row] for row in range(table.height)}
     assert by_name == {"n1": 1.0, "n2": 0.5, "n3": np.inf}
-    assert np.isinf(lacking(table, future_free(table), cls_of(c, "gpu=5"))).all()
+    assert np.isinf(missing_fractions(table, future_free(table), cls_of(c, "gpu=5"))).all()

@@ -81,9 +81,9 @@ def test_room_wakes_once_there_is_enough_and_any_room_at_once() -> None:
     for i in range(3):
         free(table, f"n{i}", 2000)
     scheduling_queue.wake(set())
-    three = parked(scheduling_queue, queues, "three", WakeConditions(room={one: 3}))
-    either = parked(scheduling_queue, queues, "either", WakeConditions(any_room={one, big}))
-    large = parked(scheduling_queue, queues, "large", WakeConditions(room={big: 1}))
+    three = parked(scheduling_queue, queues, "three", WakeConditions(capacity={one: 3}))
+    either = parked(scheduling_queue, queues, "either", WakeConditions(any_capacity={one, big}))
+    large = parked(scheduling_queue, queues, "large", WakeConditions(capacity={big: 1}))
     assert scheduling_queue.wake(set()) == []
     free(table, "n0", 1000)
     assert scheduling_queue.wake(set()) == [either]
@@ -91,7 +91,7 @@ def test_room_wakes_once_there_is_enough_and_any_room_at_once() -> None:
     assert scheduling_queue.wake(set()) == []
     free(table, "n2", 0)
     assert {b.signature for b in scheduling_queue.wake(set())} == {three.signature, large.signature}
-    assert (scheduling_queue.by_class, three.parked, three.waits) == ({}, False, WakeConditions())
+    assert (scheduling_queue.by_class, three.parked, three.wake_conditions) == ({}, False, WakeConditions())
 
 
 def test_rows_queues_and_anything() -> None:
@@ -289,7 +289,7 @@ def test_few_rows_and_classes_are_looked_at_as_many_are(nodes, asked) -> None:
         wanted = Needs(tuple(sorted((name, units) for name, units in request.items() if units)))
         cls = TaskClass(at, wanted, table, PluginSet(default_plugins()))
         pending_class = scheduling_queue.enter((at,), leaf, group(f"g{at}", at))
-        scheduling_queue.park(pending_class, WakeConditions(room={cls: 1}))
+        scheduling_queue.park(pending_class, WakeConditions(capacity={cls: 1}))
     for i, (_, plane, amounts) in enumerate(nodes):
         for name, units in amounts.items():
             column = table.column(name)

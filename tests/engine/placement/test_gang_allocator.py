@@ -443,7 +443,7 @@ def test_a_refusal_for_good_is_not_asked_again_whatever_happens() -> None:
     pending_class = c.engine.state.groups["ns/g"].bucket
     assert pending_class is not None
     assert pending_class.parked
-    assert not pending_class.waits.anything
+    assert not pending_class.wake_conditions.anything
     assert c.code("g") == "Misconfigured"
 
 
@@ -485,11 +485,11 @@ def test_a_gang_of_one_class_waits_for_room_for_all_of_it() -> None:
     term = PodTerm((Expression("app", "In", ("x",)),), "kubernetes.io/hostname")
     c.gang("apart", 3, needs("gpu=1", labels={"app": "x"}, anti_affinity=(term,)))
     c.cycle()
-    waits = {name: c.engine.state.groups[f"ns/{name}"].bucket.waits for name in ("plain", "apart")}
-    assert list(waits["plain"].room.values()) == [9]
-    assert (waits["plain"].any_room, waits["plain"].domains) == (set(), set())
-    assert waits["apart"].room == {}
-    assert waits["apart"].any_room == waits["apart"].domains != set()
+    waits = {name: c.engine.state.groups[f"ns/{name}"].bucket.wake_conditions for name in ("plain", "apart")}
+    assert list(waits["plain"].capacity.values()) == [9]
+    assert (waits["plain"].any_capacity, waits["plain"].domains) == (set(), set())
+    assert waits["apart"].capacity == {}
+    assert waits["apart"].any_capacity == waits["apart"].domains != set()
 
 
 @pytest.mark.parametrize("order", [("n2", "n1", "n3"), ("n3", "n2", "n1")])

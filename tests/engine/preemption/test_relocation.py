@@ -68,7 +68,7 @@ def test_who_has_room_again_stays_the_dearest_first() -> None:
     units = s.evict(s.unit("a"), s.unit("b"))
     s.c.gang("small", 1, "gpu=1")
     s.take("small-0", "n1")
-    stay, moved = s.relocator.spare(units, move=False)
+    stay, moved = s.relocator.find_places(units, move=False)
     assert (stay, moved) == ({units[1]}, set())
     assert s.where() == {"a-0": "goes", "b-0": "stays"}
     out = Outbox.empty()
@@ -82,7 +82,7 @@ def test_a_unit_stays_whole_or_goes_whole() -> None:
     s.c.gang("small", 2, "gpu=1", min=1)
     s.take("small-0", "n1")
     s.take("small-1", "n2")
-    assert s.relocator.spare(units, move=True) == (set(), set())
+    assert s.relocator.find_places(units, move=True) == (set(), set())
     assert s.where() == {"a-0": "goes", "a-1": "goes"}
     s.statement.rollback()
     assert s.where() == {"a-0": "stays", "a-1": "stays"}
@@ -93,7 +93,7 @@ def test_part_of_a_unit_may_move_while_the_rest_stays() -> None:
     units = s.evict(s.unit("a", 0, 1))
     s.c.gang("small", 1, "gpu=1")
     s.take("small-0", "n1")
-    assert s.relocator.spare(units, move=True) == (set(), {units[0]})
+    assert s.relocator.find_places(units, move=True) == (set(), {units[0]})
     assert sorted(s.where().values()) == ["n2", "stays"]
 
 
@@ -103,21 +103,21 @@ def test_extras_do_not_stay_without_their_core() -> None:
     units = s.evict(extra, core)
     s.c.gang("small", 1, "gpu=2")
     s.take("small-0", "n1")
-    assert s.relocator.spare(units, move=False) == (set(), set())
+    assert s.relocator.find_places(units, move=False) == (set(), set())
     assert s.where() == {"a-0": "goes", "a-1": "goes"}
 
 
 def test_the_largest_may_stay_before_the_dearest() -> None:
     for strategy, stays in (
-        (RelocationStrategy.DEAREST_STAY, "ns/dear"),
-        (RelocationStrategy.LARGEST_STAY, "ns/big"),
+        (RelocationStrategy.COSTLIEST_FIRST, "ns/dear"),
+        (RelocationStrategy.LARGEST_FIRST, "ns/big"),
     ):
         c = Cluster().queues("default").nodes("n1 gpu=3")
         c.running("big", "n1", "gpu=2").running("dear", "n1", "gpu=1").gang("claimer", 1, "gpu=1")
         s = Scene(c)
         units = s.evict(s.unit("big"), s.unit("dear"))
         s.take("claimer-0", "n1")
-        stay, _ = s.relocator.spare(units, move=False, strategy=strategy)
+        stay, _ = s.relocator.find_places(units, move=False, strategy=strategy)
         assert [unit.group.key for unit in stay] == [stays]
         s.statement.rollback()
 
@@ -127,7 +127,7 @@ def test_packing_moves_what_could_stay() -> None:
     c.running("a", "n1", "gpu=3").running("b", "n2", "gpu=1").gang("claimer", 1, "gpu=9")
     s = Scene(c)
     units = s.evict(s.unit("b"))
-    assert s.relocator.spare(units, move=True, strategy=RelocationStrategy.LARGEST_PACKED) == (
+    assert s.relocator.find_places(units, move=True, strategy=RelocationStrategy.LARGEST_BY_SCORE) == (
         set(),
         {units[0]},
     )
@@ -147,7 +147,7 @@ def test_nobody_stays_beside_a_claimer_that_does_not_bear_them() -> None:
         s = Scene(c)
         units = s.evict(s.unit("a"), s.unit("full"))
         s.take("claimer-0", "n1")
-        s.relocator.spare(units[:1], move=True)
+        s.relocator.find_places(units[:1], move=True)
         assert s.where()["a-0"] == place
         s.statement.rollback()
 
@@ -160,9 +160,9 @@ def test_a_class_without_room_is_not_looked_for_again(monkeypatch: pytest.Monkey
     asked = []
     best = Relocator._best
     monkeypatch.setattr(Relocator, "_best", lambda self, cls: asked.append(cls) or best(self, cls))
-    assert s.relocator.spare(units, move=True) == (set(), set())
+    assert s.relocator.find_places(units, move=True) == (set(), set())
     assert len(asked) == 1
-    s.relocator.spare(units, move=True)
+    s.relocator.find_places(units, move=True)
     assert len(asked) == 2
 
 
@@ -170,6 +170,6 @@ def test_who_is_told_a_place_takes_it_if_it_has_room() -> None:
     for request, place in (("gpu=1", "n3"), ("gpu=2", "stays")):
         s = scene("n1 gpu=2", "n2 gpu=2", "n3 gpu=1", gangs={"a": ("n1",)}, request=request)
         units = s.evict(s.unit("a"))
-        s.relocator.spare(units, move=True, strategy=RelocationStrategy.IN_TURN, places={"ns/a": "n3"})
+        s.relocator.find_places(units, move=True, strategy=RelocationStrategy.IN_ORDER, places={"ns/a": "n3"})
         assert s.where() == {"a-0": place}
         s.statement.rollback()

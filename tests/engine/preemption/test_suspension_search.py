@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.pending.capacity_if_evicted import FutureFree
-from windlass.engine.preemption.suspension_search import Able, NextSize, SuspensionSearch
+from windlass.engine.preemption.suspension_search import NextSize, SuspendableBySize, SuspensionSearch
 from windlass.engine.timesharing.attained_service import TimeAccount
 from windlass.spi.objects import Device
 from windlass.spi.timeshare import RunSegment
@@ -28,8 +28,8 @@ RUNS = st.lists(
 """Node, accelerators, rank, processors."""
 
 
-def sized(worst: list[TimeAccount], looked: int) -> tuple[Able, NextSize]:
-    """What :meth:`SuspensionSearch.readily` asks for, of these; so many at the most at a time."""
+def sized(worst: list[TimeAccount], looked: int) -> tuple[SuspendableBySize, NextSize]:
+    """What :meth:`SuspensionSearch.cheapest_if_clear` asks for, of these; so many at the most at a time."""
 
     def able(more: float, most: float) -> Iterator[TimeAccount]:
         return islice((one for one in worst if more < one.segment.devices <= most), looked)
@@ -69,7 +69,7 @@ def test_a_clear_answer_is_the_answer(
     leftover = FutureFree(state.table)
     device = next(state.table.resources.codes[name] for name, _ in cls.items if "gpu" in name)
     found = SuspensionSearch(cls, 1, leftover, device).cheapest(worst)
-    clear = SuspensionSearch(cls, 1, leftover, device).readily(*sized(worst, looked))
+    clear = SuspensionSearch(cls, 1, leftover, device).cheapest_if_clear(*sized(worst, looked))
     if clear is not None:
         assert clear == found
     if found and asked == processors == 1 and looked >= len(worst):
@@ -110,7 +110,7 @@ def test_nobody_is_looked_at_once_an_answer_is_clear() -> None:
                 looked.append(one)
                 yield one
 
-        return SuspensionSearch(cls, 1, FutureFree(state.table), device).readily(noted, next_size)
+        return SuspensionSearch(cls, 1, FutureFree(state.table), device).cheapest_if_clear(noted, next_size)
 
     assert clear("gpu=1 cpu=1", accounts) == accounts[:1]
     assert looked == accounts[:1]
@@ -143,7 +143,7 @@ def test_who_has_a_card_that_has_fallen_ill_makes_no_room_by_it() -> None:
         device = state.table.resources.codes[GPU]
         found = SuspensionSearch(cls, 1, leftover, device).cheapest(worst)
         assert found is not None
-        assert SuspensionSearch(cls, 1, leftover, device).readily(*sized(worst, 3)) in (None, found)
+        assert SuspensionSearch(cls, 1, leftover, device).cheapest_if_clear(*sized(worst, 3)) in (None, found)
         return [time_account.group.key for time_account in found]
 
     assert gone("gpu=1 cpu=1") == ["ns/well"]

@@ -163,7 +163,7 @@ def test_who_may_go_is_not_asked_again_as_orders_change_but_of_what_has_changed(
     def offered(gpus: int) -> list[str]:
         preemption = Preemption("preempt", mine, {GPU: 1000 * gpus}, 1, path, False, 1.0)
         terms = PreemptionTerms(VictimScope.OWN_QUEUE)
-        found = VictimCandidates(state, running, plugins, preemption, terms, pool).leading(2)
+        found = VictimCandidates(state, running, plugins, preemption, terms, pool).leading_tasks(2)
         return [entry.key.removeprefix(f"{NAMESPACE}/") for entry in found]
 
     assert offered(1) == ["small-0", "large-0"]

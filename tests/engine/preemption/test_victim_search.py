@@ -27,13 +27,13 @@ def preempting(*gpus: int) -> Arena:
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many units each trial evicted."""
     found: list[int] = []
-    carry_out = VictimSearch._carry_out
+    carry_out = VictimSearch._execute
 
     def counted(self: VictimSearch, units: list[object]) -> bool:
         found.append(len(units))
         return carry_out(self, units)
 
-    monkeypatch.setattr(VictimSearch, "_carry_out", counted)
+    monkeypatch.setattr(VictimSearch, "_execute", counted)
     return found
 
 
@@ -66,7 +66,7 @@ def test_several_classes_spare_whoever_does_not_help() -> None:
 
 
 def test_trying_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(victim_search, "TRIALS", 3)
+    monkeypatch.setattr(victim_search, "MAX_TRIALS", 3)
     made = trials(monkeypatch)
     a = preempting(8)
     for i in range(8):
@@ -88,7 +88,7 @@ def test_whether_a_claim_can_succeed_is_asked_before_sorting_and_in_a_long_searc
 
     monkeypatch.setattr(solver.PreemptionSolver, "_possible", noted)
     for eager, times in ((64, 1), (1, 3)):
-        monkeypatch.setattr(victim_search, "EAGER", eager)
+        monkeypatch.setattr(victim_search, "CHECK_AFTER", eager)
         asked.clear()
         a = preempting(8)
         for i in range(8):
@@ -139,7 +139,7 @@ def test_work_is_moved_out_of_the_way_of_what_moves() -> None:
 
 
 def test_work_is_moved_from_the_nodes_that_lack_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "NODES", 0)
+    monkeypatch.setattr(solver, "MAX_NODES", 0)
     a = Arena("allocate", "consolidation").queue("q", deserved=64)
     for at, used in enumerate((3, 2, 1, 3)):
         a.node(f"n{at}", 4).runs(f"r{at}", "q", *[f"n{at}:1"] * used, min=used)
@@ -227,6 +227,6 @@ def test_that_somebody_would_have_no_place_is_seen_before_all_are_placed(
 
     seen = decided()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solver.PreemptionSolver, "_repack_these", lambda *_: True)
-        patch.setattr(Relocator, "spare", to_the_end(Relocator.spare))
+        patch.setattr(solver.PreemptionSolver, "_could_repack_with", lambda *_: True)
+        patch.setattr(Relocator, "find_places", to_the_end(Relocator.find_places))
         assert decided() == seen

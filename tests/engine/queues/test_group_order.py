@@ -80,8 +80,8 @@ def test_a_bucket_knows_its_members_by_rank_as_they_come_and_go_and_change() -> 
     pending_class.drop(c)
     assert list(pending_class.by_rank()) == ["b", "d", "a"]
     a.set_group(Group("a", priority=9))
-    assert not pending_class.look_again(a)
+    assert not pending_class.update_member(a)
     assert list(pending_class.by_rank()) == ["a", "b", "d"]
-    assert list(pending_class.line) == ["a", "b", "d"]
+    assert list(pending_class.order) == ["a", "b", "d"]
     assert b.bucket is pending_class
     assert c.bucket is None

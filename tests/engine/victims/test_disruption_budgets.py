@@ -15,7 +15,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.actions.preempt import PreemptAction
 from windlass.engine.deltas import BudgetUpserted
 from windlass.engine.engine import Engine
-from windlass.engine.victims.budget_blockers import all_stops
+from windlass.engine.victims.budget_blockers import merge_blockers
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, TaskState
 
@@ -204,12 +204,12 @@ def test_who_is_told_of_a_budget_gets_room_when_it_allows_as_much(dialect: Diale
         group = a.world.engine.state.groups[f"{NAMESPACE}/high"]
         if a.evicted or group.bucket is None:
             continue
-        stops = all_stops(group.bucket.stopped)
+        stops = merge_blockers(group.bucket.budget_blockers)
         assert bool(stops) is ("PodDisruptionBudget" in told(a, "high"))
         if not stops or not stops[0].needed:
             continue
         judged += 1
-        assert stops[0].left < stops[0].needed
+        assert stops[0].allowed < stops[0].needed
         a.world.engine.apply([BudgetUpserted(BUDGET, stops[0].needed)])
         a.cycle()
         assert a.evicted

@@ -19,21 +19,21 @@ class Counted(list[object]):
 
 
 def filled(pool: VictimPool, kind: str, units: int) -> None:
-    pool.offers((kind,))["q"] = QueueVictims(Counted([(0, "", None)] * units), None, 0)  # type: ignore[arg-type]
+    pool.queue_victims((kind,))["q"] = QueueVictims(Counted([(0, "", None)] * units), None, 0)  # type: ignore[arg-type]
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten_once_that_is_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(victim_pool, "MAX_KEPT", 10)
+    monkeypatch.setattr(victim_pool, "MAX_CACHED", 10)
     pool = VictimPool()
     for kind in ("old", "older", "new"):
         filled(pool, kind, 5)
-    pool.offers(("old",))
+    pool.queue_victims(("old",))
     pool.renew(None)
-    assert not pool.offers(("older",))
-    assert pool.offers(("old",))
-    assert pool.offers(("new",))
+    assert not pool.queue_victims(("older",))
+    assert pool.queue_victims(("old",))
+    assert pool.queue_victims(("new",))
 
 
 def test_what_there_is_is_counted_as_often_as_it_may_have_become_more() -> None:
@@ -46,6 +46,6 @@ def test_what_there_is_is_counted_as_often_as_it_may_have_become_more() -> None:
     pool.renew(None)
     assert Counted.counts == counted, "nobody claimed anything"
     for kind in range(100):
-        pool.offers((f"kind-{kind}",))
+        pool.queue_victims((f"kind-{kind}",))
         pool.renew(None)
     assert Counted.counts == counted + 100

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from windlass.engine.groups.subgroups import SubGroupTree
-from windlass.engine.victims.victim_sets import extras_and_core
+from windlass.engine.victims.victim_sets import elastic_and_minimum
 from windlass.spi.objects import Group, SubGroup, TaskState
 
 
 def units(c: Cluster, name: str = "g") -> list[list[str]]:
     group = c.engine.state.groups[f"{NAMESPACE}/{name}"]
-    extras, core = extras_and_core(group)
+    extras, core = elastic_and_minimum(group)
     taken = [*extras, core] if core else extras
     return [[entry.key.removeprefix(f"{NAMESPACE}/{name}-") for entry in unit] for unit in taken]
 
@@ -59,7 +59,7 @@ def test_a_rigid_gang_goes_whole_and_one_without_a_minimum_bit_by_bit() -> None:
     c = placed(3, 1)
     c.change_group("g", min_member=0)
     assert units(c) == [["2"], ["1"], ["0"]]
-    assert extras_and_core(c.engine.state.groups["ns/g"])[1] == []
+    assert elastic_and_minimum(c.engine.state.groups["ns/g"])[1] == []
 
 
 def test_a_gang_below_its_minimum_is_one_unit() -> None:
@@ -135,7 +135,7 @@ def test_the_group_stays_complete_until_its_core_goes(
     held = {f"p{at}": n for at, (_, n, _) in enumerate(drawn)}
     c = parted(" ".join(specs), held, min_member=least, min_subgroups=needed)
     group = c.engine.state.groups["ns/g"]
-    extras, core = extras_and_core(group)
+    extras, core = elastic_and_minimum(group)
     left = {entry.key for entry in group.tasks.values()}
     assert left == {entry.key for unit in [*extras, core] for entry in unit}
     assert sum(map(len, extras)) + len(core) == len(left)

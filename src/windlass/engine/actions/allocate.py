@@ -28,9 +28,9 @@ class Allocate:
     def run(self, cycle: CycleContext) -> None:
         reservations = self._context.reservations
         statement, served = self._context.statement, self._context.queue_heap.waiting
-        reservations.open(statement, cycle.now, cycle.touched.values(), served=served)
+        reservations.start_action(statement, cycle.now, cycle.touched.values(), served=served)
         self._serve(cycle)
-        reservations.close(statement, cycle.now)
+        reservations.finish_action(statement, cycle.now)
         cycle.wake(reservations.next_change(cycle.now))
 
     def _serve(self, cycle: CycleContext) -> None:
@@ -47,7 +47,7 @@ class Allocate:
             if group.step is None:
                 raise RuntimeError(f"{pending_class!r} has nothing to try")
             step = group.step
-            alone = bool(pending_class.owners) and not pending_class.takes_turn(group)
+            alone = bool(pending_class.owners) and not pending_class.mark_tried(group)
             attempt, kept_for = self._advance(group, step, cycle.now, alone=alone)
             if attempt.done or not alone:
                 touched[group.key] = group
@@ -80,9 +80,9 @@ class Allocate:
         context = self._context
         if alone:
             self._owners_tried.add(group.key)
-            return context.reservations.at_once(context.statement, group, step, now), ""
-        if context.reservations.concern:
-            return context.reservations.advance(context.statement, group, step, now)
+            return context.reservations.allocate_now(context.statement, group, step, now), ""
+        if context.reservations.affects_placement:
+            return context.reservations.allocate_step(context.statement, group, step, now)
         return context.gang_allocator.allocate_step(context.statement, group, step), ""
 
     def _decide(self, cycle: CycleContext, group: GroupEntry) -> None:
@@ -103,7 +103,7 @@ class Allocate:
         """The bucket, and those of whom some may still pass, have their turns in the next cycle."""
         cycle.unfinished = True
         for other in (pending_class, *self._held_up):
-            other.let_nobody_pass()
+            other.reset_passing()
             if other.members and not other.parked:
                 self._context.queue_heap.push(other)
 
@@ -115,7 +115,7 @@ class Allocate:
         if pending_class is None or step is None:
             raise RuntimeError(f"group {group.key} has nothing to wait for")
         if pending_class not in self._held_up:
-            context.reservations.offer(context.statement, group, attempt, cycle.now)
+            context.reservations.consider(context.statement, group, attempt, cycle.now)
         if kept_for and self._others_may_pass(pending_class, group, cycle.now):
             self._held_up.setdefault(pending_class, (group, attempt, kept_for))
             context.queue_heap.push(pending_class)
@@ -130,8 +130,10 @@ class Allocate:
         that he stands behind others, who may not take his room."""
         reservations, tried = self._context.reservations, self._owners_tried
         tried.add(group.key)
-        owners = [owner for owner in reservations.owners_in(pending_class) if owner.key not in tried]
-        pending_class.let_pass(None if pending_class.strict else reservations.limit(group, now), owners)
+        owners = [owner for owner in reservations.planned_groups_in(pending_class) if owner.key not in tried]
+        pending_class.allow_passing(
+            None if pending_class.is_strict else reservations.max_seconds_to_pass(group, now), owners
+        )
         head = pending_class.head()
         return head is not None and head is not group
 
@@ -141,7 +143,7 @@ class Allocate:
         first = self._held_up.get(pending_class)
         if first is not None and not self._context.reservations.is_planned(first[0]):
             del self._held_up[pending_class]
-            pending_class.let_nobody_pass()
+            pending_class.reset_passing()
 
     def _park_alike(self, cycle: CycleContext, step: NextTasks) -> None:
         """Where no node takes a task of the step's class any more, all that wait for one need not be tried:
@@ -161,7 +163,7 @@ class Allocate:
                 cycle.touched[head.key] = head
                 self._park(cycle, head, PlacementAttempt(False))
                 self._context.queue_heap.left(pending_class)
-                self._context.reservations.offer(
+                self._context.reservations.consider(
                     self._context.statement, head, PlacementAttempt(False), cycle.now
                 )
 
@@ -173,7 +175,7 @@ class Allocate:
         if pending_class is None or group.step is None:
             raise RuntimeError(f"group {group.key} has nothing to wait for")
         rejections = attempt.rejections
-        if pending_class.promised:
+        if pending_class.nominated:
             rejections = [*rejections, *self._redeem(cycle, pending_class, group)]
             if pending_class.head() is not group:  # who has what he was promised comes before it now
                 context.queue_heap.push(pending_class)
@@ -181,7 +183,7 @@ class Allocate:
         for batch in group.step.batches:
             context.state.classes.touch(batch.cls)
         waits = waits_for(group, group.step, rejections, context.placer)
-        waits.kept_for = kept_for
+        waits.reserved_for = kept_for
         context.scheduling_queue.park(pending_class, waits)
         cycle.parked[pending_class] = None
 
@@ -189,7 +191,7 @@ class Allocate:
         """Those behind the first of a strict line have what they were promised before it came first, or when others
         of theirs were moved. Returns what policies say against that."""
         context, rejections = self._context, list[Rejection]()
-        for group in list(pending_class.promised.values()):
+        for group in list(pending_class.nominated.values()):
             if group is first or group.step is None:
                 continue
             rejections += context.gang_allocator.redeem(context.statement, group, group.step)

@@ -30,14 +30,14 @@ from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.placement.gang_allocator import waits_for
-from windlass.engine.preemption.retake_guard import CompetingGroups, beyond, nothing_free
+from windlass.engine.preemption.retake_guard import CompetingGroups, exceeded_resources, nothing_free
 from windlass.engine.preemption.solver import Fragmented, InsufficientTotal, PreemptionSolver
 from windlass.engine.preemption.victim_candidates import NoVictims, VictimCandidates
 from windlass.engine.queueing.never_fits import NeverFits
 from windlass.engine.queueing.permit import PAUSE_SECONDS
 from windlass.engine.queues.flavors import pinned_by
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.victims.budget_blockers import BudgetBlocker, grants, stops_of
+from windlass.engine.victims.budget_blockers import BudgetBlocker, blockers_of, grants
 from windlass.engine.victims.victim_pool import VictimPool
 from windlass.spi.victims import CompetingGroup, Preemption, PreemptionDenied, PreemptionTerms
 
@@ -108,7 +108,7 @@ class PreemptAction:
         self._solver.time = cycle.now
         due = self._due(cycle)
         if due:
-            self._asked, self._stops_left = context.state.budgets.asked, STOPS
+            self._asked, self._stops_left = context.state.budgets.queries, STOPS
             self._serve(cycle, due)
         if retries.moments:
             cycle.wake(retries.moments[0][0])
@@ -212,7 +212,7 @@ class PreemptAction:
             pending_class = groups[known.group].bucket
             if pending_class is not None:
                 if known.stopped:
-                    pending_class.stopped[self.name] = known.stopped
+                    pending_class.budget_blockers[self.name] = known.stopped
                 self.retries.restore(
                     pending_class, known, self._obstacle(pending_class, known.stuck, record.at)
                 )
@@ -224,7 +224,7 @@ class PreemptAction:
             case ("nodes",):
                 return NoNodeFits(context.state.table, context.state.table.shape)
             case ("lacking", name, units):
-                return self._solver.lacking(name, int(units))
+                return self._solver.insufficient_total(name, int(units))
             case ("nobody", name, below, whose):
                 queue = context.state.queues.get(name)
                 return NoVictims(context.running, queue, int(below) if below else None, own=whose == "own")
@@ -241,7 +241,7 @@ class PreemptAction:
                 candidates = VictimCandidates(
                     context.state, context.running, context.plugins, preemption, terms, self._pool
                 )
-                found = self._solver.scattered(candidates, terms.groups, head.step)
+                found = self._solver.fragmentation(candidates, terms.groups, head.step)
                 return found if kind == "scattered" else gone
             case _:
                 raise ValueError(f"no obstacle is told by {words}")
@@ -258,13 +258,13 @@ class PreemptAction:
             obstacle = None if at else outcome.obstacle
             if outcome.done:
                 self.retries.done(pending_class)
-                pending_class.stopped.pop(self.name, None)
+                pending_class.budget_blockers.pop(self.name, None)
                 return True
             until = _sooner(until, outcome.until)
-            if not outcome.next_may or pending_class.strict:
+            if not outcome.next_may or pending_class.is_strict:
                 break
         self._note_stops(cycle, pending_class)
-        self.retries.fail(pending_class, cycle.now, until, None if pending_class.strict else obstacle)
+        self.retries.fail(pending_class, cycle.now, until, None if pending_class.is_strict else obstacle)
         return False
 
     def _note_stops(self, cycle: CycleContext, pending_class: PendingClass) -> None:
@@ -274,16 +274,16 @@ class PreemptAction:
         """
         stops: tuple[BudgetBlocker, ...] = ()
         budgets, head = self._context.state.budgets, pending_class.head()
-        if head is not None and budgets.asked != self._asked and self._stops_left > 0:
+        if head is not None and budgets.queries != self._asked and self._stops_left > 0:
             self._stops_left -= 1
-            stops = stops_of(budgets, self._would_go(cycle, head, None))
+            stops = blockers_of(budgets, self._would_go(cycle, head, None))
             if stops and not self._would_go(cycle, head, grants(stops)):
-                stops = tuple([BudgetBlocker(stop.budget, 0, stop.left) for stop in stops])
-        if pending_class.stopped.get(self.name, ()) == stops:
+                stops = tuple([BudgetBlocker(stop.budget, 0, stop.allowed) for stop in stops])
+        if pending_class.budget_blockers.get(self.name, ()) == stops:
             return
-        pending_class.stopped[self.name] = stops
+        pending_class.budget_blockers[self.name] = stops
         if pending_class.parked:
-            pending_class.explanation, pending_class.told = None, ""
+            pending_class.explanation, pending_class.reported_codes = None, ""
             cycle.parked[pending_class] = None
 
     def _would_go(
@@ -308,7 +308,7 @@ class PreemptAction:
         candidates = VictimCandidates(
             self._context.state, self._context.running, self._context.plugins, preemption, terms
         )
-        with self._context.reservations.kept_from(group, cycle.now):
+        with self._context.reservations.reserved_from(group, cycle.now):
             self._solver.solve(preemption, terms, candidates, group, step)
         return self._context.statement.deciding()[1]
 
@@ -321,10 +321,14 @@ class PreemptAction:
         candidates = VictimCandidates(
             context.state, context.running, context.plugins, preemption, terms, self._pool
         )
-        with context.reservations.kept_from(group, cycle.now):
+        with context.reservations.reserved_from(group, cycle.now):
             found = self._solver.solve(preemption, terms, candidates, group, step)
-            if found is None and isinstance(preemption.rivals, CompetingGroups) and preemption.rivals.asked:
-                with nothing_free(context.state.table, beyond(preemption)):
+            if (
+                found is None
+                and isinstance(preemption.rivals, CompetingGroups)
+                and preemption.rivals.was_used
+            ):
+                with nothing_free(context.state.table, exceeded_resources(preemption)):
                     found = self._solver.solve(preemption, terms, candidates, group, step)
         if found is None:
             if len(context.statement):
@@ -456,7 +460,7 @@ def _first_members(pending_class: PendingClass) -> Iterator[GroupEntry]:
 
     The class must not change during the iteration, except for the last one.
     """
-    return (pending_class.members[key] for key in islice(pending_class.line, MEMBERS))
+    return (pending_class.members[key] for key in islice(pending_class.order, MEMBERS))
 
 
 def keep_waiting(context: ActionContext, cycle: CycleContext, group: GroupEntry) -> None:

@@ -271,7 +271,7 @@ class RetryBackoff:
                 pending_class in self._missed,
                 self._until.get(pending_class),
                 self._failed[pending_class] == self._affairs if pending_class in places else None,
-                pending_class.stopped.get(action, ()),
+                pending_class.budget_blockers.get(action, ()),
                 words(self._obstacles[pending_class]) if pending_class in self._obstacles else (),
             )
             for pending_class in known

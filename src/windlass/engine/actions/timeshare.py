@@ -422,7 +422,7 @@ class TimeShare:
             return runners.next_size(more) if len(runners) <= FIRST else None
 
         clearing = SuspensionSearch(step.batches[0].cls, 1, self._leftover, wish.column)
-        return clearing.readily(able, next_size)
+        return clearing.cheapest_if_clear(able, next_size)
 
     def _likely(
         self, time_account: TimeAccount, step: NextTasks, wish: _Wish, rows: set[int] | None, now: float
@@ -537,9 +537,11 @@ class TimeShare:
         """Return the victims by trial placements, for gangs with more constraints than resources."""
         terms = PreemptionTerms(VictimScope.OWN_QUEUE)
         search = VictimSearch(
-            self._tools, preemption, terms, time_account.group, step, counted=False, spares=not bound
+            self._tools, preemption, terms, time_account.group, step, counted=False, may_protect=not bound
         )
-        found = search.plain(LazyVictimOrder(_unit(one) for one in self._runners(preemption, time_account)))
+        found = search.without_moves(
+            LazyVictimOrder(_unit(one) for one in self._runners(preemption, time_account))
+        )
         if found is None:
             return None
         return [self._time_sharing.accounts[unit.group.key] for unit in found]

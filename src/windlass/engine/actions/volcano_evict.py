@@ -155,7 +155,7 @@ class _Tiered(PreemptAction):
     ) -> bool:
         """Run :meth:`_from` on the rows to which placement is restricted."""
         group = gang.entry
-        with self._context.reservations.kept_from(group, cycle.now):
+        with self._context.reservations.reserved_from(group, cycle.now):
             fits = self._cleared(tiers, gang, candidates, whole, cycle.now)
         if fits is None:
             return False

@@ -75,7 +75,7 @@ class NodeSearch:
         vacated, codes = FreedDevices(context.state.table), context.state.table.resources.codes
         for victim in candidates:
             self._room[self._at[victim.row]] += victim.cls.vector
-            for name, units in vacated.change(victim, 1).items():
+            for name, units in vacated.set_evicted(victim, 1).items():
                 self._room[self._at[victim.row], codes[name]] += units
         self._orders: dict[int, NDArray[np.int64]] = {}
         """Class → positions of rows in the order of their trial.

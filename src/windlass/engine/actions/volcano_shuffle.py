@@ -70,8 +70,8 @@ class VolcanoShuffle:
         )
         for candidate in relief.candidates:
             look = looks[candidate.task.key]
-            with context.reservations.kept_from(look.gang.entry, cycle.now):
-                reliever.relieve(look, SHUFFLE)
+            with context.reservations.reserved_from(look.gang.entry, cycle.now):
+                reliever.try_evict(look, SHUFFLE)
 
     def _running(self, tiers: Tiers, cycle: CycleContext) -> dict[str, EngineTaskView]:
         """Return the pods that run in the queues of the configuration, without guests."""

@@ -23,7 +23,7 @@ from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 from windlass.spi.objects import TaskState
 
-_PRUNE_AT_LEAST = 4096
+_MIN_PRUNE_SIZE = 4096
 
 
 Holding = tuple[dict[int, NDArray[np.int64]], dict[int, TaskShares]]
@@ -40,13 +40,13 @@ class Aging:
         self._seconds = state.config.aging_seconds
         self.since: dict[str, float] = {}
         """Group → time at which it first found no capacity, Unix seconds; the oldest first."""
-        self._prune_at = _PRUNE_AT_LEAST
+        self._prune_at = _MIN_PRUNE_SIZE
 
-    def note(self, group: GroupEntry, now: float) -> None:
+    def record_failure(self, group: GroupEntry, now: float) -> None:
         """Record that the group found no capacity."""
         self.since.setdefault(group.key, now)
         if len(self.since) > self._prune_at:
-            self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self.waiting()))
+            self._prune_at = max(_MIN_PRUNE_SIZE, 2 * len(self.waiting()))
 
     def forget(self, key: str) -> None:
         """Forget a group that found capacity or is gone.
@@ -57,25 +57,25 @@ class Aging:
 
     def waiting(self) -> list[GroupEntry]:
         """Return the groups that found no capacity and still wait. The others are forgotten."""
-        found = {key: group for key in self.since if (group := self._waits(key)) is not None}
-        if len(found) < len(self.since):
-            self.since = {key: since for key, since in self.since.items() if key in found}
-        return [group for group in found.values() if not self._never_fits.beyond(group)]
+        waiting = {key: group for key in self.since if (group := self._waiting_group(key)) is not None}
+        if len(waiting) < len(self.since):
+            self.since = {key: since for key, since in self.since.items() if key in waiting}
+        return [group for group in waiting.values() if not self._never_fits.beyond(group)]
 
     def due(self, now: float) -> list[GroupEntry]:
         """Return the groups that have waited too long, the longest first."""
         if self._seconds <= 0:
             return []
-        found = []
+        due = []
         for key, since in self.since.items():
             if since + self._seconds > now:
                 break
-            group = self._waits(key)
+            group = self._waiting_group(key)
             if group is not None and not self._never_fits.beyond(group):
-                found.append(group)
-        return found
+                due.append(group)
+        return due
 
-    def _waits(self, key: str) -> GroupEntry | None:
+    def _waiting_group(self, key: str) -> GroupEntry | None:
         group = self._state.groups.get(key)
         return group if group is not None and group.bucket is not None and group.pending else None
 
@@ -83,10 +83,10 @@ class Aging:
         """Return the time at which the next group will have waited too long."""
         if self._seconds <= 0:
             return None
-        moments = (since + self._seconds for since in self.since.values())
-        return next((moment for moment in moments if moment > now), None)
+        times = (since + self._seconds for since in self.since.values())
+        return next((time for time in times if time > now), None)
 
-    def rows(self, statement: Statement, group: GroupEntry) -> Holding | None:
+    def nodes_to_empty(self, statement: Statement, group: GroupEntry) -> Holding | None:
         """Return the nodes to empty with what the group will hold there; ``None`` if none do.
 
         Nodes are taken in the order of their capacity, as few as hold the group once
@@ -95,15 +95,15 @@ class Aging:
         """
         rows = self._candidates(group)
         low, high = 0, len(rows)
-        if not high or self._placed(statement, group, rows) is None:
+        if not high or self._try_on(statement, group, rows) is None:
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            if self._placed(statement, group, rows[:middle]) is None:
+            if self._try_on(statement, group, rows[:middle]) is None:
                 low = middle
             else:
                 high = middle
-        return self._placed(statement, group, rows[:high])
+        return self._try_on(statement, group, rows[:high])
 
     def _candidates(self, group: GroupEntry) -> list[int]:
         """Return the rows that could take a task of the group, those with most capacity first."""
@@ -111,15 +111,15 @@ class Aging:
         if group.step is None:
             return []
         fits = np.zeros(table.height, dtype=np.bool_)
-        room = np.zeros(table.height)
+        capacity = np.zeros(table.height)
         for batch in group.step.batches:
             batch.cls.refresh()
             fits |= batch.cls.static[: table.height]
-            room += batch.cls.count[: table.height]
+            capacity += batch.cls.count[: table.height]
         live = np.flatnonzero(fits & table.live[: table.height]).tolist()
-        return sorted(live, key=lambda row: (-room[row], len(table.tasks[row]), table.names[row]))
+        return sorted(live, key=lambda row: (-capacity[row], len(table.tasks[row]), table.names[row]))
 
-    def _placed(self, statement: Statement, group: GroupEntry, rows: list[int]) -> Holding | None:
+    def _try_on(self, statement: Statement, group: GroupEntry, rows: list[int]) -> Holding | None:
         """Return what the group would hold by row if everything else on ``rows`` were evicted."""
         step = group.step
         if step is None:
@@ -127,20 +127,20 @@ class Aging:
         mark = statement.checkpoint()
         for row in rows:
             for entry in list(self._state.table.tasks[row].values()):
-                leaves = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
-                if leaves and entry.group is not group:
+                runs = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
+                if runs and entry.group is not group:
                     statement.evict(entry, "aging")
         before = statement.checkpoint()
         done = self._gang_allocator.try_step(statement, group, step, future=True).done
         placements = statement.placements(before) if done else []
-        parts = shares_by_row(statement.device_placements(before)) if done else {}
+        shares = shares_by_row(statement.device_placements(before)) if done else {}
         statement.rollback(mark)
-        return (by_row(placements), parts) if done else None
+        return (resources_by_row(placements), shares) if done else None
 
 
-def by_row(placements: Iterable[tuple[TaskEntry, int]]) -> dict[int, NDArray[np.int64]]:
+def resources_by_row(placements: Iterable[tuple[TaskEntry, int]]) -> dict[int, NDArray[np.int64]]:
     """Return the sum of the tasks' resources by the row of their placement."""
-    found: dict[int, NDArray[np.int64]] = {}
+    resources: dict[int, NDArray[np.int64]] = {}
     for entry, row in placements:
-        found[row] = found.get(row, 0) + entry.cls.vector
-    return found
+        resources[row] = resources.get(row, 0) + entry.cls.vector
+    return resources

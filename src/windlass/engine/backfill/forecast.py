@@ -30,7 +30,7 @@ from windlass.engine.state.expected_ends import End, place_of
 from windlass.engine.state.statement import Statement
 from windlass.spi.objects import TaskState
 
-MOST_EVENTS = 4096
+MAX_EVENTS = 4096
 """Maximum number of ends that one forecast considers; beyond them nothing is predicted."""
 _Own = tuple[float, int, str, list[TaskEntry]]
 """Time, a unique number, group, and its tasks."""
@@ -49,7 +49,7 @@ class Forecast:
     start: float
     after: tuple[str, ...]
     placements: tuple[tuple[TaskEntry, int], ...]
-    parts: dict[int, TaskShares] = field(default_factory=dict)
+    device_shares: dict[int, TaskShares] = field(default_factory=dict)
     """Row → device shares that the tasks will hold there."""
 
 
@@ -63,11 +63,14 @@ class ReservedCounts:
     start: float
     tasks: Mapping[TaskClass, Mapping[int, int]]
 
-    def on(self, row: int) -> list[tuple[int, int]]:
+    def units_on(self, row: int) -> list[tuple[int, int]]:
         """Return the columns and units that it holds of a row."""
         sums = [(cls.vector, rows[row]) for cls, rows in self.tasks.items() if row in rows]
         return [
-            (at, int(units) * n) for vector, n in sums for at, units in enumerate(vector.tolist()) if units
+            (column, int(units) * n)
+            for vector, n in sums
+            for column, units in enumerate(vector.tolist())
+            if units
         ]
 
 
@@ -84,9 +87,9 @@ class Forecaster:
 
     def plan(self, statement: Statement, groups: Sequence[GroupEntry], now: float) -> dict[str, Forecast]:
         """Return the starts of pending ``groups`` in the given order, up to the first unknown one."""
-        return self.beside(statement, groups, now, {})[1]
+        return self.plan_with_reserved(statement, groups, now, {})[1]
 
-    def beside(
+    def plan_with_reserved(
         self,
         statement: Statement,
         groups: Sequence[GroupEntry],
@@ -94,21 +97,21 @@ class Forecaster:
         reserved: Mapping[str, ReservedCounts],
     ) -> tuple[list[str], dict[str, Forecast]]:
         """Return the first groups that can keep their reservations, and a plan for the others."""
-        found: dict[str, Forecast] = {}
-        with self._thought(statement, now) as planning:
-            first = self._standing(planning, groups, reserved)
+        forecasts: dict[str, Forecast] = {}
+        with self._tentative_plan(statement, now) as planning:
+            first = self._hold_reserved(planning, groups, reserved)
             for group in groups[len(first) :]:
-                forecast = self._next(planning, group)
+                forecast = self._first_start(planning, group)
                 if forecast is None:
                     break
-                found[group.key] = forecast
-        return [group.key for group in first], found
+                forecasts[group.key] = forecast
+        return [group.key for group in first], forecasts
 
     @contextmanager
-    def _thought(self, statement: Statement, now: float) -> Iterator[_Planning]:
+    def _tentative_plan(self, statement: Statement, now: float) -> Iterator[_Planning]:
         """Make a plan inside the context, and undo all of it at the end."""
         mark, queues = statement.checkpoint(), self._state.queues
-        demanding, stirred = dict(queues.demanding), queues.stirred
+        demanding, was_changed = dict(queues.demanding), queues.stirred
         planning = _Planning(statement, self._state, now, self._state.ledger.ends.at(now))
         try:
             yield planning
@@ -117,22 +120,22 @@ class Forecaster:
             planning.undo()
             # Tentative releases do not change the share of any queue, and are no change
             # for preemptors.
-            queues.demanding, queues.stirred = demanding, stirred
+            queues.demanding, queues.stirred = demanding, was_changed
 
-    def _standing(
+    def _hold_reserved(
         self, planning: _Planning, groups: Sequence[GroupEntry], reserved: Mapping[str, ReservedCounts]
     ) -> list[GroupEntry]:
         """Return the first groups that have their reserved capacity. They hold it in the plan."""
 
-        def stands(group: GroupEntry) -> bool:
+        def is_held(group: GroupEntry) -> bool:
             known = reserved.get(group.key)
-            return known is not None and self._keep(planning, group, known)
+            return known is not None and self._hold(planning, group, known)
 
-        return list(takewhile(stands, groups))
+        return list(takewhile(is_held, groups))
 
     # ------------------------------------------------------------------ moving forward
 
-    def forward(
+    def move_forward(
         self,
         statement: Statement,
         groups: Sequence[GroupEntry],
@@ -144,18 +147,20 @@ class Forecaster:
         One group after the other moves to its earliest start. None starts before the
         group ahead of it, nor where it would delay a group behind it.
         """
-        reserved, found = dict(reserved), dict[str, Forecast]()
-        with self._thought(statement, now) as planning:
+        reserved, forecasts = dict(reserved), dict[str, Forecast]()
+        with self._tentative_plan(statement, now) as planning:
             state = planning.state()
-            groups = self._standing(planning, groups, reserved)
-            moved = hindered = True
-            while moved and hindered:
+            groups = self._hold_reserved(planning, groups, reserved)
+            moved = blocked = True
+            while moved and blocked:
                 planning.restore(state)
-                better, hindered = self._pass(planning, groups, reserved)
+                better, blocked = self._pass(planning, groups, reserved)
                 moved = bool(better)
-                found |= better
-                reserved |= {key: ReservedCounts(one.start, tasks_by_row(one)) for key, one in better.items()}
-        return found
+                forecasts |= better
+                reserved |= {
+                    key: ReservedCounts(item.start, tasks_by_row(item)) for key, item in better.items()
+                }
+        return forecasts
 
     def _pass(
         self, planning: _Planning, groups: Sequence[GroupEntry], reserved: Mapping[str, ReservedCounts]
@@ -164,27 +169,27 @@ class Forecaster:
 
         Return the forecasts, and whether groups behind blocked any.
         """
-        found: dict[str, Forecast] = {}
-        hindered = False
+        forecasts: dict[str, Forecast] = {}
+        blocked = False
         reserved = dict(reserved)
         for nth, group in enumerate(groups):
             known, step = reserved[group.key], group.step
-            behind = [(one, reserved[one.key]) for one in groups[nth + 1 :]]
+            behind = [(item, reserved[item.key]) for item in groups[nth + 1 :]]
             if step is not None and self._fits_before(planning, group, known.start):
-                better = self._placed_before(planning, group, step, behind)
+                better = self._start_here(planning, group, step, behind)
                 if better is None:
-                    better = self._anew(planning, [(group, known), *behind])
-                    hindered = hindered or better is None
+                    better = self._replan_from(planning, [(group, known), *behind])
+                    blocked = blocked or better is None
                 if better is None:
-                    better = self._sooner(planning, group, step, known, behind)
+                    better = self._next_start(planning, group, step, known, behind)
                 if better is not None:
-                    found |= better
+                    forecasts |= better
                     reserved |= {
-                        key: ReservedCounts(one.start, tasks_by_row(one)) for key, one in better.items()
+                        key: ReservedCounts(item.start, tasks_by_row(item)) for key, item in better.items()
                     }
-            if not self._keep(planning, group, reserved[group.key]):
+            if not self._hold(planning, group, reserved[group.key]):
                 break
-        return found, hindered
+        return forecasts, blocked
 
     def _fits_before(self, planning: _Planning, group: GroupEntry, start: float) -> bool:
         """Return whether the group fits at some time before ``start``.
@@ -195,16 +200,16 @@ class Forecaster:
         if planning.now >= start:
             return False
         state = planning.state()
-        planning.let_go_until(nextafter(start, planning.now))
+        planning.advance_to(nextafter(start, planning.now))
         fits = self._fits(planning, group)
         planning.restore(state)
-        first = self._next(planning, group) if fits else None
+        first = self._first_start(planning, group) if fits else None
         planning.restore(state)
         if first is not None and first.start > planning.now:
-            planning.let_go_until(first.start)
+            planning.advance_to(first.start)
         return first is not None
 
-    def _placed_before(
+    def _start_here(
         self, planning: _Planning, group: GroupEntry, step: NextTasks, behind: _Behind
     ) -> dict[str, Forecast] | None:
         """Return the placement of the group if it starts now and delays no group behind it.
@@ -212,36 +217,36 @@ class Forecaster:
         The plan stays unchanged.
         """
         state, mark = planning.state(), planning.statement.checkpoint()
-        with self._left_alone(planning, group, behind):
+        with self._reserved_behind(planning, group, behind):
             done = self._attempt(planning.statement, group, step)
         forecast = _forecast(planning, mark) if done else None
         planning.restore(state)
         if forecast is None:
             return None
-        begun = (group, ReservedCounts(forecast.start, tasks_by_row(forecast)))
-        stand = all(self._keep(planning, *one) for one in [begun, *behind])
+        started = (group, ReservedCounts(forecast.start, tasks_by_row(forecast)))
+        stand = all(self._hold(planning, *item) for item in [started, *behind])
         planning.restore(state)
         return {group.key: forecast} if stand else None
 
-    def _anew(self, planning: _Planning, kept: _Behind) -> dict[str, Forecast] | None:
+    def _replan_from(self, planning: _Planning, reserved: _Behind) -> dict[str, Forecast] | None:
         """Return the starts of all of these from now on, if none is delayed.
 
         The plan stays unchanged.
         """
         state = planning.state()
-        found: dict[str, Forecast] = {}
-        for group, known in kept:
+        forecasts: dict[str, Forecast] = {}
+        for group, known in reserved:
             before = planning.state()
-            forecast = self._next(planning, group)
+            forecast = self._first_start(planning, group)
             planning.restore(before)
             if forecast is None or forecast.start > known.start:
                 break
-            found[group.key] = forecast
-            self._keep(planning, group, ReservedCounts(forecast.start, tasks_by_row(forecast)))
+            forecasts[group.key] = forecast
+            self._hold(planning, group, ReservedCounts(forecast.start, tasks_by_row(forecast)))
         planning.restore(state)
-        return found if len(found) == len(kept) else None
+        return forecasts if len(forecasts) == len(reserved) else None
 
-    def _sooner(
+    def _next_start(
         self, planning: _Planning, group: GroupEntry, step: NextTasks, known: ReservedCounts, behind: _Behind
     ) -> dict[str, Forecast] | None:
         """Return the placement at the first later time before the start that delays no group behind.
@@ -249,33 +254,33 @@ class Forecaster:
         The plan moves to that time. If there is none, it stays unchanged.
         """
         state = planning.state()
-        while planning.let_go(1) and planning.now < known.start:
-            better = self._placed_before(planning, group, step, behind)
+        while planning.advance(1) and planning.now < known.start:
+            better = self._start_here(planning, group, step, behind)
             if better is not None:
                 return better
         planning.restore(state)
         return None
 
     @contextmanager
-    def _left_alone(self, planning: _Planning, group: GroupEntry, behind: _Behind) -> Iterator[None]:
+    def _reserved_behind(self, planning: _Planning, group: GroupEntry, behind: _Behind) -> Iterator[None]:
         """Book what the groups behind need as nominated, beyond releases, inside the context.
 
         These are the groups that start before this group would end.
         """
         until = planning.now + (run_time(group) or _FOREVER)
-        booked = planning.needed([one for one in behind if one[1].start < until])
+        booked = planning.needed([item for item in behind if item[1].start < until])
         table = self._state.table
         for sign in (1, -1):
             for row, units in booked.items():
-                for column, more in units.items():
-                    table.planes[row, NOMINATED, column] += sign * more
+                for column, extra in units.items():
+                    table.planes[row, NOMINATED, column] += sign * extra
                 table.touch(row)
             if sign > 0:
                 yield
 
     # ------------------------------------------------------------------ current capacity
 
-    def at_once(
+    def available_now(
         self,
         statement: Statement,
         groups: Sequence[GroupEntry],
@@ -289,43 +294,45 @@ class Forecaster:
         mark = statement.checkpoint()
         planning = _Planning(statement, self._state, now, ())
         first: list[str] = []
-        found: dict[str, Forecast] = {}
+        forecasts: dict[str, Forecast] = {}
         for group in groups:
-            known, begin = reserved.get(group.key), statement.checkpoint()
+            known, start_mark = reserved.get(group.key), statement.checkpoint()
             if known is not None:
-                if self._keep(planning, group, known):
+                if self._hold(planning, group, known):
                     first.append(group.key)
             elif group.step is not None and self._attempt(statement, group, group.step):
-                found[group.key] = _forecast(planning, begin)
+                forecasts[group.key] = _forecast(planning, start_mark)
         statement.rollback(mark)
-        return first, found
+        return first, forecasts
 
     def _attempt(self, statement: Statement, group: GroupEntry, step: NextTasks) -> bool:
         return self._gang_allocator.try_step(statement, group, step, future=True).done
 
-    def _keep(self, planning: _Planning, group: GroupEntry, reserved: ReservedCounts) -> bool:
+    def _hold(self, planning: _Planning, group: GroupEntry, reserved: ReservedCounts) -> bool:
         """Let the group hold its reserved capacity at its start. If it does not fit, change nothing."""
         state, step = planning.state(), group.step
         if step is None:
             return False
-        planning.let_go_until(reserved.start)
+        planning.advance_to(reserved.start)
         placements: list[tuple[TaskEntry, int]] = []
         for cls, by_row in reserved.tasks.items():
             waiting = [entry for batch in step.batches if batch.cls is cls for entry in batch.entries]
             rows = np.fromiter(by_row, dtype=np.int64, count=len(by_row))
-            short = any(room < n for room, n in zip(cls.future_count(rows), by_row.values(), strict=True))
+            short = any(
+                capacity < n for capacity, n in zip(cls.future_count(rows), by_row.values(), strict=True)
+            )
             if short or len(waiting) < sum(by_row.values()):
                 planning.restore(state)
                 return False
-            left = iter(waiting)
+            remaining = iter(waiting)
             for row, n in by_row.items():
-                for entry in islice(left, n):
+                for entry in islice(remaining, n):
                     planning.statement.pipeline(entry, row)
                     placements.append((entry, row))
-        planning.note(group, placements)
+        planning.add_placed(group, placements)
         return True
 
-    def _next(self, planning: _Planning, group: GroupEntry) -> Forecast | None:
+    def _first_start(self, planning: _Planning, group: GroupEntry) -> Forecast | None:
         """Advance the plan until the group fits: by doubled strides, then by bisection."""
         step, statement = group.step, planning.statement
         if step is None:
@@ -335,18 +342,18 @@ class Forecaster:
         while not self._gang_allocator.try_step(statement, group, step, future=True).done:
             state = planning.state()
             stride = 2 * stride or 1
-            if not planning.let_go(stride):
+            if not planning.advance(stride):
                 return None
             before = statement.checkpoint()
         if stride > 1:
-            self._nearest(planning, group, state, stride)
+            self._bisect(planning, group, state, stride)
             before = statement.checkpoint()
             self._gang_allocator.try_step(statement, group, step, future=True)
-        found = _forecast(planning, before)
-        planning.note(group, found.placements)
-        return found
+        forecast = _forecast(planning, before)
+        planning.add_placed(group, forecast.placements)
+        return forecast
 
-    def _nearest(self, planning: _Planning, group: GroupEntry, state: _State, stride: int) -> None:
+    def _bisect(self, planning: _Planning, group: GroupEntry, state: _State, stride: int) -> None:
         """Advance the plan since ``state`` as little as the group needs.
 
         It does not fit at ``state``, but after ``stride`` ends.
@@ -356,11 +363,11 @@ class Forecaster:
         while high - low > 1:
             passed = (low + high) // 2
             planning.restore(state)
-            planning.let_go(passed)
+            planning.advance(passed)
             low, high = (low, passed) if self._fits(planning, group) else (passed, high)
         if passed != high:
             planning.restore(state)
-            planning.let_go(high)
+            planning.advance(high)
 
     def _fits(self, planning: _Planning, group: GroupEntry) -> bool:
         mark = planning.statement.checkpoint()
@@ -375,18 +382,18 @@ class Forecaster:
 
 def tasks_by_row(forecast: Forecast) -> dict[TaskClass, dict[int, int]]:
     """Return class → row → number of its tasks."""
-    found: dict[TaskClass, dict[int, int]] = {}
+    rows_by_class: dict[TaskClass, dict[int, int]] = {}
     for entry, row in forecast.placements:
-        rows = found.setdefault(entry.cls, {})
+        rows = rows_by_class.setdefault(entry.cls, {})
         rows[row] = rows.get(row, 0) + 1
-    return found
+    return rows_by_class
 
 
 def _forecast(planning: _Planning, mark: int) -> Forecast:
     """Return the forecast of a group that has been placed since ``mark``."""
     placements = tuple(planning.statement.placements(mark))
-    parts = shares_by_row(planning.statement.device_placements(mark))
-    return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
+    shares = shares_by_row(planning.statement.device_placements(mark))
+    return Forecast(planning.now, tuple(dict.fromkeys(planning.ended)), placements, shares)
 
 
 class _Planning:
@@ -400,52 +407,52 @@ class _Planning:
     def __init__(self, statement: Statement, state: ClusterState, now: float, ends: Sequence[End]) -> None:
         self.statement = statement
         self.now = now
-        self.gone: list[str] = []
+        self.ended: list[str] = []
         self._ledger = state.ledger
-        self._admitted = bool(state.plugins.admissions)
+        self._has_admissions = bool(state.plugins.admissions)
         """True if the usage that queues give back matters."""
-        self._left: list[TaskEntry] = []
+        self._released: list[TaskEntry] = []
         self._ends = ends
-        self._last = min(len(ends), MOST_EVENTS)
-        self._past = 0
+        self._last = min(len(ends), MAX_EVENTS)
+        self._passed = 0
         self._own: list[_Own] = []
         self._placed: set[str] = set()
         """Tasks placed in this plan: they end as ``_own`` states, whatever was nominated to them."""
         self._numbers = count()
 
-    def let_go_until(self, start: float) -> None:
+    def advance_to(self, start: float) -> None:
         """Advance the plan to a time, if it has not reached it."""
         ends, own = self._ends, self._own
-        while self._past < self._last and ends[self._past][0] <= start:
-            _, key, entries = ends[self._past]
-            self._past += 1
+        while self._passed < self._last and ends[self._passed][0] <= start:
+            _, key, entries = ends[self._passed]
+            self._passed += 1
             self._end(key, entries)
         while own and own[0][0] <= start:
             _, _, key, entries = heapq.heappop(own)
             self._end_own(key, entries)
         self.now = max(self.now, start)
 
-    def let_go(self, n: int) -> bool:
+    def advance(self, n: int) -> bool:
         """Advance the plan by the next ``n`` ends; return false if there is none left."""
-        if n and self._next() is None:
+        if n and self._next_end() is None:
             return False
         for _ in range(n):
-            moment = self._next()
-            if moment is None:
+            time = self._next_end()
+            if time is None:
                 break
-            self.now = moment
-            while self._past < self._last and self._ends[self._past][0] == moment:
-                _, key, entries = self._ends[self._past]
-                self._past += 1
+            self.now = time
+            while self._passed < self._last and self._ends[self._passed][0] == time:
+                _, key, entries = self._ends[self._passed]
+                self._passed += 1
                 self._end(key, entries)
-            while self._own and self._own[0][0] == moment:
+            while self._own and self._own[0][0] == time:
                 _, _, key, entries = heapq.heappop(self._own)
                 self._end_own(key, entries)
         return True
 
-    def _next(self) -> float | None:
+    def _next_end(self) -> float | None:
         """Return the time of the next end."""
-        first = self._ends[self._past][0] if self._past < self._last else None
+        first = self._ends[self._passed][0] if self._passed < self._last else None
         if self._own and (first is None or self._own[0][0] < first):
             return self._own[0][0]
         return first
@@ -454,18 +461,18 @@ class _Planning:
         return (
             self.statement.checkpoint(),
             self.now,
-            len(self.gone),
-            self._past,
+            len(self.ended),
+            self._passed,
             list(self._own),
-            len(self._left),
+            len(self._released),
         )
 
     def restore(self, state: _State) -> None:
-        mark, self.now, gone, self._past, own, left = state
+        mark, self.now, ended, self._passed, own, remaining = state
         self._own = list(own)
         self.statement.rollback(mark)
-        del self.gone[gone:]
-        self.undo(left)
+        del self.ended[ended:]
+        self.undo(remaining)
 
     def needed(self, behind: _Behind) -> dict[int, Units]:
         """Return the peak need of these groups by row, beyond what is released of the present tasks."""
@@ -475,39 +482,41 @@ class _Planning:
                 starts.setdefault(row, []).append((group, reserved))
         if not starts:
             return {}
-        leaving = self._leaving(starts, max(kept.start for _, kept in behind))
-        found: dict[int, Units] = {}
-        for row, here in starts.items():
-            last = max(kept.start for _, kept in here)
-            events = [one for one in leaving.get(row, ()) if one[0] <= last]
-            for group, reserved in here:
-                asked, seconds = reserved.on(row), run_time(group)
-                events += [(reserved.start, 1, asked)]
-                events += [(reserved.start + seconds, -1, asked)] if seconds else []
-            found[row] = peak(events)
-        return found
+        releases = self._ends_after(starts, max(reserved.start for _, reserved in behind))
+        needed: dict[int, Units] = {}
+        for row, local in starts.items():
+            last = max(reserved.start for _, reserved in local)
+            events = [item for item in releases.get(row, ()) if item[0] <= last]
+            for group, reserved in local:
+                column_units, seconds = reserved.units_on(row), run_time(group)
+                events += [(reserved.start, 1, column_units)]
+                events += [(reserved.start + seconds, -1, column_units)] if seconds else []
+            needed[row] = peak(events)
+        return needed
 
-    def _leaving(self, rows: Container[int], last: float) -> dict[int, list[Event]]:
+    def _ends_after(self, rows: Container[int], last: float) -> dict[int, list[Event]]:
         """Return what ends by row after the present time, up to ``last``."""
-        there = [(end, entry) for end, _, entries in self._ends[self._past : self._last] for entry in entries]
-        there = [(end, entry) for end, entry in there if entry.key not in self._placed]
-        there += [(end, entry) for end, _, _, entries in self._own for entry in entries]
-        found: dict[int, list[Event]] = {}
-        leaves = self._ledger.table.leaves
-        for end, entry in there:
+        present = [
+            (end, entry) for end, _, entries in self._ends[self._passed : self._last] for entry in entries
+        ]
+        present = [(end, entry) for end, entry in present if entry.key not in self._placed]
+        present += [(end, entry) for end, _, _, entries in self._own for entry in entries]
+        releases: dict[int, list[Event]] = {}
+        released_by = self._ledger.table.leaves
+        for end, entry in present:
             row = place_of(entry)
             if end <= last and row in rows:
-                found.setdefault(row, []).append((end, -1, list(enumerate(leaves(entry).tolist()))))
-        return found
+                releases.setdefault(row, []).append((end, -1, list(enumerate(released_by(entry).tolist()))))
+        return releases
 
-    def undo(self, left: int = 0) -> None:
+    def undo(self, remaining: int = 0) -> None:
         """Undo the release of all but the first ``left`` released tasks."""
-        for entry in self._left[left:]:
-            self._leave(entry, -1)
+        for entry in self._released[remaining:]:
+            self._release(entry, -1)
             del self._ledger.leaving[entry.key]
-        del self._left[left:]
+        del self._released[remaining:]
 
-    def note(self, group: GroupEntry, placements: Iterable[tuple[TaskEntry, int]]) -> None:
+    def add_placed(self, group: GroupEntry, placements: Iterable[tuple[TaskEntry, int]]) -> None:
         """Add a placed group. It ends in its turn if its run time is known."""
         estimate = run_time(group)
         entries = [entry for entry, _ in placements]
@@ -520,29 +529,29 @@ class _Planning:
         entries = [entry for entry in entries if entry.key not in self._placed]
         if not entries:
             return
-        self.gone.append(key)
+        self.ended.append(key)
         for entry in entries:
             if entry.promised >= 0 and entry.row < 0:
                 self.statement.withdraw_nomination(entry)
             elif entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
-                self._leave(entry, 1)
+                self._release(entry, 1)
                 self._ledger.leaving[entry.key] = entry
-                self._left.append(entry)
+                self._released.append(entry)
 
     def _end_own(self, key: str, entries: Iterable[TaskEntry]) -> None:
         """End tasks that were placed in this plan."""
-        self.gone.append(key)
+        self.ended.append(key)
         for entry in entries:
             if entry.promised >= 0:
                 self.statement.withdraw_nomination(entry)
             elif entry.state in OCCUPYING:
                 self.statement.evict(entry, "forecast")
 
-    def _leave(self, entry: TaskEntry, sign: int) -> None:
+    def _release(self, entry: TaskEntry, sign: int) -> None:
         ledger = self._ledger
         ledger.table.release(entry, sign)
         ledger.table.touch(entry.row)
         ledger.holdings.ends(entry, sign)
         ledger.count_ending(entry, sign)
-        if self._admitted:
+        if self._has_admissions:
             ledger.counters.release(entry, sign)

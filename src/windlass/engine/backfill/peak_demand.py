@@ -9,7 +9,7 @@ Units = dict[int, int]
 """Column → units."""
 Event = tuple[float, int, Iterable[tuple[int, int]]]
 """Time, 1 for a start and -1 for an end, and columns with units."""
-_moment = itemgetter(0, 1)
+_event_order = itemgetter(0, 1)
 
 
 def peak(events: list[Event]) -> Units:
@@ -17,12 +17,12 @@ def peak(events: list[Event]) -> Units:
 
     At equal times, ends come before starts. ``events`` are sorted in place.
     """
-    events.sort(key=_moment)
+    events.sort(key=_event_order)
     need: Units = {}
-    most: Units = {}
-    for _, sign, amounts in events:
-        for column, units in amounts:
-            found = need[column] = need.get(column, 0) + sign * units
-            if found > 0 and found > most.get(column, 0):
-                most[column] = found
-    return most
+    maximum: Units = {}
+    for _, sign, resources in events:
+        for column, units in resources:
+            total = need[column] = need.get(column, 0) + sign * units
+            if total > 0 and total > maximum.get(column, 0):
+                maximum[column] = total
+    return maximum

@@ -32,7 +32,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.backfill.forecast import MOST_EVENTS, Forecast
+from windlass.engine.backfill.forecast import MAX_EVENTS, Forecast
 from windlass.engine.backfill.peak_demand import Event, Units, peak
 from windlass.engine.backfill.reservation import Reservation
 from windlass.engine.feasibility.node_fit import NodeFit
@@ -44,15 +44,15 @@ from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.expected_ends import End, end_of, place_of
 
 _FOREVER = float("inf")
-_Asked = Sequence[tuple[int, int]]
+_ColumnUnits = Sequence[tuple[int, int]]
 """Columns and units."""
 _Planes = list[list[int]]
 """Plane of the table → column → units."""
-_Ending = tuple[float, _Asked, int]
+_Release = tuple[float, _ColumnUnits, int]
 """Time, what becomes free, and the plane in which it is booked: used or nominated."""
 _Ranked = tuple[int, int, int]
 """(Sort key, row, number of tasks it holds)."""
-_moment = itemgetter(0)
+_time_of = itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -65,8 +65,8 @@ class _Window:
     group: GroupEntry
     start: float
     end: float
-    rows: Mapping[int, _Asked]
-    of: Reservation | None = None
+    rows: Mapping[int, _ColumnUnits]
+    reservation: Reservation | None = None
     plane: int = NOMINATED
     """Plane in which it is booked; used for a new group that finds all of it free."""
 
@@ -78,220 +78,226 @@ class PlannedCapacity:
         self._table = state.table
         self._ledger = state.ledger
         self._gang_allocator = gang_allocator
-        self._now = self._moment = 0.0
+        self._now = self._time = 0.0
         self._windows: list[_Window] = []
         """Windows of the first groups in order, so that starts never decrease.
 
         All start before the horizon.
         """
-        self._here: dict[int, list[_Window]] = {}
+        self._windows_by_row: dict[int, list[_Window]] = {}
         """Row → its windows, in order."""
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         """Free capacity at the horizon by row and column."""
-        self._ending: dict[int, list[_Ending]] = {}
+        self._releases: dict[int, list[_Release]] = {}
         """Row → releases with their times."""
         self._shape: tuple[int, ...] = ()
         """Changes with the nodes and with static plugin results."""
-        self._mark = 0
+        self._log_mark = 0
         """Mark up to which the change log has been read."""
         self._ends: Sequence[End] = ()
 
     # ------------------------------------------------------------------ plans
 
-    def beside(
-        self, groups: Sequence[GroupEntry], kept: Sequence[Reservation], now: float
+    def plan(
+        self, groups: Sequence[GroupEntry], reservations: Sequence[Reservation], now: float
     ) -> tuple[list[str], dict[str, Forecast]] | None:
         """Return :meth:`Forecaster.plan_with_reserved` for ``groups``, the first with reservations.
 
         ``None`` if not only resources decide.
         """
-        if self._by_cards() or not self._all_plain(kept):
+        if self._uses_devices() or not self._all_by_resources(reservations):
             self._shape = ()  # what is skipped now is read again
             return None
-        first = self._bring_up(kept, now)
-        found: dict[str, Forecast] = {}
+        first = self._update_plan(reservations, now)
+        forecasts: dict[str, Forecast] = {}
         for group in groups[first:]:
             step = group.step
             if step is None or not self._gang_allocator.by_amounts(group, step):
                 return None
             batch = step.batches[0]
-            if not self._wait(batch, step.members):
+            if not self._wait_for_capacity(batch, step.members):
                 break
             forecast = self._place(group, batch, step.members)
             if forecast is None:
                 self._shape = ()
                 return None
-            found[group.key] = forecast
-        return [group.key for group in groups[:first]], found
+            forecasts[group.key] = forecast
+        return [group.key for group in groups[:first]], forecasts
 
-    def forward(self, kept: Sequence[Reservation], now: float) -> dict[str, Forecast] | None:
+    def move_forward(self, reservations: Sequence[Reservation], now: float) -> dict[str, Forecast] | None:
         """Return :meth:`Forecaster.move_forward` for the reservations.
 
         ``None`` if not only resources decide.
         """
-        if self._by_cards() or not self._all_plain(kept):
+        if self._uses_devices() or not self._all_by_resources(reservations):
             self._shape = ()
             return None
-        stand = self._bring_up(kept, now)
-        found: dict[str, Forecast] = {}
-        moved, hindered = self._pass(now, found)
-        while moved and hindered:
-            moved, hindered = self._pass(now, found)
-        if stand < len(kept):
+        valid = self._update_plan(reservations, now)
+        forecasts: dict[str, Forecast] = {}
+        moved, blocked = self._pass(now, forecasts)
+        while moved and blocked:
+            moved, blocked = self._pass(now, forecasts)
+        if valid < len(reservations):
             self._shape = ()  # it is unknown whether the nodes of the others accept their tasks
-        return None if moved is None else found
+        return None if moved is None else forecasts
 
-    def took(self, made: Iterable[Reservation]) -> None:
+    def adopt(self, reservations: Iterable[Reservation]) -> None:
         """Take over reservations made from the result of :meth:`plan`, for the next plan."""
-        by_key = {r.group.key: r for r in made}
+        by_key = {r.group.key: r for r in reservations}
         for window in self._windows:
             r = by_key.get(window.group.key)
-            if r is not None and window.of is None and window.start == r.start:
-                window.of, window.rows, window.plane = r, r.asked, NOMINATED
+            if r is not None and window.reservation is None and window.start == r.start:
+                window.reservation, window.rows, window.plane = r, r.column_units, NOMINATED
 
-    def there(self, due: Iterable[Reservation]) -> bool:
+    def is_available(self, due: Iterable[Reservation]) -> bool:
         """Return whether all of these have their capacity now, in this order, by resources alone."""
-        if self._by_cards():
+        if self._uses_devices():
             return False
         left: dict[int, list[int]] = {}
         for r in due:
-            if not r.tellable or not _plain(r) or not r.open():
+            if not r.is_predictable or not _is_plain(r) or not r.nodes_accept():
                 return False
-            for row, asked in r.asked.items():
+            for row, units_by_column in r.column_units.items():
                 free = left.get(row)
                 if free is None:
                     free = left[row] = _free(self._table.planes[row].tolist())
-                for column, units in asked:
+                for column, units in units_by_column:
                     free[column] -= units
                     if free[column] < 0:
                         return False
         return True
 
-    def _by_cards(self) -> bool:
+    def _uses_devices(self) -> bool:
         """Return whether single devices are in use, so that amounts of whole ones do not add up."""
         return len(self._table.shares.cells) > 0
 
-    def _all_plain(self, kept: Iterable[Reservation]) -> bool:
+    def _all_by_resources(self, reservations: Iterable[Reservation]) -> bool:
         """Return whether only resources decide on these reservations. Those in the plan are known."""
-        known = {id(window.of) for window in self._windows} if self._shape == self._shape_now() else ()
-        return all(id(r) in known or _plain(r) for r in kept)
+        known = (
+            {id(window.reservation) for window in self._windows}
+            if self._shape == self._current_shape()
+            else ()
+        )
+        return all(id(r) in known or _is_plain(r) for r in reservations)
 
     # ------------------------------------------------------------------ updates
 
-    def _bring_up(self, kept: Iterable[Reservation], now: float) -> int:
+    def _update_plan(self, reservations: Iterable[Reservation], now: float) -> int:
         """Move the horizon to the last start of reservations that have their capacity by then.
 
         Return how many these are, from the first one on.
         """
-        dirty = self._changed(now)
+        dirty = self._changed_rows(now)
         if dirty is None:
-            dirty = self._begin_anew()
-            kept = list(takewhile(Reservation.open, kept))
-        dirty |= self._rewindow(kept, now)
+            dirty = self._reset()
+            reservations = list(takewhile(Reservation.nodes_accept, reservations))
+        dirty |= self._sync_windows(reservations, now)
         windows = self._windows
         good = len(windows)
         for row in dirty:
-            self._ending[row] = self._ends_on(row)
-            broken = self._broken(row)
+            self._releases[row] = self._releases_on(row)
+            broken = self._first_short_window(row)
             if broken is not None:
                 good = min(good, windows.index(broken))
         if good < len(windows):
             for window in windows[good:]:
                 dirty.update(window.rows)
             del windows[good:]
-            self._note_rows()
-        self._come_to(windows[-1].start if windows else now, dirty)
+            self._index_windows()
+        self._move_to(windows[-1].start if windows else now, dirty)
         return good
 
-    def _shape_now(self) -> tuple[int, ...]:
+    def _current_shape(self) -> tuple[int, ...]:
         table = self._table
         return (table.epoch, table.statics.mark, table.height, table.width)
 
-    def _changed(self, now: float) -> set[int] | None:
+    def _changed_rows(self, now: float) -> set[int] | None:
         """Return the rows on which tasks came, went or end at another time; ``None`` for all."""
-        amounts, ends, shape = self._table.amounts, self._ledger.ends, self._shape_now()
+        resource_log, ends, shape = self._table.amounts, self._ledger.ends, self._current_shape()
         self._ends = ends.at(now)
-        found = None
+        changed = None
         if shape == self._shape and now >= self._now:
-            found = {*amounts.since(self._mark), *ends.moved}
-        self._shape, self._now, self._mark = shape, now, amounts.mark
+            changed = {*resource_log.since(self._log_mark), *ends.moved}
+        self._shape, self._now, self._log_mark = shape, now, resource_log.mark
         ends.moved.clear()
-        return found
+        return changed
 
-    def _begin_anew(self) -> set[int]:
+    def _reset(self) -> set[int]:
         """Forget everything known of the rows. Return all of them."""
         table = self._table
         self._free = np.zeros((table.height, table.width), dtype=np.int64)
-        self._ending = {}
+        self._releases = {}
         return set(range(table.height))
 
-    def _rewindow(self, kept: Iterable[Reservation], now: float) -> set[int]:
+    def _sync_windows(self, reservations: Iterable[Reservation], now: float) -> set[int]:
         """Take over the reservations. Return the rows on which they changed."""
-        before = {id(window.of): window for window in self._windows if window.of is not None}
-        rows = {row for window in self._windows if window.of is None for row in window.rows}
+        before = {
+            id(window.reservation): window for window in self._windows if window.reservation is not None
+        }
+        rows = {row for window in self._windows if window.reservation is None for row in window.rows}
         after: list[_Window] = []
         last = now
-        for r in kept:
+        for r in reservations:
             last = max(r.start, last)
             end = last + (run_time(r.group) or _FOREVER)
             window = before.get(id(r))
-            if window is not None and window.start == last and window.end == end and window.of is r:
+            if window is not None and window.start == last and window.end == end and window.reservation is r:
                 del before[id(r)]
                 after.append(window)
             else:
-                rows.update(r.asked)
-                after.append(_Window(r.group, last, end, r.asked, r))
+                rows.update(r.column_units)
+                after.append(_Window(r.group, last, end, r.column_units, r))
         for window in before.values():
             rows.update(window.rows)
         self._windows = after
-        self._note_rows()
+        self._index_windows()
         return rows
 
-    def _note_rows(self) -> None:
-        self._here = here = {}
+    def _index_windows(self) -> None:
+        self._windows_by_row = windows = {}
         for window in self._windows:
             for row in window.rows:
-                here.setdefault(row, []).append(window)
+                windows.setdefault(row, []).append(window)
 
-    def _ends_on(self, row: int) -> list[_Ending]:
+    def _releases_on(self, row: int) -> list[_Release]:
         table = self._table
-        found = self._known(table.tasks[row].values(), row, USED)
+        releases = self._known_releases(table.tasks[row].values(), row, USED)
         if row in table.expected:
-            found += self._known(table.expected[row].values(), row, NOMINATED)
-        return found
+            releases += self._known_releases(table.expected[row].values(), row, NOMINATED)
+        return releases
 
-    def _known(self, entries: Iterable[TaskEntry], row: int, plane: int) -> list[_Ending]:
+    def _known_releases(self, entries: Iterable[TaskEntry], row: int, plane: int) -> list[_Release]:
         """Return the expected releases of tasks on the row. ``plane``: where they are booked."""
-        found: list[_Ending] = []
+        releases: list[_Release] = []
         for entry in entries:
             group = entry.group
             if group is not None and group.timed and place_of(entry) == row:
                 end = end_of(entry, self._now)
                 if end is not None:
-                    found.append((end, self._given_back(entry), plane))
-        return found
+                    releases.append((end, self._released(entry), plane))
+        return releases
 
-    def _given_back(self, entry: TaskEntry) -> _Asked:
+    def _released(self, entry: TaskEntry) -> _ColumnUnits:
         """Return what becomes free at the end of a task."""
-        asked, table = entry.cls.fit.evaluator.plain_asked, self._table
+        units_by_column, table = entry.cls.fit.evaluator.plain_asked, self._table
         if entry.row not in table.ailing:
-            return asked
+            return units_by_column
         leaves = table.leaves(entry)
-        return [(column, leaves.item(column)) for column, _ in asked]
+        return [(column, leaves.item(column)) for column, _ in units_by_column]
 
-    def _broken(self, row: int) -> _Window | None:
+    def _first_short_window(self, row: int) -> _Window | None:
         """Return the first window on this row that lacks capacity there at its start."""
-        here = self._here.get(row)
-        if here is None:
+        windows = self._windows_by_row.get(row)
+        if windows is None:
             return None
-        free, ending = _free(self._table.planes[row].tolist()), self._ending[row]
-        for nth, window in enumerate(here):
+        free, releases = _free(self._table.planes[row].tolist()), self._releases[row]
+        for nth, window in enumerate(windows):
             left = free.copy()
-            for end, asked, _ in ending:
+            for end, units_by_column, _ in releases:
                 if end <= window.start:
-                    for column, units in asked:
+                    for column, units in units_by_column:
                         left[column] += units
-            for other in here[:nth]:
+            for other in windows[:nth]:
                 if other.end > window.start:
                     for column, units in other.rows[row]:
                         left[column] -= units
@@ -300,96 +306,100 @@ class PlannedCapacity:
                     return window
         return None
 
-    def _come_to(self, moment: float, unknown: set[int]) -> None:
+    def _move_to(self, time: float, unknown: set[int]) -> None:
         """Move the horizon. ``unknown``: rows without any stored state."""
-        before, self._moment = self._moment, moment
-        early, late, sign = (before, moment, 1) if moment > before else (moment, before, -1)
+        before, self._time = self._time, time
+        early, late, sign = (before, time, 1) if time > before else (time, before, -1)
         ends, free = self._ends, self._free
         for window in self._windows:
-            begins = early < window.start <= late
-            if begins != (early < window.end <= late):
-                for row, asked in window.rows.items():
-                    for column, units in asked if row not in unknown else ():
-                        free[row, column] += -sign * units if begins else sign * units
-        for at in range(bisect_right(ends, early, key=_moment), bisect_right(ends, late, key=_moment)):
-            for entry in ends[at][2]:
+            starts_between = early < window.start <= late
+            if starts_between != (early < window.end <= late):
+                for row, units_by_column in window.rows.items():
+                    for column, units in units_by_column if row not in unknown else ():
+                        free[row, column] += -sign * units if starts_between else sign * units
+        for position in range(
+            bisect_right(ends, early, key=_time_of), bisect_right(ends, late, key=_time_of)
+        ):
+            for entry in ends[position][2]:
                 row = place_of(entry)
                 if row not in unknown:
                     free[row] += sign * self._table.leaves(entry)
         for row in unknown:
-            free[row] = _free(self._then(row))
+            free[row] = _free(self._planes_at_horizon(row))
 
-    def _then(self, row: int) -> _Planes:
+    def _planes_at_horizon(self, row: int) -> _Planes:
         """Return the planes of a row at the horizon."""
         planes: _Planes = self._table.planes[row].tolist()
-        moment, releasing = self._moment, planes[RELEASING]
-        for end, asked, plane in self._ending[row]:
-            if end <= moment:
-                for column, units in asked:
+        time, releasing = self._time, planes[RELEASING]
+        for end, units_by_column, plane in self._releases[row]:
+            if end <= time:
+                for column, units in units_by_column:
                     if plane == USED:
                         releasing[column] += units
                     else:
                         planes[plane][column] -= units
-        for window in self._here.get(row, ()):
-            if window.start <= moment < window.end:
-                held = planes[window.plane]
+        for window in self._windows_by_row.get(row, ()):
+            if window.start <= time < window.end:
+                held_units = planes[window.plane]
                 for column, units in window.rows[row]:
-                    held[column] += units
+                    held_units[column] += units
         return planes
 
     # ------------------------------------------------------------------ the next group
 
-    def _room(self, batch: TaskBatch) -> tuple[NDArray[np.int64], int]:
+    def _capacity(self, batch: TaskBatch) -> tuple[NDArray[np.int64], int]:
         """Return how many tasks each node holds at the horizon, and the sum of the positive ones.
 
         A number is negative where more is held than there is.
         """
         cls, free = batch.cls, self._free
         cls.refresh()
-        asked = cls.fit.evaluator.plain_asked
-        room = free[:, asked[0][0]] // asked[0][1]
-        for column, units in asked[1:]:
-            np.minimum(room, free[:, column] // units, out=room)
-        room[~cls.fit.static[: len(room)]] = 0
-        return room, int(room[room > 0].sum())
+        units_by_column = cls.fit.evaluator.plain_asked
+        capacity = free[:, units_by_column[0][0]] // units_by_column[0][1]
+        for column, units in units_by_column[1:]:
+            np.minimum(capacity, free[:, column] // units, out=capacity)
+        capacity[~cls.fit.static[: len(capacity)]] = 0
+        return capacity, int(capacity[capacity > 0].sum())
 
-    def _wait(self, batch: TaskBatch, members: int) -> bool:
+    def _wait_for_capacity(self, batch: TaskBatch, members: int) -> bool:
         """Move the horizon to the time at which ``members`` tasks fit.
 
         Return false if there is none.
         """
-        room, total = self._room(batch)
+        capacity, total = self._capacity(batch)
         if total >= members:
             return True
         free, ends = self._free, self._ends
-        asked, static = batch.cls.fit.evaluator.plain_asked, batch.cls.fit.static
-        at = bisect_right(ends, self._moment, key=_moment)
-        last = min(len(ends), at + MOST_EVENTS)
+        units_by_column, static = batch.cls.fit.evaluator.plain_asked, batch.cls.fit.static
+        position = bisect_right(ends, self._time, key=_time_of)
+        last = min(len(ends), position + MAX_EVENTS)
         own = sorted(
-            (one.end, nth) for nth, one in enumerate(self._windows) if self._moment < one.end < _FOREVER
+            (window.end, nth)
+            for nth, window in enumerate(self._windows)
+            if self._time < window.end < _FOREVER
         )
         while total < members:
-            moment = min(ends[at][0] if at < last else _FOREVER, own[0][0] if own else _FOREVER)
-            if moment == _FOREVER:
+            time = min(ends[position][0] if position < last else _FOREVER, own[0][0] if own else _FOREVER)
+            if time == _FOREVER:
                 return False
-            self._moment = moment
+            self._time = time
             rows = set()
-            while at < last and ends[at][0] == moment:
-                for entry in ends[at][2]:
+            while position < last and ends[position][0] == time:
+                for entry in ends[position][2]:
                     row = place_of(entry)
                     free[row] += self._table.leaves(entry)
                     rows.add(row)
-                at += 1
-            while own and own[0][0] == moment:
-                for row, held in self._windows[own.pop(0)[1]].rows.items():
-                    for column, units in held:
+                position += 1
+            while own and own[0][0] == time:
+                for row, held_units in self._windows[own.pop(0)[1]].rows.items():
+                    for column, units in held_units:
                         free[row, column] += units
                     rows.add(row)
             for row in rows:
                 if static[row]:
-                    count = min([free.item(row, column) // units for column, units in asked])
-                    total += max(count, 0) - max(room.item(row), 0)
-                    room[row] = count
+                    count = min([free.item(row, column) // units for column, units in units_by_column])
+                    total += max(count, 0) - max(capacity.item(row), 0)
+                    capacity[row] = count
         return True
 
     def _place(self, group: GroupEntry, batch: TaskBatch, members: int) -> Forecast | None:
@@ -398,15 +408,15 @@ class PlannedCapacity:
         ``None`` if nodes take fewer than were counted; the plan then has to be made
         from the beginning.
         """
-        window = self._fill_in(group, batch, members, {})
+        window = self._fit_window(group, batch, members, {})
         if window is None:
             return None
         self._windows.append(window[0])
         for row in window[0].rows:
-            self._here.setdefault(row, []).append(window[0])
-        return self._begun(batch, *window)
+            self._windows_by_row.setdefault(row, []).append(window[0])
+        return self._start_window(batch, *window)
 
-    def _fill_in(
+    def _fit_window(
         self, group: GroupEntry, batch: TaskBatch, members: int, booked: Mapping[int, Units]
     ) -> tuple[_Window, list[int]] | None:
         """Return where the group goes at the horizon, and the row of each of its tasks.
@@ -414,29 +424,29 @@ class PlannedCapacity:
         As in a real placement, free capacity is used before capacity that is being
         released. ``booked``: row → additional units that must stay free there.
         """
-        fit, moment = batch.cls.fit, self._moment
-        open_ = (self._free >= fit.evaluator.least).all(axis=1) & fit.static[: len(self._free)]
-        planes = {row: self._then(row) for row in open_.nonzero()[0].tolist()}
+        fit, time = batch.cls.fit, self._time
+        open_rows = (self._free >= fit.evaluator.least).all(axis=1) & fit.static[: len(self._free)]
+        planes = {row: self._planes_at_horizon(row) for row in open_rows.nonzero()[0].tolist()}
         for row in planes.keys() & booked.keys():
             for column, units in booked[row].items():
                 planes[row][NOMINATED][column] += units
-        rows = _fill(_ranked_now(fit, planes), members)
+        rows = _rows_for(_ranked_now(fit, planes), members)
         pipelined = len(rows) < members
         if pipelined:
-            rows += _fill(_ranked_later(fit, planes, Counter(rows)), members - len(rows))
+            rows += _rows_for(_ranked_later(fit, planes, Counter(rows)), members - len(rows))
         if len(rows) < members:
             return None
-        held = {
+        held_units = {
             row: [(column, units * n) for column, units in fit.evaluator.plain_asked]
             for row, n in Counter(rows).items()
         }
-        end = moment + (run_time(group) or _FOREVER)
-        return _Window(group, moment, end, held, plane=NOMINATED if pipelined else USED), rows
+        end = time + (run_time(group) or _FOREVER)
+        return _Window(group, time, end, held_units, plane=NOMINATED if pipelined else USED), rows
 
-    def _begun(self, batch: TaskBatch, window: _Window, rows: Sequence[int]) -> Forecast:
+    def _start_window(self, batch: TaskBatch, window: _Window, rows: Sequence[int]) -> Forecast:
         """Book at the horizon what has started there."""
-        for row, asked in window.rows.items():
-            for column, units in asked:
+        for row, units_by_column in window.rows.items():
+            for column, units in units_by_column:
                 self._free[row, column] -= units
         return Forecast(window.start, (), tuple(zip(batch.entries, rows, strict=False)))
 
@@ -449,129 +459,140 @@ class PlannedCapacity:
         value tells whether any was blocked by groups behind it. The horizon ends at the
         last start.
         """
-        begin, moved, hindered = now, False, False
+        earliest, moved, blocked = now, False, False
         for nth in range(len(self._windows)):
             window = self._windows[nth]
             step = window.group.step
-            if begin < window.start:
+            if earliest < window.start:
                 if step is None or not self._gang_allocator.by_amounts(window.group, step):
-                    return None, hindered
+                    return None, blocked
                 batch, members = step.batches[0], step.members
-                if self._fits_before(window, begin, batch, members):
-                    better = self._placed_before(nth, batch, members)
+                if self._fits_before(window, earliest, batch, members):
+                    better = self._start_here(nth, batch, members)
                     if better is None:
-                        better = self._anew(nth)
-                        hindered = hindered or better is None
+                        better = self._replan_from(nth)
+                        blocked = blocked or better is None
                     if better is None:
-                        better = self._sooner(nth, batch, members)
+                        better = self._next_start(nth, batch, members)
                     if better:
                         moved = True
                         found |= better
-            begin = self._windows[nth].start
+            earliest = self._windows[nth].start
         if self._windows:
-            self._come_to(self._windows[-1].start, set())
-        return moved, hindered
+            self._move_to(self._windows[-1].start, set())
+        return moved, blocked
 
-    def _fits_before(self, window: _Window, begin: float, batch: TaskBatch, members: int) -> bool:
+    def _fits_before(self, window: _Window, earliest: float, batch: TaskBatch, members: int) -> bool:
         """Return whether the group fits at some time from ``begin`` on before its start.
 
         The horizon is moved to the first such time. No group starts in between, so the
         capacity never shrinks later.
         """
-        self._come_to(nextafter(window.start, begin), set())
-        if self._room(batch)[1] < members:
+        self._move_to(nextafter(window.start, earliest), set())
+        if self._capacity(batch)[1] < members:
             return False
-        self._come_to(begin, set())
-        return self._wait(batch, members)
+        self._move_to(earliest, set())
+        return self._wait_for_capacity(batch, members)
 
-    def _placed_before(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
+    def _start_here(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
         """Start the group at the horizon instead, if this delays no group behind it."""
         group = self._windows[nth].group
-        made = self._fill_in(group, batch, members, self._booked(nth))
-        if made is None:
+        reservations = self._fit_window(group, batch, members, self._need_behind(nth))
+        if reservations is None:
             return None
-        window, rows = made
+        window, rows = reservations
         window.plane = NOMINATED
         self._windows[nth] = window
-        self._note_rows()
-        return {group.key: self._begun(batch, window, rows)}
+        self._index_windows()
+        return {group.key: self._start_window(batch, window, rows)}
 
-    def _anew(self, nth: int) -> dict[str, Forecast] | None:
+    def _replan_from(self, nth: int) -> dict[str, Forecast] | None:
         """Plan this group and all behind it again from the horizon, if none of them is delayed.
 
         Otherwise change nothing.
         """
-        before, moment, free = self._windows, self._moment, self._free.copy()
+        before, time, free = self._windows, self._time, self._free.copy()
         self._windows = before[:nth]
-        self._note_rows()
-        found: dict[str, Forecast] = {}
+        self._index_windows()
+        forecasts: dict[str, Forecast] = {}
         for window in before[nth:]:
             group, step = window.group, window.group.step
             plain = step is not None and self._gang_allocator.by_amounts(group, step)
-            if step is None or not plain or not self._wait(step.batches[0], step.members):
+            if step is None or not plain or not self._wait_for_capacity(step.batches[0], step.members):
                 break
             forecast = (
-                self._place(group, step.batches[0], step.members) if self._moment <= window.start else None
+                self._place(group, step.batches[0], step.members) if self._time <= window.start else None
             )
             if forecast is None:
                 break
             self._windows[-1].plane = NOMINATED
-            found[group.key] = forecast
+            forecasts[group.key] = forecast
         else:
-            return found
-        self._windows, self._moment, self._free = before, moment, free
-        self._note_rows()
+            return forecasts
+        self._windows, self._time, self._free = before, time, free
+        self._index_windows()
         return None
 
-    def _sooner(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
+    def _next_start(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
         """Start the group at the first time after the horizon at which it delays no group behind it."""
         window = self._windows[nth]
         while True:
-            moments = [one.end for one in self._windows if one.end > self._moment]
-            at = bisect_right(self._ends, self._moment, key=_moment)
-            moments += [self._ends[at][0]] if at < len(self._ends) else []
-            if min(moments) >= window.start:
+            times = [window.end for window in self._windows if window.end > self._time]
+            position = bisect_right(self._ends, self._time, key=_time_of)
+            times += [self._ends[position][0]] if position < len(self._ends) else []
+            if min(times) >= window.start:
                 return None
-            self._come_to(min(moments), set())
-            better = self._placed_before(nth, batch, members)
+            self._move_to(min(times), set())
+            better = self._start_here(nth, batch, members)
             if better is not None:
                 return better
 
-    def _booked(self, nth: int) -> dict[int, Units]:
+    def _need_behind(self, nth: int) -> dict[int, Units]:
         """Return what this group must leave free by row if it starts at the horizon.
 
         It is the peak need of the groups behind it that start before it ends, beyond
         what is released by then.
         """
-        moment, until = self._moment, self._moment + (run_time(self._windows[nth].group) or _FOREVER)
+        time, until = self._time, self._time + (run_time(self._windows[nth].group) or _FOREVER)
         by_row: dict[int, list[_Window]] = {}
         for window in self._windows[nth + 1 :]:
             for row in window.rows if window.start < until else ():
                 by_row.setdefault(row, []).append(window)
-        found: dict[int, Units] = {}
+        needed: dict[int, Units] = {}
         for row, behind in by_row.items():
             last = max(window.start for window in behind)
-            there = [one for one in self._here[row] if one.start <= moment < one.end <= last]
-            events: list[Event] = [(one.end, -1, one.rows[row]) for one in there]
-            events += [(end, -1, asked) for end, asked, _ in self._ending[row] if moment < end <= last]
+            present = [
+                window for window in self._windows_by_row[row] if window.start <= time < window.end <= last
+            ]
+            events: list[Event] = [(window.end, -1, window.rows[row]) for window in present]
+            events += [
+                (end, -1, units_by_column)
+                for end, units_by_column, _ in self._releases[row]
+                if time < end <= last
+            ]
             for one in behind:
                 events += [(one.start, 1, one.rows[row]), (one.end, -1, one.rows[row])]
-            found[row] = peak(events)
-        return found
+            needed[row] = peak(events)
+        return needed
 
 
 def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
     """Return the rows that have free capacity without any release."""
-    found = []
+    ranked = []
     rarest, least = fit.evaluator.plain_asked[0]
     for row, (allocatable, used, releasing, promised) in planes.items():
         if allocatable[rarest] - used[rarest] - max(promised[rarest] - releasing[rarest], 0) < least:
             continue
-        kept = [max(comes - goes, 0) for comes, goes in zip(promised, releasing, strict=True)]
-        free = [has - held - more for has, held, more in zip(allocatable, used, kept, strict=True)]
+        reservations = [
+            max(nominated - releasing, 0) for nominated, releasing in zip(promised, releasing, strict=True)
+        ]
+        free = [
+            allocatable_units - held_units - more
+            for allocatable_units, held_units, more in zip(allocatable, used, reservations, strict=True)
+        ]
         count, key = fit.ranked(row, (0, free, allocatable, used, releasing))
-        found.append((key, row, count))
-    return found
+        ranked.append((key, row, count))
+    return ranked
 
 
 def _ranked_later(fit: NodeFit, planes: Mapping[int, _Planes], taken: Mapping[int, int]) -> list[_Ranked]:
@@ -579,18 +600,21 @@ def _ranked_later(fit: NodeFit, planes: Mapping[int, _Planes], taken: Mapping[in
 
     ``taken``: row → tasks placed there already.
     """
-    found = []
+    ranked = []
     for row, (allocatable, used, releasing, promised) in planes.items():
         if releasing[0] > 0:
-            held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
+            held_units = [
+                allocatable_units - releasing + nominated
+                for allocatable_units, releasing, nominated in zip(used, releasing, promised, strict=True)
+            ]
             for column, units in fit.evaluator.plain_asked:
-                held[column] += units * taken.get(row, 0)
-            count, key = fit.ranked_later(row, allocatable, held)
-            found.append((key, row, count))
-    return found
+                held_units[column] += units * taken.get(row, 0)
+            count, key = fit.ranked_later(row, allocatable, held_units)
+            ranked.append((key, row, count))
+    return ranked
 
 
-def _fill(ranked: list[_Ranked], wanted: int) -> list[int]:
+def _rows_for(ranked: list[_Ranked], wanted: int) -> list[int]:
     """Return the rows of ``wanted`` tasks, filling the best rows first."""
     rows: list[int] = []
     for _, row, count in sorted(ranked, reverse=True):
@@ -603,13 +627,13 @@ def _fill(ranked: list[_Ranked], wanted: int) -> list[int]:
 def _free(planes: _Planes) -> list[int]:
     """Return what is left of a row by column after all releases and nominations."""
     return [
-        has - held + goes - comes
-        for has, held, goes, comes in zip(
+        allocatable_units - held_units + releasing - nominated
+        for allocatable_units, held_units, releasing, nominated in zip(
             planes[ALLOCATABLE], planes[USED], planes[RELEASING], planes[NOMINATED], strict=True
         )
     ]
 
 
-def _plain(r: Reservation) -> bool:
+def _is_plain(r: Reservation) -> bool:
     """Return whether only resources decide on the reservation."""
     return all(cls.fit.evaluator.plain_later for cls in r.tasks)

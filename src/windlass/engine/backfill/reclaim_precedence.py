@@ -32,15 +32,15 @@ class ReclaimPrecedence:
         self._state = state
         self._reclaims = RECLAIM in state.config.actions
         self._now = 0.0
-        self._left: dict[tuple[str, str], tuple[Reservation, Mapping[str, int], dict[str, int]]] = {}
+        self._released: dict[tuple[str, str], tuple[Reservation, Mapping[str, int], dict[str, int]]] = {}
         """(Group, queue) → cached result of ``_released_by``. Valid for the current time only.
 
         Reservation, usage of the queue when it was computed, and usage that will be
         released before the start.
         """
 
-    def before(
-        self, group: GroupEntry, kept: Iterable[Reservation], every: Iterable[Reservation], now: float
+    def passable(
+        self, group: GroupEntry, reservations: Iterable[Reservation], every: Iterable[Reservation], now: float
     ) -> list[Reservation]:
         """Return the reservations that this group precedes.
 
@@ -50,75 +50,82 @@ class ReclaimPrecedence:
         queue, step = group.queue, group.step
         if not self._reclaims or queue is None or step is None or group.spec.never_preempts:
             return []
-        others = [r for r in kept if _may_lose(r.group, queue)]
+        others = [r for r in reservations if _is_reclaimable(r.group, queue)]
         if not others:
             return []
         if now != self._now:
             self._now = now
-            self._left.clear()
-        asked = {name: units for name, units in whole_step(group, step).request.items() if units > 0}
+            self._released.clear()
+        requested = {name: units for name, units in whole_step(group, step).request.items() if units > 0}
         return [
             r
             for r in others
-            if _within(_apart(queue, r.group.queue), asked)
-            and all(self._beyond(r, theirs, asked, every) for theirs in _apart(r.group.queue, queue))
+            if _stays_within(_below_common_ancestor(queue, r.group.queue), requested)
+            and all(
+                self._exceeds_share(r, other_queue, requested, every)
+                for other_queue in _below_common_ancestor(r.group.queue, queue)
+            )
         ]
 
-    def _beyond(
-        self, reservation: Reservation, queue: QueueEntry, asked: Iterable[str], every: Iterable[Reservation]
+    def _exceeds_share(
+        self,
+        reservation: Reservation,
+        queue: QueueEntry,
+        requested: Iterable[str],
+        every: Iterable[Reservation],
     ) -> bool:
         """Return whether the queue exceeds its share of a requested resource with the reservation.
 
         Earlier reservations of the queue count as well.
         """
-        brought = _request(reservation.group)
+        added = _request(reservation.group)
         held = dict(queue.committed)
-        add(held, brought.items())
+        add(held, added.items())
         for other in every:
-            if other is not reservation and self._there_by_then(other, reservation, queue):
+            if other is not reservation and self._holds_at_start(other, reservation, queue):
                 add(held, _request(other.group).items())
-        names = [name for name in asked if brought.get(name, 0) > 0 and name in queue.fair_share]
-        over = [name for name in names if held[name] > queue.fair_share[name]]
-        if not over or reservation.start >= UNKNOWN:
-            return bool(over)
-        left = self._given_back(reservation, queue)
-        return any(held[name] - left.get(name, 0) > queue.fair_share[name] for name in over)
+        names = [name for name in requested if added.get(name, 0) > 0 and name in queue.fair_share]
+        exceeded = [name for name in names if held[name] > queue.fair_share[name]]
+        if not exceeded or reservation.start >= UNKNOWN:
+            return bool(exceeded)
+        released = self._released_by(reservation, queue)
+        return any(held[name] - released.get(name, 0) > queue.fair_share[name] for name in exceeded)
 
-    def _there_by_then(self, other: Reservation, reservation: Reservation, queue: QueueEntry) -> bool:
+    def _holds_at_start(self, other: Reservation, reservation: Reservation, queue: QueueEntry) -> bool:
         """Return whether the other is of the same queue, starts first and still runs then."""
         if other.group.queue is None or queue not in other.group.queue.path:
             return False
         first = (other.start, other.group.rank) < (reservation.start, reservation.group.rank)
-        end = other.ends(self._now)
+        end = other.end(self._now)
         return first and (end is None or end > reservation.start)
 
-    def _given_back(self, reservation: Reservation, queue: QueueEntry) -> dict[str, int]:
+    def _released_by(self, reservation: Reservation, queue: QueueEntry) -> dict[str, int]:
         """Return how much of the queue's usage is known to be released before the reservation."""
-        at, held = (reservation.group.key, queue.name), queue.committed
-        known = self._left.get(at)
+        key, held = (reservation.group.key, queue.name), queue.committed
+        known = self._released.get(key)
         if known is not None and known[0] is reservation and known[1] == held:
             return known[2]
-        found: dict[str, int] = {}
-        for moment, _, entries in self._state.ledger.ends.at(self._now):
-            if moment > reservation.start:
+        released: dict[str, int] = {}
+        for time, _, entries in self._state.ledger.ends.at(self._now):
+            if time > reservation.start:
                 break
             for entry in entries:
                 holder = entry.group.queue if entry.group is not None else None
                 if holder is not None and queue in holder.path:
-                    add(found, entry.cls.items)
-        self._left[at] = reservation, dict(held), found
-        return found
+                    add(released, entry.cls.items)
+        self._released[key] = reservation, dict(held), released
+        return released
 
 
-def _may_lose(group: GroupEntry, claimer: QueueEntry) -> bool:
+def _is_reclaimable(group: GroupEntry, preemptor_queue: QueueEntry) -> bool:
     """Return whether the group is of another queue and can be reclaimed at all."""
     queue = group.queue
-    if queue is None or queue is claimer or group.step is None or group.group is None:
+    if queue is None or queue is preemptor_queue or group.step is None or group.group is None:
         return False
     return queue.spec.reclaimable and group.group.preemptible
 
 
-def _apart(queue: QueueEntry | None, other: QueueEntry | None) -> list[QueueEntry]:
+def _below_common_ancestor(queue: QueueEntry | None, other: QueueEntry | None) -> list[QueueEntry]:
     """Return the queue and its ancestors, up to the common ancestor of both queues."""
     if queue is None or other is None:
         return []
@@ -129,11 +136,11 @@ def _request(group: GroupEntry) -> Mapping[str, int]:
     return whole_step(group, group.step).request if group.step is not None else {}
 
 
-def _within(path: Sequence[QueueEntry], asked: Mapping[str, int]) -> bool:
+def _stays_within(path: Sequence[QueueEntry], requested: Mapping[str, int]) -> bool:
     """Return whether all of these queues stay within their shares with the request."""
     return all(
         queue.committed.get(name, 0) + units <= queue.fair_share[name]
         for queue in path
-        for name, units in asked.items()
+        for name, units in requested.items()
         if name in queue.fair_share
     )

@@ -32,31 +32,32 @@ class Reservation:
     """Row → name of its node; it reveals whether the row belongs to another node now."""
     signature: Signature
     """Request of the group when the reservation was made."""
-    parts: dict[int, TaskShares] = field(default_factory=dict)
+    device_shares: dict[int, TaskShares] = field(default_factory=dict)
     """Row → device shares that the group will hold there."""
-    asked: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    column_units: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """``rows`` as pairs of column and units, without zeros."""
-    turns: int = 0
+    due_cycles: int = 0
     """Number of cycles since the start was reached."""
     tasks: dict[TaskClass, dict[int, int]] = field(default_factory=dict)
     """Class → row → number of its tasks there; empty if the start is unknown."""
 
-    def same(self, other: Reservation | None) -> bool:
+    def reserves_same(self, other: Reservation | None) -> bool:
         """Return whether the other reserves the same from the same start, so that it frees nothing."""
         return self is other or (
             other is not None
-            and (self.start, self.nodes, self.parts) == (other.start, other.nodes, other.parts)
-            and all(np.array_equal(amounts, other.rows[row]) for row, amounts in self.rows.items())
+            and (self.start, self.nodes, self.device_shares)
+            == (other.start, other.nodes, other.device_shares)
+            and all(np.array_equal(resources, other.rows[row]) for row, resources in self.rows.items())
         )
 
-    def asks(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether the request of the group is unchanged."""
         pending_class = self.group.bucket
         return pending_class is not None and (
             pending_class.signature is self.signature or pending_class.signature == self.signature
         )
 
-    def open(self) -> bool:
+    def nodes_accept(self) -> bool:
         """Return whether the nodes accept the planned tasks, resources ignored.
 
         A cordoned node does not, for example. If the tasks per row are unknown, each
@@ -69,35 +70,35 @@ class Reservation:
         step = self.group.step
         if self.tasks or step is None:
             return True
-        asked = {batch.cls for batch in step.batches}
-        for cls in asked:
+        requested = {batch.cls for batch in step.batches}
+        for cls in requested:
             cls.refresh()
-        return all(any(cls.static.item(row) for cls in asked) for row in self.rows)
+        return all(any(cls.static.item(row) for cls in requested) for row in self.rows)
 
-    def binds(self, until: float) -> bool:
+    def affects(self, until: float) -> bool:
         """Return whether the reservation affects tasks that run until then.
 
         An unknown start affects all.
         """
         return self.start < until or self.start >= UNKNOWN
 
-    def ends(self, now: float) -> float | None:
+    def end(self, now: float) -> float | None:
         """Return the expected end of the group; ``None`` if it is unknown."""
         seconds = run_time(self.group) if self.group.timed and self.start < UNKNOWN else None
         return None if seconds is None else max(self.start, now) + seconds
 
-    def told(self) -> ReservedCounts | None:
+    def reserved_counts(self) -> ReservedCounts | None:
         """Return the reserved counts if they need no new trial; else ``None``.
 
         There are none if tasks request device shares. With learned run times, other
         groups end at other times than planned, so everything is planned again.
         """
-        if not self.tellable or any(cls.needs.devices for cls in self.tasks):
+        if not self.is_predictable or any(cls.needs.devices for cls in self.tasks):
             return None
         return ReservedCounts(self.start, self.tasks)
 
     @property
-    def tellable(self) -> bool:
+    def is_predictable(self) -> bool:
         """Return whether the group starts as planned, provided that its capacity is free."""
         group = self.group
         return bool(self.tasks and group.step is not None and not group.promises and not group.spec.learned)

@@ -22,7 +22,7 @@ from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import NOMINATED, NodeTable
 from windlass.engine.state.expected_ends import end_of, place_of
 
-_Parts = list[tuple[int, str, TaskShares]]
+_DeviceShares = list[tuple[int, str, TaskShares]]
 """Row, owner, and its device shares."""
 _End = tuple[float, TaskEntry]
 _start = attrgetter("start")
@@ -34,8 +34,13 @@ class ReservedCapacity:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
 
-    def leaves(
-        self, group: GroupEntry, rows: Collection[int], kept: Sequence[Reservation], now: float, until: float
+    def is_respected(
+        self,
+        group: GroupEntry,
+        rows: Collection[int],
+        reservations: Sequence[Reservation],
+        now: float,
+        until: float,
     ) -> bool:
         """Return whether the group, placed on these rows until ``until``, respects the reservations.
 
@@ -43,27 +48,27 @@ class ReservedCapacity:
         """
         table = self._table
         for row in rows:
-            here = [r for r in kept if row in r.asked and r.binds(until)]
-            if not here:
+            local = [r for r in reservations if row in r.column_units and r.affects(until)]
+            if not local:
                 continue
-            if self._carded(row, here):
+            if self._has_shares(row, local):
                 return False
-            allocatable, used, releasing, promised = table.planes[row].tolist()
+            allocatable, used, releasing, nominated = table.planes[row].tolist()
             if all(
-                used[at] - releasing[at] + promised[at] + units <= allocatable[at]
-                for at, units in _together(row, here).items()
+                used[at] - releasing[at] + nominated[at] + units <= allocatable[at]
+                for at, units in _total_need(row, local).items()
             ):
                 continue  # enough without any release
-            ending = [one for one in self._ends(row, now) if one[1].group is not group]
-            for at, units in self._most(row, here, ending, now, until).items():
-                if used[at] - releasing[at] + promised[at] + units > allocatable[at]:
+            ending = [end for end in self._expected_ends(row, now) if end[1].group is not group]
+            for column, units in self._peak_need(row, local, ending, now, until).items():
+                if used[column] - releasing[column] + nominated[column] + units > allocatable[column]:
                     return False
         return True
 
     @contextmanager
     def booked(
         self,
-        kept: Iterable[Reservation],
+        reservations: Iterable[Reservation],
         now: float,
         until: float,
         *,
@@ -76,55 +81,55 @@ class ReservedCapacity:
         ``rows``: only these rows; ``None`` for all.
         """
         by_row: dict[int, list[Reservation]] = {}
-        for r in sorted(kept, key=_start):
-            for row in r.asked if r.binds(until) else ():
+        for r in sorted(reservations, key=_start):
+            for row in r.column_units if r.affects(until) else ():
                 if rows is None or row in rows:
                     by_row.setdefault(row, []).append(r)
-        amounts: list[tuple[int, Units]] = []
-        parts: _Parts = []
-        for row, here in by_row.items():
-            ending = self._ends(row, now) if covered else []
-            if self._carded(row, here):
-                amounts.append((row, self._with_cards(row, here, ending, now, parts)))
+        resources: list[tuple[int, Units]] = []
+        shares: _DeviceShares = []
+        for row, local in by_row.items():
+            ending = self._expected_ends(row, now) if covered else []
+            if self._has_shares(row, local):
+                resources.append((row, self._need_with_devices(row, local, ending, now, shares)))
             else:
-                amounts.append((row, self._most(row, here, ending, now, until)))
-        self._change(amounts, parts, 1)
+                resources.append((row, self._peak_need(row, local, ending, now, until)))
+        self._apply(resources, shares, 1)
         try:
             yield
         finally:
-            self._change(amounts, parts, -1)
+            self._apply(resources, shares, -1)
 
-    def _change(self, amounts: Sequence[tuple[int, Units]], parts: _Parts, sign: int) -> None:
+    def _apply(self, resources: Sequence[tuple[int, Units]], shares: _DeviceShares, sign: int) -> None:
         table = self._table
-        for row, units in amounts:
-            for column, more in units.items():
-                table.planes[row, NOMINATED, column] += sign * more
+        for row, units in resources:
+            for column, extra in units.items():
+                table.planes[row, NOMINATED, column] += sign * extra
             table.touch(row)
-        for row, name, cuts in parts:
-            table.shares.put(row, name, cuts, NOMINATED_SIDE, sign)
+        for row, name, device_shares in shares:
+            table.shares.put(row, name, device_shares, NOMINATED_SIDE, sign)
 
-    def _ends(self, row: int, now: float) -> list[_End]:
+    def _expected_ends(self, row: int, now: float) -> list[_End]:
         """Return the tasks on a node, or nominated to it, with known ends.
 
         Terminating tasks are not included, since they cover nominations already.
         """
         table = self._table
-        here = [*table.tasks[row].values(), *table.expected.get(row, {}).values()]
-        known = [(end_of(entry, now), entry) for entry in here if place_of(entry) == row]
+        local = [*table.tasks[row].values(), *table.expected.get(row, {}).values()]
+        known = [(end_of(entry, now), entry) for entry in local if place_of(entry) == row]
         return [(end, entry) for end, entry in known if end is not None]
 
-    def _most(
-        self, row: int, here: Iterable[Reservation], ending: Iterable[_End], now: float, until: float
+    def _peak_need(
+        self, row: int, local: Iterable[Reservation], ending: Iterable[_End], now: float, until: float
     ) -> Units:
         """Return the peak need of these reservations on a row before ``until``, beyond the releases."""
         events: list[Event] = []
         last = now
-        for r in here:
-            start, end = max(r.start, now), r.ends(now)
+        for r in local:
+            start, end = max(r.start, now), r.end(now)
             last = max(last, start)
-            events.append((start, 1, r.asked[row]))
+            events.append((start, 1, r.column_units[row]))
             if end is not None and end < until:
-                events.append((end, -1, r.asked[row]))
+                events.append((end, -1, r.column_units[row]))
         for end, entry in ending:
             if end <= last:
                 events.append((end, -1, enumerate(self._table.leaves(entry).tolist())))
@@ -132,51 +137,53 @@ class ReservedCapacity:
 
     # ------------------------------------------------------------------ with device shares
 
-    def _carded(self, row: int, here: Iterable[Reservation]) -> bool:
+    def _has_shares(self, row: int, local: Iterable[Reservation]) -> bool:
         """Return whether any task holds, or will hold, device shares there."""
-        return any(row in r.parts for r in here) or any(e.cuts for e in self._table.tasks[row].values())
+        return any(row in r.device_shares for r in local) or any(
+            e.cuts for e in self._table.tasks[row].values()
+        )
 
-    def _with_cards(
-        self, row: int, here: Iterable[Reservation], known: Sequence[_End], now: float, parts: _Parts
+    def _need_with_devices(
+        self, row: int, local: Iterable[Reservation], known: Sequence[_End], now: float, shares: _DeviceShares
     ) -> Units:
         """Return what to book on a row for these reservations, earliest first.
 
         Device shares are added to ``shares``. A release covers reserved capacity only
         once.
         """
-        keeper = ReservedDevices(self._table)
-        taken: Units = {}
-        kept: Units = {}
-        for r in here:
+        reserved_devices = ReservedDevices(self._table)
+        booked: Units = {}
+        reservations: Units = {}
+        for r in local:
             ending = [e for end, e in known if e.row >= 0 and now < r.start and end <= r.start]
-            vacated = self._keep_cards(keeper, r, row, ending, parts)
-            leaving = self._given_back(ending).tolist()
-            for column, units in r.asked[row]:
-                left, before = leaving[column] + vacated.get(column, 0), taken.get(column, 0)
-                lacking = max(units - max(left - before, 0), 0)
-                taken[column] = before + units - lacking
-                kept[column] = kept.get(column, 0) + lacking
-        return kept
+            vacated = self._reserve_devices(reserved_devices, r, row, ending, shares)
+            releasing = self._released(ending).tolist()
+            for column, units in r.column_units[row]:
+                available, before = releasing[column] + vacated.get(column, 0), booked.get(column, 0)
+                missing = max(units - max(available - before, 0), 0)
+                booked[column] = before + units - missing
+                reservations[column] = reservations.get(column, 0) + missing
+        return reservations
 
-    def _keep_cards(
+    def _reserve_devices(
         self,
-        keeper: ReservedDevices,
+        reserved_devices: ReservedDevices,
         reservation: Reservation,
         row: int,
         ending: Sequence[TaskEntry],
-        parts: _Parts,
+        shares: _DeviceShares,
     ) -> Units:
         """Add the devices to reserve on a node. Return what is released of them, by column."""
-        amounts = reservation.rows[row]
-        cuts = keeper.parts(row, reservation.parts.get(row, ()), ending)
-        cuts += keeper.closed(row, amounts, ending, self._given_back(ending))
-        if cuts:
-            parts.append((row, f"reservation {reservation.group.key}", cuts))
+        resources = reservation.rows[row]
+        device_shares = reserved_devices.shares_to_book(row, reservation.device_shares.get(row, ()), ending)
+        device_shares += reserved_devices.closed_shares(row, resources, ending, self._released(ending))
+        if device_shares:
+            shares.append((row, f"reservation {reservation.group.key}", device_shares))
         codes = self._table.resources.codes
-        vacated = keeper.vacated(row, ending).items()
+        vacated = reserved_devices.vacated(row, ending).items()
         return {codes[resource]: WHOLE * len(indices) for resource, indices in vacated}
 
-    def _given_back(self, entries: Iterable[TaskEntry]) -> Amounts:
+    def _released(self, entries: Iterable[TaskEntry]) -> Amounts:
         """Return what tasks release on a node together, without device shares."""
         width = self._table.width
         sums = np.zeros(width, dtype=np.int64)
@@ -185,10 +192,10 @@ class ReservedCapacity:
         return sums
 
 
-def _together(row: int, here: Iterable[Reservation]) -> Units:
+def _total_need(row: int, local: Iterable[Reservation]) -> Units:
     """Return the need of these reservations on a row if all ran at the same time."""
     need: Units = {}
-    for r in here:
-        for column, units in r.asked[row]:
+    for r in local:
+        for column, units in r.column_units[row]:
             need[column] = need.get(column, 0) + units
     return need

@@ -22,16 +22,16 @@ from windlass.spi.devices import Draws
 from windlass.spi.objects import TaskState
 from windlass.spi.quantities import is_device
 
-Place = tuple[int, str, int]
+DeviceKey = tuple[int, str, int]
 """Row, resource, index of a device; -1 for a resource that is counted without devices."""
 
 
-def shares_by_row(seats: Iterable[tuple[TaskEntry, int, TaskShares | None]]) -> dict[int, TaskShares]:
+def shares_by_row(placements: Iterable[tuple[TaskEntry, int, TaskShares | None]]) -> dict[int, TaskShares]:
     """Return the device shares of tasks by the row of their placement."""
     found: dict[int, TaskShares] = {}
-    for _, row, cuts in seats:
-        if cuts:
-            found[row] = found.get(row, ()) + cuts
+    for _, row, shares in placements:
+        if shares:
+            found[row] = found.get(row, ()) + shares
     return found
 
 
@@ -40,76 +40,76 @@ class ReservedDevices:
     """One booking of all reservations, earliest first."""
 
     table: NodeTable
-    _reserved: dict[Place, list[int]] = field(default_factory=dict)
+    _reserved: dict[DeviceKey, list[int]] = field(default_factory=dict)
     """Compute and memory of shares that have been reserved so far, by device."""
-    _drawn: dict[tuple[int, str], int] = field(default_factory=dict)
+    _consumed: dict[tuple[int, str], int] = field(default_factory=dict)
     """(Row, name) → consumption of shared devices that has been reserved so far."""
 
-    def parts(self, row: int, cuts: TaskShares, ending: Sequence[TaskEntry]) -> TaskShares:
+    def shares_to_book(self, row: int, shares: TaskShares, ending: Sequence[TaskEntry]) -> TaskShares:
         """Return the part of the reserved shares to book.
 
         ``ending``: tasks that end before the start.
         """
         kept = []
-        for share in cuts:
-            booked = self._booked(row, share, ending)
-            if booked is not None:
-                kept.append(booked)
+        for share in shares:
+            share_to_book = self._share_to_book(row, share, ending)
+            if share_to_book is not None:
+                kept.append(share_to_book)
         return tuple(kept)
 
-    def _booked(self, row: int, share: TaskShare, ending: Sequence[TaskEntry]) -> TaskShare | None:
-        mine = [
+    def _share_to_book(self, row: int, share: TaskShare, ending: Sequence[TaskEntry]) -> TaskShare | None:
+        released = [
             other
             for entry in ending
             for other in entry.cuts
             if (other.resource, other.index) == (share.resource, share.index)
         ]
-        whole = any(
+        releases_whole = any(
             resource == share.resource and share.index >= 0 and mask >> share.index & 1
             for entry in ending
             for resource, mask in entry.masks
         )
-        if whole:
+        if releases_whole:
             return None
         if share.profile:
-            return None if any(self._in_the_way(row, share, other) for other in mine) else share
-        if any(other.profile for other in mine):
+            return None if any(self._conflicts(row, share, other) for other in released) else share
+        if any(other.profile for other in released):
             return None
         before = self._reserved.setdefault((row, share.resource, share.index), [0, 0])
-        left = []
-        for at, (asked, covered) in enumerate(
-            ((share.milli, sum(o.milli for o in mine)), (share.mib, sum(o.mib for o in mine)))
+        uncovered = []
+        for index, (requested, covered) in enumerate(
+            ((share.milli, sum(o.milli for o in released)), (share.mib, sum(o.mib for o in released)))
         ):
-            left.append(max(before[at] + asked - covered, 0) - max(before[at] - covered, 0))
-            before[at] += asked
-        draws = self._left_to_draw(row, share, mine)
-        if mine and not any(left) and not draws:
+            uncovered.append(max(before[index] + requested - covered, 0) - max(before[index] - covered, 0))
+            before[index] += requested
+        draws = self._uncovered_consumption(row, share, released)
+        if released and not any(uncovered) and not draws:
             return None
-        return replace(share, milli=left[0], mib=left[1], draws=draws)
+        return replace(share, milli=uncovered[0], mib=uncovered[1], draws=draws)
 
-    def _left_to_draw(self, row: int, share: TaskShare, mine: Sequence[TaskShare]) -> Draws:
+    def _uncovered_consumption(self, row: int, share: TaskShare, released: Sequence[TaskShare]) -> Draws:
         """Return the consumption of a shared device that the ending tasks do not give back."""
-        found = []
+        uncovered_draws = []
         for name, units, total in share.draws:
-            covered = sum(has for other in mine for what, has, _ in other.draws if what == name)
-            before = self._drawn.get((row, name), 0)
-            self._drawn[row, name] = before + units
-            left = max(before + units - covered, 0) - max(before - covered, 0)
-            if left:
-                found.append((name, left, total))
-        return tuple(found)
+            covered = sum(has for other in released for what, has, _ in other.draws if what == name)
+            before = self._consumed.get((row, name), 0)
+            self._consumed[row, name] = before + units
+            uncovered = max(before + units - covered, 0) - max(before - covered, 0)
+            if uncovered:
+                uncovered_draws.append((name, uncovered, total))
+        return tuple(uncovered_draws)
 
-    def _in_the_way(self, row: int, share: TaskShare, other: TaskShare) -> bool:
+    def _conflicts(self, row: int, share: TaskShare, other: TaskShare) -> bool:
         """Return whether the slice is available only after the other one is gone."""
         if not other.profile:
             return True
-        cards = self.table.shares.row(row)
-        card = cards.device_set.devices[cards.device_set.slots[share.resource, share.index]]
-        if card.geometry is None:
+        devices = self.table.shares.row(row)
+        facts = devices.device_set.devices[devices.device_set.slots[share.resource, share.index]]
+        if facts.geometry is None:
             return True
-        codes = card.geometry.codes
-        taken = card.geometry.mask(codes[other.profile], other.start)
-        return bool(card.geometry.mask(codes[share.profile], share.start) & taken)
+        codes = facts.geometry.codes
+        taken = facts.geometry.mask(codes[other.profile], other.start)
+        return bool(facts.geometry.mask(codes[share.profile], share.start) & taken)
 
     def vacated(self, row: int, ending: Sequence[TaskEntry]) -> dict[str, list[int]]:
         """Return the shared devices of the row that are free once ``ending`` are gone, by resource."""
@@ -122,27 +122,31 @@ class ReservedDevices:
             for share in entry.cuts
         }
         device_set = self.table.shares.row(row).device_set
-        found: dict[str, list[int]] = {}
-        for at in sorted({(c.resource, c.index) for entry in ending for c in entry.cuts} - staying):
-            card = device_set.devices[device_set.slots[at]] if at in device_set.slots else None
-            if card is not None and card.counted and not card.unhealthy:
-                found.setdefault(at[0], []).append(at[1])
-        return found
+        indices_by_resource: dict[str, list[int]] = {}
+        for index in sorted({(c.resource, c.index) for entry in ending for c in entry.cuts} - staying):
+            facts = device_set.devices[device_set.slots[index]] if index in device_set.slots else None
+            if facts is not None and facts.counted and not facts.unhealthy:
+                indices_by_resource.setdefault(index[0], []).append(index[1])
+        return indices_by_resource
 
-    def closed(
-        self, row: int, amounts: NDArray[np.int64], ending: Sequence[TaskEntry], leaving: NDArray[np.int64]
+    def closed_shares(
+        self,
+        row: int,
+        resources: NDArray[np.int64],
+        ending: Sequence[TaskEntry],
+        releasing: NDArray[np.int64],
     ) -> TaskShares:
         """Return the devices to close to new shares for plain whole devices of a reservation.
 
         ``leaving``: what ``ending`` hold, without device shares.
         """
-        table, found = self.table, []
+        table, closed = self.table, []
         for resource, indices in self.vacated(row, ending).items():
             column = table.resources.codes[resource]
-            if not is_device(resource) or column >= len(amounts) or not amounts[column]:
+            if not is_device(resource) or column >= len(resources) or not resources[column]:
                 continue
             planes = table.planes[row, :, column]
-            free = int(planes[ALLOCATABLE] - planes[USED]) + int(leaving[column])
-            needed = (int(amounts[column]) - free) // WHOLE
-            found += [TaskShare(resource, index, WHOLE) for index in indices[: max(0, needed)]]
-        return tuple(found)
+            free = int(planes[ALLOCATABLE] - planes[USED]) + int(releasing[column])
+            needed = (int(resources[column]) - free) // WHOLE
+            closed += [TaskShare(resource, index, WHOLE) for index in indices[: max(0, needed)]]
+        return tuple(closed)

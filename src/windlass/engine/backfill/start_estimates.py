@@ -28,7 +28,7 @@ class StartEstimator:
         self._forecaster = forecaster
         self._positions = positions
         self._stamp = -1
-        self._found: dict[str, dict[str, Forecast]] = {}
+        self._forecasts: dict[str, dict[str, Forecast]] = {}
 
     def find(self, statement: Statement, group: GroupEntry, now: float) -> tuple[float | None, str]:
         """Return the seconds until the start, and what this depends on.
@@ -41,18 +41,20 @@ class StartEstimator:
             return None, ""
         if self._stamp != state.stamp:
             self._stamp = state.stamp
-            self._found.clear()
+            self._forecasts.clear()
         queue = group.queue.name
-        if queue not in self._found:
+        if queue not in self._forecasts:
             ahead = [state.groups[key] for key in self._positions.in_order(group.queue, now)]
-            able = [one for one in ahead if one.step is not None][:DEPTH]
-            abreast = state.dirty.keys().isdisjoint([one.key for one in able])
-            self._found[queue] = self._forecaster.plan(statement, able, now) if abreast else {}
-        forecast = self._found[queue].get(group.key)
+            runnable = [group for group in ahead if group.step is not None][:DEPTH]
+            is_current = state.dirty.keys().isdisjoint([group.key for group in runnable])
+            self._forecasts[queue] = self._forecaster.plan(statement, runnable, now) if is_current else {}
+        forecast = self._forecasts[queue].get(group.key)
         if forecast is None:
             return None, ""
         learned = {key: state.groups[key].spec.learned for key in forecast.after if key in state.groups}
-        return max(forecast.start - now, 0.0), _basis(forecast, {k: why for k, why in learned.items() if why})
+        return max(forecast.start - now, 0.0), _basis(
+            forecast, {k: source for k, source in learned.items() if source}
+        )
 
 
 def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:
@@ -63,15 +65,15 @@ def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:
     if not forecast.after:
         return "it fits now, and goes when its turn comes"
     shown = list(forecast.after[-_SHOWN:])
-    more = len(forecast.after) - len(shown)
-    shown += [f"{more} more"] if more else []
+    further = len(forecast.after) - len(shown)
+    shown += [f"{further} more"] if further else []
     names = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    one = len(forecast.after) == 1
-    verb = "ends" if one else "end"
+    group = len(forecast.after) == 1
+    verb = "ends" if group else "end"
     if not learned:
-        return f"when {names} {verb}, as {'its owner estimates' if one else 'their owners estimate'}"
+        return f"when {names} {verb}, as {'its owner estimates' if group else 'their owners estimate'}"
     last = next(key for key in reversed(forecast.after) if key in learned)
-    if one:
+    if group:
         return f"when {names} {verb}, as learned {learned[last]}"
     others = " and their owners estimate" if len(learned) < len(forecast.after) else ""
     return f"when {names} {verb}, as learned{others} (of {last} {learned[last]})"

@@ -163,7 +163,7 @@ class DeviceAllocator:
         }
         listed = {need.listed for need in devices if self.rows.is_listed(row, need)}
         cells = vacated.cells(row) or self._shares.cells[row].tolist()
-        vacated_slots = self.rows.vacated(row, devices_here, vacated.gone(row))
+        vacated_slots = self.rows.vacated(row, devices_here, vacated.evicted(row))
         assignment = NodeDeviceAssignment(
             devices_here,
             cells,
@@ -172,7 +172,7 @@ class DeviceAllocator:
             vacated=vacated_slots,
             choose=self.choice.choice(needs),
             listed=listed,
-            released=vacated.drawn(row),
+            released=vacated.consumed(row),
         )
         return assignment.count(devices, self.rows.plan(row, devices), UNLIMITED)
 

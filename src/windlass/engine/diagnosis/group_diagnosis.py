@@ -486,7 +486,7 @@ def _waits(group: GroupEntry) -> bool:
 
 def _personal(group: GroupEntry, pending_class: PendingClass) -> bool:
     """Return whether groups of the class wait for individual reasons."""
-    return pending_class.strict or (group.timed and bool(pending_class.waits.kept_for))
+    return pending_class.is_strict or (group.timed and bool(pending_class.wake_conditions.reserved_for))
 
 
 def _of_reservations(group: GroupEntry) -> list[Obstacle]:
@@ -494,12 +494,12 @@ def _of_reservations(group: GroupEntry) -> list[Obstacle]:
     pending_class = group.bucket
     if (
         pending_class is not None
-        and pending_class.strict
+        and pending_class.is_strict
         and (head := pending_class.head()) is not None
         and head is not group
     ):
         return [_obstacle(Reason.BEHIND_IN_QUEUE, messages.behind(head.key), head.key)]
-    kept_for = group.bucket.waits.kept_for if group.bucket is not None else ""
+    kept_for = group.bucket.wake_conditions.reserved_for if group.bucket is not None else ""
     if not kept_for:
         return []
     sentence = messages.kept(kept_for, passing_time(group), group.spec.learned)
@@ -514,11 +514,11 @@ def _stopped(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:
     pending_class = group.bucket
     if (
         pending_class is None
-        or not pending_class.stopped
-        or (pending_class.strict and pending_class.head() is not group)
+        or not pending_class.budget_blockers
+        or (pending_class.is_strict and pending_class.head() is not group)
     ):
         return []
-    return budget_blockers.all_stops(pending_class.stopped)
+    return budget_blockers.merge_blockers(pending_class.budget_blockers)
 
 
 def _of_budgets(group: GroupEntry) -> list[Obstacle]:

@@ -92,8 +92,8 @@ class ExplanationRecheck:
         explanation = self._diagnosis.diagnose(head, now)
         beyond = all_hopeless(pending_class)
         reasons = " ".join(_reasons(explanation))
-        if reasons != pending_class.told:
-            pending_class.told = reasons
+        if reasons != pending_class.reported_codes:
+            pending_class.reported_codes = reasons
             touched.update(pending_class.members)
             pending_class.explanation = explanation
         elif pending_class.explanation is None:

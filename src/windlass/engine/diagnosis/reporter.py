@@ -29,7 +29,7 @@ class DiagnosisReporter:
                 continue
             if pending_class is not None and not pending_class.parked:
                 # Not tried in this cycle. All groups of its class are reported after it was tried.
-                pending_class.told = ""
+                pending_class.reported_codes = ""
                 continue
             placed = tasks and tasks == group.active and tasks >= group.minimum
             status = GroupStatus(

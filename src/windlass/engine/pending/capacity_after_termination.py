@@ -28,13 +28,23 @@ class CapacityAfterTermination:
     ``device``: column of a resource with a known maximum per node, -1 for none.
     """
 
-    __slots__ = ("_device", "_left", "_leftover", "_rows_with", "asked", "columns", "fits", "static", "total")
+    __slots__ = (
+        "_device",
+        "_leftover",
+        "_remaining",
+        "_rows_with",
+        "columns",
+        "fits",
+        "requested",
+        "static",
+        "total",
+    )
 
     def __init__(self, cls: TaskClass, leftover: FutureFree, device: int) -> None:
         """Static facts of nodes have to be part of ``cls`` already."""
-        asked = cls.fit.evaluator.plain_asked
-        self.columns = [column for column, _ in asked]
-        self.asked = [units for _, units in asked]
+        requested = cls.fit.evaluator.plain_asked
+        self.columns = [column for column, _ in requested]
+        self.requested = [units for _, units in requested]
         self.static = cls.static.tobytes()
         """Not 0 in rows that accept a task of the class at all."""
         self._leftover = leftover
@@ -46,31 +56,31 @@ class CapacityAfterTermination:
         self.fits: list[int] = counts.tolist()
         """Number of tasks by row."""
         self.total = sum(self.fits)
-        self._left: list[int] = free[:, device].tolist() if device >= 0 else []
+        self._remaining: list[int] = free[:, device].tolist() if device >= 0 else []
         """Remaining amount of ``device`` by row."""
-        there: list[int] = free[static, device].tolist() if device >= 0 else []
-        self._rows_with: dict[int, int] = Counter(there)
+        amounts_there: list[int] = free[static, device].tolist() if device >= 0 else []
+        self._rows_with: dict[int, int] = Counter(amounts_there)
         """Remaining amount of ``device`` → number of nodes that accept the class and have it."""
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         """Return the largest remaining amount of ``device`` on an accepting node; at least 0."""
         return max(0, max(self._rows_with, default=0))
 
     def follow(self, changed: Sequence[int]) -> None:
         """Count these rows again after a change of their resources."""
-        cells, static, fits, left = self._leftover.cells(), self.static, self.fits, self._left
-        columns, asked, device = self.columns, self.asked, self._device
+        cells, static, fits, remaining = self._leftover.cells(), self.static, self.fits, self._remaining
+        columns, requested, device = self.columns, self.requested, self._device
         for row in changed:
             if not static[row]:
                 continue
-            amounts = cells[row]
-            count = max(0, min(map(floordiv, [amounts[column] for column in columns], asked)))
+            free = cells[row]
+            count = max(0, min(map(floordiv, [free[column] for column in columns], requested)))
             self.total += count - fits[row]
             fits[row] = count
-            if device >= 0 and amounts[device] != left[row]:
-                self._move(left[row], amounts[device])
-                left[row] = amounts[device]
+            if device >= 0 and free[device] != remaining[row]:
+                self._move(remaining[row], free[device])
+                remaining[row] = free[device]
 
     def _move(self, before: int, now: int) -> None:
         """Record that the remaining amount of ``device`` on a node has changed."""

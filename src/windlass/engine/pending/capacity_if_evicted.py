@@ -22,7 +22,7 @@ from windlass.engine.pending.freed_devices import FreedDevices
 
 _FEW_ROWS = 16
 """Maximum number of rows that are updated one by one; more are faster at once."""
-_OUTLOOKS = 256
+_MAX_COUNTED_CLASSES = 256
 """Maximum number of classes with cached counts per node."""
 
 
@@ -34,8 +34,8 @@ def future_free(table: NodeTable) -> NDArray[np.int64]:
 
 def future_free_at(table: NodeTable, row: int) -> NDArray[np.int64]:
     """Return :func:`future_free` of one row."""
-    allocatable, used, releasing, kept = table.planes[row]
-    return allocatable - used + releasing - kept
+    allocatable, used, releasing, nominated = table.planes[row]
+    return allocatable - used + releasing - nominated
 
 
 class FutureFree:
@@ -47,21 +47,21 @@ class FutureFree:
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
-        self._free_of: _State | None = None
+        self._free_state: _State | None = None
         """State of the table for ``_free``."""
         self._cells: list[list[int]] = []
-        self._cells_of: _State | None = None
+        self._cells_state: _State | None = None
         self._sums: list[int] | None = None
         """Sums of the lists, once they have been requested."""
-        self._outlooks: dict[tuple[TaskClass, int], tuple[_State, int, CapacityAfterTermination]] = {}
+        self._counts_by_class: dict[tuple[TaskClass, int], tuple[_State, int, CapacityAfterTermination]] = {}
         """(Class, column) → state of the table, mark of the static facts of nodes, and counts."""
 
     def free(self) -> NDArray[np.int64]:
         """Return the array. Do not write to it."""
         table, state = self.table, self._state()
-        if state != self._free_of:
-            changed = self._changed(self._free_of, state)
-            self._free_of = state
+        if state != self._free_state:
+            changed = self._changed(self._free_state, state)
+            self._free_state = state
             if changed is None:
                 self._free = future_free(table)
             else:
@@ -73,23 +73,23 @@ class FutureFree:
     def cells(self) -> list[list[int]]:
         """Return the same as lists, by row and column. They are updated in place."""
         state = self._state()
-        if state != self._cells_of:
-            changed = self._changed(self._cells_of, state)
-            self._cells_of = state
+        if state != self._cells_state:
+            changed = self._changed(self._cells_state, state)
+            self._cells_state = state
             if changed is None:
                 self._cells, self._sums = self.free().tolist(), None
             else:
-                self._follow(changed)
+                self._update_cells(changed)
         return self._cells
 
     def sums(self) -> list[int]:
         """Return the sum per resource over the existing nodes."""
         self.cells()
-        found = self._sums
-        if found is None:
+        cached = self._sums
+        if cached is None:
             sums: list[int] = self.free()[self.table.live[: self.table.height]].sum(axis=0).tolist()
-            found = self._sums = sums
-        return found
+            cached = self._sums = sums
+        return cached
 
     def after_termination(self, cls: TaskClass, device: int) -> CapacityAfterTermination:
         """Return how many tasks of a class fit per node.
@@ -99,34 +99,36 @@ class FutureFree:
         :class:`~windlass.engine.pending.capacity_after_termination.CapacityAfterTermination`.
         """
         state, fixed = self._state(), self.table.statics.mark
-        known = self._outlooks.get((cls, device))
-        if known is not None and known[0] == state and known[1] == fixed:
-            return known[2]
-        found = None
-        if known is not None and known[1] == fixed:
-            changed = self._changed(known[0], state)
+        cached = self._counts_by_class.get((cls, device))
+        if cached is not None and cached[0] == state and cached[1] == fixed:
+            return cached[2]
+        counts = None
+        if cached is not None and cached[1] == fixed:
+            changed = self._changed(cached[0], state)
             if changed is not None:
-                found = known[2]
-                found.follow(changed)
-        if found is None:
-            if len(self._outlooks) >= _OUTLOOKS:
-                self._outlooks.clear()
-            found = CapacityAfterTermination(cls, self, device)
-        self._outlooks[cls, device] = state, fixed, found
-        return found
+                counts = cached[2]
+                counts.follow(changed)
+        if counts is None:
+            if len(self._counts_by_class) >= _MAX_COUNTED_CLASSES:
+                self._counts_by_class.clear()
+            counts = CapacityAfterTermination(cls, self, device)
+        self._counts_by_class[cls, device] = state, fixed, counts
+        return counts
 
-    def _follow(self, changed: Iterable[int]) -> None:
+    def _update_cells(self, changed: Iterable[int]) -> None:
         """Update a few rows of the lists."""
         cells, sums, planes, live = self._cells, self._sums, self.table.planes, self.table.live
         for row in changed:
-            allocatable, used, releasing, promised = planes[row].tolist()
-            left = [
-                has - taken + leaves - kept
-                for has, taken, leaves, kept in zip(allocatable, used, releasing, promised, strict=True)
+            allocatable, used, releasing, nominated = planes[row].tolist()
+            free_units = [
+                allocatable_units - taken + released - nominated_units
+                for allocatable_units, taken, released, nominated_units in zip(
+                    allocatable, used, releasing, nominated, strict=True
+                )
             ]
             if sums is not None and live[row]:
-                sums = [n + now - then for n, now, then in zip(sums, left, cells[row], strict=True)]
-            cells[row] = left
+                sums = [n + now - then for n, now, then in zip(sums, free_units, cells[row], strict=True)]
+            cells[row] = free_units
         self._sums = sums
 
     def _state(self) -> _State:
@@ -154,16 +156,16 @@ def could_hold(table: NodeTable, cls: TaskClass) -> int:
     return int(counts.sum())
 
 
-def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.float64]:
+def missing_fractions(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.float64]:
     """Return the missing fraction of a task's request per row, summed over resources.
 
     It is infinite where the task can never be placed.
     """
     cls.refresh()
     columns = np.flatnonzero(cls.vector)
-    asked = cls.vector[columns]
-    missing = (np.maximum(asked - free[:, columns], 0) / asked).sum(axis=1)
-    never = (table.planes[: table.height, ALLOCATABLE][:, columns] < asked).any(axis=1)
+    requested = cls.vector[columns]
+    missing = (np.maximum(requested - free[:, columns], 0) / requested).sum(axis=1)
+    never = (table.planes[: table.height, ALLOCATABLE][:, columns] < requested).any(axis=1)
     missing[never | ~cls.static[: table.height]] = np.inf
     if cls.needs.devices:
         rows = np.flatnonzero(np.isfinite(missing))
@@ -198,13 +200,13 @@ class CapacityIfEvicted:
         self.cls = cls
         columns = np.flatnonzero(cls.vector)
         self._columns = columns
-        self._asked: list[int] = cls.vector[columns].tolist()
+        self._requested: list[int] = cls.vector[columns].tolist()
         self._free = free[:, columns]
         self._static = cls.static[: table.height]
         counts = _counts(free, cls)
         if cls.needs.devices:
             cls.allocator.limit_counts(counts, TableView(table, future=True), cls.needs)
-        self._vacated = FreedDevices(table)
+        self._freed = FreedDevices(table)
         self._counts: list[int] = counts.tolist()
         self._codes: list[int] | None = None
         self._domains = domains
@@ -214,7 +216,7 @@ class CapacityIfEvicted:
             self._by_domain: list[int] = _by_domain(counts, domains).tolist()
             self.total = max(self._by_domain)
 
-    def at_best(self, entries: Iterable[TaskEntry]) -> int:
+    def total_if_evicted(self, entries: Iterable[TaskEntry]) -> int:
         """Return how many tasks would fit if all of ``entries`` were evicted."""
         entries = list(entries)
         if self.cls.needs.devices or any(entry.cuts for entry in entries):
@@ -225,7 +227,7 @@ class CapacityIfEvicted:
         free = self._free.copy()
         rows, vectors = self._gather(entries)
         np.add.at(free, rows, vectors)
-        counts = (np.maximum(free, 0) // np.array(self._asked, dtype=np.int64)).min(axis=1)
+        counts = (np.maximum(free, 0) // np.array(self._requested, dtype=np.int64)).min(axis=1)
         if self._domains is not None:
             return int(_by_domain(np.where(self._static, counts, 0), self._domains).max())
         return int(counts[self._static].sum())
@@ -234,57 +236,58 @@ class CapacityIfEvicted:
         rows: list[int] = []
         kinds: list[int] = []
         numbers: dict[int, int] = {}
-        kept: list[NDArray[np.int64]] = []
+        vectors_seen: list[NDArray[np.int64]] = []
         for entry in entries:
             rows.append(entry.row)
-            leaves = self._table.leaves(entry)
-            kind = numbers.setdefault(id(leaves), len(kept))
-            if kind == len(kept):
-                kept.append(leaves)
+            released = self._table.leaves(entry)
+            kind = numbers.setdefault(id(released), len(vectors_seen))
+            if kind == len(vectors_seen):
+                vectors_seen.append(released)
             kinds.append(kind)
-        block = np.array([leaves[self._columns] for leaves in kept], dtype=np.int64)
-        block = block.reshape(len(kept), len(self._columns))
+        block = np.array([leaves[self._columns] for leaves in vectors_seen], dtype=np.int64)
+        block = block.reshape(len(vectors_seen), len(self._columns))
         return np.array(rows, dtype=np.int64), block[np.array(kinds, dtype=np.int64)]
 
     def change(self, entries: Sequence[TaskEntry], sign: int) -> None:
         """Evict ``entries`` (``sign`` 1), or take the evictions back (-1)."""
-        free, asked, columns = self._free, self._asked, self._columns
+        free, requested, columns = self._free, self._requested, self._columns
         touched: set[int] = set()
         for entry in entries:
             free[entry.row] += sign * self._table.leaves(entry)[columns]
             if entry.cuts or self.cls.needs.devices:
-                self._change_cards(entry, sign)
+                self._change_devices(entry, sign)
             touched.add(entry.row)
         for row in touched:
             if self._static[row]:
                 count = min(
-                    max(left, 0) // units for left, units in zip(free[row].tolist(), asked, strict=True)
+                    max(free_units, 0) // units
+                    for free_units, units in zip(free[row].tolist(), requested, strict=True)
                 )
                 if count and self.cls.needs.devices:
-                    count = min(count, self._by_cards(row))
-                more = count - self._counts[row]
+                    count = min(count, self._by_devices(row))
+                added = count - self._counts[row]
                 self._counts[row] = count
                 if self._codes is None:
-                    self.total += more
+                    self.total += added
                 elif self._codes[row]:
-                    self._by_domain[self._codes[row]] += more
+                    self._by_domain[self._codes[row]] += added
                     self.total = max(self._by_domain)
 
-    def _change_cards(self, entry: TaskEntry, sign: int) -> None:
+    def _change_devices(self, entry: TaskEntry, sign: int) -> None:
         """Free the device shares of a task, or take them again."""
-        back = self._vacated.change(entry, sign)
-        if back and not self.cls.needs.devices:
+        given_back = self._freed.set_evicted(entry, sign)
+        if given_back and not self.cls.needs.devices:
             codes = self._table.resources.codes
-            for name, units in back.items():
+            for name, units in given_back.items():
                 self._free[entry.row, self._columns == codes[name]] += units
 
-    def _by_cards(self, row: int) -> int:
+    def _by_devices(self, row: int) -> int:
         """Return how many tasks the devices of the row would hold."""
-        table, gone = self._table, self._vacated.gone(row)
-        left = future_free_at(table, row)
-        for key in gone:
-            left = left + table.leaves(table.tasks[row][key])
-        return self.cls.allocator.count_if(row, self.cls.needs, self._vacated, left)
+        table, evicted = self._table, self._freed.evicted(row)
+        free_units = future_free_at(table, row)
+        for key in evicted:
+            free_units = free_units + table.leaves(table.tasks[row][key])
+        return self.cls.allocator.count_if(row, self.cls.needs, self._freed, free_units)
 
 
 def _by_domain(counts: NDArray[np.int64], domains: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -20,22 +20,22 @@ class FreedDevices:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._cells: dict[int, NDArray[np.int64]] = {}
-        self._gone: dict[int, set[str]] = {}
+        self._evicted: dict[int, set[str]] = {}
         self._freed: dict[int, dict[str, int]] = {}
-        self._drawn: dict[int, Counter[str]] = {}
+        self._consumed: dict[int, Counter[str]] = {}
 
-    def change(self, entry: TaskEntry, sign: int) -> dict[str, int]:
+    def set_evicted(self, entry: TaskEntry, sign: int) -> dict[str, int]:
         """Evict a task (``sign`` 1), or take the eviction back (-1).
 
         Return what the planes get back for its device shares by resource, in addition
         to the request of its class.
         """
         row = entry.row
-        gone = self._gone.setdefault(row, set())
+        evicted = self._evicted.setdefault(row, set())
         if sign > 0:
-            gone.add(entry.key)
+            evicted.add(entry.key)
         else:
-            gone.discard(entry.key)
+            evicted.discard(entry.key)
         if not entry.cuts:
             return {}
         change: dict[str, int] = {}
@@ -43,19 +43,19 @@ class FreedDevices:
         if cells is None:
             cells = self._cells[row] = self._table.shares.cells[row].copy()
         device_set = self._table.shares.row(row).device_set
-        drawn = self._drawn.setdefault(row, Counter())
+        consumed = self._consumed.setdefault(row, Counter())
         for share in entry.cuts:
             for name, units, _ in share.draws:
-                drawn[name] += sign * units
+                consumed[name] += sign * units
             if share.index < 0:
                 change[share.resource] = change.get(share.resource, 0) + sign * share.milli
                 continue
             slot = device_set.slots[share.resource, share.index]
-            card = device_set.devices[slot]
+            facts = device_set.devices[slot]
             before = _later(cells[slot].tolist())
-            part = cells[slot, RELEASING_SIDE * FIELDS : (RELEASING_SIDE + 1) * FIELDS]
-            part += sign * card.vector(share)
-            if card.counted and not card.unhealthy:
+            releasing = cells[slot, RELEASING_SIDE * FIELDS : (RELEASING_SIDE + 1) * FIELDS]
+            releasing += sign * facts.vector(share)
+            if facts.counted and not facts.unhealthy:
                 closed = before - _later(cells[slot].tolist())
                 change[share.resource] = change.get(share.resource, 0) + closed * WHOLE
         freed = self._freed.setdefault(row, {})
@@ -65,23 +65,23 @@ class FreedDevices:
 
     def cells(self, row: int) -> list[list[int]] | None:
         """Return the cells of the row's devices, if they differ from those of the table."""
-        found = self._cells.get(row)
-        return found.tolist() if found is not None else None
+        cells = self._cells.get(row)
+        return cells.tolist() if cells is not None else None
 
-    def gone(self, row: int) -> Collection[str]:
+    def evicted(self, row: int) -> Collection[str]:
         """Return the keys of the evicted tasks of the row."""
-        return self._gone.get(row, ())
+        return self._evicted.get(row, ())
 
-    def drawn(self, row: int) -> Mapping[str, int]:
+    def consumed(self, row: int) -> Mapping[str, int]:
         """Return the consumption of shared devices by the evicted tasks."""
-        return self._drawn.get(row, {})
+        return self._consumed.get(row, {})
 
     def freed(self, row: int, resource: str) -> int:
-        """Return what the planes have got back of a resource; see :meth:`change`."""
+        """Return what the planes have got back of a resource; see :meth:`set_evicted`."""
         return self._freed.get(row, {}).get(resource, 0)
 
 
 def _later(cells: list[int]) -> int:
     """Return 1 if the device is open after all releases."""
-    used, releasing, kept = charges(cells)
-    return used - releasing + kept
+    used, releasing, nominated = charges(cells)
+    return used - releasing + nominated

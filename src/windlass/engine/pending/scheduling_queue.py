@@ -40,14 +40,14 @@ from windlass.spi.objects import Dialect
 from windlass.spi.plugins import Domain, Listeners
 
 Signature = tuple[Hashable, ...]
-NOBODY = -1.0
+NO_LIMIT = -1.0
 """Run time limit that no group meets."""
 _FEW_ROWS, _FEW_CLASSES = 8, 64
 """Maximum numbers of rows and classes that are checked one by one; more are faster at once."""
 _rank = attrgetter("rank")
 
 
-def line_of(queue: QueueEntry) -> Signature:
+def strict_signature(queue: QueueEntry) -> Signature:
     """Return the signature of all groups of a queue with a strict order."""
     return (queue.name,)
 
@@ -56,19 +56,19 @@ def line_of(queue: QueueEntry) -> Signature:
 class WakeConditions:
     """Conditions to try a parked class again; any one of them is enough."""
 
-    room: dict[TaskClass, int] = field(default_factory=dict)
+    capacity: dict[TaskClass, int] = field(default_factory=dict)
     """Class → number of its tasks that the cluster must hold."""
-    any_room: set[TaskClass] = field(default_factory=set)
+    any_capacity: set[TaskClass] = field(default_factory=set)
     queues: set[str] = field(default_factory=set)
     domains: set[TaskClass] = field(default_factory=set)
     anything: bool = False
     rows: set[int] = field(default_factory=set)
     """Rows with capacity nominated to the group, or in a strict order to one behind it."""
-    kept_for: str = ""
+    reserved_for: str = ""
     """Group with the reserved capacity that this one could have used."""
 
 
-NOTHING = WakeConditions()
+NO_CONDITIONS = WakeConditions()
 """Conditions of an active class. Do not change it."""
 
 
@@ -76,23 +76,23 @@ class PendingClass:
     """Groups of one queue with the same next step, in order."""
 
     __slots__ = (
+        "budget_blockers",
         "dialect",
         "entered",
         "entered_key",
         "explanation",
         "limit",
-        "line",
         "members",
+        "nominated",
+        "order",
         "owners",
         "parked",
-        "promised",
         "queue",
         "ranked",
+        "reported_codes",
         "signature",
-        "stopped",
         "ticket",
-        "told",
-        "waits",
+        "wake_conditions",
     )
 
     def __init__(self, signature: Signature, queue: QueueEntry, dialect: Dialect | None = None) -> None:
@@ -101,7 +101,7 @@ class PendingClass:
         self.dialect = dialect
         """API of its groups; ``None`` for a strict order, where they may be of several APIs."""
         self.members: dict[str, GroupEntry] = {}
-        self.line = OrderedGroups()
+        self.order = OrderedGroups()
         self.ranked: OrderedGroups | None = None
         """Members by rank, built at the first call of :meth:`by_rank`."""
         self.limit: float | None = None
@@ -114,18 +114,18 @@ class PendingClass:
 
         They are tried as well.
         """
-        self.promised: dict[str, GroupEntry] = {}
+        self.nominated: dict[str, GroupEntry] = {}
         """In a strict order, members with nominated capacity.
 
         They get it when it is free, in any position.
         """
         self.parked = False
-        self.waits = NOTHING
+        self.wake_conditions = NO_CONDITIONS
         self.explanation: Explanation | None = None
         """Shared by all members while they are parked."""
-        self.told = ""
+        self.reported_codes = ""
         """Reason codes that were reported for every member; empty if some lack them."""
-        self.stopped: dict[str, tuple[BudgetBlocker, ...]] = {}
+        self.budget_blockers: dict[str, tuple[BudgetBlocker, ...]] = {}
         """Action → budgets that alone blocked the last preemption of the first group by this action."""
         self.ticket = -1
         """Number of the entry among the classes of its queue; -1 for none.
@@ -138,24 +138,24 @@ class PendingClass:
     def add(self, group: GroupEntry) -> None:
         self.members[group.key] = group
         group.bucket = self
-        self.line.enter(group.order_key, group.key, passing_time(group) if group.timed else None)
+        self.order.enter(group.order_key, group.key, passing_time(group) if group.timed else None)
         if self.ranked is not None:
             self.ranked.enter(group.rank, group.key, None)
-        self.note_promises(group)
+        self.update_nominated(group)
 
-    def note_promises(self, group: GroupEntry) -> None:
+    def update_nominated(self, group: GroupEntry) -> None:
         """Update :attr:`nominated` after a change of a member's nominations."""
-        if group.promises and self.strict:
-            self.promised[group.key] = group
+        if group.promises and self.is_strict:
+            self.nominated[group.key] = group
         else:
-            self.promised.pop(group.key, None)
+            self.nominated.pop(group.key, None)
 
     def drop(self, group: GroupEntry) -> None:
         del self.members[group.key]
         group.bucket = None
-        self.promised.pop(group.key, None)
+        self.nominated.pop(group.key, None)
         self.owners.pop(group.key, None)
-        self.line.leave(group.key)
+        self.order.leave(group.key)
         if self.ranked is not None:
             self.ranked.leave(group.key)
 
@@ -174,36 +174,36 @@ class PendingClass:
         that stays below the limit or is one of :attr:`owners`.
         """
         if self.limit is None:
-            key = self.line.head()
+            key = self.order.head()
         else:
-            key = self.line.within(self.limit)
+            key = self.order.within(self.limit)
             if self.owners:
-                key = self.line.foremost([*self.owners] if key is None else [key, *self.owners])
+                key = self.order.foremost([*self.owners] if key is None else [key, *self.owners])
         return None if key is None else self.members[key]
 
-    def let_pass(self, limit: float | None, owners: Iterable[GroupEntry]) -> None:
+    def allow_passing(self, limit: float | None, owners: Iterable[GroupEntry]) -> None:
         """Let groups that end within ``limit`` seconds pass the first one, and try ``owners`` too.
 
         ``None``: no group passes.
         """
-        self.limit = NOBODY if limit is None else limit
+        self.limit = NO_LIMIT if limit is None else limit
         self.owners = {group.key: group for group in owners}
 
-    def let_nobody_pass(self) -> None:
+    def reset_passing(self) -> None:
         """Make the first group the next one to try again."""
         self.limit = None
         self.owners = {}
 
-    def takes_turn(self, group: GroupEntry) -> bool:
+    def mark_tried(self, group: GroupEntry) -> bool:
         """Record that a member is tried now.
 
         Return whether it counts as the first or as passing the first. One of
         :attr:`owners` that could not pass by itself is tried once only.
         """
         owner = self.owners.pop(group.key, None) is not None
-        return not owner or self.limit is None or self.line.ends_within(group.key, self.limit)
+        return not owner or self.limit is None or self.order.ends_within(group.key, self.limit)
 
-    def look_again(self, group: GroupEntry) -> bool:
+    def update_member(self, group: GroupEntry) -> bool:
         """Update the rank and run time of a member.
 
         Return whether it might pass now, but not before.
@@ -211,13 +211,13 @@ class PendingClass:
         if self.ranked is not None and self.ranked.place(group.key) != group.rank:
             self.ranked.leave(group.key)
             self.ranked.enter(group.rank, group.key, None)
-        before = self.line.times.get(group.key)
+        before = self.order.times.get(group.key)
         time = passing_time(group) if group.timed else None
-        self.line.retime(group.key, time)
+        self.order.retime(group.key, time)
         return time is not None and (before is None or time < before)
 
     @property
-    def strict(self) -> bool:
+    def is_strict(self) -> bool:
         """Return whether the order is strict: different requests, and only the first group is tried."""
         return len(self.signature) == 1
 
@@ -242,11 +242,11 @@ class SchedulingQueue:
         """Number → class, for the classes of ``by_domain``."""
         self.by_anything: dict[PendingClass, None] = {}
         self.by_row: dict[int, dict[PendingClass, None]] = {}
-        self.holds: Callable[[GroupEntry], bool] = lambda group: True
+        self.fits_in_domain: Callable[[GroupEntry], bool] = lambda group: True
         """Function that returns whether some domain could hold the step of a group, by counting."""
         self._matrix: NDArray[np.int64] | None = None
         self._matrix_classes: list[TaskClass] = []
-        self._asked: dict[TaskClass, list[tuple[int, int]]] = {}
+        self._requests: dict[TaskClass, list[tuple[int, int]]] = {}
         """Class → columns and amounts of a task's request, for classes of ``by_class`` seen so far."""
 
     # ------------------------------------------------------------------ membership
@@ -272,44 +272,44 @@ class SchedulingQueue:
 
     # ------------------------------------------------------------------ parking and waking
 
-    def park(self, pending_class: PendingClass, waits: WakeConditions) -> None:
+    def park(self, pending_class: PendingClass, conditions: WakeConditions) -> None:
         pending_class.parked = True
-        pending_class.let_nobody_pass()
-        pending_class.waits = waits
-        for cls in (*waits.room, *waits.any_room):
+        pending_class.reset_passing()
+        pending_class.wake_conditions = conditions
+        for cls in (*conditions.capacity, *conditions.any_capacity):
             if cls not in self.by_class:
                 self.by_class[cls] = {}
                 self._matrix = None
             self.by_class[cls][pending_class] = None
-        for name in waits.queues:
+        for name in conditions.queues:
             self.by_queue.setdefault(name, {})[pending_class] = None
-        for cls in waits.domains:
+        for cls in conditions.domains:
             self.by_domain.setdefault(cls, {})[pending_class] = None
             self._by_number[cls.number] = cls
-        for row in waits.rows:
+        for row in conditions.rows:
             self.by_row.setdefault(row, {})[pending_class] = None
-        if waits.anything:
+        if conditions.anything:
             self.by_anything[pending_class] = None
 
     def unpark(self, pending_class: PendingClass) -> None:
         self._forget(pending_class)
         pending_class.parked = False
-        pending_class.waits = NOTHING
+        pending_class.wake_conditions = NO_CONDITIONS
         pending_class.explanation = None
 
     def _forget(self, pending_class: PendingClass) -> None:
-        waits = pending_class.waits
-        for cls in {*waits.room, *waits.any_room}:
+        conditions = pending_class.wake_conditions
+        for cls in {*conditions.capacity, *conditions.any_capacity}:
             self._drop(self.by_class, cls, pending_class)
             if cls not in self.by_class:
                 self._matrix = None
-        for name in waits.queues:
+        for name in conditions.queues:
             self._drop(self.by_queue, name, pending_class)
-        for cls in waits.domains:
+        for cls in conditions.domains:
             self._drop(self.by_domain, cls, pending_class)
             if cls not in self.by_domain:
                 del self._by_number[cls.number]
-        for row in waits.rows:
+        for row in conditions.rows:
             self._drop(self.by_row, row, pending_class)
         self.by_anything.pop(pending_class, None)
 
@@ -321,7 +321,7 @@ class SchedulingQueue:
             if not entries:
                 del index[key]
 
-    def wakes_nobody(self, moved: set[int]) -> bool:
+    def nothing_to_wake(self, moved: set[int]) -> bool:
         """Return whether :meth:`wake` certainly finds nothing."""
         if self._table.improved or (self.by_anything and (moved or self._queues.freed)):
             return False
@@ -336,7 +336,7 @@ class SchedulingQueue:
         freed, self._queues.freed = self._queues.freed, {}
         woken: dict[PendingClass, None] = {}
         if improved and self.by_class:
-            self._wake_by_room(improved, woken)
+            self._wake_by_capacity(improved, woken)
         if self.by_row:
             for row in improved:
                 woken.update(self.by_row.get(row, {}))
@@ -350,19 +350,19 @@ class SchedulingQueue:
             self.unpark(pending_class)
         return list(woken)
 
-    def _wake_by_room(self, improved: set[int], woken: dict[PendingClass, None]) -> None:
+    def _wake_by_capacity(self, improved: set[int], woken: dict[PendingClass, None]) -> None:
         rows = np.fromiter(improved, dtype=np.int64, count=len(improved))
-        here: dict[NodeFit, bool] = {}
+        fits_by_kind: dict[NodeFit, bool] = {}
         for cls in self._candidates(rows):
-            fits = here.get(cls.fit)
+            fits = fits_by_kind.get(cls.fit)
             if fits is None:
-                fits = here[cls.fit] = cls.fit.takes_any(rows)
+                fits = fits_by_kind[cls.fit] = cls.fit.takes_any(rows)
             if not fits:
                 continue
             total = -1  # capacity that is being released can be nominated
             for pending_class in self.by_class[cls]:
-                if cls not in pending_class.waits.any_room:
-                    needed = pending_class.waits.room.get(cls)
+                if cls not in pending_class.wake_conditions.any_capacity:
+                    needed = pending_class.wake_conditions.capacity.get(cls)
                     if needed is None:
                         continue
                     if needed > 1:
@@ -370,7 +370,7 @@ class SchedulingQueue:
                         if total < needed:
                             continue
                 head = pending_class.head()
-                if head is None or not head.near or self.holds(head):
+                if head is None or not head.near or self.fits_in_domain(head):
                     woken[pending_class] = None
 
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
@@ -385,37 +385,37 @@ class SchedulingQueue:
             self._matrix = np.stack([cls.vector for cls in self._matrix_classes])
         planes = self._table.planes[rows]
         staying = planes[:, USED] - planes[:, RELEASING] + planes[:, NOMINATED]
-        most = (planes[:, ALLOCATABLE] - staying).max(axis=0)
-        fitting = np.flatnonzero((self._matrix <= np.maximum(most, 0)).all(axis=1))
-        return [self._matrix_classes[at] for at in fitting.tolist()]
+        maximum = (planes[:, ALLOCATABLE] - staying).max(axis=0)
+        fitting = np.flatnonzero((self._matrix <= np.maximum(maximum, 0)).all(axis=1))
+        return [self._matrix_classes[column] for column in fitting.tolist()]
 
     def _candidates_of(self, rows: list[int]) -> list[TaskClass]:
         """Return the same for a few rows and classes, in plain integers."""
         cells = self.leftover.cells()
-        most = cells[rows[0]]
+        maximum = cells[rows[0]]
         for row in rows[1:]:
-            most = list(map(max, most, cells[row]))
-        asked = self._asked
-        if len(asked) > 2 * _FEW_CLASSES:
-            asked.clear()
-        found = []
+            maximum = list(map(max, maximum, cells[row]))
+        requests = self._requests
+        if len(requests) > 2 * _FEW_CLASSES:
+            requests.clear()
+        candidates = []
         for cls in self.by_class:
-            amounts = asked.get(cls)
-            if amounts is None:
+            request = requests.get(cls)
+            if request is None:
                 units = cls.vector.tolist()
-                amounts = asked[cls] = [(at, units[at]) for at in range(len(units)) if units[at] > 0]
-            for at, amount in amounts:
-                if most[at] < amount:
+                request = requests[cls] = [(at, units[at]) for at in range(len(units)) if units[at] > 0]
+            for column, amount in request:
+                if maximum[column] < amount:
                     break
             else:
-                found.append(cls)
-        return found
+                candidates.append(cls)
+        return candidates
 
     def _wake_by_domain(self, moved: set[int], woken: dict[PendingClass, None]) -> None:
         for plugin in self._domains:
             if isinstance(plugin, Listeners):
-                heard = {number for mover in moved for number in plugin.heard_by(mover)}
-                classes = [cls for number in heard if (cls := self._by_number.get(number)) is not None]
+                numbers = {number for mover in moved for number in plugin.heard_by(mover)}
+                classes = [cls for number in numbers if (cls := self._by_number.get(number)) is not None]
             else:
                 classes = [c for c in self.by_domain if not moved.isdisjoint(plugin.listens(c.number))]
             for cls in sorted(classes, key=lambda c: c.number):

@@ -307,7 +307,7 @@ def waits_for(
 ) -> WakeConditions:
     """What would help a step that failed, and in a strict line those behind it to what is promised to them."""
     waits = WakeConditions(rows={entry.promised for entry in nominated(group)})
-    for other in group.bucket.promised.values() if group.bucket is not None else ():
+    for other in group.bucket.nominated.values() if group.bucket is not None else ():
         for entry in nominated(other):
             waits.rows.add(entry.promised)
             if placer.constraints(entry.cls):
@@ -329,13 +329,13 @@ def waits_for(
             waits.domains.add(cls)
     (first, *others) = classes
     if others or not classes.isdisjoint(waits.domains) or (step.members == 1 and not rejections):
-        waits.any_room |= (
+        waits.any_capacity |= (
             classes  # for a single task the same as room for one: nobody needs to count how much there is
         )
         return waits
     first.refresh()
     if first.total < step.members:
-        waits.room[first] = step.members
+        waits.capacity[first] = step.members
     elif not rejections:
-        waits.any_room |= classes
+        waits.any_capacity |= classes
     return waits

@@ -23,7 +23,7 @@ from windlass.engine.preemption.relocation import Relocator
 from windlass.engine.queueing.tier_views import EngineTaskView
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
-from windlass.engine.victims.budget_blockers import stops_of
+from windlass.engine.victims.budget_blockers import blockers_of
 from windlass.engine.victims.victim_sets import evicted_with
 from windlass.spi.tiers import LoadRelief
 
@@ -38,43 +38,43 @@ class LoadRescheduler(Relocator):
         statement: Statement,
         domain_selector: DomainSelector,
         relief: LoadRelief,
-        looks: Mapping[str, EngineTaskView],
+        views: Mapping[str, EngineTaskView],
     ) -> None:
         super().__init__(state, placer, statement, domain_selector)
         self._relief = relief
-        self._looks = looks
-        self._begun = 0
+        self._views = views
+        self._mark = 0
         """Checkpoint of the statement before the current trial."""
 
-    def relieve(self, look: EngineTaskView, action: str) -> bool:
+    def try_evict(self, view: EngineTaskView, action: str) -> bool:
         """Evict a pod, and those evicted with it, if the plugin wants it and all fit elsewhere.
 
         The result stays in the statement.
         """
-        group = look.entry.group
-        if group is None or look.entry.state is not RUNNING or not self._relief.why(look):
+        group = view.entry.group
+        if group is None or view.entry.state is not RUNNING or not self._relief.why(view):
             return False
-        entries = evicted_with(group, look.entry)
-        whys = {entry.key: self._why(entry) for entry in entries}
-        if not all(whys.values()) or stops_of(self._state.budgets, entries):
+        entries = evicted_with(group, view.entry)
+        reasons = {entry.key: self._reason(entry) for entry in entries}
+        if not all(reasons.values()) or blockers_of(self._state.budgets, entries):
             return False
-        self._begun = self._statement.checkpoint()
+        self._mark = self._statement.checkpoint()
         for entry in entries:
-            self._statement.evict(entry, action, why=whys[entry.key])
+            self._statement.evict(entry, action, why=reasons[entry.key])
         if not self._place(group, entries, move=True, packed=True):
-            self._statement.rollback(self._begun)
+            self._statement.rollback(self._mark)
             return False
-        for entry, row in self._statement.placements(self._begun):
-            self._relief.moved(self._looks[entry.key], row)
+        for entry, row in self._statement.placements(self._mark):
+            self._relief.moved(self._views[entry.key], row)
         return True
 
-    def _why(self, entry: TaskEntry) -> str:
+    def _reason(self, entry: TaskEntry) -> str:
         """Return the reason to evict the pod; empty if it should or may not be evicted."""
-        look = self._looks.get(entry.key)
-        return self._relief.why(look) if look is not None and _may_move(entry) else ""
+        view = self._views.get(entry.key)
+        return self._relief.why(view) if view is not None and _may_move(entry) else ""
 
     def _keys(self, cls: TaskClass) -> NDArray[np.int64]:
-        coming = [(row, entry.cls.request) for entry, row in self._statement.placements(self._begun)]
+        coming = [(row, entry.cls.request) for entry, row in self._statement.placements(self._mark)]
         return np.where(self._relief.takes(cls.request, coming), super()._keys(cls), -1)
 
 

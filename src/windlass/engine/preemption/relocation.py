@@ -30,11 +30,11 @@ ANYWHERE: Mapping[str, str] = {}
 class RelocationStrategy(StrEnum):
     """Order in which victims get places, and choice of the places."""
 
-    DEAREST_STAY = "dearest-stay"
-    LARGEST_STAY = "largest-stay"
-    LARGEST_PACKED = "largest-packed"
+    COSTLIEST_FIRST = "dearest-stay"
+    LARGEST_FIRST = "largest-stay"
+    LARGEST_BY_SCORE = "largest-packed"
     """By score alone, so that contiguous capacity remains."""
-    IN_TURN = "in-turn"
+    IN_ORDER = "in-turn"
     """In the order of eviction, if a plugin named the victims."""
 
 
@@ -42,9 +42,9 @@ class Relocator:
     """Finds places for victims."""
 
     strategies = (
-        RelocationStrategy.DEAREST_STAY,
-        RelocationStrategy.LARGEST_STAY,
-        RelocationStrategy.LARGEST_PACKED,
+        RelocationStrategy.COSTLIEST_FIRST,
+        RelocationStrategy.LARGEST_FIRST,
+        RelocationStrategy.LARGEST_BY_SCORE,
     )
 
     def __init__(
@@ -54,15 +54,15 @@ class Relocator:
         self._domain_selector = domain_selector
         self._placer = placer
         self._statement = statement
-        self._full: set[TaskClass] = set()
+        self._exhausted: set[TaskClass] = set()
         """Classes without free capacity; it only shrinks while victims get places."""
 
-    def spare(
+    def find_places(
         self,
-        units: Sequence[PooledVictimSet],
+        victim_sets: Sequence[PooledVictimSet],
         *,
         move: bool,
-        strategy: RelocationStrategy = RelocationStrategy.DEAREST_STAY,
+        strategy: RelocationStrategy = RelocationStrategy.COSTLIEST_FIRST,
         needless: bool = False,
         places: Mapping[str, str] = ANYWHERE,
         whole: bool = False,
@@ -76,84 +76,86 @@ class Relocator:
         ``places``: group → node to which its only task moves if it fits there.
         ``whole``: all or none; stop at the first set without a place.
         """
-        stay: set[PooledVictimSet] = self.spare(units, move=False)[0] if needless and move else set()
+        staying: set[PooledVictimSet] = (
+            self.find_places(victim_sets, move=False)[0] if needless and move else set()
+        )
         moved: set[PooledVictimSet] = set()
-        lost: set[str] = set()
+        losing_minimum: set[str] = set()
         """Groups that lose their minimum for good; their elastic members are evicted as well."""
-        self._full.clear()
-        for unit in self._sorted(units, strategy):
-            if unit.group.key in lost or unit in stay:
+        self._exhausted.clear()
+        for victim_set in self._sorted(victim_sets, strategy):
+            if victim_set.group.key in losing_minimum or victim_set in staying:
                 continue
             mark = self._statement.checkpoint()
-            to = self._state.table.rows.get(places.get(unit.group.key, ""), -1)
-            where = self._place(
-                unit.group,
-                unit.entries,
+            target = self._state.table.rows.get(places.get(victim_set.group.key, ""), -1)
+            moves = self._place(
+                victim_set.group,
+                victim_set.entries,
                 move=move,
-                packed=strategy is RelocationStrategy.LARGEST_PACKED,
-                to=to,
+                packed=strategy is RelocationStrategy.LARGEST_BY_SCORE,
+                target=target,
             )
-            if where is None:
+            if moves is None:
                 self._statement.rollback(mark)
                 if whole:
                     break
-                if unit.view.core:
-                    lost.add(unit.group.key)
-            elif where:
-                moved.add(unit)
+                if victim_set.view.core:
+                    losing_minimum.add(victim_set.group.key)
+            elif moves:
+                moved.add(victim_set)
             else:
-                stay.add(unit)
-        return stay, moved
+                staying.add(victim_set)
+        return staying, moved
 
     def _sorted(
-        self, units: Sequence[PooledVictimSet], strategy: RelocationStrategy
+        self, victim_sets: Sequence[PooledVictimSet], strategy: RelocationStrategy
     ) -> list[PooledVictimSet]:
         """Return the victim sets in the order in which they get a place.
 
         A minimum before its elastic members.
         """
-        if strategy is RelocationStrategy.IN_TURN:
-            return list(units)
-        dearest = list(reversed(units))
-        if strategy is RelocationStrategy.DEAREST_STAY:
-            return dearest
+        if strategy is RelocationStrategy.IN_ORDER:
+            return list(victim_sets)
+        costliest = list(reversed(victim_sets))
+        if strategy is RelocationStrategy.COSTLIEST_FIRST:
+            return costliest
         total = self._state.table.total
         size: dict[str, float] = {}
-        for unit in dearest:
-            for entry in unit.entries:
-                asked = [units / total[name] for name, units in entry.cls.items if total.get(name)]
-                size[unit.group.key] = max(size.get(unit.group.key, 0.0), *asked, 0.0)
-        return sorted(dearest, key=lambda unit: size[unit.group.key], reverse=True)
+        for victim_set in costliest:
+            for entry in victim_set.entries:
+                fractions = [units / total[name] for name, units in entry.cls.items if total.get(name)]
+                size[victim_set.group.key] = max(size.get(victim_set.group.key, 0.0), *fractions, 0.0)
+        return sorted(costliest, key=lambda unit: size[unit.group.key], reverse=True)
 
     def _place(
-        self, group: GroupEntry, entries: Sequence[TaskEntry], *, move: bool, packed: bool, to: int = -1
+        self, group: GroupEntry, entries: Sequence[TaskEntry], *, move: bool, packed: bool, target: int = -1
     ) -> bool | None:
         """Return whether any of the tasks moves; ``None`` if not all of them get a place.
 
         ``to``: preferred row of a single task; -1 for any.
         """
-        only = entries[0] if len(entries) == 1 and not group.near else None
-        if only is not None and to not in (-1, only.row) and self._best(only.cls, to) == to:
-            self._statement.pipeline(only, to)
+        single = entries[0] if len(entries) == 1 and not group.near else None
+        if single is not None and target not in (-1, single.row) and self._best(single.cls, target) == target:
+            self._statement.pipeline(single, target)
             return True
         moves = False
-        homeless: list[TaskEntry] = []
+        unplaced: list[TaskEntry] = []
         for entry in entries:
             fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.allocator.could_stay(entry)
             if fits and (not group.near or self._is_allowed(entry)):
                 self._statement.withdraw_eviction(entry)
             else:
-                homeless.append(entry)
-        if homeless and not move:
+                unplaced.append(entry)
+        if unplaced and not move:
             return None
-        for at, entry in enumerate(homeless):
+        for at, entry in enumerate(unplaced):
             if group.near:
-                row = self._best_near(group, homeless[at:])
+                row = self._best_near(group, unplaced[at:])
             else:
-                row = self._best(entry.cls) if entry.cls not in self._full else -1
+                row = self._best(entry.cls) if entry.cls not in self._exhausted else -1
             if row < 0:
-                if only is not None:
-                    self._full.add(entry.cls)
+                if single is not None:
+                    self._exhausted.add(entry.cls)
                 return None
             if row == entry.row and entry.cls.allocator.could_stay(entry):
                 self._statement.withdraw_eviction(entry)
@@ -165,10 +167,10 @@ class Relocator:
     def _fits(self, cls: TaskClass, row: int) -> bool:
         """Return whether a task of the class will fit on the row."""
         cls.refresh()
-        plane = self._state.table.planes[row]
-        asked = cls.vector > 0
-        free = plane[ALLOCATABLE] - plane[USED] + plane[RELEASING] - plane[NOMINATED]
-        if not cls.static[row] or (free < cls.vector)[asked].any():
+        planes = self._state.table.planes[row]
+        fractions = cls.vector > 0
+        free = planes[ALLOCATABLE] - planes[USED] + planes[RELEASING] - planes[NOMINATED]
+        if not cls.static[row] or (free < cls.vector)[fractions].any():
             return False
         domains = self._placer.constraints(cls)
         if not domains:
@@ -185,38 +187,38 @@ class Relocator:
         scope = self._domain_selector.allowed(group, entry.task.subgroup)
         return scope is None or bool(scope.mask[entry.row])
 
-    def _best_near(self, group: GroupEntry, homeless: Sequence[TaskEntry]) -> int:
+    def _best_near(self, group: GroupEntry, unplaced: Sequence[TaskEntry]) -> int:
         """Return :meth:`_best` for the first task without a place, for a topology constraint."""
-        entry = homeless[0]
+        entry = unplaced[0]
         scope = self._domain_selector.allowed(group, entry.task.subgroup)
         need = group.spec.topology
         if need is not None and need.required >= 0 and not held_rows(group):
-            demand = DomainDemand(len(homeless))
-            for one in homeless:
-                demand.classes[one.cls] = demand.classes.get(one.cls, 0) + 1
-            home = self._domain_selector.home(group, need)
-            scope = next(self._domain_selector.scopes(home, demand, (), scope, future=True), None)
+            demand = DomainDemand(len(unplaced))
+            for task in unplaced:
+                demand.classes[task.cls] = demand.classes.get(task.cls, 0) + 1
+            home_domain = self._domain_selector.home(group, need)
+            scope = next(self._domain_selector.scopes(home_domain, demand, (), scope, future=True), None)
             if scope is None:
                 return -1
         with self._placer.within(scope):
             return self._best(entry.cls)
 
-    def _best(self, cls: TaskClass, wanted: int = -1) -> int:
+    def _best(self, cls: TaskClass, preferred: int = -1) -> int:
         """Return the best row for one more task of the class when all nominations hold; -1 if none.
 
         ``wanted``: this row if the task fits there.
         """
-        key = self._keys(cls)
+        keys = self._keys(cls)
         domains = self._placer.constraints(cls)
         if domains:
             with self._placer.vacated(self._statement):
                 mask = self._placer.domain_mask(cls, domains)
             if mask is not None:
-                key = np.where(mask, key, -1)
-        if wanted >= 0 and key[wanted] >= 0:
-            return wanted
-        row = int(key.argmax()) if len(key) else -1
-        return row if row >= 0 and key[row] >= 0 else -1
+                keys = np.where(mask, keys, -1)
+        if preferred >= 0 and keys[preferred] >= 0:
+            return preferred
+        row = int(keys.argmax()) if len(keys) else -1
+        return row if row >= 0 and keys[row] >= 0 else -1
 
     def _keys(self, cls: TaskClass) -> NDArray[np.int64]:
         """Return the rank of each row for one more task when all nominations hold.

@@ -24,23 +24,23 @@ class _Resource:
 
     def __init__(self, free: Iterable[int], held: Iterable[tuple[int, int]]) -> None:
         """``held``: row and units of each task."""
-        self.moved: dict[int, int] = {}
-        there = list(free)
+        self.movable: dict[int, int] = {}
+        capacity = list(free)
         for row, units in held:
-            there[row] += units
+            capacity[row] += units
             if units:
-                self.moved[units] = self.moved.get(units, 0) + 1
-        self._there = [units for units in there if units > 0]
+                self.movable[units] = self.movable.get(units, 0) + 1
+        self._capacity = [units for units in capacity if units > 0]
         self._slots: dict[int, int] = {}
 
     def slots(self, size: int) -> int:
         """Return how many slots of a size remain after the movable tasks are placed again."""
-        found = self._slots.get(size)
-        if found is None:
-            found = sum([units // size for units in self._there])
-            found -= sum([units // size * n for units, n in self.moved.items()])
-            self._slots[size] = found
-        return found
+        result = self._slots.get(size)
+        if result is None:
+            result = sum([units // size for units in self._capacity])
+            result -= sum([units // size * n for units, n in self.movable.items()])
+            self._slots[size] = result
+        return result
 
 
 class RepackingBound:
@@ -54,27 +54,27 @@ class RepackingBound:
         self._movable = list(movable)
         self._resources: dict[int, _Resource] = {}
 
-    def holds(self, column: int, asked: Sequence[int], wanted: int) -> bool:
+    def could_hold(self, column: int, requests: Sequence[int], wanted: int) -> bool:
         """Return whether ``wanted`` of the tasks with these requests could fit."""
         resource = self._resources.get(column)
         if resource is None:
-            held = _amounts(self._movable, column)
+            held = _rows_and_units(self._movable, column)
             resource = self._resources[column] = _Resource([row[column] for row in self._cells], held)
-        sizes = sorted({units for units in (*asked, *resource.moved) if units > 0}, reverse=True)
+        sizes = sorted({units for units in (*requests, *resource.movable) if units > 0}, reverse=True)
         for size in sizes[:_SIZES]:
-            if resource.slots(size) < sum(sorted([units // size for units in asked])[:wanted]):
+            if resource.slots(size) < sum(sorted([units // size for units in requests])[:wanted]):
                 return False
         return True
 
 
-def _amounts(entries: Iterable[TaskEntry], column: int) -> list[tuple[int, int]]:
+def _rows_and_units(entries: Iterable[TaskEntry], column: int) -> list[tuple[int, int]]:
     """Return row and units of each task."""
-    known: dict[TaskClass, int] = {}
-    found = []
+    units_by_class: dict[TaskClass, int] = {}
+    result = []
     for entry in entries:
         cls = entry.cls
-        units = known.get(cls)
+        units = units_by_class.get(cls)
         if units is None:
-            units = known[cls] = int(cls.vector[column])
-        found.append((entry.row, units))
-    return found
+            units = units_by_class[cls] = int(cls.vector[column])
+        result.append((entry.row, units))
+    return result

@@ -24,24 +24,24 @@ class CompetingGroups:
     """Groups that may take back what a preemptor gets (:attr:`Preemption.rivals`)."""
 
     def __init__(self, found: Iterable[CompetingGroup]) -> None:
-        self._found = found
-        self._known: list[CompetingGroup] | None = None
+        self._source = found
+        self._groups: list[CompetingGroup] | None = None
 
     @property
-    def asked(self) -> bool:
+    def was_used(self) -> bool:
         """Return whether a plugin asked for the groups.
 
         If so, some victim sets would have grown the preemptor's queue too much.
         """
-        return self._known is not None
+        return self._groups is not None
 
     def __call__(self) -> list[CompetingGroup]:
-        if self._known is None:
-            self._known = list(self._found)
-        return self._known
+        if self._groups is None:
+            self._groups = list(self._source)
+        return self._groups
 
 
-def beyond(preemption: Preemption) -> list[str]:
+def exceeded_resources(preemption: Preemption) -> list[str]:
     """Return the resources in which a queue of the preemptor's path exceeds its fair share.
 
     The whole request of the preemptor is included.
@@ -66,14 +66,16 @@ def nothing_free(table: NodeTable, names: Iterable[str]) -> Iterator[None]:
     columns = [codes[name] for name in names if name in codes]
     free = np.maximum(future_free(table)[:, columns], 0)
     rows = np.flatnonzero(free.any(axis=1)).tolist()
-    _book(table, rows, columns, free)
+    _book_nominated(table, rows, columns, free)
     try:
         yield
     finally:
-        _book(table, rows, columns, -free)
+        _book_nominated(table, rows, columns, -free)
 
 
-def _book(table: NodeTable, rows: Iterable[int], columns: list[int], units: NDArray[np.int64]) -> None:
+def _book_nominated(
+    table: NodeTable, rows: Iterable[int], columns: list[int], units: NDArray[np.int64]
+) -> None:
     for row in rows:
         table.planes[row, NOMINATED, columns] += units[row]
         table.touch(row)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import NextTasks, whole_step
 from windlass.engine.nodes.table import PODS, NodeTable
-from windlass.engine.pending.capacity_if_evicted import CapacityIfEvicted, FutureFree, lacking
+from windlass.engine.pending.capacity_if_evicted import CapacityIfEvicted, FutureFree, missing_fractions
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
 from windlass.engine.plugin_set import PluginSet
@@ -35,9 +35,9 @@ from windlass.engine.state.statement import Statement
 from windlass.engine.victims.victim_pool import PooledVictimSet
 from windlass.spi.victims import Preemption, PreemptionTerms, RelocationMode
 
-NODES = 64
+MAX_NODES = 64
 """Number of nodes from which work may be moved for one preemption, plus one per task."""
-LONGER = 16
+MAX_LONGER_PREFIXES = 16
 """Number of longer prefixes to try if the shortest one that frees enough breaks a rule."""
 Wants = tuple[tuple[int, tuple[int, ...]], ...]
 """Column → request of each of some tasks."""
@@ -47,7 +47,7 @@ class InsufficientTotal(msgspec.Struct, frozen=True):
     """Obstacle: all nodes together have too little left of a resource without shared devices."""
 
     table: NodeTable
-    leftover: FutureFree
+    future_free: FutureFree
     name: str
     units: int
 
@@ -55,7 +55,7 @@ class InsufficientTotal(msgspec.Struct, frozen=True):
         table = self.table
         if table.shares.has_shares and self.name in table.shares.resources:
             return False
-        return self.leftover.sums()[table.resources.codes[self.name]] < self.units
+        return self.future_free.sums()[table.resources.codes[self.name]] < self.units
 
 
 class Fragmented:
@@ -76,33 +76,33 @@ class Fragmented:
         self._solver = solver
         self._candidates = candidates
         self._limit = limit
-        self._what = (wanted, wants)
-        self._least = [(column, sum(sorted(amounts)[:wanted])) for column, amounts in wants]
+        self._need = (wanted, wants)
+        self._minimum = [(column, sum(sorted(requests)[:wanted])) for column, requests in wants]
         """Column → minimum amount that the step takes."""
         self._key = (limit, wanted, wants, *candidates.kind)
 
-    def now(self, candidates: VictimCandidates) -> bool:
+    def holds_now(self, candidates: VictimCandidates) -> bool:
         """Return whether this holds for these candidates."""
-        repacking, until = self._solver.repack(candidates, self._limit)
-        candidates.note_wake(until)
+        repacking, expires = self._solver.repack(candidates, self._limit)
+        candidates.wake_no_later(expires)
         return self._is_too_little(repacking)
 
     def __call__(self) -> bool:
         """Return whether this still holds, independent of time."""
-        if self._solver.parted:
+        if self._solver.has_shares:
             return False
-        left = self._solver.left()
-        if any([left[column] < units for column, units in self._least]):
+        remaining = self._solver.remaining()
+        if any([remaining[column] < victim_sets for column, victim_sets in self._minimum]):
             return True  # less than before: not enough in total
-        repacking, until = self._solver.repack(self._candidates.anew(self._solver.time), self._limit)
-        return until is None and self._is_too_little(repacking)
+        repacking, expires = self._solver.repack(self._candidates.renewed(self._solver.time), self._limit)
+        return expires is None and self._is_too_little(repacking)
 
     def _is_too_little(self, repacking: RepackingBound) -> bool:
-        wanted, wants = self._what
-        return not all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
+        wanted, wants = self._need
+        return not all([repacking.could_hold(column, requests, wanted) for column, requests in wants])
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fragmented) and self._key == other._key
+    def __eq__(self, other_item: object) -> bool:
+        return isinstance(other_item, Fragmented) and self._key == other_item._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -123,7 +123,7 @@ class PreemptionSolver:
         self._placer = placer
         self._gang_allocator = gang_allocator
         self._statement = statement
-        self._leftover = FutureFree(state.table)
+        self._future_free = FutureFree(state.table)
         self._repacking: tuple[tuple[object, ...], RepackingBound, float | None] | None = None
         """Last repacking bound: its key, the bound, and the time until which it is valid."""
         self.time = 0.0
@@ -134,7 +134,7 @@ class PreemptionSolver:
         While it returns true, there is no solution for any preemption with the same
         request and terms.
         """
-        self._tools = SearchContext(
+        self._context = SearchContext(
             state,
             plugins,
             gang_allocator,
@@ -157,77 +157,87 @@ class PreemptionSolver:
         """
         self.obstacle = None
         if terms.move is RelocationMode.MUST:
-            short = self._short_of(preemption, step)
-            if short is not None:
-                self.obstacle = self.lacking(*short)
+            insufficient = self._insufficient(preemption, step)
+            if insufficient is not None:
+                self.obstacle = self.insufficient_total(*insufficient)
                 return None
             if terms.only is not None:
-                candidates.look_only_at(self._named(terms.only))
-            elif self._state.table.height > NODES + step.members:
-                candidates.look_only_at(self._nearby(step))
-            if terms.groups and not self._packs(candidates, terms.groups, group, step):
+                candidates.restrict_to(self._named(terms.only))
+            elif self._state.table.height > MAX_NODES + step.members:
+                candidates.restrict_to(self._groups_nearby(step))
+            if terms.groups and not self._could_repack(candidates, terms.groups, group, step):
                 return None
         elif not candidates.queues():
-            self.obstacle = candidates.nobody
-            if self._short_of(preemption, step) is not None:
+            self.obstacle = candidates.no_victims
+            if self._insufficient(preemption, step) is not None:
                 return None  # no plugin is asked
-        bound = bool(self._gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True)))
-        counted = not bound and self._countable(group, step)
-        attempt = VictimSearch(self._tools, preemption, terms, group, step, counted=counted, spares=not bound)
-        alone = counted and terms.move is not RelocationMode.MUST
-        possible = partial(self._possible, candidates, group, step, alone=alone)
-        if (terms.move is RelocationMode.MUST or not counted or candidates.unsorted) and not possible():
+        limited = bool(self._gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True)))
+        counted = not limited and self._countable(group, step)
+        attempt = VictimSearch(
+            self._context, preemption, terms, group, step, counted=counted, may_protect=not limited
+        )
+        without_victims = counted and terms.move is not RelocationMode.MUST
+        possible = partial(self._possible, candidates, group, step, without_victims=without_victims)
+        if (terms.move is RelocationMode.MUST or not counted or candidates.is_unsorted) and not possible():
             return None
-        attempt.possible = possible
+        attempt.is_possible = possible
         if terms.move is RelocationMode.MUST and not group.promises:
-            attempt.packs = partial(self._repack_these, self._wants(step))
+            attempt.could_pack = partial(self._could_repack_with, self._wants(step))
         if attempt.without_victims():
             return []
-        if bound and terms.move is RelocationMode.MUST:
+        if limited and terms.move is RelocationMode.MUST:
             return None
-        found = self._searched(attempt, terms, candidates, bound=bound)
-        if found is None and terms.move is not RelocationMode.MUST and self._budgeted:
-            found = self._around_budgets(attempt, candidates, step)
-        return found
+        result = self._search(attempt, terms, candidates, limited=limited)
+        if result is None and terms.move is not RelocationMode.MUST and self._uses_budgets:
+            result = self._around_budgets(attempt, candidates, step)
+        return result
 
-    def left(self) -> list[int]:
+    def remaining(self) -> list[int]:
         """Return by column what all nodes together will have left."""
-        return self._leftover.sums()
+        return self._future_free.sums()
 
     @property
-    def parted(self) -> bool:
+    def has_shares(self) -> bool:
         """Return whether any task holds a share of a device."""
         return self._state.table.shares.has_shares
 
     @property
-    def _budgeted(self) -> bool:
+    def _uses_budgets(self) -> bool:
         return self._plugins.heeds_budgets and self._state.budgets.any
 
-    def _searched(
-        self, attempt: VictimSearch, terms: PreemptionTerms, candidates: VictimCandidates, *, bound: bool
+    def _search(
+        self, attempt: VictimSearch, terms: PreemptionTerms, candidates: VictimCandidates, *, limited: bool
     ) -> list[PooledVictimSet] | None:
         """Return the cheapest victim sets within the terms, as far as they may be evicted together."""
-        if bound or terms.move is RelocationMode.NEVER:
-            return attempt.plain(LazyVictimOrder(candidates.in_order(only_allowed=True)))
-        everyone = LazyVictimOrder(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
+        if limited or terms.move is RelocationMode.NEVER:
+            return attempt.without_moves(LazyVictimOrder(candidates.in_order(only_allowed=True)))
+        candidates_all = LazyVictimOrder(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
         if terms.move is RelocationMode.MUST:
-            singly = candidates.one_by_one(everyone.source)
+            single_tasks = candidates.one_by_one(candidates_all.source)
             if terms.only is not None:
-                turn = {key: at for at, key in enumerate(terms.only)}
-                singly = iter(sorted(singly, key=lambda unit: turn.get(unit.group.key, len(turn))))
-            return attempt.moving(
-                LazyVictimOrder(self._within_budgets(singly) if self._budgeted else singly), LONGER
+                positions = {key: index for index, key in enumerate(terms.only)}
+                single_tasks = iter(
+                    sorted(
+                        single_tasks,
+                        key=lambda victim_set: positions.get(victim_set.group.key, len(positions)),
+                    )
+                )
+            return attempt.with_moves(
+                LazyVictimOrder(self._within_budgets(single_tasks) if self._uses_budgets else single_tasks),
+                MAX_LONGER_PREFIXES,
             )
-        found = attempt.moving(everyone, 1)
-        if found is None:
-            found = attempt.plain(LazyVictimOrder(candidates.in_order(only_allowed=True)))
-        if found is None:
-            found = attempt.moving(everyone, LONGER)
-        for without in _omissions(everyone.units) if found is None else ():
-            found = attempt.plain(LazyVictimOrder(candidates.in_order(only_allowed=True, without=without)))
-            if found is not None:
-                return found
-        return found
+        result = attempt.with_moves(candidates_all, 1)
+        if result is None:
+            result = attempt.without_moves(LazyVictimOrder(candidates.in_order(only_allowed=True)))
+        if result is None:
+            result = attempt.with_moves(candidates_all, MAX_LONGER_PREFIXES)
+        for without in _omissions(candidates_all.victim_sets) if result is None else ():
+            result = attempt.without_moves(
+                LazyVictimOrder(candidates.in_order(only_allowed=True, without=without))
+            )
+            if result is not None:
+                return result
+        return result
 
     def _around_budgets(
         self, attempt: VictimSearch, candidates: VictimCandidates, step: NextTasks
@@ -237,68 +247,71 @@ class PreemptionSolver:
         First those that are allowed in their order, then those on a single node, of the
         nodes that lack least.
         """
-        free = self._leftover.free()
+        free = self._future_free.free()
         rows: dict[int, None] = {}
         for cls in dict.fromkeys(batch.cls for batch in step.batches):
-            lacks = lacking(self._state.table, free, cls)
-            rows.update(dict.fromkeys(np.argsort(lacks, kind="stable")[:LONGER].tolist()))
+            missing = missing_fractions(self._state.table, free, cls)
+            rows.update(dict.fromkeys(np.argsort(missing, kind="stable")[:MAX_LONGER_PREFIXES].tolist()))
         forbidden: set[str] = set()
         for row in (None, *rows):
-            units = self._within_budgets(candidates.in_order(only_allowed=True), row, forbidden)
-            found = attempt.plain(LazyVictimOrder(units))
-            if found is not None or not forbidden:
-                return found
+            victim_sets = self._within_budgets(candidates.in_order(only_allowed=True), row, forbidden)
+            result = attempt.without_moves(LazyVictimOrder(victim_sets))
+            if result is not None or not forbidden:
+                return result
         return None
 
     def _within_budgets(
-        self, units: Iterator[PooledVictimSet], row: int | None = None, forbidden: set[str] | None = None
+        self,
+        victim_sets: Iterator[PooledVictimSet],
+        row: int | None = None,
+        forbidden: set[str] | None = None,
     ) -> Iterator[PooledVictimSet]:
         """Yield the victim sets that budgets allow after the previous ones.
 
         ``row``: only sets with a task on this row.
         ``forbidden``: collects the groups that budgets protect.
         """
-        left: dict[str, int] = {}
-        kept: set[str] = set()
+        remaining: dict[str, int] = {}
+        keeping: set[str] = set()
         """Groups that keep some task. Their minimum is not evicted before their elastic members."""
-        for unit in units:
-            away = row is not None and all(entry.row != row for entry in unit.entries)
-            if away or (unit.view.core and unit.group.key in kept):
-                kept.add(unit.group.key)
+        for victim_set in victim_sets:
+            elsewhere = row is not None and all(entry.row != row for entry in victim_set.entries)
+            if elsewhere or (victim_set.view.core and victim_set.group.key in keeping):
+                keeping.add(victim_set.group.key)
                 continue
-            asked = Counter(key for entry in unit.entries for key in entry.task.budgets)
-            for key in asked:
-                if key not in left and (allowed := self._state.budgets.left(key)) is not None:
-                    left[key] = allowed
-            if all(n <= left.get(key, n) for key, n in asked.items()):
-                for key in asked.keys() & left.keys():
-                    left[key] -= asked[key]
-                yield unit
+            requested = Counter(key for entry in victim_set.entries for key in entry.task.budgets)
+            for key in requested:
+                if key not in remaining and (allowed := self._state.budgets.left(key)) is not None:
+                    remaining[key] = allowed
+            if all(n <= remaining.get(key, n) for key, n in requested.items()):
+                for key in requested.keys() & remaining.keys():
+                    remaining[key] -= requested[key]
+                yield victim_set
             else:
-                kept.add(unit.group.key)
+                keeping.add(victim_set.group.key)
                 if forbidden is not None:
-                    forbidden.add(unit.group.key)
+                    forbidden.add(victim_set.group.key)
 
     def _named(self, keys: Sequence[str]) -> list[GroupEntry]:
         groups = self._state.groups
         return [groups[key] for key in keys if key in groups]
 
-    def _nearby(self, step: NextTasks) -> list[GroupEntry]:
+    def _groups_nearby(self, step: NextTasks) -> list[GroupEntry]:
         """Return the groups on the nodes that lack least for a task of the step.
 
         Work is moved from these nodes only. On a cluster of a few dozen nodes these are
         all groups.
         """
         table = self._state.table
-        found: dict[str, GroupEntry] = {}
-        free = self._leftover.free()
+        result: dict[str, GroupEntry] = {}
+        free = self._future_free.free()
         for cls in dict.fromkeys(batch.cls for batch in step.batches):
-            lacks = lacking(table, free, cls)
-            rows = np.argsort(lacks, kind="stable")[: NODES + step.members]
+            missing = missing_fractions(table, free, cls)
+            rows = np.argsort(missing, kind="stable")[: MAX_NODES + step.members]
             for row in rows.tolist():
                 groups = (entry.group for entry in table.tasks[row].values())
-                found.update((group.key, group) for group in groups if group is not None)
-        return list(found.values())
+                result.update((group.key, group) for group in groups if group is not None)
+        return list(result.values())
 
     # ------------------------------------------------------------------ necessary conditions
 
@@ -309,58 +322,64 @@ class PreemptionSolver:
         cls = step.batches[0].cls
         return self._plugins.countable and not self._placer.constraints(cls)
 
-    def _short_of(self, preemption: Preemption, step: NextTasks) -> tuple[str, int] | None:
+    def _insufficient(self, preemption: Preemption, step: NextTasks) -> tuple[str, int] | None:
         """Return a resource with too little left in total, and the required amount.
 
         Moving cannot change totals. Resources that are counted by device are left out,
         and so are devices with shares: moving packs shares on fewer devices.
         """
         table = self._state.table
-        columns, left, by_card = table.resources.codes, self._leftover.sums(), self._by_card(step)
-        for name, units in preemption.request.items():
-            if name in columns and name not in by_card and left[columns[name]] < units:
-                return name, units
+        columns, remaining, by_device = (
+            table.resources.codes,
+            self._future_free.sums(),
+            self._counted_by_device(step),
+        )
+        for name, victim_sets in preemption.request.items():
+            if name in columns and name not in by_device and remaining[columns[name]] < victim_sets:
+                return name, victim_sets
         return None
 
-    def _by_card(self, step: NextTasks) -> set[str]:
+    def _counted_by_device(self, step: NextTasks) -> set[str]:
         """Return the resources where node totals do not tell what moving can achieve."""
-        cards, found = self._state.table.shares, set[str]()
+        shares, result = self._state.table.shares, set[str]()
         for batch in step.batches:
             if batch.cls.needs.devices:
-                found |= set(batch.cls.request) - {name for name, _ in batch.cls.needs.node_request}
-        if cards.has_shares:
-            found |= set(cards.resources)
-        return found
+                result |= set(batch.cls.request) - {name for name, _ in batch.cls.needs.node_request}
+        if shares.has_shares:
+            result |= set(shares.resources)
+        return result
 
-    def _packs(self, candidates: VictimCandidates, limit: int, group: GroupEntry, step: NextTasks) -> bool:
+    def _could_repack(
+        self, candidates: VictimCandidates, limit: int, group: GroupEntry, step: NextTasks
+    ) -> bool:
         """Return whether the step and the moved victims of the first groups could all fit.
 
         Each resource is checked alone. This avoids most searches without a result.
         """
         if group.promises:
             return True
-        scattered = self.scattered(candidates, limit, step)
-        if not scattered.now(candidates):
+        fragmented = self.fragmentation(candidates, limit, step)
+        if not fragmented.holds_now(candidates):
             return True
-        if candidates.common:
-            self.obstacle = scattered
+        if candidates.is_shared:
+            self.obstacle = fragmented
         return False
 
-    def scattered(self, candidates: VictimCandidates, limit: int, step: NextTasks) -> Fragmented:
+    def fragmentation(self, candidates: VictimCandidates, limit: int, step: NextTasks) -> Fragmented:
         """Return the possible fragmentation obstacle of a step that moves the first groups."""
         return Fragmented(self, candidates, limit, *self._wants(step))
 
     def _wants(self, step: NextTasks) -> tuple[int, Wants]:
         """Return how many tasks of a step have to fit, and their requests, as far as resources tell."""
-        table, asked = self._state.table, dict[str, list[int]]()
+        table, requested = self._state.table, dict[str, list[int]]()
         for batch in step.batches:
-            for name, units in batch.cls.items:
-                asked.setdefault(name, []).extend([units] * len(batch.entries))
-        tasks, uncounted = sum([len(run.entries) for run in step.batches]), self._by_card(step)
+            for name, victim_sets in batch.cls.items:
+                requested.setdefault(name, []).extend([victim_sets] * len(batch.entries))
+        tasks, uncounted = sum([len(run.entries) for run in step.batches]), self._counted_by_device(step)
         wants = tuple(
             [
-                (column, (*amounts, *[0] * (tasks - len(amounts))))
-                for name, amounts in asked.items()
+                (column, (*requests, *[0] * (tasks - len(requests))))
+                for name, requests in requested.items()
                 if name != PODS
                 and name not in uncounted
                 and (column := table.resources.codes.get(name)) is not None
@@ -368,48 +387,53 @@ class PreemptionSolver:
         )
         return 1 if step.extra else step.members, wants
 
-    def _repack_these(self, asked: tuple[int, Wants], units: Sequence[PooledVictimSet]) -> bool:
+    def _could_repack_with(
+        self, requested: tuple[int, Wants], victim_sets: Sequence[PooledVictimSet]
+    ) -> bool:
         """Return whether the step and these victims could all fit, by each resource alone."""
-        wanted, wants = asked
+        wanted, wants = requested
         repacking = RepackingBound(
-            self._leftover.cells(), [entry for unit in units for entry in unit.entries]
+            self._future_free.cells(), [entry for victim_set in victim_sets for entry in victim_set.entries]
         )
-        return all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
+        return all([repacking.could_hold(column, requests, wanted) for column, requests in wants])
 
-    def lacking(self, name: str, units: int) -> InsufficientTotal:
+    def insufficient_total(self, name: str, victim_sets: int) -> InsufficientTotal:
         """Return the obstacle that holds while all nodes together have less than that left."""
-        return InsufficientTotal(self._state.table, self._leftover, name, units)
+        return InsufficientTotal(self._state.table, self._future_free, name, victim_sets)
 
     def repack(self, candidates: VictimCandidates, limit: int) -> tuple[RepackingBound, float | None]:
         """Return the repacking bound for moving the first groups, and the time at which it expires.
 
         It is computed once for all preemptions with the same candidates.
         """
-        state = (self._leftover.free(), limit, *candidates.standing()) if candidates.common else ()
-        known = self._repacking
-        if known is not None and state and _same(known[0], state):
-            return known[1], known[2]
-        found = RepackingBound(self._leftover.cells(), candidates.leading(limit))
-        self._repacking = (state, found, candidates.wake_at)
-        return found, candidates.wake_at
+        state = (self._future_free.free(), limit, *candidates.state_key()) if candidates.is_shared else ()
+        cached = self._repacking
+        if cached is not None and state and _same(cached[0], state):
+            return cached[1], cached[2]
+        result = RepackingBound(self._future_free.cells(), candidates.leading_tasks(limit))
+        self._repacking = (state, result, candidates.wake_at)
+        return result, candidates.wake_at
 
     def _possible(
-        self, candidates: VictimCandidates, group: GroupEntry, step: NextTasks, *, alone: bool
+        self, candidates: VictimCandidates, group: GroupEntry, step: NextTasks, *, without_victims: bool
     ) -> bool:
         """Return whether the step could fit if all candidates were evicted.
 
         ``alone``: also check if there are no candidates.
         """
         table = self._state.table
-        everyone = list(candidates.everyone())
-        if not everyone and not alone:
+        candidates_all = list(candidates.all_tasks())
+        if not candidates_all and not without_victims:
             return False
         missing = {batch.cls for batch in step.batches}
-        domains, free = self._domains(group), self._leftover.free()
-        best = {cls: CapacityIfEvicted(table, cls, free, domains).at_best(everyone) for cls in missing}
+        domains, free = self._domains(group), self._future_free.free()
+        counts = {
+            cls: CapacityIfEvicted(table, cls, free, domains).total_if_evicted(candidates_all)
+            for cls in missing
+        }
         if len(missing) == 1 and not step.extra:
-            return all(room >= step.members for room in best.values())
-        return any(room > 0 for room in best.values())
+            return all(count >= step.members for count in counts.values())
+        return any(count > 0 for count in counts.values())
 
     def _domains(self, group: GroupEntry) -> NDArray[np.int64] | None:
         return self._gang_allocator.domain_selector.domains(group) if group.near else None
@@ -419,19 +443,20 @@ def _same(first: Sequence[object], second: Sequence[object]) -> bool:
     """Return whether the items are pairwise identical, or equal numbers or texts."""
     return len(first) == len(second) and all(
         [
-            one is other or (isinstance(one, int | float | str) and one == other)
-            for one, other in zip(first, second, strict=True)
+            first_item is other_item
+            or (isinstance(first_item, int | float | str) and first_item == other_item)
+            for first_item, other_item in zip(first, second, strict=True)
         ]
     )
 
 
-def _omissions(units: Sequence[PooledVictimSet]) -> Iterator[set[str]]:
+def _omissions(victim_sets: Sequence[PooledVictimSet]) -> Iterator[set[str]]:
     """Yield sets of groups to leave out, after the rules rejected all further victims.
 
     First the first groups together, then each one alone; nothing if there are many.
     """
-    groups = list(dict.fromkeys(unit.group.key for unit in units))
-    if len(groups) > LONGER:
+    groups = list(dict.fromkeys(victim_set.group.key for victim_set in victim_sets))
+    if len(groups) > MAX_LONGER_PREFIXES:
         return
     for n in range(1, len(groups)):
         yield set(groups[:n])
@@ -439,11 +464,11 @@ def _omissions(units: Sequence[PooledVictimSet]) -> Iterator[set[str]]:
         yield {key}
 
 
-def _of_groups(units: Iterator[PooledVictimSet], limit: int) -> Iterator[PooledVictimSet]:
+def _of_groups(victim_sets: Iterator[PooledVictimSet], limit: int) -> Iterator[PooledVictimSet]:
     """Yield the victim sets of the first ``limit`` groups (0: of all)."""
     seen: set[str] = set()
-    for unit in units:
-        seen.add(unit.group.key)
+    for victim_set in victim_sets:
+        seen.add(victim_set.group.key)
         if limit and len(seen) > limit:
             return
-        yield unit
+        yield victim_set

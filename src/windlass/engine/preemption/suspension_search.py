@@ -23,7 +23,7 @@ from windlass.engine.timesharing.attained_service import TimeAccount
 _Cost = tuple[float, float, float]
 """Stopped devices, number of groups, and the negative of the worst rank among them."""
 _ANY = float("inf")
-Able = Callable[[float, float], Iterable[TimeAccount]]
+SuspendableBySize = Callable[[float, float], Iterable[TimeAccount]]
 """Function (more than, at most) → suspendable groups with so many devices, worst rank first."""
 NextSize = Callable[[float], float | None]
 """Function (size) → the next larger number of devices of a running group.
@@ -40,9 +40,9 @@ class _Row:
     free: list[int]
     fits: int
     """Number of tasks that fit now."""
-    most: list[int]
+    maximum: list[int]
     """Free amounts if all of ``groups`` were suspended."""
-    there: list[tuple[TimeAccount, list[int]]] = field(default_factory=list)
+    groups: list[tuple[TimeAccount, list[int]]] = field(default_factory=list)
 
 
 class SuspensionSearch:
@@ -64,27 +64,27 @@ class SuspensionSearch:
         ``rows``: search these rows only. The static facts of nodes are part of ``cls``.
         """
         self._after_termination = after_termination = leftover.after_termination(cls, device)
-        self._columns, self._asked, self._static = (
+        self._columns, self._requested, self._static = (
             after_termination.columns,
-            after_termination.asked,
+            after_termination.requested,
             after_termination.static,
         )
         self._rows: dict[int, _Row] = {}
-        self._parts: dict[TaskClass, list[int]] = {}
+        self._released: dict[TaskClass, list[int]] = {}
         """Class → amounts that each of its tasks releases where no device is unhealthy."""
         self._table = leftover.table
-        self._ailing = leftover.table.ailing
+        self._unhealthy_rows = leftover.table.ailing
         self._cells = cells = leftover.cells()
-        self._open: Collection[int] | None = None
+        self._allowed_rows: Collection[int] | None = None
         if rows is None:
-            fitting, most = after_termination.total, after_termination.most
+            fitting, maximum = after_termination.total, after_termination.maximum
         else:
-            self._open = {row for row in rows if self._static[row]}
-            fitting = sum([after_termination.fits[row] for row in self._open])
-            most = max([cells[row][device] for row in self._open], default=0) if device >= 0 else 0
-        units = dict(zip(self._columns, self._asked, strict=True)).get(device, 0)
+            self._allowed_rows = {row for row in rows if self._static[row]}
+            fitting = sum([after_termination.fits[row] for row in self._allowed_rows])
+            maximum = max([cells[row][device] for row in self._allowed_rows], default=0) if device >= 0 else 0
+        units = dict(zip(self._columns, self._requested, strict=True)).get(device, 0)
         self.missing = members - fitting
-        self.least = (units - max(most, 0) % max(units, 1)) / 1000.0
+        self.min_stopped = (units - max(maximum, 0) % max(units, 1)) / 1000.0
         """Lower bound of the number of devices that have to stop."""
 
     def cheapest(self, runners: Iterable[TimeAccount]) -> list[TimeAccount] | None:
@@ -95,13 +95,15 @@ class SuspensionSearch:
         if self.missing <= 0:
             return []
         if self.missing == 1:
-            best = self._one(runners, (self.least, _ANY, _ANY))
+            best = self._best_node(runners, (self.min_stopped, _ANY, _ANY))
             return None if best is None else best[1]
         for time_account in runners:
-            self._enter(time_account)
-        return self._several()
+            self._add(time_account)
+        return self._for_several()
 
-    def readily(self, able: Able, next_size: NextSize) -> list[TimeAccount] | None:
+    def cheapest_if_clear(
+        self, suspendable: SuspendableBySize, next_size: NextSize
+    ) -> list[TimeAccount] | None:
         """Return :meth:`cheapest` of a single task, if some of the running groups decide it.
 
         Else ``None``. The search begins with groups that hold no more devices than have
@@ -110,104 +112,122 @@ class SuspensionSearch:
         """
         if self.missing != 1:
             return None
-        above, most = -_ANY, 1.0 if self.least <= 1.0 else _ANY
-        enough = (self.least, _ANY, _ANY)
-        while (best := self._one(able(above, most), enough)) is None:
-            size = next_size(most)
+        above, maximum = -_ANY, 1.0 if self.min_stopped <= 1.0 else _ANY
+        bound = (self.min_stopped, _ANY, _ANY)
+        while (best := self._best_node(suspendable(above, maximum), bound)) is None:
+            size = next_size(maximum)
             if size is None:
                 return None
-            above, most, enough = most, size, (size, 1, _ANY)
-        return best[1] if best[0] <= enough else None
+            above, maximum, bound = maximum, size, (size, 1, _ANY)
+        return best[1] if best[0] <= bound else None
 
     # ------------------------------------------------------------------ details
 
-    def _row(self, at: int) -> _Row:
+    def _row(self, row_number: int) -> _Row:
         """Return the node as far as it is known."""
-        row = self._rows.get(at)
+        row = self._rows.get(row_number)
         if row is None:
-            amounts = self._cells[at]
-            free = [amounts[column] for column in self._columns]
-            row = self._rows[at] = _Row(at, free, self._after_termination.fits[at], free)
+            released_amounts = self._cells[row_number]
+            free = [released_amounts[column] for column in self._columns]
+            row = self._rows[row_number] = _Row(
+                row_number, free, self._after_termination.fits[row_number], free
+            )
         return row
 
-    def _enter(self, time_account: TimeAccount) -> Sequence[_Row]:
+    def _add(self, time_account: TimeAccount) -> Sequence[_Row]:
         """Add what a group releases to its nodes. Return these nodes."""
         entries = time_account.group.tasks.values()
-        opened, static, rows, parts = self._open, self._static, self._rows, self._parts
-        ailing = self._ailing
+        allowed, static, rows, released = self._allowed_rows, self._static, self._rows, self._released
+        unhealthy_rows = self._unhealthy_rows
         if len(entries) == 1:
             (entry,) = entries
-            at = entry.row
-            if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
+            row_number = entry.row
+            if (
+                row_number < 0
+                or entry.state is TERMINATING
+                or not (static[row_number] if allowed is None else row_number in allowed)
+            ):
                 return ()
-            row = rows.get(at) or self._row(at)
-            amounts = (None if at in ailing else parts.get(entry.cls)) or self._amounts(entry)
-            row.there.append((time_account, amounts))
-            row.most = list(map(add, row.most, amounts))
+            row = rows.get(row_number) or self._row(row_number)
+            released_amounts = (
+                None if row_number in unhealthy_rows else released.get(entry.cls)
+            ) or self._released_by(entry)
+            row.groups.append((time_account, released_amounts))
+            row.maximum = list(map(add, row.maximum, released_amounts))
             return (row,)
         by_row: dict[int, list[int]] = {}
         for entry in entries:
-            at = entry.row
-            if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
+            row_number = entry.row
+            if (
+                row_number < 0
+                or entry.state is TERMINATING
+                or not (static[row_number] if allowed is None else row_number in allowed)
+            ):
                 continue
-            amounts = (None if at in ailing else parts.get(entry.cls)) or self._amounts(entry)
-            known = by_row.get(at)
-            by_row[at] = amounts if known is None else list(map(add, known, amounts))
-        found: list[_Row] = []
-        for at, amounts in by_row.items():
-            row = rows.get(at) or self._row(at)
-            row.there.append((time_account, amounts))
-            row.most = list(map(add, row.most, amounts))
-            found.append(row)
-        return found
+            released_amounts = (
+                None if row_number in unhealthy_rows else released.get(entry.cls)
+            ) or self._released_by(entry)
+            previous = by_row.get(row_number)
+            by_row[row_number] = (
+                released_amounts if previous is None else list(map(add, previous, released_amounts))
+            )
+        result: list[_Row] = []
+        for row_number, released_amounts in by_row.items():
+            row = rows.get(row_number) or self._row(row_number)
+            row.groups.append((time_account, released_amounts))
+            row.maximum = list(map(add, row.maximum, released_amounts))
+            result.append(row)
+        return result
 
-    def _amounts(self, entry: TaskEntry) -> list[int]:
+    def _released_by(self, entry: TaskEntry) -> list[int]:
         """Return the amounts that a task releases."""
-        leaves = self._table.leaves(entry)
-        found = [int(leaves[column]) for column in self._columns]
-        if entry.row not in self._ailing:
-            self._parts[entry.cls] = found
-        return found
+        vector = self._table.leaves(entry)
+        result = [int(vector[column]) for column in self._columns]
+        if entry.row not in self._unhealthy_rows:
+            self._released[entry.cls] = result
+        return result
 
-    def _one(self, runners: Iterable[TimeAccount], enough: _Cost) -> tuple[_Cost, list[TimeAccount]] | None:
+    def _best_node(
+        self, runners: Iterable[TimeAccount], bound: _Cost
+    ) -> tuple[_Cost, list[TimeAccount]] | None:
         """Return the cheapest node for a single task with its cost.
 
         Once the cost is at most ``enough``, no more groups are considered.
         """
         best: tuple[_Cost, list[TimeAccount]] | None = None
-        reached: dict[int, float] = {}
+        tried: dict[int, float] = {}
         for time_account in runners:
-            devices, there = time_account.segment.devices, self._enter(time_account)
+            devices, rows = time_account.segment.devices, self._add(time_account)
             if best is not None and best[0] <= (devices, 1, -time_account.base):
                 continue  # it does not get cheaper with this one
-            for row in there:
-                if reached.get(row.row, _ANY) <= devices:
+            for row in rows:
+                if tried.get(row.row, _ANY) <= devices:
                     continue  # nor on this node
-                going = self._needed(row, ())
-                if going is None:
+                victims = self._victims_on(row, ())
+                if victims is None:
                     continue
-                cost = _cost(going)
-                reached[row.row] = cost[0]
+                cost = _cost(victims)
+                tried[row.row] = cost[0]
                 if best is None or cost < best[0]:
-                    best = cost, going
-            if best is not None and best[0] <= enough:
+                    best = cost, victims
+            if best is not None and best[0] <= bound:
                 return best
         return best
 
-    def _several(self) -> list[TimeAccount] | None:
+    def _for_several(self) -> list[TimeAccount] | None:
         chosen: dict[TimeAccount, None] = {}
         missing, taken = self.missing, dict.fromkeys(self._rows, 0)
         while missing > 0:
             best: tuple[_Cost, int, list[TimeAccount]] | None = None
-            for at in sorted(self._rows):
-                row = self._rows[at]
-                going = self._needed(row, chosen, taken[at] + 1)
-                if going is None:
+            for row_number in sorted(self._rows):
+                row = self._rows[row_number]
+                victims = self._victims_on(row, chosen, taken[row_number] + 1)
+                if victims is None:
                     continue
-                found = (_cost(going), at, going)
-                if best is None or found[:2] < best[:2]:
-                    best = found
-                    if not going:
+                result = (_cost(victims), row_number, victims)
+                if best is None or result[:2] < best[:2]:
+                    best = result
+                    if not victims:
                         break
             if best is None:
                 return None
@@ -216,59 +236,61 @@ class SuspensionSearch:
             missing -= 1
         return list(chosen)
 
-    def _needed(self, row: _Row, gone: Collection[TimeAccount], more: int = 1) -> list[TimeAccount] | None:
+    def _victims_on(
+        self, row: _Row, suspended: Collection[TimeAccount], more: int = 1
+    ) -> list[TimeAccount] | None:
         """Return the groups to suspend for ``more`` additional tasks, after those in ``suspended``.
 
         They are the worst ranks, or the smallest groups if that stops fewer devices.
         """
-        goal = [(row.fits + more) * units for units in self._asked]
-        if not _covers(row.most, goal):
+        goal = [(row.fits + more) * units for units in self._requested]
+        if not _covers(row.maximum, goal):
             return None
-        worst = self._first(row, row.there, gone, goal)
-        if worst is None or len(row.there) == 1 or _cost(worst)[0] <= self.least:
+        worst = self._first_enough(row, row.groups, suspended, goal)
+        if worst is None or len(row.groups) == 1 or _cost(worst)[0] <= self.min_stopped:
             return worst
-        by_size = sorted(row.there, key=lambda one: one[0].segment.devices)
-        smallest = self._first(row, by_size, gone, goal)
+        by_size = sorted(row.groups, key=lambda pair: pair[0].segment.devices)
+        smallest = self._first_enough(row, by_size, suspended, goal)
         return worst if smallest is None or _cost(worst) <= _cost(smallest) else smallest
 
-    def _first(
+    def _first_enough(
         self,
         row: _Row,
         order: Sequence[tuple[TimeAccount, list[int]]],
-        gone: Collection[TimeAccount],
+        suspended: Collection[TimeAccount],
         goal: Sequence[int],
     ) -> list[TimeAccount] | None:
         """Return the first groups of an order that free enough, without those that are not needed."""
-        left = list(row.free)
-        going: list[tuple[TimeAccount, list[int]]] = []
-        for time_account, amounts in order if gone else ():
-            if time_account in gone:
-                left = list(map(add, left, amounts))
-        for time_account, amounts in order:
-            if _covers(left, goal):
+        free = list(row.free)
+        victims: list[tuple[TimeAccount, list[int]]] = []
+        for time_account, released_amounts in order if suspended else ():
+            if time_account in suspended:
+                free = list(map(add, free, released_amounts))
+        for time_account, released_amounts in order:
+            if _covers(free, goal):
                 break
-            if time_account not in gone:
-                left = list(map(add, left, amounts))
-                going.append((time_account, amounts))
-        if not _covers(left, goal):
+            if time_account not in suspended:
+                free = list(map(add, free, released_amounts))
+                victims.append((time_account, released_amounts))
+        if not _covers(free, goal):
             return None
-        for at in range(len(going) - 2, -1, -1):
-            without = list(map(sub, left, going[at][1]))
+        for row_number in range(len(victims) - 2, -1, -1):
+            without = list(map(sub, free, victims[row_number][1]))
             if _covers(without, goal):
-                left = without
-                del going[at]
-        return [account for account, _ in going]
+                free = without
+                del victims[row_number]
+        return [account for account, _ in victims]
 
 
-def _cost(going: Sequence[TimeAccount]) -> _Cost:
-    if len(going) == 1:
-        return going[0].segment.devices, 1, -going[0].base
+def _cost(victims: Sequence[TimeAccount]) -> _Cost:
+    if len(victims) == 1:
+        return victims[0].segment.devices, 1, -victims[0].base
     return (
-        sum(time_account.segment.devices for time_account in going),
-        len(going),
-        -max((time_account.base for time_account in going), default=0.0),
+        sum(time_account.segment.devices for time_account in victims),
+        len(victims),
+        -max((time_account.base for time_account in victims), default=0.0),
     )
 
 
-def _covers(left: Sequence[int], goal: Sequence[int]) -> bool:
-    return all(map(ge, left, goal))
+def _covers(free: Sequence[int], goal: Sequence[int]) -> bool:
+    return all(map(ge, free, goal))

@@ -25,16 +25,16 @@ from windlass.engine.queues.tree import QueueEntry
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.victims.victim_pool import (
     FreedByQueue,
-    Places,
     PooledVictimSet,
     QueueVictims,
+    SortedVictims,
     VictimPool,
     kind_of,
 )
-from windlass.engine.victims.victim_sets import extras_and_core
+from windlass.engine.victims.victim_sets import elastic_and_minimum
 from windlass.spi.victims import HeldAtStart, Preemption, PreemptionTerms, VictimScope, VictimSet, parting
 
-_MOST = 4
+_SHARE_DIVISOR = 4
 """Share of a queue's groups (1/n) from which on preemptions use the results for all of them."""
 
 
@@ -86,13 +86,13 @@ class VictimCandidates:
         self._state = state
         self._running = running
         self._plugins = plugins
-        self._claim = preemption
+        self._preemption = preemption
         self._terms = terms
         self.kind = kind_of(preemption, terms, plugins.goes_by(preemption))
         """Equal for preemptions with the same candidates."""
-        kept = pool or VictimPool()
-        self._offers = kept.offers(self.kind)
-        self._firsts = kept.firsts(preemption)
+        pool_used = pool or VictimPool()
+        self._by_queue = pool_used.queue_victims(self.kind)
+        self._first_victims = pool_used.first_victims(preemption)
         for queue in preemption.path:
             preemption.held(queue)
         self._only: dict[str, list[GroupEntry]] | None = None
@@ -102,9 +102,9 @@ class VictimCandidates:
         """Time at which time alone adds a candidate, as far as candidates were examined."""
 
     @property
-    def unsorted(self) -> bool:
+    def is_unsorted(self) -> bool:
         """Return whether the sorted candidates are not cached yet, which makes them expensive."""
-        return not self._offers
+        return not self._by_queue
 
     # ------------------------------------------------------------------ candidates
 
@@ -115,7 +115,7 @@ class VictimCandidates:
         return self._queues
 
     def _open_queues(self) -> list[QueueEntry]:
-        preemption, state = self._claim, self._state
+        preemption, state = self._preemption, self._state
         own = preemption.path[0].name
         if self._terms.scope is VictimScope.OWN_QUEUE:
             names = [own]
@@ -123,10 +123,10 @@ class VictimCandidates:
             names = self._running.queues()
             if self._terms.scope is VictimScope.OTHER_QUEUES:
                 names = [name for name in names if name != own]
-        found = []
+        result = []
         above = {queue.name for queue in preemption.path}
         branches: dict[str, bool] = {}
-        noted: set[str] = set()
+        computed: set[str] = set()
         for name in names:
             queue = state.queues.get(name)
             if not self._running.any_of(queue, self._terms.below):
@@ -136,83 +136,90 @@ class VictimCandidates:
                 if ancestor.name in above:
                     break
                 branch = ancestor.name
-            spared = branches.get(branch)
-            if spared is None:
-                spared = branches[branch] = self._spares_branch(queue)
-            if spared or any([p.spares_queue(preemption, queue.path) for p in self._plugins.queue_filters]):
+            protected = branches.get(branch)
+            if protected is None:
+                protected = branches[branch] = self._protects_branch(queue)
+            if protected or any(
+                [p.spares_queue(preemption, queue.path) for p in self._plugins.queue_filters]
+            ):
                 continue
-            found.append(queue)
+            result.append(queue)
             for ancestor in queue.path:
-                if ancestor.name in noted:
+                if ancestor.name in computed:
                     break
-                noted.add(ancestor.name)
+                computed.add(ancestor.name)
                 preemption.held(ancestor)
-        return found
+        return result
 
     @property
-    def nobody(self) -> Callable[[], bool] | None:
+    def no_victims(self) -> Callable[[], bool] | None:
         """Return the obstacle that nothing runs in any eligible queue, if this is the case."""
-        running, preemption, below = self._running, self._claim, self._terms.below
+        running, preemption, below = self._running, self._preemption, self._terms.below
         if self._terms.scope is VictimScope.OWN_QUEUE:
-            nobody = NoVictims(running, self._state.queues.get(preemption.path[0].name), below, own=True)
+            obstacle = NoVictims(running, self._state.queues.get(preemption.path[0].name), below, own=True)
         elif self._terms.scope is VictimScope.OTHER_QUEUES:
-            nobody = NoVictims(running, self._state.queues.get(preemption.path[0].name), None, own=False)
+            obstacle = NoVictims(running, self._state.queues.get(preemption.path[0].name), None, own=False)
         else:
             return None
-        return nobody if nobody() else None
+        return obstacle if obstacle() else None
 
-    def _spares_branch(self, queue: QueueEntry) -> bool:
+    def _protects_branch(self, queue: QueueEntry) -> bool:
         """Return whether the branch of the queue below the common ancestor is protected."""
-        ours, theirs = parting(self._claim.path, queue.path)
-        return any(plugin.spares_branch(self._claim, ours, theirs) for plugin in self._plugins.branch_filters)
+        own_branch, other_branch = parting(self._preemption.path, queue.path)
+        return any(
+            plugin.spares_branch(self._preemption, own_branch, other_branch)
+            for plugin in self._plugins.branch_filters
+        )
 
-    def units_of(self, group: GroupEntry) -> Iterator[PooledVictimSet]:
+    def victim_sets_of(self, group: GroupEntry) -> Iterator[PooledVictimSet]:
         """Yield the victim sets of a group in order.
 
         The minimum only if all elastic members come before.
         """
-        if not self._offered(group):
+        if not self._is_candidate(group):
             return
-        extras, rest = extras_and_core(group)
-        units, last = ([*extras, rest] if rest else extras), len(extras)
-        members = sum(map(len, units))
-        stays = False  # a protected elastic member would be left below the group's minimum
-        for at, entries in enumerate(units):
-            core = at == last
-            if core and stays:
+        elastic, remaining_sets = elastic_and_minimum(group)
+        victim_sets, minimum_index = ([*elastic, remaining_sets] if remaining_sets else elastic), len(elastic)
+        members = sum(map(len, victim_sets))
+        keeps_elastic = False  # a protected elastic member would be left below the group's minimum
+        for index, entries in enumerate(victim_sets):
+            is_minimum = index == minimum_index
+            if is_minimum and keeps_elastic:
                 return
-            unit = self._unit(group, entries, core=core, spare=last - at, members=members)
+            victim_set = self._victim_set(
+                group, entries, is_minimum=is_minimum, spare=minimum_index - index, members=members
+            )
             members -= len(entries)
-            if not all(_takeable(entry) for entry in entries) or self._spared(unit.view):
-                stays = True
+            if not all(_is_evictable(entry) for entry in entries) or self._is_protected(victim_set.view):
+                keeps_elastic = True
                 continue
-            yield unit
+            yield victim_set
 
-    def _spared(self, view: VictimSet) -> bool:
+    def _is_protected(self, view: VictimSet) -> bool:
         for plugin in self._plugins.victim_filters:
-            if plugin.spares(self._claim, view):
+            if plugin.spares(self._preemption, view):
                 until = getattr(plugin, "spared_until", None)
-                moment = until(self._claim, view) if until is not None else None
-                self.note_wake(moment)
+                time = until(self._preemption, view) if until is not None else None
+                self.wake_no_later(time)
                 return True
         return False
 
-    def _offered(self, group: GroupEntry) -> bool:
-        spec, preemption = group.group, self._claim
+    def _is_candidate(self, group: GroupEntry) -> bool:
+        spec, preemption = group.group, self._preemption
         if spec is None or not spec.preemptible or group.active <= 0 or group.queue is None:
             return False
         return not spec.guest or spec.yields_to(preemption.action, preemption.group.priority)
 
-    def _unit(
-        self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int, members: int
+    def _victim_set(
+        self, group: GroupEntry, entries: list[TaskEntry], *, is_minimum: bool, spare: int, members: int
     ) -> PooledVictimSet:
         if len(entries) == 1:
             request: Mapping[str, int] = entries[0].cls.request
         else:
             total: dict[str, int] = {}
             for entry in entries:
-                for name, units in entry.cls.items:
-                    total[name] = total.get(name, 0) + units
+                for name, victim_sets in entry.cls.items:
+                    total[name] = total.get(name, 0) + victim_sets
             request = total
         if self._state.queues.flavors:
             request = self._with_models(request, entries)
@@ -223,7 +230,7 @@ class VictimCandidates:
             queue.path if queue is not None else (),
             tuple(entry.task for entry in entries),
             request,
-            core,
+            is_minimum,
             spare,
             group.ready(),
             members,
@@ -235,51 +242,56 @@ class VictimCandidates:
 
     def _with_models(self, request: Mapping[str, int], entries: Iterable[TaskEntry]) -> Mapping[str, int]:
         """Return the request of tasks, with amounts by device model added."""
-        found = dict(request)
+        result = dict(request)
         for entry in entries:
-            for name, units in self._state.ledger.counters.by_model(entry.cls, entry.row).items():
-                found[name] = found.get(name, 0) + units
-        return found
+            for name, victim_sets in self._state.ledger.counters.by_model(entry.cls, entry.row).items():
+                result[name] = result.get(name, 0) + victim_sets
+        return result
 
-    def everyone(self) -> Iterator[TaskEntry]:
+    def all_tasks(self) -> Iterator[TaskEntry]:
         """Yield all tasks that could be evicted at most, unordered, for necessary conditions."""
         for queue in self.queues():
             for group in self._groups(queue):
-                if self._offered(group) and group.key != self._claim.group.key:
+                if self._is_candidate(group) and group.key != self._preemption.group.key:
                     for entry in group.tasks.values():
-                        if _takeable(entry):
+                        if _is_evictable(entry):
                             yield entry
 
-    def anew(self, now: float) -> VictimCandidates:
+    def renewed(self, now: float) -> VictimCandidates:
         """Return the candidates of the same preemption at another time."""
-        preemption = altered(self._claim, now=now, held_at_start=HeldAtStart())
+        preemption = altered(self._preemption, now=now, held_at_start=HeldAtStart())
         return VictimCandidates(
             self._state, self._running, self._plugins, preemption, self._terms, self._pool
         )
 
     @property
-    def common(self) -> bool:
+    def is_shared(self) -> bool:
         """Return whether the candidates are those of every preemption of this kind."""
-        own = self._state.groups.get(self._claim.group.key)
+        own = self._state.groups.get(self._preemption.group.key)
         return self._pool is not None and self._only is None and (own is None or not own.active)
 
-    def standing(self) -> tuple[object, ...]:
+    def state_key(self) -> tuple[object, ...]:
         """Return a key; while its parts are unchanged, so are the candidates and their order."""
-        return (self._offers, self._running.seen, self._claim.now, *[queue.name for queue in self.queues()])
+        return (
+            self._by_queue,
+            self._running.seen,
+            self._preemption.now,
+            *[queue.name for queue in self.queues()],
+        )
 
-    def leading(self, limit: int) -> Iterator[TaskEntry]:
+    def leading_tasks(self, limit: int) -> Iterator[TaskEntry]:
         """Yield the evictable tasks of the first ``limit`` groups of each queue.
 
         They contain the first ``limit`` groups of all.
         """
-        own = self._claim.group.key
+        own = self._preemption.group.key
         for queue in self.queues():
-            left = limit
-            for _, key, unit in self._offered_by(queue):
+            remaining = limit
+            for _, key, victim_set in self._sorted_victims(queue):
                 if key != own:
-                    yield from (entry for entry in unit.group.tasks.values() if _takeable(entry))
-                    left -= 1
-                    if not left:
+                    yield from (entry for entry in victim_set.group.tasks.values() if _is_evictable(entry))
+                    remaining -= 1
+                    if not remaining:
                         break
 
     def _groups(self, queue: QueueEntry) -> Iterator[GroupEntry]:
@@ -288,25 +300,27 @@ class VictimCandidates:
             return self._running.within(queue, self._terms.below)
         return iter(self._only.get(queue.name, ()))
 
-    def look_only_at(self, groups: Iterable[GroupEntry]) -> None:
+    def restrict_to(self, groups: Iterable[GroupEntry]) -> None:
         """Restrict the candidates to these groups."""
         self._only = {}
         for group in groups:
             if group.queue is not None:
                 self._only.setdefault(group.queue.name, []).append(group)
 
-    def one_by_one(self, units: Iterator[PooledVictimSet]) -> Iterator[PooledVictimSet]:
+    def one_by_one(self, victim_sets: Iterator[PooledVictimSet]) -> Iterator[PooledVictimSet]:
         """Split victim sets into single tasks, for relocations.
 
         The last task of a minimum comes first.
         """
-        for unit in units:
-            if len(unit.entries) == 1:
-                yield unit
+        for victim_set in victim_sets:
+            if len(victim_set.entries) == 1:
+                yield victim_set
                 continue
-            for entry in sorted(unit.entries, key=unit.group.place_of, reverse=True):
-                view = unit.view
-                yield self._unit(unit.group, [entry], core=view.core, spare=view.spare, members=view.members)
+            for entry in sorted(victim_set.entries, key=victim_set.group.place_of, reverse=True):
+                view = victim_set.view
+                yield self._victim_set(
+                    victim_set.group, [entry], is_minimum=view.core, spare=view.spare, members=view.members
+                )
 
     # ------------------------------------------------------------------ order
 
@@ -316,119 +330,125 @@ class VictimCandidates:
         ``only_allowed``: skip sets that the rules do not allow after the previous ones.
         ``without``: groups to leave out.
         """
-        taking = FreedByQueue()
-        taken_apart: dict[str, Iterator[PooledVictimSet]] = {}
-        roots = self._grow(without)
+        freed = FreedByQueue()
+        remaining_by_group: dict[str, Iterator[PooledVictimSet]] = {}
+        roots = self._build_tree(without)
         while roots:
             path: list[_Branch] = []
             level = roots
             while level:
-                best = min(level, key=lambda branch: self._key(branch, taking))
+                best = min(level, key=lambda branch: self._key(branch, freed))
                 path.append(best)
                 level = best.branches
             heap = path[-1].heap
-            unit = heapq.heappop(heap)[-1]
-            group = unit.group
-            rest = taken_apart.get(group.key)
-            if rest is None:
-                rest = taken_apart[group.key] = self.units_of(group)
-                next(rest, None)
-            follower = next(rest, None)
-            if follower is not None:
-                heapq.heappush(heap, (self._order_key(follower), group.key, follower))
+            victim_set = heapq.heappop(heap)[-1]
+            group = victim_set.group
+            remaining_sets = remaining_by_group.get(group.key)
+            if remaining_sets is None:
+                remaining_sets = remaining_by_group[group.key] = self.victim_sets_of(group)
+                next(remaining_sets, None)
+            next_set = next(remaining_sets, None)
+            if next_set is not None:
+                heapq.heappush(heap, (self._order_key(next_set), group.key, next_set))
             allowed = all(
-                plugin.may_take(self._claim, unit.view, taking.by_queue)
+                plugin.may_take(self._preemption, victim_set.view, freed.by_queue)
                 for plugin in self._plugins.validations
             )
             if allowed:
-                taking.add(unit)
+                freed.add(victim_set)
             self._prune(roots, path)
             if allowed or not only_allowed:
-                yield unit
+                yield victim_set
 
-    def _order_key(self, unit: PooledVictimSet) -> tuple[Any, ...]:
-        return tuple([order.victim_key(self._claim, unit.view) for order in self._plugins.victim_orders])
+    def _order_key(self, victim_set: PooledVictimSet) -> tuple[Any, ...]:
+        return tuple(
+            [order.victim_key(self._preemption, victim_set.view) for order in self._plugins.victim_orders]
+        )
 
-    def _first_units(self, queue: QueueEntry, without: Collection[str]) -> Places:
+    def _heap_of(self, queue: QueueEntry, without: Collection[str]) -> SortedVictims:
         """Return the first victim sets of a queue's groups, as a new heap."""
-        first, own = self._offered_by(queue), self._claim.group.key
+        first, own = self._sorted_victims(queue), self._preemption.group.key
         if without or self._state.groups[own].active:
-            return [place for place in first if place[1] != own and place[1] not in without]
+            return [entry for entry in first if entry[1] != own and entry[1] not in without]
         return first.copy()
 
-    def _offered_by(self, queue: QueueEntry) -> Places:
+    def _sorted_victims(self, queue: QueueEntry) -> SortedVictims:
         """Return the sorted first victim sets of the examined groups of a queue.
 
         Do not change the list.
         """
         if self._only is None:
-            return self._offer(queue).first
+            return self._queue_victims(queue).first
         only = self._only.get(queue.name, ())
-        if _MOST * len(only) >= self._running.count(queue):
+        if _SHARE_DIVISOR * len(only) >= self._running.count(queue):
             keys = {group.key for group in only}
-            return [place for place in self._offer(queue).first if place[1] in keys]
-        places, moment = self._looked_at(only)
-        self.note_wake(moment)
-        return places
+            return [entry for entry in self._queue_victims(queue).first if entry[1] in keys]
+        victims, time = self._evaluate(only)
+        self.wake_no_later(time)
+        return victims
 
-    def _offer(self, queue: QueueEntry) -> QueueVictims:
+    def _queue_victims(self, queue: QueueEntry) -> QueueVictims:
         """Return the current candidates of a queue for this kind of preemption."""
-        running, offer = self._running, self._offers.get(queue.name)
+        running, victims_of_queue = self._running, self._by_queue.get(queue.name)
         seen = running.seen
         stale: Mapping[str, GroupEntry] | None = {}
-        if offer is not None and offer.seen != seen:
-            stale = running.since(offer.seen)
-        if offer is None or stale is None or (offer.wake_at is not None and offer.wake_at <= self._claim.now):
-            offer = QueueVictims(*self._looked_at(running.within(queue, self._terms.below)), seen)
-            self._offers[queue.name] = offer
+        if victims_of_queue is not None and victims_of_queue.seen != seen:
+            stale = running.since(victims_of_queue.seen)
+        if (
+            victims_of_queue is None
+            or stale is None
+            or (victims_of_queue.wake_at is not None and victims_of_queue.wake_at <= self._preemption.now)
+        ):
+            victims_of_queue = QueueVictims(*self._evaluate(running.within(queue, self._terms.below)), seen)
+            self._by_queue[queue.name] = victims_of_queue
         elif stale:
-            places, moment = self._looked_at(
+            victims, time = self._evaluate(
                 g for g in stale.values() if g.active > 0 and g.group and g.queue is queue
             )
-            if places or any(place[1] in stale for place in offer.first):
-                offer.first = [place for place in offer.first if place[1] not in stale]
-                for place in places:
-                    insort(offer.first, place, key=_place)
-            if moment is not None and (offer.wake_at is None or moment < offer.wake_at):
-                offer.wake_at = moment
-        offer.seen = seen
-        self.note_wake(offer.wake_at)
-        return offer
+            if victims or any(place[1] in stale for place in victims_of_queue.first):
+                victims_of_queue.first = [place for place in victims_of_queue.first if place[1] not in stale]
+                for entry in victims:
+                    insort(victims_of_queue.first, entry, key=_sort_key)
+            if time is not None and (victims_of_queue.wake_at is None or time < victims_of_queue.wake_at):
+                victims_of_queue.wake_at = time
+        victims_of_queue.seen = seen
+        self.wake_no_later(victims_of_queue.wake_at)
+        return victims_of_queue
 
-    def _looked_at(self, groups: Iterable[GroupEntry]) -> tuple[Places, float | None]:
+    def _evaluate(self, groups: Iterable[GroupEntry]) -> tuple[SortedVictims, float | None]:
         """Return the sorted first victim sets of groups, and the time until which they are valid."""
-        self._firsts.follow(self._running)
+        self._first_victims.follow(self._running)
         before, self.wake_at = self.wake_at, None
-        places, moment = sorted(self._entries(groups), key=_place), self.wake_at
+        victims, time = sorted(self._entries(groups), key=_sort_key), self.wake_at
         self.wake_at = before
-        return places, moment
+        return victims, time
 
     def _entries(self, groups: Iterable[GroupEntry]) -> Iterator[tuple[Any, str, PooledVictimSet]]:
         below = self._terms.below
         for group in groups:
             if below is not None and group.spec.priority >= below:
                 continue
-            unit = self._first(group)
-            if unit is not None:
-                yield self._order_key(unit), group.key, unit
+            victim_set = self._first_victim_set(group)
+            if victim_set is not None:
+                yield self._order_key(victim_set), group.key, victim_set
 
-    def _first(self, group: GroupEntry) -> PooledVictimSet | None:
+    def _first_victim_set(self, group: GroupEntry) -> PooledVictimSet | None:
         """Return the first victim set of a group, if there is one."""
-        known = self._firsts.units.get(group.key)
-        if known is None or (known[1] is not None and known[1] <= self._claim.now):
+        cached = self._first_victims.by_group.get(group.key)
+        if cached is None or (cached[1] is not None and cached[1] <= self._preemption.now):
             before, self.wake_at = self.wake_at, None
-            unit = next(self.units_of(group), None)
-            known = self._firsts.units[group.key] = unit, self.wake_at
+            victim_set = next(self.victim_sets_of(group), None)
+            cached = self._first_victims.by_group[group.key] = victim_set, self.wake_at
             self.wake_at = before
-        self.note_wake(known[1])
-        return known[0]
+        self.wake_no_later(cached[1])
+        return cached[0]
 
-    def note_wake(self, moment: float | None) -> None:
+    def wake_no_later(self, time: float | None) -> None:
         """Record that time alone adds a candidate at ``time``."""
-        if moment is not None and (self.wake_at is None or moment < self.wake_at):
-            self.wake_at = moment
+        if time is not None and (self.wake_at is None or time < self.wake_at):
+            self.wake_at = time
 
-    def _grow(self, without: Collection[str]) -> list[_Branch]:
+    def _build_tree(self, without: Collection[str]) -> list[_Branch]:
         """Return the tree of queues with candidates.
 
         Queues with own work have a heap of first victim sets.
@@ -436,19 +456,19 @@ class VictimCandidates:
         branches: dict[str, _Branch] = {}
         roots: list[_Branch] = []
         for queue in self.queues():
-            heap = self._first_units(queue, without)
+            heap = self._heap_of(queue, without)
             if not heap:
                 continue
             below: _Branch | None = None
             for ancestor in queue.path:
-                known = branches.get(ancestor.name)
-                branch = known or _Branch(ancestor)
+                cached = branches.get(ancestor.name)
+                branch = cached or _Branch(ancestor)
                 branches[ancestor.name] = branch
                 if below is None:
                     branch.heap = heap
                 else:
                     branch.branches.append(below)
-                if known is not None:
+                if cached is not None:
                     break  # already linked; an inner queue may have own work
                 below = branch
             else:
@@ -456,12 +476,15 @@ class VictimCandidates:
                     roots.append(below)
         return roots
 
-    def _key(self, branch: _Branch, taking: FreedByQueue) -> tuple[Any, ...]:
+    def _key(self, branch: _Branch, freed: FreedByQueue) -> tuple[Any, ...]:
         if branch.key is None:
             queue = branch.queue
-            taken = taking.by_queue.get(queue.name, {})
+            taken = freed.by_queue.get(queue.name, {})
             branch.key = (
-                *(order.victim_queue_key(self._claim, queue, taken) for order in self._plugins.victim_orders),
+                *(
+                    order.victim_queue_key(self._preemption, queue, taken)
+                    for order in self._plugins.victim_orders
+                ),
                 -queue.spec.created,
                 queue.name,
             )
@@ -472,16 +495,16 @@ class VictimCandidates:
         """Void the keys along a path, and remove the queues without candidates."""
         for branch in path:
             branch.key = None
-        for at in range(len(path) - 1, -1, -1):
-            if path[at].empty:
-                (path[at - 1].branches if at else roots).remove(path[at])
+        for index in range(len(path) - 1, -1, -1):
+            if path[index].empty:
+                (path[index - 1].branches if index else roots).remove(path[index])
 
 
-def _place(offered: tuple[Any, str, PooledVictimSet]) -> tuple[Any, str]:
+def _sort_key(offered: tuple[Any, str, PooledVictimSet]) -> tuple[Any, str]:
     return offered[0], offered[1]
 
 
-def _takeable(entry: TaskEntry) -> bool:
+def _is_evictable(entry: TaskEntry) -> bool:
     """Return whether a task may be evicted. A bind that is not confirmed yet protects it."""
     task = entry.task
     return entry.state in (BOUND, RUNNING) and task.preemptible and not task.critical

@@ -7,7 +7,12 @@ from functools import lru_cache
 
 from windlass.engine.groups.entries import GroupEntry, nominated
 from windlass.engine.groups.next_step import NextTasks, next_step
-from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue, Signature, line_of
+from windlass.engine.pending.scheduling_queue import (
+    PendingClass,
+    SchedulingQueue,
+    Signature,
+    strict_signature,
+)
 from windlass.engine.queueing.permit import PAUSE_SECONDS
 from windlass.engine.queueing.queue_order import QueueHeap
 from windlass.engine.queues.tree import QueueEntry
@@ -60,14 +65,14 @@ class Enqueuer:
         if queue is None:
             raise RuntimeError(f"group {group.key} has no queue")
         order_key = self._state.group_order(group)
-        signature = line_of(queue) if self._strict else signature_of(group, step)
+        signature = strict_signature(queue) if self._strict else signature_of(group, step)
         if (
             pending_class is not None
             and pending_class.signature == signature
             and group.order_key == order_key
         ):
-            pending_class.note_promises(group)
-            shorter = pending_class.look_again(group) and bool(pending_class.waits.kept_for)
+            pending_class.update_nominated(group)
+            shorter = pending_class.update_member(group) and bool(pending_class.wake_conditions.reserved_for)
             if shorter or self._served(pending_class, group):
                 self._look_again(pending_class)
             return
@@ -77,12 +82,14 @@ class Enqueuer:
         pending_class = self._scheduling_queue.enter(signature, queue, group)
         if not pending_class.parked:
             self._queue_heap.came(pending_class, group)
-        elif (group.timed and pending_class.waits.kept_for) or self._served(pending_class, group):
+        elif (group.timed and pending_class.wake_conditions.reserved_for) or self._served(
+            pending_class, group
+        ):
             self._look_again(pending_class)  # it may pass the others, or comes first
 
     def _served(self, pending_class: PendingClass, group: GroupEntry) -> bool:
         """Return whether the group itself may be tried in a strict order: it is first, or nominated."""
-        return self._strict and (pending_class.head() is group or group.key in pending_class.promised)
+        return self._strict and (pending_class.head() is group or group.key in pending_class.nominated)
 
     def _leave(self, group: GroupEntry) -> None:
         if group.bucket is not None:

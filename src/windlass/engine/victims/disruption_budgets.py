@@ -41,7 +41,7 @@ class BudgetRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(slots=True)
-class _Spent:
+class _Eviction:
     task: str
     uid: str
     entry: TaskEntry | None
@@ -58,9 +58,9 @@ class EvictionBudgets:
     def __init__(self, tasks: Mapping[str, TaskEntry]) -> None:
         self._tasks = tasks
         self._allowed: dict[str, int] = {}
-        self._spent: dict[str, dict[str, _Spent]] = {}
+        self._spent: dict[str, dict[str, _Eviction]] = {}
         """Budget → uid → eviction that was decided here, or is tried now."""
-        self.asked = 0
+        self.queries = 0
         """Number of queries for the rest of a budget."""
         self._granted: Mapping[str, int] | None = {}
         """Additional evictions that are allowed now; ``None``: any number."""
@@ -77,16 +77,16 @@ class EvictionBudgets:
         allowed = self._allowed.get(key)
         if allowed is None or self._granted is None:
             return None
-        self.asked += 1
+        self.queries += 1
         return allowed - sum(1 for _ in self._counting(key)) + self._granted.get(key, 0)
 
     @contextmanager
-    def granting(self, more: Mapping[str, int] | None) -> Iterator[None]:
+    def granting(self, extra: Mapping[str, int] | None) -> Iterator[None]:
         """Allow additional evictions for these budgets inside the context.
 
         ``None``: ignore all budgets.
         """
-        self._granted = more
+        self._granted = extra
         try:
             yield
         finally:
@@ -96,7 +96,7 @@ class EvictionBudgets:
         """Set what the status of a budget allows now."""
         spent = self._spent.get(key)
         if spent is not None:
-            self._keep(key, [each for each in spent.values() if not self._shown(each)])
+            self._set_spent(key, [eviction for eviction in spent.values() if not self._is_shown(eviction)])
         self._allowed[key] = allowed
         self.version += 1
 
@@ -112,9 +112,9 @@ class EvictionBudgets:
         """
         uid = entry.task.uid
         for key in entry.task.budgets:
-            self._spent.setdefault(key, {})[uid] = _Spent(entry.key, uid, entry)
+            self._spent.setdefault(key, {})[uid] = _Eviction(entry.key, uid, entry)
 
-    def tidy(self, now: float) -> None:
+    def prune(self, now: float) -> None:
         """Forget evictions that are not valid any more or have expired.
 
         Call it before and after each cycle.
@@ -122,44 +122,48 @@ class EvictionBudgets:
         if not self._spent:
             return
         for key, spent in list(self._spent.items()):
-            kept = []
-            for each in spent.values():
-                if self._is_gone(each):
-                    if each.gone is None:
-                        each.gone = now
-                    if now - each.gone < LAG:
-                        kept.append(each)
+            counting = []
+            for eviction in spent.values():
+                if self._is_gone(eviction):
+                    if eviction.gone is None:
+                        eviction.gone = now
+                    if now - eviction.gone < LAG:
+                        counting.append(eviction)
                     else:
                         self.version += 1
-                elif each.entry is not None and each.entry.state is TERMINATING:
-                    kept.append(each)
-            self._keep(key, kept)
+                elif eviction.entry is not None and eviction.entry.state is TERMINATING:
+                    counting.append(eviction)
+            self._set_spent(key, counting)
 
     def next_due(self) -> float | None:
         """Return the time at which time alone frees a budget, Unix seconds."""
         if not self._spent:
             return None
-        moments = [each.gone for spent in self._spent.values() for each in spent.values()]
-        return min((moment + LAG for moment in moments if moment is not None), default=None)
+        times = [eviction.gone for spent in self._spent.values() for eviction in spent.values()]
+        return min((time + LAG for time in times if time is not None), default=None)
 
-    def _keep(self, key: str, kept: list[_Spent]) -> None:
-        if kept:
-            self._spent[key] = {each.uid: each for each in kept}
+    def _set_spent(self, key: str, counting: list[_Eviction]) -> None:
+        if counting:
+            self._spent[key] = {eviction.uid: eviction for eviction in counting}
         else:
             self._spent.pop(key, None)
 
-    def _is_gone(self, each: _Spent) -> bool:
-        entry = each.entry
-        return entry is None or self._tasks.get(each.task) is not entry or entry.state in (SUCCEEDED, FAILED)
+    def _is_gone(self, eviction: _Eviction) -> bool:
+        entry = eviction.entry
+        return (
+            entry is None or self._tasks.get(eviction.task) is not entry or entry.state in (SUCCEEDED, FAILED)
+        )
 
-    def _shown(self, each: _Spent) -> bool:
+    def _is_shown(self, eviction: _Eviction) -> bool:
         """Return whether the pod was reported as terminating, or is gone."""
-        return each.entry is None or self._is_gone(each) or each.entry.task.state in _SHOWN
+        return eviction.entry is None or self._is_gone(eviction) or eviction.entry.task.state in _SHOWN
 
-    def _counting(self, key: str) -> Iterator[_Spent]:
-        for each in self._spent.get(key, {}).values():
-            if self._is_gone(each) or (each.entry is not None and each.entry.state is TERMINATING):
-                yield each
+    def _counting(self, key: str) -> Iterator[_Eviction]:
+        for eviction in self._spent.get(key, {}).values():
+            if self._is_gone(eviction) or (
+                eviction.entry is not None and eviction.entry.state is TERMINATING
+            ):
+                yield eviction
 
     # ------------------------------------------------------------------ for ``dump``
 
@@ -181,9 +185,9 @@ class EvictionBudgets:
         """Restore the result of :meth:`as_records`, after the tasks have been restored."""
         for record in records:
             self._allowed[record.key] = record.allowed
-            kept = []
+            counting = []
             for spent in record.spent:
                 entry = self._tasks.get(spent.task)
-                same = entry if entry is not None and entry.task.uid == spent.uid else None
-                kept.append(_Spent(spent.task, spent.uid, same, spent.gone))
-            self._keep(record.key, kept)
+                known_entry = entry if entry is not None and entry.task.uid == spent.uid else None
+                counting.append(_Eviction(spent.task, spent.uid, known_entry, spent.gone))
+            self._set_spent(record.key, counting)

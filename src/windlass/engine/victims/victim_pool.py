@@ -15,7 +15,7 @@ from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.queues.running_groups import RunningGroups
 from windlass.spi.victims import Preemption, PreemptionTerms, VictimSet
 
-MAX_KEPT = 50_000
+MAX_CACHED = 50_000
 """Maximum number of cached victim sets."""
 
 
@@ -34,17 +34,17 @@ class FreedByQueue:
     def __init__(self) -> None:
         self.by_queue: dict[str, dict[str, int]] = {}
 
-    def add(self, unit: PooledVictimSet, sign: int = 1) -> None:
-        queue = unit.group.queue
+    def add(self, victim_set: PooledVictimSet, sign: int = 1) -> None:
+        queue = victim_set.group.queue
         if queue is None:
-            raise RuntimeError(f"{unit.group.key} holds something in no queue")
+            raise RuntimeError(f"{victim_set.group.key} holds something in no queue")
         for ancestor in queue.path:
             sums = self.by_queue.setdefault(ancestor.name, {})
-            for name, units in unit.view.request.items():
+            for name, units in victim_set.view.request.items():
                 sums[name] = sums.get(name, 0) + sign * units
 
 
-Places = list[tuple[Any, str, PooledVictimSet]]
+SortedVictims = list[tuple[Any, str, PooledVictimSet]]
 """Order key, group key, victim set."""
 
 
@@ -56,7 +56,7 @@ class QueueVictims:
     ``seen``: number of group changes that are included.
     """
 
-    first: Places
+    first: SortedVictims
     wake_at: float | None
     seen: int
 
@@ -70,7 +70,7 @@ class FirstVictims:
     ``seen``: number of group changes that are included.
     """
 
-    units: dict[str, tuple[PooledVictimSet | None, float | None]] = field(default_factory=dict)
+    by_group: dict[str, tuple[PooledVictimSet | None, float | None]] = field(default_factory=dict)
     seen: int = 0
 
     def follow(self, running: RunningGroups) -> None:
@@ -81,10 +81,10 @@ class FirstVictims:
         stale = running.since(self.seen)
         self.seen = seen
         if stale is None:
-            self.units.clear()
+            self.by_group.clear()
             return
         for key in stale:
-            self.units.pop(key, None)
+            self.by_group.pop(key, None)
 
 
 def preemptor_of(preemption: Preemption) -> tuple[Hashable, ...]:
@@ -92,15 +92,15 @@ def preemptor_of(preemption: Preemption) -> tuple[Hashable, ...]:
     return (preemption.action, preemption.path[0].name, preemption.group.dialect, preemption.group.priority)
 
 
-def kind_of(preemption: Preemption, terms: PreemptionTerms, more: Hashable) -> tuple[Hashable, ...]:
+def kind_of(preemption: Preemption, terms: PreemptionTerms, inputs: Hashable) -> tuple[Hashable, ...]:
     """Return a key that is equal for preemptions with the same victims in the same order.
 
     ``inputs``: inputs of the victim order that depend on the preemption.
     """
-    return (*preemptor_of(preemption), terms, more)
+    return (*preemptor_of(preemption), terms, inputs)
 
 
-_Kept = TypeVar("_Kept")
+_Cached = TypeVar("_Cached")
 
 
 class VictimPool:
@@ -113,10 +113,10 @@ class VictimPool:
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, QueueVictims]] = {}
-        self._firsts: dict[Hashable, FirstVictims] = {}
+        self._first_victims: dict[Hashable, FirstVictims] = {}
         """This has fewer entries, because victim orders use more inputs than the preemptor."""
         self._state: Hashable = None
-        self._asked = 0
+        self._lookups = 0
         """Number of look-ups since the size was last computed."""
 
     def renew(self, state: Hashable) -> None:
@@ -129,34 +129,34 @@ class VictimPool:
         """
         if state != self._state:
             self._kinds.clear()
-            self._firsts.clear()
+            self._first_victims.clear()
             self._state = state
-        if self._asked >= len(self._kinds) > 1:
-            self._asked = 0
-            _shrink(self._kinds, lambda known: sum(len(offer.first) for offer in known.values()))
-            _shrink(self._firsts, lambda firsts: len(firsts.units))
+        if self._lookups >= len(self._kinds) > 1:
+            self._lookups = 0
+            _shrink(self._kinds, lambda victims: sum(len(queue.first) for queue in victims.values()))
+            _shrink(self._first_victims, lambda first_victims: len(first_victims.by_group))
 
-    def offers(self, kind: Hashable) -> dict[str, QueueVictims]:
+    def queue_victims(self, kind: Hashable) -> dict[str, QueueVictims]:
         """Return the victims by queue for preemptions of one :func:`kind <kind_of>`."""
-        found = self._kinds.pop(kind, {})
-        self._kinds[kind] = found  # most recently used
-        self._asked += 1
-        return found
+        victims = self._kinds.pop(kind, {})
+        self._kinds[kind] = victims  # most recently used
+        self._lookups += 1
+        return victims
 
-    def firsts(self, preemption: Preemption) -> FirstVictims:
+    def first_victims(self, preemption: Preemption) -> FirstVictims:
         """Return the first victim sets for the same preemptor (:func:`preemptor_of`)."""
-        claimer = preemptor_of(preemption)
-        found = self._firsts.pop(claimer, None) or FirstVictims()
-        self._firsts[claimer] = found
-        return found
+        preemptor = preemptor_of(preemption)
+        victims = self._first_victims.pop(preemptor, None) or FirstVictims()
+        self._first_victims[preemptor] = victims
+        return victims
 
 
-def _shrink(kept: dict[Hashable, _Kept], size: Callable[[_Kept], int]) -> None:
+def _shrink(cached: dict[Hashable, _Cached], size: Callable[[_Cached], int]) -> None:
     """Drop the least recently used entries while there are too many."""
-    sizes = {kind: size(known) for kind, known in kept.items()}
+    sizes = {kind: size(victims) for kind, victims in cached.items()}
     total = sum(sizes.values())
     for kind, places in sizes.items():
-        if total <= MAX_KEPT:
+        if total <= MAX_CACHED:
             break
-        del kept[kind]
+        del cached[kind]
         total -= places

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from windlass.engine.groups.entries import ACTIVE, GroupEntry, TaskEntry
 from windlass.engine.groups.subgroups import SubGroupEntry, SubGroupTree
 
-Unit = list[TaskEntry]
+TaskList = list[TaskEntry]
 
 
-def extras_and_core(group: GroupEntry) -> tuple[list[Unit], Unit]:
+def elastic_and_minimum(group: GroupEntry) -> tuple[list[TaskList], TaskList]:
     """Return the active tasks of the group as victim sets: elastic members, then the minimum.
 
     Elastic members are in the order of eviction, one per set. The minimum is one set. A
@@ -29,137 +29,137 @@ def extras_and_core(group: GroupEntry) -> tuple[list[Unit], Unit]:
         return [], active[::-1]
     if group.parts is None:
         return _flat(group, active)
-    return _Taking(group, group.parts, active).units()
+    return _GroupTaker(group, group.parts, active).victim_sets()
 
 
-def _flat(group: GroupEntry, active: Sequence[TaskEntry]) -> tuple[list[Unit], Unit]:
+def _flat(group: GroupEntry, active: Sequence[TaskEntry]) -> tuple[list[TaskList], TaskList]:
     roles = dict(group.active_roles)
-    spare = group.held_members - group.minimum
-    extras: list[Unit] = []
-    core: Unit = []
+    surplus = group.held_members - group.minimum
+    elastic: list[TaskList] = []
+    minimum: TaskList = []
     for entry in reversed(active):
         role = entry.task.role
-        bound = group.roles_enforced.get(role)
-        if spare > 0 and (bound is None or roles.get(role, 0) > bound):
-            spare -= 1
+        minimum_of_role = group.roles_enforced.get(role)
+        if surplus > 0 and (minimum_of_role is None or roles.get(role, 0) > minimum_of_role):
+            surplus -= 1
             roles[role] = roles.get(role, 0) - 1
-            extras.append([entry])
+            elastic.append([entry])
         else:
-            core.append(entry)
-    return extras, core
+            minimum.append(entry)
+    return elastic, minimum
 
 
-class _Taking:
+class _GroupTaker:
     """Takes a group with subgroups apart, one victim set at a time, on a copy of its counts."""
 
     def __init__(self, group: GroupEntry, tree: SubGroupTree, active: Sequence[TaskEntry]) -> None:
         self._roles = Counter(group.active_roles)
         self._bounds = group.roles_enforced
-        self._spare = group.held_members - group.minimum
+        self._surplus = group.held_members - group.minimum
         self._tree, self._root = tree, tree.root
-        self._held = {part: part.held for part in tree.root.walk()}
-        self._active: dict[SubGroupEntry, Unit] = {part: [] for part in tree.root.walk()}
+        self._held = {subgroup: subgroup.held for subgroup in tree.root.walk()}
+        self._active: dict[SubGroupEntry, TaskList] = {subgroup: [] for subgroup in tree.root.walk()}
         for entry in active:
             self._active[tree.of(entry.task.subgroup)].append(entry)
 
-    def units(self) -> tuple[list[Unit], Unit]:
-        extras: list[Unit] = []
+    def victim_sets(self) -> tuple[list[TaskList], TaskList]:
+        elastic: list[TaskList] = []
         root = self._root
-        while unit := self._useless(root) or self._single(root) or self._whole(root):
-            extras.append(unit)
-        core = [entry for part in self._root.walk() for entry in reversed(self._active[part])]
-        return extras, core
+        while victims := self._take_incomplete(root) or self._take_single(root) or self._take_subgroup(root):
+            elastic.append(victims)
+        minimum = [entry for subgroup in self._root.walk() for entry in reversed(self._active[subgroup])]
+        return elastic, minimum
 
-    def spares(self, entry: TaskEntry) -> bool:
+    def can_do_without(self, entry: TaskEntry) -> bool:
         """Return whether its subgroup, its role and the group can do without this one task."""
-        part = self._tree.of(entry.task.subgroup)
-        return self._held[part] > part.minimum and self._dispensable([entry])
+        subgroup = self._tree.of(entry.task.subgroup)
+        return self._held[subgroup] > subgroup.minimum and self._dispensable([entry])
 
-    def _useless(self, part: SubGroupEntry) -> Unit:
+    def _take_incomplete(self, subgroup: SubGroupEntry) -> TaskList:
         """Take tasks of an incomplete subgroup at any level."""
-        for child in reversed(part.children):
-            if self._complete(child):
-                unit = self._useless(child)
+        for child in reversed(subgroup.children):
+            if self._is_complete(child):
+                victims = self._take_incomplete(child)
             else:  # if the group's minimum counts them, take at least some
-                unit = self._take_all(child) or self._useless(child) or self._any(child)
-            if unit:
-                return unit
+                victims = self._take_all(child) or self._take_incomplete(child) or self._take_any(child)
+            if victims:
+                return victims
         return []
 
-    def _any(self, part: SubGroupEntry) -> Unit:
+    def _take_any(self, subgroup: SubGroupEntry) -> TaskList:
         """Take one task of an incomplete subgroup."""
-        for below in sorted(part.walk(), key=self._complete):
-            for entry in reversed(self._active[below]):
+        for descendant in sorted(subgroup.walk(), key=self._is_complete):
+            for entry in reversed(self._active[descendant]):
                 if self._dispensable([entry]):
-                    return self._take(below, [entry])
+                    return self._take(descendant, [entry])
         return []
 
-    def _single(self, part: SubGroupEntry) -> Unit:
+    def _take_single(self, subgroup: SubGroupEntry) -> TaskList:
         """Take one task beyond the minimum of its subgroup."""
-        if self._held[part] > part.minimum:
-            for entry in reversed(self._active[part]):
+        if self._held[subgroup] > subgroup.minimum:
+            for entry in reversed(self._active[subgroup]):
                 if self._dispensable([entry]):
-                    return self._take(part, [entry])
-        for child in self._fullest(part):
-            if unit := self._single(child):
-                return unit
+                    return self._take(subgroup, [entry])
+        for child in self._fullest(subgroup):
+            if victims := self._take_single(child):
+                return victims
         return []
 
-    def _whole(self, part: SubGroupEntry) -> Unit:
+    def _take_subgroup(self, subgroup: SubGroupEntry) -> TaskList:
         """Take a complete subgroup that is not required."""
-        if self._completed(part) > part.required:
-            for child in self._fullest(part):
-                if unit := self._take_all(child):
-                    return unit
-        for child in self._fullest(part):
-            if unit := self._whole(child):
-                return unit
+        if self._completed(subgroup) > subgroup.required:
+            for child in self._fullest(subgroup):
+                if victims := self._take_all(child):
+                    return victims
+        for child in self._fullest(subgroup):
+            if victims := self._take_subgroup(child):
+                return victims
         return []
 
     # ------------------------------------------------------------------ counts of the copy
 
-    def _complete(self, part: SubGroupEntry) -> bool:
-        return self._held[part] >= part.minimum and self._completed(part) >= part.required
+    def _is_complete(self, subgroup: SubGroupEntry) -> bool:
+        return self._held[subgroup] >= subgroup.minimum and self._completed(subgroup) >= subgroup.required
 
-    def _completed(self, part: SubGroupEntry) -> int:
-        return sum(self._complete(child) for child in part.children)
+    def _completed(self, subgroup: SubGroupEntry) -> int:
+        return sum(self._is_complete(child) for child in subgroup.children)
 
-    def _fullest(self, part: SubGroupEntry) -> list[SubGroupEntry]:
+    def _fullest(self, subgroup: SubGroupEntry) -> list[SubGroupEntry]:
         """Return the complete child subgroups, the fullest first."""
-        complete = [child for child in part.children if self._complete(child)]
+        complete = [child for child in subgroup.children if self._is_complete(child)]
         return sorted(complete, key=lambda child: (-self._fullness(child), -child.position))
 
-    def _fullness(self, part: SubGroupEntry) -> float:
-        if part.children:
-            return self._completed(part) / max(part.required, 1)
-        return self._held[part] / max(part.minimum, 1)
+    def _fullness(self, subgroup: SubGroupEntry) -> float:
+        if subgroup.children:
+            return self._completed(subgroup) / max(subgroup.required, 1)
+        return self._held[subgroup] / max(subgroup.minimum, 1)
 
-    def _dispensable(self, unit: Unit) -> bool:
+    def _dispensable(self, victims: TaskList) -> bool:
         """Return whether the group's minimum and its roles can do without these tasks."""
-        if len(unit) > self._spare:
+        if len(victims) > self._surplus:
             return False
-        roles = Counter(entry.task.role for entry in unit)
+        roles = Counter(entry.task.role for entry in victims)
         return all(self._roles[role] - roles[role] >= n for role, n in self._bounds.items())
 
-    def _take(self, part: SubGroupEntry, unit: Unit) -> Unit:
-        for entry in unit:
-            self._active[part].remove(entry)
+    def _take(self, subgroup: SubGroupEntry, victims: TaskList) -> TaskList:
+        for entry in victims:
+            self._active[subgroup].remove(entry)
             self._roles[entry.task.role] -= 1
-        self._held[part] -= len(unit)
-        self._spare -= len(unit)
-        return unit
+        self._held[subgroup] -= len(victims)
+        self._surplus -= len(victims)
+        return victims
 
-    def _take_all(self, part: SubGroupEntry) -> Unit:
+    def _take_all(self, subgroup: SubGroupEntry) -> TaskList:
         """Take all tasks of the subgroup and those below, if the group can do without them."""
-        unit = [entry for below in part.walk() for entry in reversed(self._active[below])]
-        if not self._dispensable(unit):
+        victims = [entry for below in subgroup.walk() for entry in reversed(self._active[below])]
+        if not self._dispensable(victims):
             return []
-        for below in part.walk():
-            self._take(below, list(self._active[below]))
-        return unit
+        for descendant in subgroup.walk():
+            self._take(descendant, list(self._active[descendant]))
+        return victims
 
 
-def evicted_with(group: GroupEntry, entry: TaskEntry) -> Unit:
+def evicted_with(group: GroupEntry, entry: TaskEntry) -> TaskList:
     """Return the tasks to evict together with this task.
 
     It is the task alone if the group, its subgroup and its role keep their minimum
@@ -169,8 +169,10 @@ def evicted_with(group: GroupEntry, entry: TaskEntry) -> Unit:
     if not group.ready():
         return active
     if group.parts is not None:
-        return [entry] if _Taking(group, group.parts, active).spares(entry) else active
+        return [entry] if _GroupTaker(group, group.parts, active).can_do_without(entry) else active
     role = entry.task.role
-    bound = group.roles_enforced.get(role)
-    spared = group.held_members > group.minimum and (bound is None or group.active_roles.get(role, 0) > bound)
-    return [entry] if spared else active
+    minimum_of_role = group.roles_enforced.get(role)
+    is_dispensable = group.held_members > group.minimum and (
+        minimum_of_role is None or group.active_roles.get(role, 0) > minimum_of_role
+    )
+    return [entry] if is_dispensable else active
