@@ -236,10 +236,10 @@ def metrics() -> str:
         "# Names on /metrics\n",
         NOTE,
         "How they are reached, what they cost and which alerts come with them: [Metrics](../operations/metrics.md). "
-        "Those marked *cards*, *legacyCards* or *jobs* are told only where the setting `metrics.details` asks for "
-        "them.\n",
+        "Those marked *cards*, *legacyCards* or *jobs* are exported only if the setting `metrics.details` names "
+        "them, and those of Kueue and YuniKorn only if `metrics.compat` does.\n",
         "## Windlass' own\n",
-        "Beside them each process tells `process_…` and `python_…` of itself. A counter ends in `_total`.\n",
+        "In addition each process exports `process_…` and `python_…`. A counter ends in `_total`.\n",
         "| name | type | labels | meaning |",
         "|---|---|---|---|",
     ]

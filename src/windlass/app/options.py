@@ -83,6 +83,7 @@ class RemoteOptions:
     metrics: str
     leader_elect: bool
     metrics_details: tuple[str, ...] = ()
+    metrics_names: tuple[str, ...] = ()
     own_namespace: str = "kube-system"
     log_format: str = "text"
     log_level: str = "info"
@@ -262,6 +263,13 @@ def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
         help="do the work of `windlass controller` in this process, too (default: false)",
     )
     remote.add_argument(
+        "--compat-metrics",
+        action="append",
+        default=[],
+        choices=("kueue", "yunikorn"),
+        help="export metrics under the names of this scheduler, too; may be repeated (default: none)",
+    )
+    remote.add_argument(
         "--config",
         metavar="FILE",
         help="scheduler configuration in Volcano's format; followed while running",
@@ -332,6 +340,7 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         config=Path(str(values["scheduler.configuration"])) if values["scheduler.configuration"] else None,
         metrics=str(values["metrics.bind"]),
         metrics_details=values["metrics.details"],  # type: ignore[arg-type]
+        metrics_names=values["metrics.compat"],  # type: ignore[arg-type]
         own_namespace=str(values["leaderElection.namespace"]),
         log_format=str(values["log.format"]),
         log_level=str(values["log.level"]),
@@ -362,6 +371,7 @@ _FLAGS = {
     "log_level": "log.level",
     "log_format": "log.format",
     "metrics_bind": "metrics.bind",
+    "compat_metrics": "metrics.compat",
     "otlp_endpoint": "traces.endpoint",
     "leader_elect": "leaderElection.enabled",
     "own_namespace": "leaderElection.namespace",

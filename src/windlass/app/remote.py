@@ -53,6 +53,7 @@ def _scheduler(options: RemoteOptions) -> int:
             context=options.context,
             metrics_bind=options.metrics,
             metrics_details=options.metrics_details,
+            metrics_names=options.metrics_names,
             leader_elect=options.leader_elect,
             config=str(options.config) if options.config else "",
             log_format=options.log_format,

@@ -63,6 +63,14 @@ FIELDS: tuple[Field, ...] = (
         roles=SCHEDULER,
         choices=("cards", "legacyCards", "jobs"),
     ),
+    Field(
+        "metrics.compat",
+        (),
+        "names of other schedulers that /metrics uses in addition: `kueue`, `yunikorn`. Those of kube-scheduler,"
+        " Volcano and KAI are always exported, HAMi's with `metrics.details`",
+        roles=SCHEDULER,
+        choices=("kueue", "yunikorn"),
+    ),
     Field("traces.endpoint", "", "URL of an OTLP/HTTP collector; empty: the environment's"),
     Field("leaderElection.enabled", False, "of several instances only the holder of a lease works"),
     Field("leaderElection.namespace", "kube-system", "where the lease, and what is learned, are kept"),

@@ -27,7 +27,7 @@ from windlass.kits.rng import Random
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, not_ready, parse_address
 from windlass.scheduler.commit.bind_webhook import GuardServer, LeaderLabel
-from windlass.scheduler.compat_metrics.registry import OPTIONAL, CompatMetrics
+from windlass.scheduler.compat_metrics.registry import CompatMetrics
 from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.leader.election import LeaderLost, LeaseOptions
 from windlass.scheduler.leader.lease_thread import LeaseThread
@@ -79,7 +79,7 @@ class ProcessOptions:
     context: str | None = None
     metrics_bind: str = ""
     metrics_details: tuple[str, ...] = ()
-    metrics_names: tuple[str, ...] = OPTIONAL
+    metrics_names: tuple[str, ...] = ()
     leader_elect: bool = False
     config: str = ""
     log_format: str = "text"
