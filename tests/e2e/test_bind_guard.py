@@ -213,7 +213,7 @@ def _play(
     assert bind(api, "fits") == (201, "")
     status, why = bind(api, "does-not")
     assert status == 403, why
-    assert "node gpu1 has no room for pod default/does-not: 2 nvidia.com/gpu of 1 left" in why
+    assert "node gpu1 has too little capacity for pod default/does-not: 2 nvidia.com/gpu of 1 left" in why
     pod(api, "ours", 1, "windlass")
     eventually(lambda: api.get(f"{PODS}/ours").ok()["spec"].get("nodeName") == "gpu1")
     status, why = bind(api, "does-not")

@@ -112,7 +112,7 @@ async def test_an_eviction_tells_for_whom(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await running.settle(1.0)
         told = api.conditions(PODS, "default/old0")["DisruptionTarget"]["message"]
-        assert told == "evicted by reclaim to make room for default/new"
+        assert told == "evicted by reclaim to free capacity for default/new"
         api.finish_deletions()
         await running.settle(1.0)
         assert api.bound() == ["new0"]

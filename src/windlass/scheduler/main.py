@@ -26,10 +26,11 @@ from windlass.kits.clock import Clock, SystemClock
 from windlass.kits.rng import Random
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, not_ready, parse_address
-from windlass.scheduler.commit.bind_webhook import GuardServer, LeaderLabel
+from windlass.scheduler.commit.bind_webhook import GuardServer
 from windlass.scheduler.compat_metrics.registry import CompatMetrics
 from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.leader.election import LeaderLost, LeaseOptions
+from windlass.scheduler.leader.leader_label import LeaderLabel
 from windlass.scheduler.leader.lease_thread import LeaseThread
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService

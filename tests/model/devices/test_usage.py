@@ -122,7 +122,10 @@ def test_everybody_counts_the_same_of_a_pod_that_is_there(held: dict[str, Any]) 
     assert resources_held(theirs) == {"cpu": 6000}
     assert scene.ledger.free(scene.node).left["cpu"] == 4000
     asked = scene.see(build("asks", {"requests": {"cpu": "5"}}, scheduler="other"))
-    assert scene.guard.check(asked, "n", 0.0) == "node n has no room for pod default/asks: 5 cpu of 4 left"
+    assert (
+        scene.guard.check(asked, "n", 0.0)
+        == "node n has too little capacity for pod default/asks: 5 cpu of 4 left"
+    )
     bind = scene.decide(build("ours", {"requests": {"cpu": "5"}}))
     scene.conflicts.foreign_pod_bound(theirs, 0.0)
     assert "5 cpu of 4 left" in scene.conflicts.objection(bind)

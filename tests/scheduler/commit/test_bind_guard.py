@@ -49,7 +49,7 @@ async def test_who_has_no_room_is_refused_and_who_has_is_counted_at_once(api: Sc
     async with Running(api, bind_guard=True) as running:
         assert await ask(running, "a", "n1") == ""
         refused = await ask(running, "b", "n1")
-        assert refused == "node n1 has no room for pod default/b: 2 nvidia.com/gpu of 1 left"
+        assert refused == "node n1 has too little capacity for pod default/b: 2 nvidia.com/gpu of 1 left"
         assert await ask(running, "c", "n1") == ""
         assert await ask(running, "a", "n1") == ""  # asked again, it takes nothing more
         assert (guarded(running, "allowed"), guarded(running, "refused")) == (3.0, 1.0)

@@ -18,7 +18,8 @@ from windlass.api.annotations import LEADER
 from windlass.api.errors import WindlassError, failure
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.commit.bind_webhook import GuardServer, LeaderLabel, WebhookRequest
+from windlass.scheduler.commit.bind_webhook import GuardServer, WebhookRequest
+from windlass.scheduler.leader.leader_label import LeaderLabel
 
 
 def secret(folder: Path) -> Authority:

@@ -96,7 +96,7 @@ async def test_who_takes_over_evicts_the_rest_at_once(api: SchedulerApi, stands_
         await running.settle(1)
         assert living(api, "low") == []
         said = [words for name, reason, words in running.recorder.said if reason == "PreemptionByScheduler"]
-        assert said == ["evicted by preempt to make room for default/urgent"] * 2
+        assert said == ["evicted by preempt to free capacity for default/urgent"] * 2
         api.finish_deletions()
         await running.settle(1)
         assert [api.node_of(f"urgent-{at}") for at in range(SIZE)] == ["n1"] * SIZE

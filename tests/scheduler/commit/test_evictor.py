@@ -197,7 +197,7 @@ def test_the_claimer_is_named() -> None:
     eviction: Any = Eviction("default/b", "v", "default/g", "n", "preempt", "default/claimer")
     order = order_for(eviction)
     assert order.reason == "PreemptionByScheduler"
-    assert order.message == "evicted by preempt to make room for default/claimer"
+    assert order.message == "evicted by preempt to free capacity for default/claimer"
 
 
 # ------------------------------------------------------------------ who goes to make room asks the budgets

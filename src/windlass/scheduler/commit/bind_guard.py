@@ -137,7 +137,9 @@ class BindGuard:
     def _lacks(self, node: views.NodeObject, pod: views.Pod) -> str:
         """Return what the node has too little of for a pod, as a message."""
         lacks = self._free(node, pod.uid, pod.key).lacks(_on(pod, node.name))
-        return f"node {node.name} has no room for pod {pod.key}: {', '.join(lacks)}" if lacks else ""
+        return (
+            f"node {node.name} has too little capacity for pod {pod.key}: {', '.join(lacks)}" if lacks else ""
+        )
 
     def _free(self, node: views.NodeObject, uid: str, key: str = "") -> FreeOnNode:
         """Return what is neither used, nor decided here, nor booked.

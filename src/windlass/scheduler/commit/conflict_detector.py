@@ -100,7 +100,7 @@ class BindConflicts:
             bound = as_bound(pod, assumed)
             if lacks := free.lacks(bound):
                 self._excess[assumed.uid] = (
-                    f"another scheduler's pod took the room on {assumed.node} ({', '.join(lacks)})"
+                    f"another scheduler's pod took the capacity of {assumed.node} ({', '.join(lacks)})"
                 )
             else:
                 free.take(bound)

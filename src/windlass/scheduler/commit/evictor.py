@@ -108,7 +108,7 @@ def order_for(eviction: Eviction) -> EvictionOrder:
     """Return the order for an eviction that the engine has decided."""
     message = f"evicted by {eviction.action}"
     if eviction.claimer:
-        message += f" to make room for {shown_key(eviction.claimer)}"
+        message += f" to free capacity for {shown_key(eviction.claimer)}"
     elif eviction.why:
         message += f": {eviction.why}"
     guarded = eviction.action not in WITHOUT_BUDGETS

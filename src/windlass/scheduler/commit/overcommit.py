@@ -40,7 +40,7 @@ class OvercommitCheck:
         overflow = self._node_usage.overflow(pod, self._model.nodes.get(pod.node_name))
         if overflow is None:
             return
-        log.warning("another scheduler took the room", pod=pod.key, node=pod.node_name, why=overflow)
+        log.warning("node overcommitted by another scheduler", pod=pod.key, node=pod.node_name, why=overflow)
         self._metrics.conflicts.labels("overcommitted").inc()
         message = f"{overflow}: another scheduler's pod was bound there first"
         victim = choose_victim(pod, self._model, self._node_usage)

@@ -134,10 +134,10 @@ class YieldToOthers:
         try:
             answers = await asyncio.gather(*map(self._lacks, nodes))
         except (StatusError, Unreachable) as error:
-            return f"what others have bound to {', '.join(nodes)} could not be looked up: {error.message}"
+            return f"the pods on {', '.join(nodes)} could not be looked up: {error.message}"
         for node, lacks in zip(nodes, answers, strict=True):
             if lacks:
-                return f"another scheduler's pod took the room on {node} ({', '.join(lacks)})"
+                return f"another scheduler's pod took the capacity of {node} ({', '.join(lacks)})"
         return ""
 
     async def _lacks(self, name: str) -> list[str]:
