@@ -122,7 +122,7 @@ def forward(parameters: list[np.ndarray], images: np.ndarray) -> tuple[np.ndarra
 def gradients(
     parameters: list[np.ndarray], images: np.ndarray, labels: np.ndarray
 ) -> tuple[list[np.ndarray], float]:
-    """Of the mean cross-entropy; back-propagation by hand."""
+    """Return the gradients of the mean cross-entropy, by back-propagation, and its value."""
     hidden, scores = forward(parameters, images)
     scores = scores - scores.max(axis=1, keepdims=True)
     probabilities = np.exp(scores)
