@@ -1,4 +1,4 @@
-"""Draws docs/images/windlass.svg, the picture of the README: who talks to what."""
+"""Drawing of docs/images/windlass.svg: users, the Kubernetes API, and the processes."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def picture() -> str:
             "embedded server on SQLite, or a real kube-apiserver",
         ),
         box(20, 240, 250, 62, "core", "controllers", "Job → PodGroup → pods"),
-        box(305, 240, 250, 62, "core", "scheduler", "gangs, queues, every reason told"),
+        box(305, 240, 250, 62, "core", "scheduler", "gangs, queues, pending reasons"),
         box(590, 240, 250, 62, "work", "node agent", "processes, devices, logs"),
         box(590, 330, 250, 50, "work", "rank 0 · 1 · 2 · 3"),
         *(arrow(x, 82, x, 130) for x in (115, 325, 535)),
         arrow(745, 130, 745, 82),
         *(arrow(x, 192, x, 240, both=True) for x in (145, 430, 715)),
         arrow(715, 302, 715, 330),
-        f'<text x="305" y="345" font-size="13" fill="{INK}">All or nothing: a gang starts whole,</text>',
-        f'<text x="305" y="363" font-size="13" fill="{INK}">or waits and says exactly why.</text>',
+        f'<text x="305" y="345" font-size="13" fill="{INK}">All or nothing: a gang starts as a whole,</text>',
+        f'<text x="305" y="363" font-size="13" fill="{INK}">or waits, with all reasons shown.</text>',
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
