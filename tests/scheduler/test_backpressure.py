@@ -1,4 +1,7 @@
-"""Binds first: what nobody waits for is told once the rush is over, in time, and before the process ends."""
+"""Backpressure.
+
+writes that may wait are deferred until binds are done, but not for ever.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from windlass.scheduler.status.pending_reasons import GROWING_SECONDS
 from windlass.scheduler.status.status_writer import DEFERRED_SECONDS
 
 
-async def test_it_is_a_rush_while_many_come_and_until_a_lull(fake_clock: FakeClock) -> None:
+async def test_there_is_pressure_while_many_pods_arrive_and_until_a_lull(fake_clock: FakeClock) -> None:
     backpressure = Backpressure(fake_clock, lambda: False)
     for _ in range(MIN_BUSY - 1):
         backpressure.count()
@@ -29,7 +32,7 @@ async def test_it_is_a_rush_while_many_come_and_until_a_lull(fake_clock: FakeClo
     assert not backpressure()
 
 
-async def test_a_trickle_is_none(fake_clock: FakeClock) -> None:
+async def test_few_pods_make_no_pressure(fake_clock: FakeClock) -> None:
     backpressure = Backpressure(fake_clock, lambda: False)
     for _ in range(100):
         backpressure.count()
@@ -37,7 +40,7 @@ async def test_a_trickle_is_none(fake_clock: FakeClock) -> None:
         assert not backpressure()
 
 
-async def test_binds_that_queue_up_make_one_until_the_end(fake_clock: FakeClock) -> None:
+async def test_waiting_binds_make_pressure_until_the_end(fake_clock: FakeClock) -> None:
     pressed = [True]
     backpressure = Backpressure(fake_clock, lambda: pressed[0])
     assert backpressure()
@@ -60,7 +63,7 @@ def gang(name: str, size: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 async def crowd(api: SchedulerApi, running: Running, seconds: float) -> list[str]:
-    """A gang of eight every fifth of a second. Their names."""
+    """Add a gang of eight every fifth of a second. Return their names."""
     made = []
     for _ in range(round(seconds / 0.2)):
         made.append(f"crowd-{round(api.clock.monotonic() * 10)}")
@@ -77,7 +80,7 @@ def figures(api: SchedulerApi) -> str:
     )
 
 
-async def test_in_a_rush_only_binds_and_reasons_are_written(api: SchedulerApi) -> None:
+async def test_under_pressure_only_binds_and_reasons_are_written(api: SchedulerApi) -> None:
     async with Running(api) as running:
         first = await crowd(api, running, 1.0)
         api.add(*gang("late", 2, requests={"nvidia.com/gpu": "5000"}))
@@ -97,7 +100,7 @@ async def test_in_a_rush_only_binds_and_reasons_are_written(api: SchedulerApi) -
         )
 
 
-async def test_in_a_rush_a_gang_has_time_to_get_its_pods(api: SchedulerApi) -> None:
+async def test_under_pressure_a_gang_has_time_to_get_its_pods(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await crowd(api, running, 1.0)
         api.add(group("slow", 3), pod("slow-0", group="slow"))
@@ -114,7 +117,7 @@ async def test_in_a_rush_a_gang_has_time_to_get_its_pods(api: SchedulerApi) -> N
         assert api.conditions(PODS, "default/short-0")["PodScheduled"]["reason"] == "SchedulingGated"
 
 
-async def test_nothing_is_kept_for_longer_than_said(api: SchedulerApi) -> None:
+async def test_no_write_is_deferred_beyond_the_maximum(api: SchedulerApi) -> None:
     async with Running(api) as running:
         made = await crowd(api, running, DEFERRED_SECONDS - 1.0)
         assert {api.phase(name) for name in made} != {"Running"}
@@ -124,7 +127,7 @@ async def test_nothing_is_kept_for_longer_than_said(api: SchedulerApi) -> None:
         assert figures(api) != ""
 
 
-async def test_who_stops_in_a_rush_tells_all_of_it_first(api: SchedulerApi) -> None:
+async def test_deferred_writes_are_done_before_the_process_stops(api: SchedulerApi) -> None:
     async with Running(api) as running:
         made = await crowd(api, running, 2.0)
         assert api.phase(made[0]) != "Running"
@@ -136,7 +139,7 @@ async def test_who_stops_in_a_rush_tells_all_of_it_first(api: SchedulerApi) -> N
         assert len(running.recorder.said) == 8 * len(made)
 
 
-async def test_that_a_pod_waits_no_more_is_told_after_the_rush(api: SchedulerApi) -> None:
+async def test_outdated_explanations_of_pods_are_removed_after_the_pressure(api: SchedulerApi) -> None:
     api.add(pod("alone", requests={"cpu": "1"}, nodeSelector={"late": "yes"}))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -155,7 +158,7 @@ async def test_that_a_pod_waits_no_more_is_told_after_the_rush(api: SchedulerApi
         assert "windlass.dev/explanation" not in there
 
 
-async def test_in_a_rush_there_are_fewer_cycles(api: SchedulerApi) -> None:
+async def test_under_pressure_there_are_fewer_cycles(api: SchedulerApi) -> None:
     async with Running(api) as running:
 
         async def cycles() -> int:

@@ -22,7 +22,7 @@ def budget(allowed: int) -> dict[str, Any]:
     }
 
 
-async def test_what_budgets_allow_is_followed() -> None:
+async def test_changes_of_budgets_are_followed() -> None:
     api = SchedulerApi()
     api.add(node("n0"))
     api.put(POD_DISRUPTION_BUDGETS, budget(2))

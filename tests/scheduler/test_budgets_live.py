@@ -1,4 +1,7 @@
-"""What comes of claims when the server refuses evictions: the claimer says so, waits, or looks elsewhere."""
+"""Preemption when the server rejects evictions.
+
+the preemptor reports it, waits, or is placed elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 class Guard:
-    """Refuses evictions of some pods, as the server does; counts how often it was asked."""
+    """Rejects evictions of some pods as the server does, and counts the requests."""
 
     def __init__(self, api: SchedulerApi, *names: str) -> None:
         self.names = set(names)
@@ -47,7 +50,7 @@ def going(api: SchedulerApi) -> list[str]:
     return sorted(o["metadata"]["name"] for o in api.objects(PODS) if o["metadata"].get("deletionTimestamp"))
 
 
-async def test_the_claimer_says_that_a_budget_refuses_and_goes_on_when_it_gives_way(
+async def test_the_preemptor_reports_a_rejection_and_continues_once_it_is_lifted(
     api: SchedulerApi,
 ) -> None:
     guard = Guard(api, "low")
@@ -73,8 +76,8 @@ async def test_the_claimer_says_that_a_budget_refuses_and_goes_on_when_it_gives_
         assert api.node_of("high") == "n1"
 
 
-async def test_room_is_looked_for_elsewhere(api: SchedulerApi) -> None:
-    """Of two pods that could make room the cheaper one is guarded."""
+async def test_another_victim_is_chosen_after_a_rejection(api: SchedulerApi) -> None:
+    """The cheaper one of two possible victims is protected by a budget."""
     Guard(api, "low")
     api.add(node("n1", gpus=1), node("n2", gpus=1))
     api.add(pod("low", node="n1", priority=0), pod("mid", node="n2", priority=10), pod("high", priority=1000))

@@ -1,4 +1,7 @@
-"""The scheduler's configuration: at the start, changed while it runs, wrong, and as a ConfigMap."""
+"""The scheduler's configuration.
+
+at the start, changed at run time, invalid, and as a ConfigMap.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def _file(path: Path, text: str) -> ConfigFile:
     return ConfigFile(str(path), FakeClock())
 
 
-def test_a_wrong_file_at_the_start_names_file_line_field_and_remedy(tmp_path: Path) -> None:
+def test_an_invalid_file_at_the_start_is_reported_with_line_field_and_remedy(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.conf"
     with pytest.raises(WindlassError) as caught:
         _file(
@@ -51,14 +54,16 @@ def test_a_wrong_file_at_the_start_names_file_line_field_and_remedy(tmp_path: Pa
         ("kValue: -1", "kValue -1 is no number of at least 0"),
     ],
 )
-def test_wrong_settings_of_past_usage_name_their_place(tmp_path: Path, settings: str, word: str) -> None:
+def test_invalid_settings_of_past_usage_are_reported_with_their_field(
+    tmp_path: Path, settings: str, word: str
+) -> None:
     text = f"actions: allocate\nconfigurations:\n- name: usage\n  arguments: {{{settings}}}\n"
     with pytest.raises(WindlassError, match=word) as caught:
         _file(tmp_path / "scheduler.conf", text).start()
     assert ":2: configurations: " in caught.value.message
 
 
-def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> None:
+def test_a_changed_file_is_adopted_unless_it_is_invalid(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.conf"
     file = _file(path, GOOD)
     assert file.start().actions == ("allocate",)
@@ -82,7 +87,7 @@ def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> 
     assert file.fault is None
 
 
-def test_a_wrong_file_is_told_with_its_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_file_is_logged_with_its_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, registry = tmp_path / "scheduler.conf", CollectorRegistry()
     path.write_text(GOOD)
     file = ConfigFile(str(path), FakeClock(), registry)
@@ -99,7 +104,7 @@ def test_a_wrong_file_is_told_with_its_remedy(tmp_path: Path, caplog: pytest.Log
     assert registry.get_sample_value(in_force) == 1
 
 
-async def test_another_policy_takes_over_running_and_waiting_work(api: SchedulerApi) -> None:
+async def test_another_policy_takes_over_running_and_pending_groups(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), pod("runs", gpus=1), pod("waits", gpus=1))
     async with Running(api) as running:
         await running.settle(1.0)

@@ -1,4 +1,7 @@
-"""Gangs of the coscheduling plug-in in a running scheduler: placed whole, told why not, and their status kept."""
+"""Gangs of the coscheduling plugin in a running scheduler.
+
+placed as a whole, with explanation and status.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def notes(api: SchedulerApi, name: str) -> dict[str, str]:
     return of(api, name)["metadata"].get("annotations") or {}
 
 
-async def test_a_gang_starts_whole_and_its_status_follows_it(api: SchedulerApi) -> None:
+async def test_a_gang_starts_as_a_whole_and_its_status_follows(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     add(api, coscheduling_group("a", 2, needs={"nvidia.com/gpu": 2}), member("a0", "a"))
     async with Running(api) as running:
@@ -71,7 +74,7 @@ async def test_a_gang_starts_whole_and_its_status_follows_it(api: SchedulerApi) 
         assert len(api.writes("podgroups")) == before
 
 
-async def test_one_that_waits_says_why_on_its_object_and_its_pods(api: SchedulerApi) -> None:
+async def test_a_pending_gang_has_its_explanation_on_object_and_pods(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     add(api, coscheduling_group("b", 3), *[member(f"b{i}", "b") for i in range(3)])
     async with Running(api) as running:
@@ -82,7 +85,7 @@ async def test_one_that_waits_says_why_on_its_object_and_its_pods(api: Scheduler
         assert api.conditions(PODS, "default/b0")["PodScheduled"]["status"] == "False"
 
 
-async def test_pods_wait_for_a_group_that_is_not_there_and_say_so(api: SchedulerApi) -> None:
+async def test_pods_wait_for_a_missing_group_and_report_it(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     add(api, member("c0", "c"), member("c1", "c"))
     async with Running(api) as running:
@@ -95,7 +98,7 @@ async def test_pods_wait_for_a_group_that_is_not_there_and_say_so(api: Scheduler
         assert api.bound() == ["c0", "c1"]
 
 
-async def test_a_kind_that_is_installed_later_is_followed_from_then_on(api: SchedulerApi) -> None:
+async def test_a_kind_installed_later_is_followed(api: SchedulerApi) -> None:
     served: list[Resource] = []
     whole = api.list
 
@@ -117,7 +120,7 @@ async def test_a_kind_that_is_installed_later_is_followed_from_then_on(api: Sche
         assert api.bound() == ["a0", "a1"]
 
 
-async def test_a_status_that_somebody_else_keeps_is_left_alone(api: SchedulerApi) -> None:
+async def test_a_status_of_another_controller_is_not_touched(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     fields = [{"manager": "controller", "subresource": "status", "operation": "Update"}]
     kept = coscheduling_group("a", 2, managedFields=fields)
@@ -131,8 +134,8 @@ async def test_a_status_that_somebody_else_keeps_is_left_alone(api: SchedulerApi
         assert of(api, "a")["status"] == {"phase": "Pending"}
 
 
-async def test_why_it_waited_is_taken_back_by_whoever_leads_next(api: SchedulerApi) -> None:
-    """Who led before ended between the gang's start and that."""
+async def test_a_new_leader_removes_an_outdated_explanation(api: SchedulerApi) -> None:
+    """The earlier leader stopped between the gang's start and the removal."""
     api.add(node("n1", gpus=1))
     fields = [{"manager": "controller", "subresource": "status", "operation": "Update"}]
     said = {EXPLANATION: json.dumps({"code": "InsufficientResources", "message": "no room"})}
@@ -142,7 +145,7 @@ async def test_why_it_waited_is_taken_back_by_whoever_leads_next(api: SchedulerA
         assert EXPLANATION not in notes(api, "a")
 
 
-async def test_what_was_said_of_a_group_is_taken_back_where_another_scheduler_gets_its_pods(
+async def test_an_explanation_is_removed_once_another_scheduler_owns_the_pods(
     api: SchedulerApi,
 ) -> None:
     api.add(node("n1", gpus=1))
@@ -155,7 +158,7 @@ async def test_what_was_said_of_a_group_is_taken_back_where_another_scheduler_ge
         assert not of(api, "a").get("status")
 
 
-async def test_a_half_begun_start_is_finished_by_whoever_leads_next(api: SchedulerApi) -> None:
+async def test_a_new_leader_completes_an_incomplete_gang(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     add(api, coscheduling_group("a", 2), member("a0", "a"), member("a1", "a"))
     api.refuse_bind = lambda namespace, name, where: CUT if name == "a1" else None
@@ -170,7 +173,7 @@ async def test_a_half_begun_start_is_finished_by_whoever_leads_next(api: Schedul
         assert api.bound() == ["a0", "a1"]
 
 
-async def test_half_a_gang_is_taken_back(api: SchedulerApi) -> None:
+async def test_an_incomplete_gang_is_evicted(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     add(api, coscheduling_group("a", 2), member("a0", "a"), member("a1", "a"))
     api.refuse_bind = lambda namespace, name, where: (
@@ -184,7 +187,7 @@ async def test_half_a_gang_is_taken_back(api: SchedulerApi) -> None:
         assert "GangBindFailed" in running.reasons("a")
 
 
-async def test_a_plain_pod_group_of_kueue_starts_whole_and_says_why_it_waits(api: SchedulerApi) -> None:
+async def test_a_plain_pod_group_of_kueue_starts_as_a_whole_with_explanation(api: SchedulerApi) -> None:
     def of_kueue(name: str) -> dict[str, Any]:
         labels = {"kueue.x-k8s.io/pod-group-name": "k"}
         return pod(name, labels=labels, annotations={"kueue.x-k8s.io/pod-group-total-count": "2"})

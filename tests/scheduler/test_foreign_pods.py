@@ -1,4 +1,4 @@
-"""Pods of other schedulers make room only where the configuration says so."""
+"""Pods of other schedulers are victims only if the configuration allows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def evicted(api: SchedulerApi) -> list[str]:
     return [o["metadata"]["name"] for o in api.objects(PODS) if o["metadata"].get("deletionTimestamp")]
 
 
-async def test_by_default_they_are_never_touched(api: SchedulerApi) -> None:
+async def test_foreign_pods_are_not_evicted_by_default(api: SchedulerApi) -> None:
     api.add(pod("theirs", scheduler="other", node="n1"), pod("ours", priority=1000))
     async with Running(api) as running:
         await running.settle(3.0)
@@ -34,7 +34,7 @@ async def test_by_default_they_are_never_touched(api: SchedulerApi) -> None:
         assert api.conditions(PODS, "default/ours")["PodScheduled"]["reason"] == "Unschedulable"
 
 
-async def test_where_they_count_in_a_queue_they_make_room_for_the_more_important(api: SchedulerApi) -> None:
+async def test_foreign_pods_in_a_queue_are_evicted_for_higher_priority(api: SchedulerApi) -> None:
     api.add(pod("theirs", scheduler="other", node="n1"), pod("ours", priority=1000))
     async with Running(api, policy=LENT) as running:
         await running.settle(1.0)
@@ -59,15 +59,15 @@ async def test_where_they_count_in_a_queue_they_make_room_for_the_more_important
         {"annotations": {"volcano.sh/preemptable": "false"}},
     ],
 )
-async def test_some_are_spared_even_then(api: SchedulerApi, spared: dict) -> None:
+async def test_some_foreign_pods_are_protected_even_then(api: SchedulerApi, spared: dict) -> None:
     api.add(pod("theirs", scheduler="other", node="n1", **spared), pod("ours", priority=1000))
     async with Running(api, policy=LENT) as running:
         await running.settle(2.0)
         assert evicted(api) == []
 
 
-async def test_they_are_not_reclaimed_for_another_queue(api: SchedulerApi) -> None:
-    """A pod of ours in their place would be: the other queue deserves all there is."""
+async def test_foreign_pods_are_not_reclaimed_for_another_queue(api: SchedulerApi) -> None:
+    """An own pod in their place would be, since the other queue deserves everything."""
     api.add(queue("other", weight=1, deserved={"nvidia.com/gpu": "1"}))
     api.add(queue("default", weight=1, deserved={"nvidia.com/gpu": "0"}))
     wanted = {"annotations": {"scheduling.volcano.sh/queue-name": "other"}}
@@ -98,7 +98,7 @@ configurations:
 
 @pytest.mark.parametrize(("priority", "goes"), [(1000, True), (0, False), (-1, False)])
 @pytest.mark.parametrize("text", ["", TIERS], ids=["default", "tiers"])
-async def test_only_a_higher_priority_takes_their_place(
+async def test_only_a_higher_priority_preempts_foreign_pods(
     api: SchedulerApi, text: str, priority: int, goes: bool
 ) -> None:
     policy = scheduler_config.parse(text).config if text else LENT

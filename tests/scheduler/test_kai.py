@@ -1,4 +1,4 @@
-"""KAI's objects in a running scheduler: followed where they are served, also when that comes later."""
+"""KAI's objects in a running scheduler: followed once they are served."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def conditions(api: SchedulerApi, name: str) -> list[dict]:
     return (api.object(KAI_POD_GROUPS, f"default/{name}") or {})["status"]["schedulingConditions"]
 
 
-async def test_gangs_of_kai_run_and_those_that_wait_say_why(api: SchedulerApi) -> None:
+async def test_kai_gangs_run_and_pending_ones_have_an_explanation(api: SchedulerApi) -> None:
     add(api, kai_queue("org"), kai_queue("team", "org", gpus=1))
     api.add(node("n1", gpus=2))
     add(api, kai_group("a", 2, "team"), kai_pod("a0", "a", "team"), kai_pod("a1", "a", "team"))
@@ -58,7 +58,7 @@ async def test_gangs_of_kai_run_and_those_that_wait_say_why(api: SchedulerApi) -
         assert conditions(api, "b") == []
 
 
-async def test_what_an_earlier_leader_said_of_a_gang_that_runs_is_taken_away(api: SchedulerApi) -> None:
+async def test_an_earlier_leaders_explanation_of_a_running_gang_is_removed(api: SchedulerApi) -> None:
     runs = kai_group("a", 1, "team")
     runs["status"] = {
         "schedulingConditions": [{"type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True"}]
@@ -70,7 +70,7 @@ async def test_what_an_earlier_leader_said_of_a_gang_that_runs_is_taken_away(api
         assert conditions(api, "a") == []
 
 
-async def test_while_kai_runs_beside_its_status_is_its_own(api: SchedulerApi) -> None:
+async def test_the_status_is_left_to_kai_while_it_runs(api: SchedulerApi) -> None:
     waits = kai_group("a", 1, "team")
     waits["metadata"]["labels"] = {NODE_POOL_KAI: ADOPTED_POOL}
     add(api, kai_queue("team"), waits, kai_pod("a0", "a", "team"))
@@ -82,7 +82,7 @@ async def test_while_kai_runs_beside_its_status_is_its_own(api: SchedulerApi) ->
         assert not found.get("status")
 
 
-async def test_kinds_that_are_served_later_are_followed_from_then_on(api: SchedulerApi) -> None:
+async def test_kinds_served_later_are_followed(api: SchedulerApi) -> None:
     served: list[Resource] = []
     whole = api.list
 
@@ -104,7 +104,7 @@ async def test_kinds_that_are_served_later_are_followed_from_then_on(api: Schedu
         assert api.bound() == ["a0"]
 
 
-async def test_an_eviction_tells_for_whom(api: SchedulerApi) -> None:
+async def test_an_eviction_names_the_preemptor(api: SchedulerApi) -> None:
     add(api, kai_queue("org"), kai_queue("a", "org", gpus=1), kai_queue("b", "org", gpus=0))
     api.add(node("n1", gpus=1))
     add(api, kai_group("old", 1, "b"), kai_pod("old0", "old", "b", node="n1"))
@@ -118,8 +118,9 @@ async def test_an_eviction_tells_for_whom(api: SchedulerApi) -> None:
         assert api.bound() == ["new0"]
 
 
-async def test_the_moments_that_kai_keeps_are_written_on_its_groups(api: SchedulerApi) -> None:
-    """When a gang started, since when it has been too small, when it was evicted: as KAI's scheduler does."""
+async def test_kais_timestamps_are_written_on_its_groups(api: SchedulerApi) -> None:
+    """Start of a gang, time since it has been too small, and last eviction, as
+    KAI's scheduler writes them."""
 
     def notes() -> dict[str, str]:
         found = api.object(KAI_POD_GROUPS, "default/a")["metadata"].get("annotations") or {}

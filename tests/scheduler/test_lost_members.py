@@ -15,7 +15,7 @@ KEY = "default/g"
 
 
 class Api(SchedulerApi):
-    """``phases``: those that were ever shown of the group, one after the other."""
+    """``phases``: all phases ever written on the group, in order."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
@@ -52,7 +52,7 @@ def told(api: Api) -> dict[str, tuple[str, str]]:
     return {kind: (condition["status"], condition["reason"]) for kind, condition in found.items()}
 
 
-async def test_nobody_makes_the_lost_member_anew(api: Api) -> None:
+async def test_a_lost_member_that_is_not_recreated(api: Api) -> None:
     async with Running(api) as running:
         await begin(api, running)
         api.remove(PODS, "default/g-2")
@@ -72,7 +72,7 @@ async def test_nobody_makes_the_lost_member_anew(api: Api) -> None:
         assert told(api)["Scheduled"][0] == "True"
 
 
-async def test_a_member_that_failed_is_lost(api: Api) -> None:
+async def test_a_failed_member_is_lost(api: Api) -> None:
     async with Running(api) as running:
         await begin(api, running)
         api.end("g-1", "Failed")
@@ -85,7 +85,7 @@ async def test_a_member_that_failed_is_lost(api: Api) -> None:
         assert told(api)["Unschedulable"][0] == "False"
 
 
-async def test_who_succeeded_is_not_lost(api: Api) -> None:
+async def test_a_succeeded_member_is_not_lost(api: Api) -> None:
     async with Running(api) as running:
         await begin(api, running)
         api.end("g-1")
@@ -94,7 +94,7 @@ async def test_who_succeeded_is_not_lost(api: Api) -> None:
         assert "Unschedulable" not in told(api)
 
 
-async def test_while_the_member_is_leaving_the_gang_runs(api: Api) -> None:
+async def test_the_gang_runs_while_the_member_is_terminating(api: Api) -> None:
     async with Running(api) as running:
         await begin(api, running)
         api.change(PODS, "default/g-2", metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
@@ -106,7 +106,7 @@ async def test_while_the_member_is_leaving_the_gang_runs(api: Api) -> None:
         assert api.phase("g") == "Unknown"
 
 
-async def test_one_beyond_the_minimum_is_no_loss(api: Api) -> None:
+async def test_a_member_beyond_the_minimum_is_not_lost(api: Api) -> None:
     async with Running(api) as running:
         await begin(api, running, size=3, minimum=2)
         api.remove(PODS, "default/g-2")
@@ -115,7 +115,7 @@ async def test_one_beyond_the_minimum_is_no_loss(api: Api) -> None:
         assert "Unschedulable" not in told(api)
 
 
-async def test_who_has_lost_all_is_let_in_anew(api: Api) -> None:
+async def test_a_gang_that_has_lost_all_members_is_admitted_again(api: Api) -> None:
     async with Running(api) as running:
         await begin(api, running)
         for i in range(3):
@@ -125,8 +125,9 @@ async def test_who_has_lost_all_is_let_in_anew(api: Api) -> None:
         assert api.phases == ["", "Running", "Pending", "Inqueue"]
 
 
-async def test_who_had_its_minimum_keeps_the_others_though_none_of_them_runs_yet(api: Api) -> None:
-    """They still fetch their images when one of them is lost, and there is no room for it any more."""
+async def test_a_gang_that_had_its_minimum_keeps_its_members_before_they_run(api: Api) -> None:
+    """They still pull their images when one of them is lost, and there is no capacity
+    for it any more."""
     async with Running(api) as running:
         api.add(*gang(3, 3))
         await running.settle(2.0)

@@ -1,4 +1,4 @@
-"""Beside another scheduler: who falls between the two is told so."""
+"""Another scheduler runs in the cluster: pods that neither places are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.kits.clock import FakeClock
 from windlass.model.cluster.ownership import OtherScheduler
 
 
-async def test_a_pod_that_neither_places_says_so_until_its_queue_is_handed_over(
+async def test_a_pod_that_neither_places_is_reported_until_its_queue_is_handed_over(
     fake_clock: FakeClock,
 ) -> None:
     api = SchedulerApi(fake_clock)

@@ -1,4 +1,7 @@
-"""``PodScheduled=False`` by Kubernetes' conventions: since when it is so, and of which version of the pod."""
+"""Condition ``PodScheduled=False`` by Kubernetes' conventions.
+
+time of transition and observed generation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
     return made
 
 
-async def test_it_tells_since_when_and_of_which_version(api: SchedulerApi) -> None:
+async def test_the_condition_has_transition_time_and_generation(api: SchedulerApi) -> None:
     big = pod("a", requests={"nvidia.com/gpu": "4"})
     big["metadata"]["generation"] = 2
     api.add(big)
@@ -39,7 +42,7 @@ async def test_it_tells_since_when_and_of_which_version(api: SchedulerApi) -> No
         assert then["lastTransitionTime"] == first["lastTransitionTime"]  # it has waited all the time
 
 
-async def test_what_it_says_of_nodes_follows_them_though_they_do_not_help(api: SchedulerApi) -> None:
+async def test_the_message_follows_changes_of_nodes(api: SchedulerApi) -> None:
     api.add(pod("a", requests={"nvidia.com/gpu": "4"}))
     async with Running(api) as running:
         await running.settle(5.0)
@@ -56,7 +59,7 @@ async def test_what_it_says_of_nodes_follows_them_though_they_do_not_help(api: S
         assert len(api.writes("pods")) - writes <= 2 * 2, "the condition and the explanation, twice"
 
 
-def test_where_the_server_does_not_count_versions_none_is_told() -> None:
+def test_without_generations_none_is_written() -> None:
     old = views.decode_pod(msgspec.json.encode(pod("a")))
     assert old.generation == 0
     assert condition(old, "PodScheduled", "False", "Unschedulable", "why") == {

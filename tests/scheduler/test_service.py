@@ -1,4 +1,4 @@
-"""The service on a fake API: what it binds, writes and says, and how it meets faults."""
+"""The service on a fake API: binds, writes, events and faults."""
 
 from __future__ import annotations
 
@@ -38,10 +38,13 @@ def explanation(obj: dict[str, Any] | None) -> dict[str, Any] | None:
     return json.loads(text) if text else None
 
 
-async def test_a_pod_that_was_bound_here_has_run_since_then_within_the_second_that_it_tells(
+async def test_the_start_of_a_pod_is_known_to_the_second(
     api: SchedulerApi,
 ) -> None:
-    """Objects tell whole seconds, rounded down; whoever takes over knows no more than they tell."""
+    """Objects have whole seconds, rounded down.
+
+    A new leader knows no more than that.
+    """
     api.add(node("n1", gpus=4))
     async with Running(api, debounce_seconds=0.0) as running:
         await api.clock.advance(0.7 - api.clock.now() % 1.0 + 1.0)
@@ -58,7 +61,7 @@ async def test_a_pod_that_was_bound_here_has_run_since_then_within_the_second_th
         assert since == int(decided)
 
 
-async def test_a_gang_is_bound_with_its_devices_and_shown(api: SchedulerApi) -> None:
+async def test_a_gang_is_bound_with_its_devices(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=4), *gang("g", 3))
     async with Running(api) as running:
         await running.settle(1.5)
@@ -80,10 +83,10 @@ async def test_a_gang_is_bound_with_its_devices_and_shown(api: SchedulerApi) -> 
         assert not (api.object(QUEUES, "default") or {})["status"]["allocated"].get("nvidia.com/gpu")
 
 
-async def test_a_pod_that_asks_for_more_units_than_there_are_cards_is_told_when_it_is_bound(
+async def test_a_request_for_more_units_than_devices_is_reported_with_the_bind(
     api: SchedulerApi,
 ) -> None:
-    """Eight replicas of two cards: it gets them, as the kubelet counts them."""
+    """Eight replicas of two GPUs: the pod gets them, as the kubelet counts them."""
     labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
     api.add(
         node("n1", gpus=8, labels=labels),
@@ -100,7 +103,9 @@ async def test_a_pod_that_asks_for_more_units_than_there_are_cards_is_told_when_
         )
 
 
-async def test_a_gang_that_does_not_fit_waits_whole_says_why_and_runs_later(api: SchedulerApi) -> None:
+async def test_a_gang_that_does_not_fit_waits_as_a_whole_with_a_reason_and_runs_later(
+    api: SchedulerApi,
+) -> None:
     api.add(node("n1", gpus=4), *gang("first", 3), *gang("second", 2))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -128,7 +133,7 @@ async def test_a_gang_that_does_not_fit_waits_whole_says_why_and_runs_later(api:
         assert explanation(api.object(POD_GROUPS, "default/second")) is None
 
 
-async def test_the_phase_lets_the_controller_make_pods(api: SchedulerApi) -> None:
+async def test_the_phase_allows_the_controller_to_create_pods(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=4), group("g", 2))
     async with Running(api) as running:
         await running.settle(0.2)
@@ -141,7 +146,8 @@ async def test_the_phase_lets_the_controller_make_pods(api: SchedulerApi) -> Non
 
 
 async def test_a_short_wait_is_not_written(api: SchedulerApi) -> None:
-    """While a controller makes a gang's pods one by one, nothing is said about missing members."""
+    """While a controller creates a gang's pods one by one, nothing is written about
+    missing members."""
     api.add(node("n1", gpus=4), group("g", 3))
     async with Running(api) as running:
         for i in range(3):
@@ -153,7 +159,7 @@ async def test_a_short_wait_is_not_written(api: SchedulerApi) -> None:
         assert [verb for verb, key in api.writes("pods")] == []
 
 
-async def test_a_gang_whose_pods_still_come_is_not_told_to_lack_some(api: SchedulerApi) -> None:
+async def test_a_gang_with_arriving_pods_is_not_reported_to_lack_members(api: SchedulerApi) -> None:
     parts = gang("g", 20)
     api.add(node("n1", gpus=24), *parts[:2])
     async with Running(api) as running:
@@ -171,7 +177,7 @@ async def test_a_gang_whose_pods_still_come_is_not_told_to_lack_some(api: Schedu
         assert len(api.bound()) == 20
 
 
-async def test_a_gang_that_is_bound_as_it_is_found_is_told_to_be_running_at_once(api: SchedulerApi) -> None:
+async def test_a_gang_that_is_bound_at_once_is_reported_as_running_only(api: SchedulerApi) -> None:
     bind = api.bind
 
     async def slowly(*args: Any, **options: Any) -> None:
@@ -186,7 +192,7 @@ async def test_a_gang_that_is_bound_as_it_is_found_is_told_to_be_running_at_once
         assert api.writes("podgroups") == [("patch", "default/g")] * 2  # the reservation, the phase
 
 
-async def test_that_a_gang_runs_is_told_after_the_binds_but_not_late(api: SchedulerApi) -> None:
+async def test_the_running_phase_is_written_after_the_binds_but_not_late(api: SchedulerApi) -> None:
     bind = api.bind
 
     async def slowly(*args: Any, **options: Any) -> None:
@@ -206,7 +212,7 @@ async def test_that_a_gang_runs_is_told_after_the_binds_but_not_late(api: Schedu
         assert api.phase("b") == "Running"
 
 
-async def test_nothing_is_written_again_without_news(api: SchedulerApi) -> None:
+async def test_nothing_is_written_again_without_a_change(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), *gang("g", 2))
     async with Running(api) as running:
         await running.settle(2.0)
@@ -215,7 +221,7 @@ async def test_nothing_is_written_again_without_news(api: SchedulerApi) -> None:
         assert api.log == written
 
 
-async def test_a_pod_without_a_group_carries_its_own_explanation(api: SchedulerApi) -> None:
+async def test_a_pod_without_a_group_has_its_own_explanation(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=0), pod("lonely"))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -228,7 +234,7 @@ async def test_a_pod_without_a_group_carries_its_own_explanation(api: SchedulerA
         assert explanation(api.object(PODS, "default/lonely")) is None
 
 
-async def test_what_is_wrong_with_a_pod_is_said_at_its_field(api: SchedulerApi) -> None:
+async def test_an_invalid_pod_is_reported_with_its_field(api: SchedulerApi) -> None:
     bad = pod("bad", requests={"nvidia.com/gpu": "one"})
     api.add(node("n1"), bad, pod("good"))
     async with Running(api) as running:
@@ -241,7 +247,7 @@ async def test_what_is_wrong_with_a_pod_is_said_at_its_field(api: SchedulerApi) 
         assert record["code"] == "Misconfigured"
 
 
-async def test_a_refused_bind_is_tried_again_after_a_pause(api: SchedulerApi) -> None:
+async def test_a_rejected_bind_is_repeated_after_a_pause(api: SchedulerApi) -> None:
     refusals = []
 
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
@@ -262,7 +268,7 @@ async def test_a_refused_bind_is_tried_again_after_a_pause(api: SchedulerApi) ->
         assert api.phase("g") == "Running"
 
 
-async def test_a_gang_that_cannot_be_completed_gives_back_what_it_holds(api: SchedulerApi) -> None:
+async def test_a_gang_that_cannot_be_completed_is_evicted(api: SchedulerApi) -> None:
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
         return errors.failure(500, "InternalError", "no") if name == "g-1" else None
 
@@ -279,8 +285,11 @@ async def test_a_gang_that_cannot_be_completed_gives_back_what_it_holds(api: Sch
         assert "GangBindFailed" in running.reasons("g-0")
 
 
-async def test_a_lost_answer_is_found_out(api: SchedulerApi) -> None:
-    """The binding was made, but its answer never came: the next try meets a conflict, and looks."""
+async def test_a_lost_response_is_resolved(api: SchedulerApi) -> None:
+    """The binding was made without a response.
+
+    The next attempt gets a conflict, and the pod is looked up.
+    """
     lost = []
 
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
@@ -299,8 +308,11 @@ async def test_a_lost_answer_is_found_out(api: SchedulerApi) -> None:
         assert not running.service.model.assumed
 
 
-async def test_a_bind_that_failed_inside_the_server_may_have_been_carried_out(api: SchedulerApi) -> None:
-    """etcd answered too late, and the watch is late, too: the room must not be given away meanwhile."""
+async def test_a_bind_that_failed_inside_the_server_may_have_succeeded(api: SchedulerApi) -> None:
+    """etcd answered too late, and the watch is late, too.
+
+    The capacity must not be given away meanwhile.
+    """
     failed = []
 
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
@@ -326,7 +338,7 @@ async def test_a_bind_that_failed_inside_the_server_may_have_been_carried_out(ap
         assert not running.service.model.assumed
 
 
-async def test_a_pod_that_another_scheduler_took_is_left_to_it(api: SchedulerApi) -> None:
+async def test_a_pod_bound_by_another_scheduler_is_left_to_it(api: SchedulerApi) -> None:
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
         if name == "a" and not api.node_of("a"):
             api._bind("default/a", "n2", "uid-default-a", None)
@@ -342,7 +354,7 @@ async def test_a_pod_that_another_scheduler_took_is_left_to_it(api: SchedulerApi
         assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
 
 
-async def test_overload_narrows_the_window_and_everything_is_bound_in_the_end(api: SchedulerApi) -> None:
+async def test_overload_lowers_the_limit_and_everything_is_bound_in_the_end(api: SchedulerApi) -> None:
     answers = iter(range(10_000))
 
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
@@ -361,7 +373,7 @@ async def test_overload_narrows_the_window_and_everything_is_bound_in_the_end(ap
         assert api.most_under_way <= 32
 
 
-async def test_binds_run_side_by_side(api: SchedulerApi) -> None:
+async def test_binds_are_sent_concurrently(api: SchedulerApi) -> None:
     api.add(*[node(f"n{i}") for i in range(8)], *gang("g", 64))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -369,8 +381,11 @@ async def test_binds_run_side_by_side(api: SchedulerApi) -> None:
         assert 16 <= api.most_under_way <= 128
 
 
-async def test_restart_in_the_middle_of_a_gang(api: SchedulerApi) -> None:
-    """Half a gang was bound when the scheduler died: the next one finishes it on what is left."""
+async def test_a_restart_completes_a_gang_bound_in_part(api: SchedulerApi) -> None:
+    """Half a gang was bound when the scheduler died.
+
+    The next one completes it with what is left.
+    """
     api.refuse_bind = lambda namespace, name, where: (
         Unreachable(UNREACHABLE, "cut") if name in ("g-2", "g-3") else None
     )
@@ -400,8 +415,9 @@ async def test_a_restart_decides_the_same_and_writes_nothing(api: SchedulerApi) 
     assert (api.log, api.bindings) == before
 
 
-async def test_after_a_night_in_which_the_machine_slept_it_is_the_next_morning(api: SchedulerApi) -> None:
-    """Else all that is told in Unix seconds (starts of pods, ends of terminations) would lie in its future for ever."""
+async def test_time_continues_after_the_machine_was_suspended(api: SchedulerApi) -> None:
+    """Otherwise all times on objects (starts of pods, ends of terminations) would be in
+    its future for ever."""
     api.add(node("n1", gpus=4), *gang("g", 3))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -412,8 +428,11 @@ async def test_after_a_night_in_which_the_machine_slept_it_is_the_next_morning(a
         assert abs(running.service.components.time.now() - api.clock.now()) < 1.0
 
 
-async def test_two_schedulers_over_the_same_pods_never_over_commit(fake_clock: FakeClock) -> None:
-    """Both see late what the other did: whoever's binding came second gives its pod up."""
+async def test_two_schedulers_with_the_same_pods_never_overcommit(fake_clock: FakeClock) -> None:
+    """Both see late what the other did.
+
+    The one with the second binding gives its pod up.
+    """
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=2) for i in range(3)])
     api.lagging = True
@@ -437,7 +456,7 @@ async def test_two_schedulers_over_the_same_pods_never_over_commit(fake_clock: F
         assert len(taken) == 6
 
 
-async def test_room_that_another_scheduler_took_first_is_given_up(api: SchedulerApi) -> None:
+async def test_capacity_that_another_scheduler_took_first_is_given_up(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1))
     async with Running(api) as running:
         api.lagging = True
@@ -458,8 +477,8 @@ async def test_room_that_another_scheduler_took_first_is_given_up(api: Scheduler
         assert "holds 2 of 1 nvidia.com/gpu" in condition["message"]
 
 
-async def test_a_bind_that_is_never_seen_is_looked_up(api: SchedulerApi) -> None:
-    """The watch is silent: after the patience for it, the pod itself is asked."""
+async def test_an_unseen_bind_is_looked_up(api: SchedulerApi) -> None:
+    """The watch is silent: after a timeout, the pod itself is read."""
     api.add(node("n1", gpus=1))
     async with Running(api) as running:
         api.add(pod("a"))
@@ -475,7 +494,7 @@ async def test_a_bind_that_is_never_seen_is_looked_up(api: SchedulerApi) -> None
         assert not api.node_of("b")  # the room is known to be taken
 
 
-async def test_metrics_count_what_happened(api: SchedulerApi) -> None:
+async def test_metrics_count_binds_evictions_and_cycles(api: SchedulerApi) -> None:
     from prometheus_client import CollectorRegistry
 
     from windlass.observe.metrics import exposition
@@ -499,7 +518,7 @@ async def test_metrics_count_what_happened(api: SchedulerApi) -> None:
         assert 'queue="default"' not in exposition(registry)[1].decode()
 
 
-async def test_spreading_that_no_node_can_serve_holds_the_pod_and_says_why(api: SchedulerApi) -> None:
+async def test_impossible_spreading_is_reported(api: SchedulerApi) -> None:
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     wish = {**spread, "whenUnsatisfiable": "ScheduleAnyway"}
     api.add(node("n1"), pod("spread", topologySpreadConstraints=[spread]))
@@ -511,7 +530,7 @@ async def test_spreading_that_no_node_can_serve_holds_the_pod_and_says_why(api: 
         assert "excluded by the topology spread constraints (no label zone)" in message
 
 
-async def test_a_queue_that_closes_is_the_reason_from_then_on(api: SchedulerApi) -> None:
+async def test_a_closed_queue_becomes_the_reason(api: SchedulerApi) -> None:
     api.add(queue("q"), queue("default"), node("n1", gpus=1), *gang("hog", 1))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -535,7 +554,7 @@ async def test_a_queue_that_closes_is_the_reason_from_then_on(api: SchedulerApi)
 
 
 def bind_claim(api: SchedulerApi) -> None:
-    """What a provisioner and the volume controller do."""
+    """Provision a volume, as a provisioner and the volume controller do."""
     notes = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     api.change(resources.PERSISTENT_VOLUME_CLAIMS, "default/data", spec={"volumeName": "v"}, metadata=notes)
 
@@ -570,7 +589,7 @@ async def test_a_claim_is_prepared_before_its_pod_is_bound(api: SchedulerApi) ->
         assert ("patch", "default/data") in verbs
 
 
-async def test_a_claim_goes_where_its_driver_has_room_as_that_comes_and_goes(api: SchedulerApi) -> None:
+async def test_a_claim_follows_the_capacity_of_its_driver(api: SchedulerApi) -> None:
     group = {"apiVersion": "storage.k8s.io/v1"}
     zone = "topology.kubernetes.io/zone"
     claim = {
@@ -621,8 +640,11 @@ async def test_a_claim_goes_where_its_driver_has_room_as_that_comes_and_goes(api
         assert written["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n2"
 
 
-async def test_whether_more_nodes_would_help_does_not_go_to_and_fro(api: SchedulerApi) -> None:
-    """The queue is closed and opened all the time: an autoscaler sees that at most every few seconds."""
+async def test_the_reason_for_autoscalers_does_not_alternate(api: SchedulerApi) -> None:
+    """The queue is closed and opened all the time.
+
+    An autoscaler sees that at most every few seconds.
+    """
     api.add(queue("q"), node("n1", gpus=1), *gang("hog", 1), group("g", 1, queue="q"), pod("g-0", group="g"))
     reasons = []
     async with Running(api) as running:
@@ -637,7 +659,7 @@ async def test_whether_more_nodes_would_help_does_not_go_to_and_fro(api: Schedul
     assert len(reasons) <= 1 + 30 / 5
 
 
-async def test_who_winds_down_ends_its_binds_and_tells_all_of_them(api: SchedulerApi) -> None:
+async def test_a_drain_finishes_binds_and_events(api: SchedulerApi) -> None:
     bind = api.bind
 
     async def slowly(*args: Any, **options: Any) -> None:
@@ -658,7 +680,7 @@ async def test_who_winds_down_ends_its_binds_and_tells_all_of_them(api: Schedule
         assert [running.reasons(f"g-{i}") for i in range(6)] == [["Scheduled"]] * 6
 
 
-async def test_winding_down_takes_no_longer_than_said(api: SchedulerApi) -> None:
+async def test_a_drain_has_a_timeout(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=8), *gang("g", 2))
     async with Running(api) as running:
         running.recorder.waiting = 1  # the server does not answer
@@ -669,7 +691,7 @@ async def test_winding_down_takes_no_longer_than_said(api: SchedulerApi) -> None
         assert ending.done()
 
 
-async def test_a_gang_that_has_begun_is_finished_before_the_next(api: SchedulerApi) -> None:
+async def test_a_gang_is_completed_before_the_next_begins(api: SchedulerApi) -> None:
     bind = api.bind
 
     async def slowly(*args: Any, **options: Any) -> None:
@@ -686,8 +708,8 @@ async def test_a_gang_that_has_begun_is_finished_before_the_next(api: SchedulerA
         assert len(runs) <= 4, order  # two are under way at once, so two gangs may be
 
 
-async def test_a_group_whose_pods_come_unasked_is_not_told_to_be_let_in(api: SchedulerApi) -> None:
-    """It costs the API server as much as three binds, and is another thing in a moment."""
+async def test_the_admission_of_a_group_with_pods_is_not_written(api: SchedulerApi) -> None:
+    """It costs the API server as much as three binds, and is outdated in a moment."""
     parts = gang("g", 6)
     api.add(node("n1", gpus=8), *parts[:2])
     async with Running(api) as running:
@@ -699,7 +721,7 @@ async def test_a_group_whose_pods_come_unasked_is_not_told_to_be_let_in(api: Sch
         assert api.writes("podgroups") == [("patch", "default/g")] * 2  # its reservation, and that it runs
 
 
-async def test_a_group_without_pods_is_told_to_be_let_in_at_once_where_its_owner_waits_for_that(
+async def test_the_admission_is_written_at_once_if_the_owner_waits_for_it(
     api: SchedulerApi,
 ) -> None:
     owned = group("job", 2)
@@ -714,8 +736,11 @@ async def test_a_group_without_pods_is_told_to_be_let_in_at_once_where_its_owner
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded"])
-async def test_a_pod_that_never_goes_gives_the_scheduler_nothing_to_do(api: SchedulerApi, phase: str) -> None:
-    """Two minutes after it was told to go it counts as stuck, if it runs; nothing is decided again and again."""
+async def test_a_pod_that_never_terminates_causes_no_cycles(api: SchedulerApi, phase: str) -> None:
+    """If it runs, it counts as stuck two minutes after its deletion.
+
+    Nothing is decided again and again.
+    """
     since = rfc3339(api.clock.now())
     kept = pod("kept", node="n1", phase=phase, metadata={"deletionTimestamp": since, "finalizers": ["x/y"]})
     api.add(node("n1", gpus=1), kept)

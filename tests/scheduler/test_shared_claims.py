@@ -1,4 +1,4 @@
-"""Gangs whose pods share a ResourceClaim: what is written about it, and when."""
+"""Gangs with pods that share a ResourceClaim: writes about the claim."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_the_claim_is_written_once_for_the_whole_gang(api: SchedulerApi) -
     assert len(api.writes("resourceclaims")) == 2  # its status, and what protects it
 
 
-async def test_nothing_is_bound_where_the_claim_cannot_be_written(api: SchedulerApi) -> None:
+async def test_nothing_is_bound_if_the_claim_cannot_be_written(api: SchedulerApi) -> None:
     refused: list[str] = []
 
     def refuse(verb: str, resource: Any, obj: Any) -> Exception | None:
@@ -66,10 +66,13 @@ async def test_nothing_is_bound_where_the_claim_cannot_be_written(api: Scheduler
 
 
 @pytest.mark.parametrize("members", [1, 3])
-async def test_nothing_is_bound_while_the_devices_that_were_chosen_do_not_serve_the_claim_any_more(
+async def test_nothing_is_bound_if_the_chosen_devices_no_longer_match(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
-    """Its driver has told anew of them since. Who is not bound is placed again."""
+    """The driver has published them again since.
+
+    Pods that are not bound are placed again.
+    """
     changing = [True]
     real = ClaimNeeds.results
 
@@ -89,10 +92,10 @@ async def test_nothing_is_bound_while_the_devices_that_were_chosen_do_not_serve_
     assert consumers(api) == [f"g-{i}" for i in range(members)]
 
 
-async def test_a_claim_is_not_given_back_under_those_whose_binds_nobody_has_shown_yet(
+async def test_a_claim_is_not_released_while_binds_of_its_pods_are_unseen(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one who carries it is refused, the others are bound: now they use what it was allocated for."""
+    """The pod that carries it is rejected, the others are bound and use the allocation."""
     changed = api._changed
 
     def pods_are_late(resource: Resource, *change: Any) -> None:

@@ -1,4 +1,5 @@
-"""What groups that share time have attained stands on their objects before they go, and outlasts the scheduler."""
+"""Attained service is written on a group's object before a suspension, and survives the
+scheduler."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 def come(api: SchedulerApi, name: str, pods: int, gpus: int, incarnation: int = 0) -> None:
-    """The gang, if it is new, and its pods."""
+    """Add the gang if it is new, and its pods."""
     if api.object(POD_GROUPS, f"default/{name}") is None:
         made = group(name, pods)
         made["metadata"] |= {
@@ -64,7 +65,7 @@ def stint(running: Running, name: str) -> Any:
 
 
 async def suspended(api: SchedulerApi, running: Running, ran: float = 700.0) -> None:
-    """A gang of two has run for so long, and gave way to one that came."""
+    """Let a gang of two run for some time and be suspended for another."""
     come(api, "old", 2, 4)
     await running.settle(1)
     start(api, "old", 2)
@@ -76,7 +77,7 @@ async def suspended(api: SchedulerApi, running: Running, ran: float = 700.0) -> 
     assert api.node_of("new-0") == "n1"
 
 
-async def test_what_was_attained_is_written_before_the_first_pod_goes(api: SchedulerApi) -> None:
+async def test_attained_service_is_written_before_the_first_eviction(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await suspended(api, running)
     said = notes(api, "old")
@@ -89,7 +90,7 @@ async def test_what_was_attained_is_written_before_the_first_pod_goes(api: Sched
     assert "attained" not in notes(api, "new")
 
 
-async def test_a_scheduler_that_begins_counts_from_what_is_written(api: SchedulerApi) -> None:
+async def test_a_new_leader_counts_from_the_written_attained_service(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await suspended(api, running)
         start(api, "new", 1)
@@ -109,8 +110,8 @@ async def test_a_scheduler_that_begins_counts_from_what_is_written(api: Schedule
         assert "suspended once" in told.message
 
 
-async def test_a_job_whose_group_is_made_anew_ranks_as_before(api: SchedulerApi) -> None:
-    """As a Volcano Job does it that is started over when a pod of it is evicted."""
+async def test_a_job_with_a_recreated_group_keeps_its_rank(api: SchedulerApi) -> None:
+    """As a Volcano Job does that restarts when one of its pods is evicted."""
     async with Running(api) as running:
         await suspended(api, running)
         start(api, "new", 1)
@@ -128,14 +129,14 @@ async def test_a_job_whose_group_is_made_anew_ranks_as_before(api: SchedulerApi)
         assert after.suspensions == 1
         assert after.waited == pytest.approx(32.0, abs=3)
         await running.settle(300)
-        assert api.node_of("new-0") == "n1"  # its room is not claimed back as by somebody who never ran
+        assert api.node_of("new-0") == "n1"  # its capacity is not reclaimed as by a group that never ran
 
 
 def created(api: SchedulerApi, name: str) -> float:
     return parse_rfc3339((api.object(POD_GROUPS, f"default/{name}") or {})["metadata"]["creationTimestamp"])
 
 
-async def test_what_runs_again_has_both_runs_behind_it(api: SchedulerApi) -> None:
+async def test_attained_service_includes_both_runs(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await suspended(api, running)
         start(api, "new", 1)
@@ -160,7 +161,7 @@ async def test_what_runs_again_has_both_runs_behind_it(api: SchedulerApi) -> Non
         (failure(500, "X", "x"), 12.0),
     ],
 )
-async def test_who_cannot_be_written_on_goes_all_the_same(
+async def test_a_failed_write_prevents_no_suspension(
     api: SchedulerApi, error: Exception, after: float
 ) -> None:
     def refuse(verb: str, resource: Any, _: Any) -> Any:
@@ -180,7 +181,7 @@ async def test_who_cannot_be_written_on_goes_all_the_same(
         assert stint(running, "old").suspensions == 1
 
 
-async def test_a_passing_failure_loses_nothing(api: SchedulerApi) -> None:
+async def test_a_temporary_failure_loses_nothing(api: SchedulerApi) -> None:
     async with Running(api) as running:
         come(api, "old", 2, 4)
         await running.settle(1)
@@ -200,7 +201,7 @@ async def test_a_passing_failure_loses_nothing(api: SchedulerApi) -> None:
         assert api.node_of("new-0") == "n1"
 
 
-async def test_what_cannot_be_true_is_told_and_ignored(api: SchedulerApi) -> None:
+async def test_impossible_attained_service_is_reported_and_ignored(api: SchedulerApi) -> None:
     come(api, "old", 2, 4)
     now = rfc3339(api.clock.now())
     wrong = {"windlass.dev/attained": "9000h", "windlass.dev/attained-at": now}
@@ -213,7 +214,7 @@ async def test_what_cannot_be_true_is_told_and_ignored(api: SchedulerApi) -> Non
         assert "longer than the object was there" in said[0]
 
 
-async def test_counts_outlast_the_scheduler_and_nothing_is_counted_twice(api: SchedulerApi) -> None:
+async def test_counters_survive_the_scheduler_and_nothing_is_counted_twice(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await suspended(api, running)
         start(api, "new", 1)
@@ -230,14 +231,14 @@ async def test_counts_outlast_the_scheduler_and_nothing_is_counted_twice(api: Sc
         assert sum(counts.every[0]) == 1
         assert counts.every[1][0] == 1
     async with Running(api) as running:
-        come(api, "third", 1, 8)  # somebody waits: whoever is due is ranked
+        come(api, "third", 1, 8)  # a group waits, so groups that are due are ranked
         await running.settle(1)
         policy = running.service.engine.state.time_sharing.policy
         assert policy.counts() == counts  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("text", ["{", '{"version": 9, "at": 0, "counts": {}}', "x", "null"])
-async def test_counts_that_cannot_be_read_are_done_without(api: SchedulerApi, text: str) -> None:
+async def test_invalid_counters_are_ignored(api: SchedulerApi, text: str) -> None:
     kept = {"metadata": {"name": NAME, "namespace": OWN_NAMESPACE}, "data": {"time-sharing": text}}
     api.put(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **kept})
     async with Running(api) as running:

@@ -1,4 +1,7 @@
-"""HyperNodes in a running scheduler: gangs stay below one, and what comes of it is written down."""
+"""HyperNodes in a running scheduler.
+
+gangs stay below one, and their status is written.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def gang(api: SchedulerApi, name: str, n: int) -> None:
         api.add(pod(f"{name}{at}", group=name, scheduler="volcano"))
 
 
-async def test_a_gang_lies_below_one_hypernode_which_is_written_down(api: SchedulerApi) -> None:
+async def test_a_gang_is_placed_below_one_hypernode_which_is_recorded(api: SchedulerApi) -> None:
     async with Running(api) as running:
         gang(api, "g", 3)
         await running.settle(8.0)
@@ -58,7 +61,7 @@ async def test_a_gang_lies_below_one_hypernode_which_is_written_down(api: Schedu
         assert api.object(HYPERNODES, "leaf0")["status"]["nodeCount"] == 1
 
 
-async def test_one_that_no_hypernode_holds_says_so_until_the_tree_changes(api: SchedulerApi) -> None:
+async def test_a_gang_that_fits_no_hypernode_is_reported_until_the_tree_changes(api: SchedulerApi) -> None:
     async with Running(api) as running:
         gang(api, "g", 5)
         await running.settle(8.0)
@@ -76,7 +79,7 @@ async def test_one_that_no_hypernode_holds_says_so_until_the_tree_changes(api: S
         assert {api.node_of(f"g{at}") for at in range(5)} == {"n0", "n1", "n2"}
 
 
-async def test_hypernodes_that_contradict_one_another_are_told_so_once(api: SchedulerApi) -> None:
+async def test_contradictory_hypernodes_are_reported_once(api: SchedulerApi) -> None:
     async with Running(api) as running:
         api.put(HYPERNODES, hypernode("leaf1", "n0", "n1"))
         gang(api, "g", 1)

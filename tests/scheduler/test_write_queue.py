@@ -1,4 +1,4 @@
-"""The queue of background writes: latest wish, spacing, failures."""
+"""Queue of background writes: latest request, intervals, failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.scheduler.write_queue import MAX_FORBIDDEN_ATTEMPTS, WriteQueue
 
 
 class Desk:
-    """Writes down when each key was written."""
+    """Records when each key was written."""
 
     def __init__(self, clock: FakeClock, concurrency: int = 2) -> None:
         self.clock = clock
@@ -26,7 +26,7 @@ class Desk:
         self.problems: dict[str, list[BaseException]] = {}
         self.hold: dict[str, asyncio.Event] = {}
         self.kept: dict[str, int] = {}
-        """How often was asked whether a key may be written that may not."""
+        """Number of checks of a key that must not be written yet."""
         self.outages = Outages(clock)
         self.queue = WriteQueue(
             self.write,
@@ -51,7 +51,7 @@ class Desk:
             raise self.problems[key].pop(0)
 
     async def pass_time(self, seconds: float) -> None:
-        """In small steps, so that what wakes up can act and sleep again."""
+        """In small steps, so that tasks that wake up can act and sleep again."""
         for _ in range(round(seconds * 4)):
             await self.clock.advance(0)
             await self.clock.advance(0.25)
@@ -71,7 +71,7 @@ async def at_work(desk: Desk) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_is_kept_is_looked_at_again_and_holds_nobody_up(fake_clock: FakeClock) -> None:
+async def test_a_postponed_write_is_checked_again_and_delays_no_other(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock, concurrency=1)
     desk.kept["a"] = 0
     async with at_work(desk):
@@ -87,7 +87,7 @@ async def test_what_is_kept_is_looked_at_again_and_holds_nobody_up(fake_clock: F
         assert desk.times("a") == [begun + 2.5]
 
 
-async def test_a_wish_that_is_due_first_is_not_slept_through(fake_clock: FakeClock) -> None:
+async def test_a_request_that_is_due_first_wakes_the_queue(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     async with at_work(desk):
         begun = fake_clock.monotonic()
@@ -98,7 +98,7 @@ async def test_a_wish_that_is_due_first_is_not_slept_through(fake_clock: FakeClo
         assert [(key, at - begun) for key, at in desk.written] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
 
 
-async def test_the_earliest_wish_counts_and_many_are_one(fake_clock: FakeClock) -> None:
+async def test_the_earliest_request_counts_and_many_are_one_write(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     async with at_work(desk):
         desk.queue.enqueue("a", 5.0)
@@ -108,7 +108,7 @@ async def test_the_earliest_wish_counts_and_many_are_one(fake_clock: FakeClock) 
     assert desk.times("a") == [1.0]
 
 
-async def test_a_wish_during_a_write_is_written_after_it(fake_clock: FakeClock) -> None:
+async def test_a_request_during_a_write_is_written_after_it(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     desk.hold["a"] = asyncio.Event()
     async with at_work(desk):
@@ -126,7 +126,7 @@ async def test_a_wish_during_a_write_is_written_after_it(fake_clock: FakeClock) 
     assert desk.queue.idle
 
 
-async def test_at_most_so_many_at_once(fake_clock: FakeClock) -> None:
+async def test_concurrency_is_limited(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock, concurrency=2)
     desk.hold = {key: asyncio.Event() for key in "abc"}
     async with at_work(desk):
@@ -154,7 +154,7 @@ async def test_at_most_so_many_at_once(fake_clock: FakeClock) -> None:
         (failure(422, "Invalid", "x"), False),
     ],
 )
-async def test_passing_problems_are_met_by_another_try(
+async def test_temporary_errors_are_retried(
     fake_clock: FakeClock, problem: BaseException, again: bool
 ) -> None:
     desk = Desk(fake_clock)
@@ -165,7 +165,7 @@ async def test_passing_problems_are_met_by_another_try(
     assert len(desk.times("a")) == (2 if again else 1)
 
 
-async def test_what_is_forbidden_for_long_is_not_written_for_ever(fake_clock: FakeClock) -> None:
+async def test_a_forbidden_write_is_given_up_after_some_attempts(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     desk.problems["a"] = [failure(403, "Forbidden", "x")] * 100
     async with at_work(desk):
@@ -176,7 +176,7 @@ async def test_what_is_forbidden_for_long_is_not_written_for_ever(fake_clock: Fa
         assert desk.queue._backoffs == {}
 
 
-async def test_retry_after_is_kept(fake_clock: FakeClock) -> None:
+async def test_retry_after_is_respected(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     desk.problems["a"] = [failure(429, "TooManyRequests", "x", {"retryAfterSeconds": 7})]
     async with at_work(desk):
@@ -194,7 +194,7 @@ async def test_a_defect_ends_the_queue(fake_clock: FakeClock) -> None:
         assert isinstance(task.exception(), ZeroDivisionError)
 
 
-async def test_a_dropped_wish_is_not_written(fake_clock: FakeClock) -> None:
+async def test_a_dropped_request_is_not_written(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     async with at_work(desk):
         desk.queue.enqueue("a", 1.0)
@@ -203,8 +203,8 @@ async def test_a_dropped_wish_is_not_written(fake_clock: FakeClock) -> None:
     assert not desk.written
 
 
-async def test_of_a_key_that_is_refused_for_good_nothing_is_kept(fake_clock: FakeClock) -> None:
-    """Keys are names of pods: there are ever new ones."""
+async def test_a_rejected_key_leaves_no_state(fake_clock: FakeClock) -> None:
+    """Keys are names of pods: there are always new ones."""
     desk = Desk(fake_clock)
     desk.problems["a"] = [failure(503, "ServiceUnavailable", "later"), not_found(PODS, "a")]
     async with at_work(desk):
@@ -215,14 +215,14 @@ async def test_of_a_key_that_is_refused_for_good_nothing_is_kept(fake_clock: Fak
 
 
 async def outage(desk: Desk, seconds: float) -> None:
-    """Nobody answers; then somebody else's write succeeds."""
+    """No server answers, then a write of another key succeeds."""
     desk.outages.failed("PATCH")
     await desk.pass_time(seconds)
     desk.outages.failed("PATCH")
     desk.outages.answered("PATCH", 200)
 
 
-async def test_once_the_server_serves_again_what_was_in_vain_is_written_soon(fake_clock: FakeClock) -> None:
+async def test_failed_writes_are_repeated_soon_once_the_server_answers(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock, concurrency=8)
     for number in range(6):
         desk.problems[f"k{number}"] = [Unreachable(UNREACHABLE, "gone") for _ in range(9)]
@@ -238,7 +238,7 @@ async def test_once_the_server_serves_again_what_was_in_vain_is_written_soon(fak
         assert len(set(moments)) > 2, "all at once"
 
 
-async def test_who_was_asked_to_wait_waits_whatever_others_are_told(fake_clock: FakeClock) -> None:
+async def test_a_requested_pause_is_kept_when_other_writes_succeed(fake_clock: FakeClock) -> None:
     desk = Desk(fake_clock)
     desk.problems["k"] = [failure(429, "TooManyRequests", "later", {"retryAfterSeconds": 20})]
     async with at_work(desk):
@@ -251,10 +251,10 @@ async def test_who_was_asked_to_wait_waits_whatever_others_are_told(fake_clock: 
         assert len(desk.times("k")) == 2
 
 
-async def test_who_is_heard_again_and_forbidden_everything_for_a_moment_gives_nothing_up(
+async def test_writes_forbidden_by_a_restarted_server_are_retried(
     fake_clock: FakeClock,
 ) -> None:
-    """A server that has just started may not know its rules yet."""
+    """A server that has just started may not have loaded its rules yet."""
     desk = Desk(fake_clock)
     gone = [Unreachable(UNREACHABLE, "gone") for _ in range(MAX_FORBIDDEN_ATTEMPTS)]
     no = [failure(403, "Forbidden", "no") for _ in range(MAX_FORBIDDEN_ATTEMPTS - 2)]

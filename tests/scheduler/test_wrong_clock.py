@@ -1,4 +1,4 @@
-"""A scheduler whose own clock is wrong reckons by the API server's once it leads."""
+"""A scheduler with a wrong clock uses the API server's time once it leads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from windlass.kits.timestamps import rfc3339
 HOURS = 2 * 3600.0
 
 
-async def test_what_runs_and_for_how_long_is_reckoned_by_the_servers_clock(fake_clock: FakeClock) -> None:
-    """The server's clock, by which pods start, is two hours behind ours: what runs for an hour has just begun."""
+async def test_run_times_use_the_servers_clock(fake_clock: FakeClock) -> None:
+    """The server's clock, by which pods start, is two hours behind.
+
+    a pod that runs for an hour has just started.
+    """
     api = SchedulerApi(fake_clock)
     begun = pod("long", node="n1", annotations={"windlass.dev/run-estimate": "1h"})
     begun["status"]["startTime"] = rfc3339(fake_clock.now() - HOURS)
@@ -28,8 +31,9 @@ async def test_what_runs_and_for_how_long_is_reckoned_by_the_servers_clock(fake_
         assert abs(told.estimate_at - (fake_clock.now() - HOURS)) < 10
 
 
-async def test_whose_end_was_taken_for_overdue_is_looked_at_again(fake_clock: FakeClock) -> None:
-    """Before it leads it takes a pod that is being ended for stuck, whose time has not come: room comes after all."""
+async def test_an_overdue_termination_is_evaluated_again(fake_clock: FakeClock) -> None:
+    """Before it leads, it takes a terminating pod for stuck though its time has not
+    come. The capacity arrives after all."""
     api = SchedulerApi(fake_clock)
     leaving = pod("leaving", node="n1")
     now = fake_clock.now() - HOURS

@@ -1,7 +1,5 @@
-"""What grows clusters reads ``PodScheduled=False, reason Unschedulable`` as a call for nodes: true always, and prompt.
-
-Every condition that was ever written is looked at, not only the last one.
-"""
+"""Condition ``PodScheduled=False, reason Unschedulable``, which cluster autoscalers
+read as a request for nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ PROMPT_SECONDS = 2.0
 
 
 class Watched(SchedulerApi):
-    """Remembers every reason of ``PodScheduled`` that a pod was ever given, in order."""
+    """Records every reason of ``PodScheduled`` of each pod, in order."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
@@ -35,7 +33,7 @@ class Watched(SchedulerApi):
         return await super().patch(resource, name, patch, *args, **options)
 
     def called(self) -> set[str]:
-        """Pods that ever called for nodes."""
+        """Pods that ever requested a node."""
         return {name for name, reasons in self.said.items() if UNSCHEDULABLE in reasons}
 
 
@@ -54,7 +52,7 @@ def members(count: int, name: str = "g", **fields: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("gpus", [1, 8], ids=["too little room", "room enough"])
-async def test_a_gang_whose_pods_are_not_all_there_calls_for_nothing(api: Watched, gpus: int) -> None:
+async def test_a_gang_with_missing_pods_requests_no_nodes(api: Watched, gpus: int) -> None:
     api.add(node("n1", gpus=gpus), group("g", 4))
     async with Running(api) as running:
         for one in members(3):
@@ -65,8 +63,8 @@ async def test_a_gang_whose_pods_are_not_all_there_calls_for_nothing(api: Watche
         assert api.bound() == []
 
 
-async def test_nothing_is_said_before_the_nodes_are_known(api: Watched) -> None:
-    """Start-up: pods are listed before nodes."""
+async def test_no_reason_is_written_before_the_nodes_are_known(api: Watched) -> None:
+    """At the start pods are listed before nodes."""
     api.add(*members(2), group("g", 2))
     nodes = node("n1", gpus=2)
     api.lagging = True
@@ -79,8 +77,9 @@ async def test_nothing_is_said_before_the_nodes_are_known(api: Watched) -> None:
         assert api.called() == set()
 
 
-async def test_who_asks_for_its_nodes_by_a_request_calls_for_none_beside(api: Watched) -> None:
-    """The pod would take a free node in the autoscaler's mind, which then counts it out for the request."""
+async def test_pods_of_a_provisioning_request_request_no_nodes_themselves(api: Watched) -> None:
+    """The autoscaler would count a free node for the pod, and leave it out of the
+    request."""
     asked = {"autoscaling.x-k8s.io/consume-provisioning-request": "g"}
     api.add(
         node("n1", gpus=1), group("g", 2), *members(2, annotations=asked), group("h", 2), *members(2, "h")
@@ -94,7 +93,7 @@ async def test_who_asks_for_its_nodes_by_a_request_calls_for_none_beside(api: Wa
         assert len(api.bound()) == 4
 
 
-async def test_binds_that_fail_call_for_nothing(api: Watched) -> None:
+async def test_failed_binds_request_no_nodes(api: Watched) -> None:
     api.add(node("n1", gpus=2), group("g", 2), *members(2))
     api.refuse_bind = lambda *_: errors.forbidden(PODS, "g0", "a webhook says no")
     async with Running(api) as running:
@@ -104,7 +103,7 @@ async def test_binds_that_fail_call_for_nothing(api: Watched) -> None:
         assert api.said["g0"][-1] == "SchedulerError"
 
 
-async def test_room_that_is_being_vacated_calls_for_nothing(api: Watched) -> None:
+async def test_nominated_pods_request_no_nodes(api: Watched) -> None:
     api.put(PRIORITY_CLASSES, priority_class("high", 1000))
     api.add(node("n1", gpus=2), pod("low0", node="n1"), pod("low1", node="n1"))
     async with Running(api) as running:
@@ -119,8 +118,8 @@ async def test_room_that_is_being_vacated_calls_for_nothing(api: Watched) -> Non
         assert api.bound() == ["g0", "g1"]
 
 
-async def test_who_may_not_pass_another_calls_for_nothing_and_the_other_does(api: Watched) -> None:
-    """There is room for it, and that is kept for who comes first."""
+async def test_only_the_group_with_a_reservation_requests_nodes(api: Watched) -> None:
+    """The other group would fit, but the capacity is reserved for the first one."""
     hour = {"windlass.dev/run-estimate": "1h"}
     api.add(node("n1", gpus=2), pod("there", node="n1", annotations=hour))
     api.add(group("first", 2), *members(2, "first", annotations=hour))
@@ -132,7 +131,7 @@ async def test_who_may_not_pass_another_calls_for_nothing_and_the_other_does(api
         assert api.called() == {"first0", "first1"}
 
 
-async def test_a_queue_at_its_limit_calls_for_nothing_until_nodes_are_what_lacks(api: Watched) -> None:
+async def test_a_queue_at_its_limit_requests_no_nodes_until_only_nodes_are_missing(api: Watched) -> None:
     api.add(node("n1", gpus=2), queue("default", capability={"nvidia.com/gpu": "1"}))
     api.add(group("g", 2), *members(2))
     async with Running(api) as running:
@@ -152,10 +151,13 @@ LIMIT = {"nvidia.com/gpu": "4"}
 @pytest.mark.parametrize(
     "spec", [{}, {"nodeSelector": {"pool": "gone"}}], ids=["too small", "shrunk to nothing"]
 )
-async def test_a_queue_at_its_limit_calls_for_nothing_where_the_cluster_is_too_small_too(
+async def test_a_queue_at_its_limit_requests_no_nodes_in_a_small_cluster(
     api: Watched, spec: dict[str, Any]
 ) -> None:
-    """A cluster that follows the load has no more than the load: whoever comes does not fit, even if it were empty."""
+    """An autoscaled cluster is as large as its load.
+
+    no new group would fit even if it were empty.
+    """
     api.add(node("n1", gpus=2), queue("default", capability=LIMIT), pod("a", node="n1"), pod("b", node="n1"))
     api.add(group("g", 4), *members(4, **spec))
     async with Running(api) as running:
@@ -167,8 +169,8 @@ async def test_a_queue_at_its_limit_calls_for_nothing_where_the_cluster_is_too_s
         assert api.called() == {f"g{i}" for i in range(4)}
 
 
-async def test_a_gang_that_lacks_pods_calls_for_nothing_though_it_will_need_nodes(api: Watched) -> None:
-    """One that its quota lets make no more pods would else have nodes that stand idle."""
+async def test_a_gang_that_lacks_pods_requests_no_nodes_though_it_will_need_them(api: Watched) -> None:
+    """A gang with a quota that admits no more pods would get nodes that stay idle."""
     api.add(node("n1", gpus=1), group("g", 4, minResources=LIMIT), *members(3))
     async with Running(api) as running:
         await running.settle(20.0)
@@ -179,7 +181,7 @@ async def test_a_gang_that_lacks_pods_calls_for_nothing_though_it_will_need_node
         assert api.called() == {f"g{i}" for i in range(4)}
 
 
-async def test_who_waits_for_a_claim_calls_for_nothing_though_others_of_its_gang_lack_nodes(
+async def test_a_pod_that_waits_for_a_claim_requests_no_nodes_though_its_gang_lacks_some(
     api: Watched,
 ) -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "nobody-made-it"}}]
@@ -190,7 +192,7 @@ async def test_who_waits_for_a_claim_calls_for_nothing_though_others_of_its_gang
         assert api.called() == set()
 
 
-async def test_who_takes_over_does_not_call_anew_for_what_has_room(api: Watched) -> None:
+async def test_a_new_leader_requests_no_nodes_for_pods_that_fit(api: Watched) -> None:
     api.add(node("n1", gpus=2), group("g", 2), *members(2))
     condition = {"type": "PodScheduled", "status": "False", "reason": UNSCHEDULABLE, "message": "0/1 nodes"}
     api.change(PODS, "default/g0", status={"conditions": [condition]})
@@ -203,8 +205,8 @@ async def test_who_takes_over_does_not_call_anew_for_what_has_room(api: Watched)
 # ---------------------------------------------------------------------- soon where it is true
 
 
-async def test_a_gang_that_does_not_fit_calls_for_nodes_with_all_its_pods(api: Watched) -> None:
-    """With some of them only, the cluster would be grown by too little, again and again."""
+async def test_all_pods_of_a_gang_that_does_not_fit_request_nodes(api: Watched) -> None:
+    """With only some of them the cluster would grow by too little, repeatedly."""
     api.add(node("n1", gpus=2), group("g", 4), *members(4))
     async with Running(api) as running:
         await running.settle(PROMPT_SECONDS)
@@ -216,7 +218,7 @@ async def test_a_gang_that_does_not_fit_calls_for_nodes_with_all_its_pods(api: W
         assert all(reasons == [UNSCHEDULABLE] for reasons in api.said.values())
 
 
-async def test_a_pod_that_comes_later_to_a_gang_that_calls_calls_too(api: Watched) -> None:
+async def test_a_later_pod_of_a_gang_that_requests_nodes_requests_one_too(api: Watched) -> None:
     api.add(node("n1", gpus=1), group("g", 2), *members(2))
     async with Running(api) as running:
         await running.settle(PROMPT_SECONDS)
@@ -226,8 +228,8 @@ async def test_a_pod_that_comes_later_to_a_gang_that_calls_calls_too(api: Watche
         assert "late" in api.called()
 
 
-async def test_an_empty_cluster_is_called_for(api: Watched) -> None:
-    """Node pools that have shrunk to nothing."""
+async def test_nodes_are_requested_for_an_empty_cluster(api: Watched) -> None:
+    """Node pools may have shrunk to zero nodes."""
     api.add(group("g", 2), *members(2), pod("alone"))
     async with Running(api) as running:
         await running.settle(PROMPT_SECONDS)
@@ -246,8 +248,8 @@ tiers:
 """
 
 
-async def test_a_full_cluster_is_called_for_though_the_queue_has_its_share_of_it(api: Watched) -> None:
-    """A share of what there is grows with it."""
+async def test_nodes_are_requested_for_a_queue_at_its_fair_share(api: Watched) -> None:
+    """A share of the cluster grows with the cluster."""
     api.add(node("n1", gpus=1), pod("there", node="n1"), pod("alone"), group("g", 2), *members(2))
     async with Running(api, policy=scheduler_config.parse(SHARES).config) as running:
         await running.settle(PROMPT_SECONDS)
@@ -265,14 +267,14 @@ tiers:
 """
 
 
-async def test_a_cluster_that_lets_nobody_in_for_being_full_is_called_for(api: Watched) -> None:
+async def test_nodes_are_requested_if_a_full_cluster_admits_no_group(api: Watched) -> None:
     api.add(node("n1", gpus=1), pod("there", node="n1"), group("g", 2, minResources=LIMIT), *members(2))
     async with Running(api, policy=scheduler_config.parse(ENQUEUE).config) as running:
         await running.settle(PROMPT_SECONDS)
         assert api.called() == {"g0", "g1"}
 
 
-async def test_a_full_cluster_is_not_called_for_by_a_queue_at_its_own_limit(api: Watched) -> None:
+async def test_no_nodes_are_requested_for_a_queue_at_its_own_limit(api: Watched) -> None:
     api.add(queue("default", capability={"nvidia.com/gpu": "1"}))
     api.add(node("n1", gpus=1), pod("there", node="n1"), pod("alone"))
     async with Running(api, policy=scheduler_config.parse(SHARES).config) as running:
@@ -280,8 +282,8 @@ async def test_a_full_cluster_is_not_called_for_by_a_queue_at_its_own_limit(api:
         assert api.said == {"alone": ["SchedulingGated"]}
 
 
-async def test_who_waits_for_disruption_budgets_calls_for_nodes(api: Watched) -> None:
-    """Others would have to go, and may not: more nodes would do, too."""
+async def test_a_group_that_waits_for_disruption_budgets_requests_nodes(api: Watched) -> None:
+    """Victims may not be evicted: more nodes would help, too."""
     api.add(node("n1", gpus=1), pod("low", node="n1", priority=0), pod("high", priority=100))
     cause = {"reason": "DisruptionBudget", "message": "The disruption budget b needs 1 healthy pods"}
     refusal = errors.failure(429, "TooManyRequests", "no", {"causes": [cause]})
@@ -300,11 +302,12 @@ CANDIDATE = {
     "value": "1795377600",
     "effect": "PreferNoSchedule",
 }
-"""What the cluster autoscaler writes on a node that it drains, and on one that it will if nobody comes."""
+"""Taints of the cluster autoscaler on a node that it drains, and on a candidate for that."""
 
 
-async def test_a_node_that_is_to_be_deleted_is_no_room(api: Watched) -> None:
-    """Else a gang would wait for what is gone in a moment, and nobody would make nodes for it."""
+async def test_a_node_that_is_being_deleted_has_no_capacity(api: Watched) -> None:
+    """Otherwise a gang would wait for a node that is gone in a moment, and request
+    none."""
     api.add(node("going", gpus=2, taints=[TO_BE_DELETED]), node("n1", gpus=2), group("g", 4), *members(4))
     async with Running(api) as running:
         await running.settle(PROMPT_SECONDS)
@@ -316,8 +319,11 @@ async def test_a_node_that_is_to_be_deleted_is_no_room(api: Watched) -> None:
         assert len(api.bound()) == 4
 
 
-async def test_room_is_not_kept_on_a_node_that_is_to_be_deleted(api: Watched) -> None:
-    """Victims leave it for a gang when the autoscaler comes: the gang calls for nodes, and is nominated no more."""
+async def test_no_capacity_is_reserved_on_a_node_that_is_being_deleted(api: Watched) -> None:
+    """Victims terminate for a gang when the autoscaler picks the node.
+
+    The gang then requests nodes and is not nominated any more.
+    """
     api.put(PRIORITY_CLASSES, priority_class("high", 1000))
     api.add(node("n1", gpus=2), pod("low0", node="n1"), pod("low1", node="n1"))
     async with Running(api) as running:
@@ -339,8 +345,8 @@ async def test_room_is_not_kept_on_a_node_that_is_to_be_deleted(api: Watched) ->
         assert {where for _, where in api.bindings} == {"n2"}
 
 
-async def test_who_fits_elsewhere_lets_a_candidate_for_deletion_go(api: Watched) -> None:
-    """Though it is the fuller one, which else comes first."""
+async def test_a_pod_that_fits_elsewhere_avoids_a_candidate_for_deletion(api: Watched) -> None:
+    """It is the fuller node, which would come first otherwise."""
     api.add(node("n1", gpus=4), node("n2", gpus=4, taints=[CANDIDATE]), pod("there", node="n2"))
     async with Running(api) as running:
         api.add(group("g", 4), *members(4))

@@ -1,4 +1,4 @@
-"""Gangs that lack nodes ask for all of them or none, by one ProvisioningRequest each, and for none needlessly."""
+"""Gangs that lack nodes request all of them or none, by one ProvisioningRequest each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def asks(api: SchedulerApi, **options: Any) -> Running:
 
 
 def says(made: Json, class_name: str) -> Json:
-    """A queue whose gangs ask by a class."""
+    """A queue with a provisioning class."""
     made["metadata"]["annotations"] = {names.PROVISIONING_CLASS: class_name}
     return made
 
@@ -63,7 +63,7 @@ def counts(api: SchedulerApi) -> list[int]:
 
 
 def say(api: SchedulerApi, kind: str, message: str = "", status: str = "True") -> None:
-    """The autoscaler writes a condition on the one request."""
+    """Write a condition on the one request, as an autoscaler does."""
     (made,) = requests(api)
     at = rfc3339(api.clock.now())
     new = {"type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": at}
@@ -94,7 +94,7 @@ def consumed(api: SchedulerApi) -> set[str]:
     return {found.get(names.NODES_REQUESTED, "") for found in notes}
 
 
-async def test_a_gang_asks_once_for_all_that_it_lacks_and_its_pods_call_for_nothing(
+async def test_a_gang_requests_all_its_nodes_once_and_its_pods_none(
     api: SchedulerApi,
 ) -> None:
     said: list[str] = []
@@ -126,7 +126,7 @@ async def test_a_gang_asks_once_for_all_that_it_lacks_and_its_pods_call_for_noth
         assert len(api.writes("provisioningrequests")) == 1
 
 
-async def test_without_being_switched_on_nothing_is_asked(api: SchedulerApi) -> None:
+async def test_no_request_is_made_by_default(api: SchedulerApi) -> None:
     api.add(group("g", 2), *members(2))
     async with Running(api) as running:
         await running.settle(20.0)
@@ -136,9 +136,7 @@ async def test_without_being_switched_on_nothing_is_asked(api: SchedulerApi) -> 
 
 
 @pytest.mark.parametrize("setting", [ATOMIC, "none"])
-async def test_a_queue_says_by_which_class_and_those_below_it_as_it_does(
-    api: SchedulerApi, setting: str
-) -> None:
+async def test_a_queue_inherits_the_provisioning_class(api: SchedulerApi, setting: str) -> None:
     check = "check-capacity.autoscaling.x-k8s.io"
     api.add(says(queue("above"), check), queue("below", parent="above"), says(queue("off"), "none"))
     for name in ("below", "off"):
@@ -155,7 +153,7 @@ async def test_a_queue_says_by_which_class_and_those_below_it_as_it_does(
         assert reasons(api) == {"Unschedulable"}
 
 
-async def test_parameters_are_handed_on_the_groups_before_the_queues(api: SchedulerApi) -> None:
+async def test_parameters_of_the_group_come_before_those_of_the_queue(api: SchedulerApi) -> None:
     first = says(queue("team"), ATOMIC)
     first["metadata"]["annotations"] |= {f"{PARAMETER}ValidUntilSeconds": "60", f"{PARAMETER}a": "of queue"}
     gang = group("g", 2, queue="team")
@@ -190,7 +188,7 @@ async def test_the_setting_is_followed_while_it_runs(api: SchedulerApi) -> None:
 
 
 @pytest.mark.parametrize("why", ["limit", "members", "gate", "claim", "alone", "fits", "asked"])
-async def test_who_lacks_more_than_nodes_or_is_no_gang_asks_for_nothing(api: SchedulerApi, why: str) -> None:
+async def test_only_gangs_that_lack_nothing_but_nodes_make_requests(api: SchedulerApi, why: str) -> None:
     least, fields = 2, {}
     if why == "limit":
         api.add(queue("default", capability={"nvidia.com/gpu": "1"}))
@@ -214,7 +212,7 @@ async def test_who_lacks_more_than_nodes_or_is_no_gang_asks_for_nothing(api: Sch
         assert consumed(api) == {"of-kueue" if why == "asked" else ""}
 
 
-async def test_an_elastic_gang_asks_for_its_minimum_and_the_others_call_for_themselves(
+async def test_an_elastic_gang_requests_its_minimum_and_further_pods_their_own_nodes(
     api: SchedulerApi,
 ) -> None:
     api.add(group("g", 4), *members(6))
@@ -232,7 +230,7 @@ async def test_an_elastic_gang_asks_for_its_minimum_and_the_others_call_for_them
 
 
 @pytest.mark.parametrize("how", ["placed", "group deleted", "lacks a member", "pods gone", "limit lowered"])
-async def test_what_is_wanted_no_more_is_withdrawn_with_its_templates(api: SchedulerApi, how: str) -> None:
+async def test_an_unwanted_request_is_withdrawn_with_its_templates(api: SchedulerApi, how: str) -> None:
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
         await running.settle(10.0)
@@ -255,7 +253,7 @@ async def test_what_is_wanted_no_more_is_withdrawn_with_its_templates(api: Sched
             assert consumed(api) == {""}
 
 
-async def test_its_state_is_told_on_the_group_and_on_every_change(api: SchedulerApi) -> None:
+async def test_the_state_of_a_request_is_reported_on_the_group(api: SchedulerApi) -> None:
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
         await running.settle(10.0)
@@ -282,7 +280,7 @@ async def test_its_state_is_told_on_the_group_and_on_every_change(api: Scheduler
         assert running.reasons("g").count("NodesExpired") == 1
 
 
-async def test_no_room_yet_is_told_in_the_autoscalers_words_and_is_no_failure(api: SchedulerApi) -> None:
+async def test_a_delayed_request_is_reported_with_the_autoscalers_message(api: SchedulerApi) -> None:
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
         await running.settle(10.0)
@@ -297,7 +295,7 @@ async def test_no_room_yet_is_told_in_the_autoscalers_words_and_is_no_failure(ap
 
 
 @pytest.mark.parametrize("kind", ["Failed", "BookingExpired", "CapacityRevoked"])
-async def test_what_failed_is_asked_for_anew_ever_later_and_then_no_more(
+async def test_a_failed_request_is_repeated_with_back_off_until_the_limit(
     api: SchedulerApi, kind: str
 ) -> None:
     api.add(group("g", 2), *members(2))
@@ -329,7 +327,7 @@ async def test_what_failed_is_asked_for_anew_ever_later_and_then_no_more(
         assert [one["metadata"]["name"][-2:] for one in requests(api)] == ["-1"]
 
 
-async def test_who_takes_over_goes_on_with_what_was_asked_for(api: SchedulerApi) -> None:
+async def test_a_new_leader_continues_with_existing_requests(api: SchedulerApi) -> None:
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
         await running.settle(10.0)
@@ -347,8 +345,8 @@ async def test_who_takes_over_goes_on_with_what_was_asked_for(api: SchedulerApi)
         assert requests(api) == []
 
 
-async def test_a_gang_that_is_another_one_now_is_asked_for_anew(api: SchedulerApi) -> None:
-    """A request's counts cannot be changed."""
+async def test_a_changed_gang_gets_another_request(api: SchedulerApi) -> None:
+    """The counts of a request cannot be changed."""
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
         await running.settle(10.0)
@@ -366,7 +364,7 @@ async def test_a_gang_that_is_another_one_now_is_asked_for_anew(api: SchedulerAp
         assert consumed(api) == {made["metadata"]["name"]}
 
 
-async def test_a_server_that_refuses_is_told_and_asked_again(api: SchedulerApi) -> None:
+async def test_a_rejected_request_is_reported_and_repeated(api: SchedulerApi) -> None:
     refuses_requests(api)
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
@@ -381,7 +379,7 @@ async def test_a_server_that_refuses_is_told_and_asked_again(api: SchedulerApi) 
         assert counts(api) == [2]
 
 
-async def test_templates_that_no_request_counts_go_once_nothing_is_wanted(api: SchedulerApi) -> None:
+async def test_unused_templates_are_deleted(api: SchedulerApi) -> None:
     refuses_requests(api)
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
@@ -394,9 +392,7 @@ async def test_templates_that_no_request_counts_go_once_nothing_is_wanted(api: S
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["its answer lost", "answered"])
-async def test_what_was_asked_for_is_told_once_however_late_the_watch_shows_it(
-    api: SchedulerApi, lost: bool
-) -> None:
+async def test_a_request_is_reported_once_even_if_the_watch_is_late(api: SchedulerApi, lost: bool) -> None:
     tried = 0
     deliver = api._changed
 
@@ -425,7 +421,7 @@ async def test_what_was_asked_for_is_told_once_however_late_the_watch_shows_it(
         assert [reason for _, reason, _ in running.recorder.said].count("NodesAsked") == 1
 
 
-async def test_a_gang_of_kais_api_asks_in_its_own_name_and_its_surplus_calls_for_itself(
+async def test_a_kai_gang_owns_its_request_and_further_pods_request_their_own_nodes(
     api: SchedulerApi,
 ) -> None:
     api.put(KAI_QUEUES, says(kai_queue("team"), ATOMIC))
@@ -446,7 +442,7 @@ async def test_a_gang_of_kais_api_asks_in_its_own_name_and_its_surplus_calls_for
         assert api.conditions(PODS, f"default/{waits}")["PodScheduled"]["reason"] == "Unschedulable"
 
 
-async def test_a_cluster_without_such_requests_is_told_and_looked_at_again(api: SchedulerApi) -> None:
+async def test_a_missing_kind_is_reported_and_checked_again(api: SchedulerApi) -> None:
     served = api.list
     known = {PROVISIONING_REQUESTS: False}
 
@@ -471,7 +467,7 @@ async def test_a_cluster_without_such_requests_is_told_and_looked_at_again(api: 
         assert counts(api) == [2]
 
 
-async def test_pods_of_more_kinds_than_a_request_counts_are_told_so(api: SchedulerApi) -> None:
+async def test_too_many_kinds_of_pods_for_one_request_are_reported(api: SchedulerApi) -> None:
     api.add(group("g", 33))
     api.add(*(pod(f"g{i}", group="g", nodeSelector={"node": str(i)}) for i in range(33)))
     async with asks(api) as running:
@@ -483,7 +479,7 @@ async def test_pods_of_more_kinds_than_a_request_counts_are_told_so(api: Schedul
 
 
 @pytest.mark.parametrize("writes", range(12))
-async def test_whenever_it_dies_the_next_one_has_one_request_and_leaves_nothing(
+async def test_after_a_crash_at_any_time_there_is_one_request_and_nothing_unused(
     api: SchedulerApi, writes: int
 ) -> None:
     api.add(group("g", 3), *members(2), pod("chief", group="g", requests={"cpu": "2"}))

@@ -1,4 +1,4 @@
-"""Kinds that a cluster may have or not, while the server does not say which."""
+"""Optional kinds, while the server does not say which of them it serves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 def silent(api: SchedulerApi, kind: Resource | None, until: float, problem: Exception) -> None:
-    """Lists of one kind, or of all, fail until a moment."""
+    """Let lists of one kind, or of all, fail until a time."""
     known = api.list
 
     async def listed(resource: Resource, *args: Any, **options: Any) -> Any:
@@ -37,8 +37,8 @@ def silent(api: SchedulerApi, kind: Resource | None, until: float, problem: Exce
     api.list = listed  # type: ignore[method-assign]
 
 
-async def test_a_server_that_comes_late_is_asked_before_anything_is_decided(api: SchedulerApi) -> None:
-    """A pod whose claim does not exist would be bound, and hang on its node for ever."""
+async def test_nothing_is_decided_before_the_server_answers_about_optional_kinds(api: SchedulerApi) -> None:
+    """A pod with a missing claim would be bound, and wait on its node for ever."""
     silent(api, None, 5.0, Unreachable(UNREACHABLE, "it starts"))
     async with Running(api) as running:
         await running.settle(4.0)
@@ -47,10 +47,10 @@ async def test_a_server_that_comes_late_is_asked_before_anything_is_decided(api:
         assert api.bound() == ["plain"]
 
 
-async def test_a_kind_of_which_the_server_never_says_anything_holds_nobody_up_for_ever(
+async def test_a_kind_without_any_answer_delays_the_start_for_a_limited_time(
     api: SchedulerApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its conversion webhook is broken, say."""
+    """For example a kind with a broken conversion webhook."""
     overloaded = StatusError({"code": 500, "message": "conversion webhook failed"})
     silent(api, PERSISTENT_VOLUME_CLAIMS, float("inf"), overloaded)
     async with Running(api) as running:
@@ -61,8 +61,11 @@ async def test_a_kind_of_which_the_server_never_says_anything_holds_nobody_up_fo
     assert "does not say whether it has them" in caplog.text
 
 
-async def test_what_a_server_forbids_that_has_just_started_is_asked_for_again(api: SchedulerApi) -> None:
-    """It does not know the cluster's rules yet. Else claims, budgets and quotas would not count for a minute."""
+async def test_kinds_forbidden_by_a_starting_server_are_checked_again(api: SchedulerApi) -> None:
+    """It has not loaded the cluster's rules yet.
+
+    Otherwise claims, budgets and quotas would not count for a minute.
+    """
     forbidden = StatusError({"code": 403, "message": 'RBAC: clusterrole "windlass-scheduler" not found'})
     known, asked = api.list, set()
 
@@ -79,8 +82,8 @@ async def test_what_a_server_forbids_that_has_just_started_is_asked_for_again(ap
         assert api.bound() == ["plain"]
 
 
-async def test_a_kind_that_is_looked_for_twice_at_once_is_followed_once(api: SchedulerApi) -> None:
-    """At the start, and by who looks every minute, while the server takes its time."""
+async def test_two_checks_at_once_follow_a_kind_once(api: SchedulerApi) -> None:
+    """The first check may be slow, while the regular one begins."""
     silent(api, None, 35.0, Unreachable(UNREACHABLE, "it starts"))
     async with Running(api) as running:
         await running.settle(1.0)

@@ -1,4 +1,7 @@
-"""The first reading: the engine is told piece by piece, of pods that are there while others still come."""
+"""Initial sync.
+
+pods are delivered to the engine in batches, while others still arrive.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ PIECE = 10
 
 
 class Scene:
-    """A model into which pods come, and what the engine is told of them."""
+    """A model to which pods are added, and the deltas delivered to the engine."""
 
     def __init__(self) -> None:
         self.model = ClusterModel(["windlass"])
@@ -74,7 +77,7 @@ def names(first: int, last: int) -> list[str]:
     return [f"p{i}" for i in range(first, last)]
 
 
-async def test_pods_are_told_of_while_others_come(scene: Scene) -> None:
+async def test_pods_are_delivered_while_others_arrive(scene: Scene) -> None:
     await scene.come(*names(0, 9))
     assert (scene.told, scene.begun) == ([], 0)  # less than a piece is left for later
     await scene.come(*names(9, 34))
@@ -87,10 +90,13 @@ async def test_pods_are_told_of_while_others_come(scene: Scene) -> None:
     assert scene.begun == 1
 
 
-async def test_words_that_make_all_pods_another_thing_are_awaited(
+async def test_labels_that_change_all_pods_are_delivered_at_the_end(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each pod selects on a label of its own: after some rounds of telling all anew the end is awaited."""
+    """Each pod selects on a label of its own.
+
+    After some repeated deliveries the end is awaited.
+    """
     monkeypatch.setattr(initial_sync, "MAX_REPEATED_PODS", 5 * PIECE)
     for number in range(20):
         spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
@@ -114,7 +120,7 @@ async def test_words_that_make_all_pods_another_thing_are_awaited(
 
 
 @pytest.mark.parametrize("piece", [500, 3])
-async def test_a_full_cluster_is_read_in_pieces_and_decided_on_as_a_whole(
+async def test_a_full_cluster_is_delivered_in_batches_and_decided_on_as_a_whole(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
     monkeypatch.setattr(initial_sync, "BATCH_PODS", piece)
@@ -129,10 +135,13 @@ async def test_a_full_cluster_is_read_in_pieces_and_decided_on_as_a_whole(
         assert running.service.last_decision.cycle >= 1
 
 
-async def test_one_that_stands_by_knows_all_and_decides_at_once(
+async def test_an_instance_that_stands_by_is_up_to_date_and_decides_at_once(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who takes over reads nothing again; and whatever comes and goes meanwhile, nothing piles up in its engine."""
+    """A new leader reads nothing again.
+
+    Whatever changes meanwhile, its engine does not grow.
+    """
     monkeypatch.setattr(engine_feed, "MIN_REPLACE_PODS", 20)
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
@@ -163,7 +172,7 @@ async def test_one_that_stands_by_knows_all_and_decides_at_once(
         assert told[0] == 0, "it was all told before"
 
 
-async def test_another_policy_is_told_everything_in_pieces(
+async def test_another_policy_gets_the_whole_state_in_batches(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(initial_sync, "BATCH_PODS", 10)

@@ -1,4 +1,8 @@
-"""The bind guard: who binds beside Windlass is let through where there is room, and counted from that moment on."""
+"""Bind guard.
+
+a binding of another scheduler is allowed if there is capacity, and counted from then
+on.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def theirs(name: str, count: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 async def ask(running: Running, name: str, where: str, *, dry_run: bool = False, uid: str = "") -> str | None:
-    """The API server asks whether a pod may be bound."""
+    """Ask the guard whether a pod may be bound, as the API server does."""
     binding = {"metadata": {"name": name, "uid": uid or f"uid-default-{name}"}, "target": {"name": where}}
     asked = WebhookRequest(
         "1", "default", name, dry_run, msgspec.Raw(json.dumps({"kind": "Binding", **binding}))
@@ -44,7 +48,9 @@ def guarded(running: Running, what: str) -> float:
     return running.service.metrics.guarded.labels(what)._value.get()
 
 
-async def test_who_has_no_room_is_refused_and_who_has_is_counted_at_once(api: SchedulerApi) -> None:
+async def test_a_pod_without_capacity_is_rejected_and_an_allowed_one_is_counted_at_once(
+    api: SchedulerApi,
+) -> None:
     api.add(node("n1", gpus=4), theirs("a", 3), theirs("b", 2), theirs("c", 1))
     async with Running(api, bind_guard=True) as running:
         assert await ask(running, "a", "n1") == ""
@@ -55,8 +61,8 @@ async def test_who_has_no_room_is_refused_and_who_has_is_counted_at_once(api: Sc
         assert (guarded(running, "allowed"), guarded(running, "refused")) == (3.0, 1.0)
 
 
-async def test_what_is_decided_here_is_kept_and_what_is_promised_is_not_decided_on(api: SchedulerApi) -> None:
-    """Neither binding is seen yet; each counts for the other."""
+async def test_own_decisions_and_allowed_bindings_count_for_each_other(api: SchedulerApi) -> None:
+    """Neither binding has been seen yet."""
     api.add(node("n1", gpus=4), theirs("a", 2), theirs("b", 2))
     async with Running(api, bind_guard=True) as running:
         api.lagging = True
@@ -74,8 +80,11 @@ async def test_what_is_decided_here_is_kept_and_what_is_promised_is_not_decided_
         assert await ask(running, "b", "n1")
 
 
-async def test_cards_that_a_binding_names_are_taken_or_refused(api: SchedulerApi) -> None:
-    """Volcano's scheduler, and another Windlass, write them with the Binding: the pod does not say them before."""
+async def test_devices_named_by_a_binding_are_checked(api: SchedulerApi) -> None:
+    """Volcano's scheduler and other instances of Windlass write them with the Binding.
+
+    The pod does not have them before.
+    """
     api.add(node("n1", gpus=4), theirs("a"), theirs("b"), pod("ours"))
     async with Running(api, bind_guard=True) as running:
         await running.settle(0.5)
@@ -94,7 +103,7 @@ async def test_cards_that_a_binding_names_are_taken_or_refused(api: SchedulerApi
         assert (await named("b", str(int(card) + 1))) != ""
 
 
-async def test_nobody_waits_for_others_where_they_are_asked_about(api: SchedulerApi) -> None:
+async def test_binds_do_not_yield_while_the_guard_is_effective(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     async with Running(api, bind_guard=True) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
@@ -103,7 +112,7 @@ async def test_nobody_waits_for_others_where_they_are_asked_about(api: Scheduler
         assert await ask(running, "t", "n1")
 
 
-async def test_after_a_binding_that_nobody_asked_about_others_go_first_again(api: SchedulerApi) -> None:
+async def test_after_an_unchecked_binding_binds_yield_again(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=3))
     async with Running(api, bind_guard=True, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("early"), theirs("t"))
@@ -115,7 +124,7 @@ async def test_after_a_binding_that_nobody_asked_about_others_go_first_again(api
         assert api.bound() == ["early", "ours"]
 
 
-async def test_room_that_nobody_came_for_is_given_back(api: SchedulerApi) -> None:
+async def test_an_unused_booking_is_removed(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2), theirs("a", 2))
     async with Running(api, bind_guard=True) as running:
         assert await ask(running, "a", "n1") == ""
@@ -128,7 +137,7 @@ async def test_room_that_nobody_came_for_is_given_back(api: SchedulerApi) -> Non
         assert await ask(running, "a", "n1")
 
 
-async def test_one_that_is_gone_or_ends_up_elsewhere_holds_nothing(api: SchedulerApi) -> None:
+async def test_a_pod_that_is_gone_or_elsewhere_has_no_booking(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2), node("n2", gpus=2), theirs("a", 2), theirs("b", 2), theirs("c", 2))
     async with Running(api, bind_guard=True) as running:
         assert await ask(running, "a", "n1") == ""
@@ -142,7 +151,7 @@ async def test_one_that_is_gone_or_ends_up_elsewhere_holds_nothing(api: Schedule
         assert await ask(running, "c", "n1") == ""
 
 
-async def test_a_rehearsal_books_nothing_and_a_stranger_is_looked_up(api: SchedulerApi) -> None:
+async def test_a_dry_run_books_nothing_and_an_unknown_pod_is_looked_up(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), theirs("a"), theirs("b"))
     async with Running(api, bind_guard=True) as running:
         assert await ask(running, "a", "n1", dry_run=True) == ""
@@ -157,7 +166,7 @@ async def test_a_rehearsal_books_nothing_and_a_stranger_is_looked_up(api: Schedu
         assert guarded(running, "unknown") == 2.0
 
 
-async def test_a_pod_that_is_created_on_a_node(api: SchedulerApi) -> None:
+async def test_a_pod_created_on_a_node_is_checked(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1))
     async with Running(api, bind_guard=True) as running:
 
@@ -175,7 +184,7 @@ async def test_a_pod_that_is_created_on_a_node(api: SchedulerApi) -> None:
         assert api.bound() == []
 
 
-async def test_places_for_pods_count_and_what_a_node_does_not_speak_of_does_not(api: SchedulerApi) -> None:
+async def test_pod_slots_count_and_unknown_resources_do_not(api: SchedulerApi) -> None:
     one = node("n1", gpus=8)
     one["status"]["allocatable"]["pods"] = "1"
     odd = pod("odd", scheduler="other", requests={"vendor.test/thing": "1"})
@@ -185,7 +194,7 @@ async def test_places_for_pods_count_and_what_a_node_does_not_speak_of_does_not(
         assert "pods" in (await ask(running, "b", "n1") or "")
 
 
-async def test_who_stands_by_says_nothing(api: SchedulerApi) -> None:
+async def test_an_instance_that_stands_by_does_not_answer(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), theirs("a"))
     async with Running(api, bind_guard=True, stands_by=True) as running:
         assert await ask(running, "a", "n1") is None
@@ -194,8 +203,11 @@ async def test_who_stands_by_says_nothing(api: SchedulerApi) -> None:
         assert await ask(running, "a", "n1") == ""
 
 
-async def test_a_bare_pod_stays_while_one_with_an_owner_can_go(api: SchedulerApi) -> None:
-    """Another scheduler fills the node while our bare pod is on its way: nobody would make that one anew."""
+async def test_a_pod_with_an_owner_is_evicted_instead_of_a_bare_one(api: SchedulerApi) -> None:
+    """Another scheduler fills the node while the bare pod is being bound.
+
+    It would not be recreated.
+    """
     owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
     owned = pod("owned", node="n1")
     owned["metadata"]["ownerReferences"] = owner
@@ -219,7 +231,7 @@ async def test_a_bare_pod_stays_while_one_with_an_owner_can_go(api: SchedulerApi
             assert not api.conditions(PODS, f"default/{kept}").get("DisruptionTarget")
 
 
-def test_the_answer_is_a_review() -> None:
+def test_the_response_is_an_admission_review() -> None:
     assert json.loads(encode_review("u", "no room"))["response"] == {
         "uid": "u",
         "allowed": False,

@@ -1,4 +1,4 @@
-"""The bind guard's listener, and the label by which it is found."""
+"""Server of the bind guard, and the label that selects it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def review(**request: Any) -> bytes:
     ).encode()
 
 
-async def test_questions_over_one_connection(tmp_path: Path) -> None:
+async def test_requests_over_one_connection(tmp_path: Path) -> None:
     authority = secret(tmp_path)
     answers: list[str | None] = ["", "no room", None]
     asked: list[WebhookRequest] = []
@@ -70,13 +70,13 @@ async def test_questions_over_one_connection(tmp_path: Path) -> None:
         assert (await post("/bind/word", b"{"))[0] == 400
         assert (await post("/bind/word", review()))[0] == 503
         assert len(asked) == 3
-        assert await reader.read() == b""  # the next question is for who leads then
+        assert await reader.read() == b""  # the next request is for the leader of that time
     finally:
         writer.close()
         await server.stop()
 
 
-async def test_without_a_certificate_it_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_missing_certificate_is_reported(tmp_path: Path) -> None:
     async def judge(question: WebhookRequest) -> str | None:
         return ""
 
@@ -85,7 +85,7 @@ async def test_without_a_certificate_it_says_what_is_missing(tmp_path: Path) -> 
     assert caught.value.code == "WL-GUARD-400"
 
 
-async def test_the_pod_that_leads_is_marked(fake_clock: FakeClock) -> None:
+async def test_the_leaders_pod_is_labeled(fake_clock: FakeClock) -> None:
     api = SchedulerApi(fake_clock)
     api.add(pod("me"))
 
@@ -104,8 +104,8 @@ async def test_the_pod_that_leads_is_marked(fake_clock: FakeClock) -> None:
     await made("").write(leads=True)
 
 
-async def test_a_mark_that_the_server_does_not_take_is_written_again(fake_clock: FakeClock) -> None:
-    """Else nobody would ask for as long as this pod leads."""
+async def test_a_failed_label_is_written_again(fake_clock: FakeClock) -> None:
+    """Otherwise the API server would not ask while this pod leads."""
     api = SchedulerApi(fake_clock)
     api.add(pod("me"))
     problems = [failure(500, "InternalError", "etcd"), failure(409, "Conflict", "x"), failure(403, "", "y")]

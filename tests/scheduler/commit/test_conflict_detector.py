@@ -1,4 +1,7 @@
-"""Another scheduler at work on the same nodes: what is on its way is recalled, what came too late is evicted."""
+"""Another scheduler on the same nodes.
+
+unsent binds are recalled, and pods that came second are evicted.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def conflicts(running: Running, kind: str) -> float:
 
 
 def hold(api: SchedulerApi) -> asyncio.Event:
-    """Bindings stay under way until the event is set."""
+    """Hold bindings back until the event is set."""
     go = asyncio.Event()
     bind = api.bind
 
@@ -39,9 +42,11 @@ def hold(api: SchedulerApi) -> asyncio.Event:
     return go
 
 
-async def test_what_was_said_of_a_pod_is_not_said_of_the_next_of_its_name(api: SchedulerApi) -> None:
-    """Of a bind that is on its way when the room is gone nobody asks again: that it was too many must not recall the
-    bind of a pod that is made anew."""
+async def test_an_objection_does_not_apply_to_a_later_pod_of_the_same_name(api: SchedulerApi) -> None:
+    """A bind that is in progress is not asked about again.
+
+    Its objection must not recall the bind of a recreated pod.
+    """
     api.add(node("n1", gpus=3))
     async with Running(api, bind_concurrency=2, bind_concurrency_max=2) as running:
         go = {f"p{i}": asyncio.Event() for i in range(3)}
@@ -70,8 +75,11 @@ async def test_what_was_said_of_a_pod_is_not_said_of_the_next_of_its_name(api: S
         assert api.bound() == ["p0", "p1", "p2", "theirs"]
 
 
-async def test_binds_that_are_not_sent_yet_are_recalled(api: SchedulerApi) -> None:
-    """Three are decided for a node, one is under way; then another scheduler takes all but one card."""
+async def test_unsent_binds_are_recalled(api: SchedulerApi) -> None:
+    """Three binds are decided for a node and one is in progress.
+
+    Then another scheduler takes all GPUs but one.
+    """
     api.add(node("n1", gpus=4))
     async with Running(api, bind_concurrency=1, bind_concurrency_max=1) as running:
         go = hold(api)
@@ -90,8 +98,8 @@ async def test_binds_that_are_not_sent_yet_are_recalled(api: SchedulerApi) -> No
         assert sorted(o["spec"].get("nodeName") for o in api.objects(PODS)) == ["n1", "n1", "n2", "n2"]
 
 
-async def test_a_bind_is_recalled_when_another_scheduler_takes_its_card(api: SchedulerApi) -> None:
-    """There is room on the node, but not on the card; the pod is not lost, it gets another one."""
+async def test_a_bind_is_recalled_when_another_scheduler_takes_its_device(api: SchedulerApi) -> None:
+    """The node has capacity, but the device has not. The pod gets another device."""
     api.add(node("n1", gpus=4))
     async with Running(api, bind_concurrency=1, bind_concurrency_max=1) as running:
         go = hold(api)
@@ -109,10 +117,10 @@ async def test_a_bind_is_recalled_when_another_scheduler_takes_its_card(api: Sch
         assert len(set(held)) == 3
 
 
-async def test_a_pod_that_grows_where_it_is_recalls_what_is_not_sent_and_evicts_nobody(
+async def test_an_in_place_resize_recalls_unsent_binds_and_evicts_no_pod(
     api: SchedulerApi,
 ) -> None:
-    """In-place resize: the kubelet decides on what is on its way already."""
+    """The kubelet decides about binds that are in progress."""
     api.add(node("n1", gpus=0, cpu="8"))
     small, large = {"cpu": "1"}, {"cpu": "5"}
     theirs = pod("theirs", scheduler="other", node="n1", requests=small)
@@ -132,7 +140,7 @@ async def test_a_pod_that_grows_where_it_is_recalls_what_is_not_sent_and_evicts_
         assert not api.conditions(PODS, "default/sent").get("DisruptionTarget")
 
 
-async def test_one_that_another_scheduler_took_is_counted(api: SchedulerApi) -> None:
+async def test_a_pod_bound_by_another_scheduler_is_counted(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1, unschedulable=True), pod("b"))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -154,7 +162,7 @@ async def test_one_that_another_scheduler_took_is_counted(api: SchedulerApi) -> 
         assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
 
 
-async def test_one_that_is_gone_is_counted(api: SchedulerApi) -> None:
+async def test_a_bind_of_a_deleted_pod_is_counted(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1))
     async with Running(api) as running:
         go = hold(api)
@@ -167,7 +175,7 @@ async def test_one_that_is_gone_is_counted(api: SchedulerApi) -> None:
         assert conflicts(running, "gone") == 1.0
 
 
-async def test_room_that_was_taken_while_the_bind_was_on_its_way_is_given_up(api: SchedulerApi) -> None:
+async def test_a_pod_bound_to_an_overcommitted_node_is_evicted(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     async with Running(api) as running:
         go = hold(api)
@@ -182,8 +190,11 @@ async def test_room_that_was_taken_while_the_bind_was_on_its_way_is_given_up(api
         assert "NodeOvercommitted" in running.reasons("ours")
 
 
-async def test_a_pod_that_another_scheduler_gave_another_card_of_the_same_node(api: SchedulerApi) -> None:
-    """Both decided for the node that ``a`` goes there; the other one's card for it is ours for ``b``."""
+async def test_another_scheduler_binds_the_pod_to_another_device_of_the_node(api: SchedulerApi) -> None:
+    """Both schedulers chose the node for ``a``.
+
+    The other's device for it was chosen here for ``b``.
+    """
     api.add(node("n1", gpus=2))
     async with Running(api) as running:
         go = hold(api)
@@ -201,12 +212,12 @@ async def test_a_pod_that_another_scheduler_gave_another_card_of_the_same_node(a
         assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
 
 
-async def test_while_another_scheduler_binds_only_a_few_are_under_way(api: SchedulerApi) -> None:
-    """The sooner a bind arrives the less can come between; alone again, there is no need to be careful."""
+async def test_only_a_few_binds_are_in_progress_while_another_scheduler_binds(api: SchedulerApi) -> None:
+    """The sooner a bind arrives, the less can come in between."""
     api.add(node("n1", gpus=64))
     api.add(
         pod("old", scheduler="other", node="n1", requests={"cpu": "1"})
-    )  # there before: nobody is at work
+    )  # there before: no other scheduler is active
     async with Running(api) as running:
         go = hold(api)
         queue = running.service.components.bind_queue

@@ -1,4 +1,7 @@
-"""Pods whose devices have to be made ready: held until they are, or the devices are given back."""
+"""Pods with devices that must be made ready.
+
+binds wait for them, or the devices are released.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ async def test_pods_are_bound_once_their_device_is_ready(api: SchedulerApi, memb
         assert api.bound() == [f"g-{at}" for at in range(members)]
 
 
-async def test_a_device_that_cannot_be_made_ready_is_given_back(api: SchedulerApi) -> None:
+async def test_a_device_that_cannot_be_made_ready_is_released(api: SchedulerApi) -> None:
     api.add(claimer("a", claim="c"))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -70,7 +73,7 @@ async def test_a_device_that_cannot_be_made_ready_is_given_back(api: SchedulerAp
         assert "tainted" in str(running.service.explain("default/pod:a"))
 
 
-async def test_a_device_that_is_not_made_ready_in_time_is_given_back_and_tried_again(
+async def test_a_device_that_is_not_ready_in_time_is_released_and_allocated_again(
     api: SchedulerApi,
 ) -> None:
     api.add(claimer("a", claim="c"))
@@ -85,7 +88,7 @@ async def test_a_device_that_is_not_made_ready_in_time_is_given_back_and_tried_a
         assert api.bound() == ["a"]
 
 
-async def test_a_device_is_given_back_when_its_pod_goes(api: SchedulerApi) -> None:
+async def test_a_device_is_released_when_its_pod_is_deleted(api: SchedulerApi) -> None:
     api.add(claimer("a", claim="c"))
     async with Running(api) as running:
         await running.settle(1.0)

@@ -1,4 +1,4 @@
-"""Cards of a device plug-in are shared only while a pod holds them: asked for, named by the kubelet, let go."""
+"""Devices of a device plugin are shared only while a pod reserves them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def plugged(name: str, gpus: int, **fields: Any) -> Json:
 
 
 def kubelet_for(api: SchedulerApi, shuffle: random.Random | None = None) -> PlugKubelet:
-    """Kubelets of all nodes with cards; their plug-ins prefer other cards than Windlass counts."""
+    """Kubelets of all nodes with GPUs.
+
+    Their plugins prefer other GPUs than Windlass counts.
+    """
     nodes = {}
     for obj in api.objects(NODES):
         gpus = int(obj["status"]["allocatable"].get("nvidia.com/gpu", 0))
@@ -63,7 +66,7 @@ def kubelet_for(api: SchedulerApi, shuffle: random.Random | None = None) -> Plug
 
 
 def play(api: SchedulerApi, kubelet: PlugKubelet, *, end: bool = True) -> None:
-    """All kubelets look once. ``end``: deleted pods end."""
+    """Let all kubelets act once. ``end``: deleted pods terminate."""
     if end:
         api.finish_deletions()
     kubelet.forget(api.objects(PODS))
@@ -73,7 +76,7 @@ def play(api: SchedulerApi, kubelet: PlugKubelet, *, end: bool = True) -> None:
 
 
 def held(api: SchedulerApi) -> list[str]:
-    """The reservations, ``node/index``."""
+    """The reservations, as ``node/index``."""
     found = [o for o in api.objects(PODS) if o["metadata"]["namespace"] == NAMESPACE]
     notes = [
         (o["spec"]["nodeName"], o["metadata"]["annotations"]["windlass.dev/reserves-device"]) for o in found
@@ -89,8 +92,8 @@ def delete(api: SchedulerApi, key: str) -> None:
     api.change(PODS, key, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
 
 
-async def test_who_may_not_lead_any_more_holds_no_card_and_lets_none_go(api: SchedulerApi) -> None:
-    """One that stood still while another took over wakes up and goes on where it was."""
+async def test_a_former_leader_creates_and_deletes_no_reservation(api: SchedulerApi) -> None:
+    """It was suspended while another instance took over, and continues."""
     api.add(plugged("n1", 2), sharer("a"))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
@@ -113,19 +116,20 @@ async def test_who_may_not_lead_any_more_holds_no_card_and_lets_none_go(api: Sch
 
 
 async def answered(running: Running, api: SchedulerApi, kubelet: PlugKubelet) -> None:
-    """The scheduler asks for cards, the kubelet plays its part, and the scheduler goes on."""
+    """Let the scheduler create reservations, the kubelet act, and the scheduler
+    continue."""
     await running.settle(1.0)
     play(api, kubelet)
     await running.settle(3.0)
 
 
-async def test_the_kubelet_says_which_card_is_shared(api: SchedulerApi) -> None:
+async def test_the_kubelet_names_the_shared_device(api: SchedulerApi) -> None:
     api.add(plugged("n1", 2), sharer("a"), sharer("b"))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
         await running.settle(1.0)
         assert held(api) == ["n1/0"]
-        assert api.bound() == [name_of("n1", 0)], "nobody is bound before the card is named"
+        assert api.bound() == [name_of("n1", 0)], "no pod is bound before the device is named"
         play(api, kubelet)
         await running.settle(3.0)
         assert [told(api, name) for name in "ab"] == ["GPU-n1-1"] * 2
@@ -140,7 +144,7 @@ async def test_the_kubelet_says_which_card_is_shared(api: SchedulerApi) -> None:
         assert api.node_of("d") == ""
 
 
-async def test_what_holds_a_card_has_no_rights_and_no_more_than_a_card(api: SchedulerApi) -> None:
+async def test_a_reservation_pod_has_no_rights_and_one_device(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     options = ReservationPodOptions("windlass:test", pull_secrets=("pull",), runtime_class="")
     async with Running(api, reservation_pods=options) as running:
@@ -160,7 +164,9 @@ async def test_what_holds_a_card_has_no_rights_and_no_more_than_a_card(api: Sche
     assert (owner["kind"], owner["name"], owner["controller"]) == ("Node", "n1", True)
 
 
-async def test_the_last_sharer_lets_the_card_go_and_only_then_is_it_had_whole(api: SchedulerApi) -> None:
+async def test_a_device_is_released_after_its_last_pod_and_is_whole_again_only_then(
+    api: SchedulerApi,
+) -> None:
     api.add(plugged("n1", 1), sharer("a", 0.3), sharer("b", 0.3))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
@@ -177,7 +183,7 @@ async def test_the_last_sharer_lets_the_card_go_and_only_then_is_it_had_whole(ap
         card = api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}")
         assert card is not None
         assert card["metadata"].get("deletionTimestamp")
-        assert api.node_of("whole") == "", "the kubelet has not let go of the card yet"
+        assert api.node_of("whole") == "", "the kubelet has not released the device yet"
         play(api, kubelet)
         await running.settle(3.0)
         assert held(api) == []
@@ -187,7 +193,9 @@ async def test_the_last_sharer_lets_the_card_go_and_only_then_is_it_had_whole(ap
 
 
 @pytest.mark.parametrize("code", [409, 410, 500, 502])
-async def test_a_stray_no_keeps_no_card(api: SchedulerApi, code: int) -> None:
+async def test_a_stray_rejection_neither_prevents_nor_keeps_a_reservation(
+    api: SchedulerApi, code: int
+) -> None:
     """Neither one that is to be held, nor one that is to be let go."""
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
@@ -210,7 +218,7 @@ async def test_a_stray_no_keeps_no_card(api: SchedulerApi, code: int) -> None:
         assert held(api) == []
 
 
-async def test_a_finished_sharer_uses_nothing(api: SchedulerApi) -> None:
+async def test_a_finished_pod_uses_no_device(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
@@ -223,7 +231,7 @@ async def test_a_finished_sharer_uses_nothing(api: SchedulerApi) -> None:
         assert held(api) == []
 
 
-async def test_a_gang_begins_when_all_its_cards_are_named(api: SchedulerApi) -> None:
+async def test_a_gang_is_bound_once_all_its_devices_are_named(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), plugged("n2", 1), group("g", 2))
     api.add(*[sharer(f"g-{i}", 0.8, group="g") for i in range(2)])
     kubelet = kubelet_for(api)
@@ -245,7 +253,7 @@ async def test_a_gang_begins_when_all_its_cards_are_named(api: SchedulerApi) -> 
         assert running.service.explain("default/g") is None
 
 
-async def test_nothing_of_a_gang_stays_where_one_card_is_not_named(api: SchedulerApi) -> None:
+async def test_no_member_is_bound_if_one_device_is_not_named(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), plugged("n2", 1), group("g", 2))
     api.add(*[sharer(f"g-{i}", 0.8, group="g") for i in range(2)])
     kubelet = kubelet_for(api)
@@ -269,8 +277,8 @@ async def test_nothing_of_a_gang_stays_where_one_card_is_not_named(api: Schedule
         assert {api.node_of("g-0"), api.node_of("g-1")} == {"n1", "n3"}
 
 
-async def test_a_kubelet_that_refuses_the_card_is_left_alone_for_a_while(api: SchedulerApi) -> None:
-    """Its plug-in has fewer cards than the node says."""
+async def test_no_device_is_shared_for_a_while_after_a_rejection(api: SchedulerApi) -> None:
+    """The plugin has fewer GPUs than the node reports."""
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
     kubelet.nodes["n1"] = []
@@ -292,7 +300,7 @@ async def test_a_kubelet_that_refuses_the_card_is_left_alone_for_a_while(api: Sc
 
 
 @pytest.mark.parametrize("code", [403, 422])
-async def test_who_may_not_hold_cards_says_so(api: SchedulerApi, code: int) -> None:
+async def test_missing_rights_to_reserve_are_reported(api: SchedulerApi, code: int) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     make = api.create
 
@@ -309,7 +317,7 @@ async def test_who_may_not_hold_cards_says_so(api: SchedulerApi, code: int) -> N
         assert any("cannot be reserved: pods is forbidden" in text for text in texts), texts
 
 
-async def test_sharers_of_a_card_that_is_not_held_any_more_go(api: SchedulerApi) -> None:
+async def test_pods_on_a_device_without_a_reservation_are_evicted(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"), sharer("b"))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
@@ -326,7 +334,7 @@ async def test_sharers_of_a_card_that_is_not_held_any_more_go(api: SchedulerApi)
             )
 
 
-async def test_who_cannot_be_told_his_card_is_held_back(api: SchedulerApi) -> None:
+async def test_a_pod_that_cannot_be_given_its_device_is_held_back(api: SchedulerApi) -> None:
     silent = pod("silent", requests={}, annotations={"gpu-fraction": "0.5"})
     hami = pod("hami", requests={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"})
     api.add(plugged("n1", 1), silent, hami)
@@ -338,8 +346,8 @@ async def test_who_cannot_be_told_his_card_is_held_back(api: SchedulerApi) -> No
         assert "would give it a whole card" in messages["hami"]
 
 
-async def test_others_are_kept_off_where_there_are_nodes_for_them(api: SchedulerApi) -> None:
-    """A node of HAMi knows of parts: who asks in its words goes there, and nobody holds a card for him."""
+async def test_pods_with_hami_resources_use_hami_nodes(api: SchedulerApi) -> None:
+    """HAMi's device plugin serves shares itself, so no device is reserved there."""
     listed = '[{"id":"GPU-h","index":0,"count":4,"devmem":40960,"devcore":100,"type":"A100","health":true}]'
     hami_node = node("h1", gpus=4)
     hami_node["metadata"] |= {"resourceVersion": "1", "annotations": {"hami.io/node-nvidia-register": listed}}
@@ -351,7 +359,7 @@ async def test_others_are_kept_off_where_there_are_nodes_for_them(api: Scheduler
         assert held(api) == []
 
 
-async def test_without_the_setting_nothing_is_held(api: SchedulerApi) -> None:
+async def test_nothing_is_reserved_by_default(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -359,8 +367,8 @@ async def test_without_the_setting_nothing_is_held(api: SchedulerApi) -> None:
         assert told(api, "a") == ""
 
 
-async def test_who_takes_over_finds_what_there_is(api: SchedulerApi) -> None:
-    """One card is in use, one was meant for a gang of which nothing is bound, one is nobody's."""
+async def test_a_new_leader_finds_the_reservations(api: SchedulerApi) -> None:
+    """One is in use, one was meant for a gang without a bound member, one is unused."""
     api.add(plugged("n1", 3), sharer("a", 0.9))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
@@ -390,11 +398,10 @@ async def test_who_takes_over_finds_what_there_is(api: SchedulerApi) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_comes_goes_and_crashes_no_card_is_both_shared_and_whole(
-    api: SchedulerApi, seed: int
-) -> None:
-    """Pods come, end and are deleted, other schedulers take cards, the scheduler dies at any moment. Never has a
-    container two cards of others, nobody is refused whom Windlass placed, and in the end nothing is left behind."""
+async def test_no_device_is_both_shared_and_whole_whatever_happens(api: SchedulerApi, seed: int) -> None:
+    """Pods arrive, end and are deleted, other schedulers take GPUs, the scheduler dies
+    at any time. No container ever has another's GPU, no placed pod is rejected, and
+    in the end nothing is left behind."""
     rng = random.Random(seed)
     api.add(*[plugged(f"n{i}", rng.randint(1, 3)) for i in range(3)])
     kubelet = kubelet_for(api, rng)
@@ -425,7 +432,7 @@ async def test_whatever_comes_goes_and_crashes_no_card_is_both_shared_and_whole(
             and o["status"]["phase"] not in ("Succeeded", "Failed")
             and told(api, o["metadata"]["name"])
         }
-        assert len(held(api)) == len(sharing), "one reservation per shared card"
+        assert len(held(api)) == len(sharing), "one reservation per shared device"
         for name in names:
             if api.object(PODS, f"default/{name}") is not None:
                 api.remove(PODS, f"default/{name}")
@@ -437,7 +444,10 @@ async def test_whatever_comes_goes_and_crashes_no_card_is_both_shared_and_whole(
 
 
 def come(api: SchedulerApi, rng: random.Random, number: int) -> list[str]:
-    """A pod of a whole card, a gang of two or a pod of a part; their names."""
+    """Add a pod with a whole GPU, a gang of two, or a pod with a share.
+
+    Return their names.
+    """
     if rng.random() < 0.3:
         api.add(pod(f"w{number}", requests={"nvidia.com/gpu": "1"}))
         return [f"w{number}"]
@@ -452,7 +462,7 @@ def come(api: SchedulerApi, rng: random.Random, number: int) -> list[str]:
 
 
 def go(api: SchedulerApi, rng: random.Random, names: list[str]) -> None:
-    """One of those that are there ends or is deleted."""
+    """End or delete one of the pods."""
     present = [name for name in names if api.object(PODS, f"default/{name}") is not None]
     if not present:
         return
@@ -466,7 +476,8 @@ def go(api: SchedulerApi, rng: random.Random, names: list[str]) -> None:
 
 
 def check(api: SchedulerApi, kubelet: PlugKubelet) -> None:
-    """No card is visible to one who has it whole and to anybody else; no card is shared beyond what it has."""
+    """Check that no GPU is visible to a pod that has it whole and to any other, nor
+    shared beyond its size."""
     whole: dict[str, str] = {}
     parts: dict[str, float] = {}
     for obj in api.objects(PODS):
@@ -485,8 +496,8 @@ def check(api: SchedulerApi, kubelet: PlugKubelet) -> None:
     assert all(part <= 1.0 + 1e-9 for part in parts.values()), parts
 
 
-async def test_a_card_that_turns_out_to_be_another_is_taken_from_its_sharers(api: SchedulerApi) -> None:
-    """A node that lost its memory gave the same pod another card."""
+async def test_pods_are_evicted_from_a_reservation_that_changes_its_device(api: SchedulerApi) -> None:
+    """A node that lost its state gave the same pod another GPU."""
     api.add(plugged("n1", 2), sharer("a"))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
@@ -500,7 +511,7 @@ async def test_a_card_that_turns_out_to_be_another_is_taken_from_its_sharers(api
 
 
 @pytest.mark.parametrize("loss", ["deleted", "failed", "gone", "silent"])
-async def test_no_bind_is_sent_to_a_card_that_is_not_held(api: SchedulerApi, loss: str) -> None:
+async def test_no_bind_is_sent_to_a_device_without_a_reservation(api: SchedulerApi, loss: str) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
     async with Running(api, reservation_pods=OPTIONS) as running:
@@ -523,8 +534,8 @@ async def test_no_bind_is_sent_to_a_card_that_is_not_held(api: SchedulerApi, los
         )
 
 
-async def test_who_comes_while_a_card_is_let_go_waits_for_the_next(api: SchedulerApi) -> None:
-    """The deletion is on its way, and nobody sees it yet."""
+async def test_a_pod_that_arrives_during_a_release_waits_for_the_next_reservation(api: SchedulerApi) -> None:
+    """The deletion is in progress, and the watch does not show it yet."""
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
     gate = asyncio.Event()

@@ -1,4 +1,5 @@
-"""A gang that has to go goes whole, also if the scheduler that began it dies between two evictions."""
+"""A gang is evicted as a whole, also if the scheduler that began dies between two
+evictions."""
 
 from __future__ import annotations
 
@@ -54,7 +55,10 @@ def written(api: SchedulerApi, name: str) -> EvictionRecord | None:
 
 
 async def half_gone(api: SchedulerApi, least: int = SIZE) -> None:
-    """A gang runs; one that is more urgent comes; the scheduler dies when two of the first one's pods are evicted."""
+    """A gang runs, and a more urgent one arrives.
+
+    The scheduler dies after two evictions.
+    """
     api.refuse_eviction = lambda _, name: (
         failure(503, "Busy", "later") if name in ("low-2", "low-3") else None
     )
@@ -71,7 +75,7 @@ async def half_gone(api: SchedulerApi, least: int = SIZE) -> None:
     api.refuse_eviction = lambda *_: None
 
 
-async def test_who_goes_together_is_written_before_the_first_goes(api: SchedulerApi) -> None:
+async def test_the_victims_are_recorded_before_the_first_eviction(api: SchedulerApi) -> None:
     await half_gone(api)
     found = written(api, "low")
     assert found is not None
@@ -86,7 +90,7 @@ async def test_who_goes_together_is_written_before_the_first_goes(api: Scheduler
 
 
 @pytest.mark.parametrize("stands_by", [False, True])
-async def test_who_takes_over_evicts_the_rest_at_once(api: SchedulerApi, stands_by: bool) -> None:
+async def test_a_new_leader_evicts_the_rest_at_once(api: SchedulerApi, stands_by: bool) -> None:
     await half_gone(api)
     async with Running(api, stands_by=stands_by) as running:
         if stands_by:
@@ -102,8 +106,11 @@ async def test_who_takes_over_evicts_the_rest_at_once(api: SchedulerApi, stands_
         assert [api.node_of(f"urgent-{at}") for at in range(SIZE)] == ["n1"] * SIZE
 
 
-async def test_the_rest_goes_also_where_nobody_claims_its_room_any_more(api: SchedulerApi) -> None:
-    """Too few are left to be at work; nobody would decide that anew before the gang is given up."""
+async def test_the_rest_is_evicted_even_without_a_preemptor(api: SchedulerApi) -> None:
+    """Too few pods are left to run.
+
+    It would not be decided again before the timeout of the gang.
+    """
     await half_gone(api)
     api.remove(POD_GROUPS, "default/urgent")
     for at in range(SIZE):
@@ -113,8 +120,8 @@ async def test_the_rest_goes_also_where_nobody_claims_its_room_any_more(api: Sch
         assert living(api, "low") == []
 
 
-async def test_nobody_else_is_asked_to_go_for_the_room_that_is_being_made(api: SchedulerApi) -> None:
-    """The one that takes over knows that the rest of the gang goes: what it claims for is counted with that."""
+async def test_no_further_victim_is_chosen_for_capacity_that_is_being_freed(api: SchedulerApi) -> None:
+    """The new leader counts the rest of the gang as terminating."""
     api.add(node("n2", gpus=SIZE))
     gang(api, "other", SIZE)
     async with Running(api) as running:
@@ -130,7 +137,7 @@ async def test_nobody_else_is_asked_to_go_for_the_room_that_is_being_made(api: S
         assert living(api, "low") == []
 
 
-async def test_an_eviction_that_is_refused_then_has_failed(api: SchedulerApi) -> None:
+async def test_a_continued_eviction_that_is_rejected_has_failed(api: SchedulerApi) -> None:
     await half_gone(api)
     api.refuse_eviction = lambda *_: failure(
         429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
@@ -143,7 +150,9 @@ async def test_an_eviction_that_is_refused_then_has_failed(api: SchedulerApi) ->
 
 
 @pytest.mark.parametrize("case", ["none gone", "old", "enough left", "whole again", "edited"])
-async def test_what_is_not_begun_or_long_over_is_left_alone(api: SchedulerApi, case: str) -> None:
+async def test_records_without_a_started_eviction_or_too_old_are_ignored(
+    api: SchedulerApi, case: str
+) -> None:
     await half_gone(api, 2 if case == "enough left" else SIZE)
     found = written(api, "low")
     assert found is not None
@@ -183,7 +192,7 @@ async def test_record_of_either_version_is_completed(api: SchedulerApi, former: 
     assert living(api, "low") == []
 
 
-async def test_a_single_pod_needs_no_word(api: SchedulerApi) -> None:
+async def test_a_single_pod_needs_no_record(api: SchedulerApi) -> None:
     api.add(group("one", 1), pod("one-0", group="one", requests={"nvidia.com/gpu": SIZE}))
     async with Running(api) as running:
         await running.settle(1)
@@ -199,7 +208,7 @@ async def test_a_single_pod_needs_no_word(api: SchedulerApi) -> None:
     st.dictionaries(st.text("abc-0123456789", min_size=1), st.text(min_size=9), min_size=1),
     st.integers(0, 2**31),
 )
-def test_what_was_written_is_read(pods: dict[str, str], at: int) -> None:
+def test_a_written_record_is_read(pods: dict[str, str], at: int) -> None:
     text = eviction_record.encode(EvictionRecord(float(at), "timeshare", "ns/new", pods))
     assert text is not None
     found = eviction_record.decode(text)
@@ -214,7 +223,7 @@ def test_what_was_written_is_read(pods: dict[str, str], at: int) -> None:
     assert not any(found.is_of(name, f"x{uid}") for name, uid in pods.items() if set(uid[:8]) != {"x"})
 
 
-def test_large_gangs_are_packed_and_what_is_spoilt_says_nothing() -> None:
+def test_large_gangs_are_packed_and_invalid_records_ignored() -> None:
     pods = {f"gang-{number}": f"{number:08x}-0000" for number in range(3000)}
     text = eviction_record.encode(EvictionRecord(1.0, "preempt", "", pods))
     assert text is not None

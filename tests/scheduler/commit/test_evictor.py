@@ -1,4 +1,8 @@
-"""Evictions: told on the pod, then carried out, never on a pod that came later."""
+"""Evictions.
+
+the reason is written on the pod first, and a later pod of the same name is never
+evicted.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ async def at_work(clock: FakeClock) -> AsyncIterator[Desk]:
 ORDER = EvictionOrder("default/a", "u", "GangBindFailed", "the gang is not whole")
 
 
-async def test_the_reason_stands_on_the_pod_before_it_goes(fake_clock: FakeClock) -> None:
+async def test_the_reason_is_written_before_the_pod_is_deleted(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         obj = pod("a", uid="u", node="n")
@@ -77,7 +81,7 @@ async def test_the_reason_stands_on_the_pod_before_it_goes(fake_clock: FakeClock
         assert desk.recorder.said == [("a", "GangBindFailed", "the gang is not whole")]
 
 
-async def test_nobody_is_evicted_while_another_may_lead(fake_clock: FakeClock) -> None:
+async def test_no_pod_is_evicted_while_another_instance_may_lead(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         desk.sure = False
@@ -89,7 +93,7 @@ async def test_nobody_is_evicted_while_another_may_lead(fake_clock: FakeClock) -
         assert desk.results == [EvictionResult(ORDER, True)]
 
 
-async def test_a_later_pod_of_the_same_name_is_spared(fake_clock: FakeClock) -> None:
+async def test_a_later_pod_of_the_same_name_is_not_deleted(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="another", node="n"))
         desk.api.reject = lambda verb, *_: (
@@ -113,7 +117,7 @@ async def test_a_pod_that_is_gone_counts_as_evicted(fake_clock: FakeClock) -> No
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_an_overloaded_server_is_asked_again(fake_clock: FakeClock, code: int) -> None:
+async def test_evictions_are_repeated_on_an_overloaded_server(fake_clock: FakeClock, code: int) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         problems = [errors.failure(code, "Busy", "later")]
@@ -123,7 +127,7 @@ async def test_an_overloaded_server_is_asked_again(fake_clock: FakeClock, code: 
         assert [r.evicted for r in desk.results] == [True]
 
 
-async def test_a_condition_that_cannot_be_written_keeps_nobody_from_going(fake_clock: FakeClock) -> None:
+async def test_a_failed_condition_prevents_no_eviction(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         desk.api.reject = lambda verb, *_: errors.failure(403, "Forbidden", "no") if verb == "patch" else None
@@ -132,7 +136,7 @@ async def test_a_condition_that_cannot_be_written_keeps_nobody_from_going(fake_c
         assert desk.results == [EvictionResult(ORDER, True)]
 
 
-async def test_a_refusal_for_good_is_told(fake_clock: FakeClock) -> None:
+async def test_a_final_rejection_is_reported(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         desk.api.reject = lambda verb, *_: errors.failure(422, "Invalid", "no") if verb == "delete" else None
@@ -141,8 +145,9 @@ async def test_a_refusal_for_good_is_told(fake_clock: FakeClock) -> None:
         assert desk.results == [EvictionResult(ORDER, False, "no")]
 
 
-async def test_who_may_not_evict_is_told_after_a_while(fake_clock: FakeClock) -> None:
-    """A server that has just started forbids everything until it knows the cluster's rules."""
+async def test_missing_rights_to_evict_are_reported_after_a_while(fake_clock: FakeClock) -> None:
+    """A server that has just started forbids everything until it has loaded the
+    cluster's rules."""
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         desk.api.reject = lambda verb, *_: (
@@ -161,13 +166,13 @@ async def test_who_may_not_evict_is_told_after_a_while(fake_clock: FakeClock) ->
 
 
 def stray(code: int) -> errors.StatusError:
-    """What a proxy or a server in trouble says, of no request in particular."""
+    """A response of a proxy or of a failing server, not about this request."""
     return errors.failure(code, "", 'Operation cannot be fulfilled on pods "druid-0": try again')
 
 
 @pytest.mark.parametrize("code", [401, 404, 408, 409, 410, 500, 502, 504])
 @pytest.mark.parametrize("guarded", [False, True])
-async def test_a_stray_no_ends_no_eviction(fake_clock: FakeClock, code: int, guarded: bool) -> None:
+async def test_a_stray_rejection_ends_no_eviction(fake_clock: FakeClock, code: int, guarded: bool) -> None:
     order = EvictionOrder("default/druid-0", "u", "NodeOvercommitted", "one too many", guarded=guarded)
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("druid-0", uid="u", node="n"))
@@ -180,8 +185,8 @@ async def test_a_stray_no_ends_no_eviction(fake_clock: FakeClock, code: int, gua
         assert desk.results == [EvictionResult(order, True)]
 
 
-async def test_who_has_to_go_goes_untold_where_telling_fails_for_long(fake_clock: FakeClock) -> None:
-    """A webhook on pods/status that nobody answers."""
+async def test_a_pod_is_evicted_without_a_condition_after_a_timeout(fake_clock: FakeClock) -> None:
+    """A webhook on pods/status does not answer."""
     broken = errors.failure(500, "InternalError", 'failed calling webhook "w": connection refused')
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
@@ -193,14 +198,14 @@ async def test_who_has_to_go_goes_untold_where_telling_fails_for_long(fake_clock
         assert desk.results == [EvictionResult(ORDER, True)]
 
 
-def test_the_claimer_is_named() -> None:
+def test_the_preemptor_is_named() -> None:
     eviction: Any = Eviction("default/b", "v", "default/g", "n", "preempt", "default/claimer")
     order = order_for(eviction)
     assert order.reason == "PreemptionByScheduler"
     assert order.message == "evicted by preempt to free capacity for default/claimer"
 
 
-# ------------------------------------------------------------------ who goes to make room asks the budgets
+# ------------------------------------------------------------------ victims respect budgets
 
 CLAIM = EvictionOrder("default/a", "u", "PreemptionByScheduler", "room for g", "default/g", guarded=True)
 
@@ -218,7 +223,7 @@ def budget_says_no() -> errors.StatusError:
     )
 
 
-async def test_an_eviction_goes_through_its_own_api_and_ours_is_the_last_word(fake_clock: FakeClock) -> None:
+async def test_the_eviction_api_is_used_and_windlass_condition_comes_last(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         desk.evictor.submit(CLAIM)
@@ -229,7 +234,7 @@ async def test_an_eviction_goes_through_its_own_api_and_ours_is_the_last_word(fa
         assert [reason for _, reason, _ in desk.recorder.said] == ["PreemptionByScheduler"]
 
 
-async def test_one_that_is_gone_before_it_is_told_was_evicted(fake_clock: FakeClock) -> None:
+async def test_a_pod_that_is_gone_before_its_condition_counts_as_evicted(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u"))  # not bound: it goes at once
         desk.evictor.submit(CLAIM)
@@ -238,7 +243,7 @@ async def test_one_that_is_gone_before_it_is_told_was_evicted(fake_clock: FakeCl
         assert desk.api.object(PODS, "default/a") is None
 
 
-async def test_the_word_is_repeated_without_evicting_twice(fake_clock: FakeClock) -> None:
+async def test_the_condition_is_repeated_without_a_second_eviction(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         problems = [errors.failure(503, "ServiceUnavailable", "later")]
@@ -249,7 +254,7 @@ async def test_the_word_is_repeated_without_evicting_twice(fake_clock: FakeClock
         assert desk.results == [EvictionResult(CLAIM, True)]
 
 
-async def test_a_budget_that_gives_way_in_time_is_waited_for(fake_clock: FakeClock) -> None:
+async def test_a_temporary_rejection_by_a_budget_is_awaited(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         until = fake_clock.monotonic() + 5.0
@@ -264,7 +269,7 @@ async def test_a_budget_that_gives_way_in_time_is_waited_for(fake_clock: FakeClo
         assert desk.results == [EvictionResult(CLAIM, True)]
 
 
-async def test_a_budget_that_does_not_give_way_is_not_asked_again_for_a_while(fake_clock: FakeClock) -> None:
+async def test_after_a_lasting_rejection_no_eviction_is_tried_for_a_while(fake_clock: FakeClock) -> None:
     asked: list[float] = []
 
     def refuse(*_: object) -> errors.StatusError:
@@ -280,7 +285,7 @@ async def test_a_budget_that_does_not_give_way_is_not_asked_again_for_a_while(fa
         assert (result.evicted, result.refused) == (False, True)
         assert "needs 2 healthy pods" in result.message
         last = asked[-1]
-        desk.evictor.submit(CLAIM)  # whoever decides comes back to it
+        desk.evictor.submit(CLAIM)  # the engine decides again
         await desk.pass_time(10)
         assert asked[-1] == last
         await desk.pass_time(60)
@@ -301,7 +306,7 @@ async def test_a_pod_of_several_budgets_cannot_be_evicted(fake_clock: FakeClock)
         assert desk.results == [EvictionResult(CLAIM, False, text, refused=True)]
 
 
-async def test_an_overloaded_server_is_no_budget(fake_clock: FakeClock) -> None:
+async def test_overload_is_not_a_rejection_by_a_budget(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
         problems = [errors.failure(429, "TooManyRequests", "slow down", {"retryAfterSeconds": 1})] * 30
@@ -312,10 +317,13 @@ async def test_an_overloaded_server_is_no_budget(fake_clock: FakeClock) -> None:
         assert desk.results == [EvictionResult(CLAIM, True)]
 
 
-async def test_an_eviction_that_fails_inside_the_server_does_not_hold_up_its_claimer_for_ever(
+async def test_an_eviction_that_fails_inside_the_server_has_a_timeout(
     fake_clock: FakeClock,
 ) -> None:
-    """A webhook on evictions that nobody answers: said why, and given up; a gang that is not whole goes on trying."""
+    """A webhook on evictions does not answer.
+
+    The failure is reported and given up, except for an incomplete gang.
+    """
     broken = errors.failure(500, "InternalError", 'failed calling webhook "w": connection refused')
     guarded = EvictionOrder("default/a", "u", "PreemptionByScheduler", "room", "default/claimer", True)
     async with at_work(fake_clock) as desk:
@@ -344,7 +352,7 @@ async def test_a_later_pod_of_the_same_name_is_not_evicted(fake_clock: FakeClock
         assert [r.evicted for r in desk.results] == [True]
 
 
-def test_what_is_worth_nothing_as_it_is_goes_without_asking_budgets() -> None:
+def test_stale_gangs_are_evicted_without_budgets() -> None:
     def guarded(action: str) -> bool:
         return order_for(Eviction("default/b", "v", "default/g", "n", action, "")).guarded
 

@@ -1,4 +1,4 @@
-"""A gang's reservation: written before its first bind, read by whoever takes over."""
+"""Reservation of a gang: written before its first bind, and read by the next leader."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ holdings = st.none() | st.builds(
 
 
 @given(st.lists(st.tuples(st.lists(shares, max_size=3), holdings), min_size=1, max_size=60))
-def test_what_was_written_is_read(members: list[tuple[list[DeviceShare], NumaHolding | None]]) -> None:
+def test_a_written_reservation_is_read(members: list[tuple[list[DeviceShare], NumaHolding | None]]) -> None:
     binds = [
         Bind(f"team/g-{i}", f"{i:08x}-rest", "team/g", f"node-{i % 7}", tuple(devices), zones)
         for i, (devices, zones) in enumerate(members)
@@ -99,7 +99,7 @@ def test_what_was_written_is_read(members: list[tuple[list[DeviceShare], NumaHol
         assert not seat.is_of("another")
 
 
-def test_large_gangs_are_deflated_and_the_largest_have_none() -> None:
+def test_large_gangs_are_compressed_and_the_largest_have_no_reservation() -> None:
     def binds(count: int) -> list[Bind]:
         card = DeviceShare(0, "nvidia.com/gpu")
         return [
@@ -127,14 +127,14 @@ def test_large_gangs_are_deflated_and_the_largest_have_none() -> None:
         '{"seats": 1}',
     ],
 )
-def test_what_somebody_has_edited_is_no_reservation(text: str) -> None:
+def test_an_edited_text_is_not_a_reservation(text: str) -> None:
     assert gang_reservation.decode(text) is None
 
 
 # ------------------------------------------------------------------ before the first bind
 
 
-async def test_it_stands_before_the_first_bind_and_says_what_is_bound(api: SchedulerApi) -> None:
+async def test_it_is_written_before_the_first_bind_and_lists_the_binds(api: SchedulerApi) -> None:
     stood: list[bool] = []
     api.refuse_bind = lambda *_: stood.append(bool(note(api, "g")))  # type: ignore[func-returns-value]
     api.add(node("n1", gpus=2), node("n2", gpus=2), *gang("g", 3))
@@ -147,7 +147,7 @@ async def test_it_stands_before_the_first_bind_and_says_what_is_bound(api: Sched
         assert patches == ["default/g"] * 2  # the reservation, then phase and condition in one
 
 
-async def test_one_pod_needs_none_nor_does_the_last_of_a_gang(api: SchedulerApi) -> None:
+async def test_one_pod_and_the_last_of_a_gang_need_no_reservation(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=4), *gang("one", 1), pod("bare"), group("two", 2))
     api.add(
         pod("two-0", group="two", node="n1", annotations={"windlass.dev/devices": "0"}),
@@ -160,7 +160,7 @@ async def test_one_pod_needs_none_nor_does_the_last_of_a_gang(api: SchedulerApi)
         assert not note(api, "two")
 
 
-async def test_without_the_right_to_write_it_gangs_are_bound_all_the_same(api: SchedulerApi) -> None:
+async def test_gangs_are_bound_without_the_right_to_write_a_reservation(api: SchedulerApi) -> None:
     api.reject = lambda verb, resource, patch: (
         errors.failure(403, "Forbidden", "no") if NOTE in str(patch) else None
     )
@@ -170,7 +170,7 @@ async def test_without_the_right_to_write_it_gangs_are_bound_all_the_same(api: S
         assert api.bound() == ["g-0", "g-1"]
 
 
-async def test_an_overloaded_server_is_asked_again_and_nothing_is_bound_before(api: SchedulerApi) -> None:
+async def test_the_write_is_repeated_on_an_overloaded_server_before_any_bind(api: SchedulerApi) -> None:
     busy = [errors.failure(429, "TooManyRequests", "later", {"retryAfterSeconds": 1}) for _ in range(3)]
     api.reject = lambda verb, resource, patch: busy.pop() if NOTE in str(patch) and busy else None
     api.add(node("n1", gpus=2), *gang("g", 2))
@@ -182,7 +182,7 @@ async def test_an_overloaded_server_is_asked_again_and_nothing_is_bound_before(a
 
 
 @pytest.mark.parametrize("code", [409, 410, 500, 502])
-async def test_a_stray_no_leaves_no_gang_without_it(api: SchedulerApi, code: int) -> None:
+async def test_a_stray_rejection_does_not_prevent_the_reservation(api: SchedulerApi, code: int) -> None:
     said = [errors.failure(code, "Stray", "not now") for _ in range(3)]
     api.reject = lambda verb, resource, obj: said.pop() if said and resource == POD_GROUPS else None
     api.add(node("n1", gpus=2), *gang("g", 2))
@@ -193,8 +193,11 @@ async def test_a_stray_no_leaves_no_gang_without_it(api: SchedulerApi, code: int
         assert seats(api, "g") == places(api)
 
 
-async def test_where_it_is_always_refused_gangs_are_bound_all_the_same(api: SchedulerApi) -> None:
-    """By a webhook for which nobody answers, say: that is told, and what it costs is one promise."""
+async def test_gangs_are_bound_if_the_reservation_is_always_rejected(api: SchedulerApi) -> None:
+    """For example by a webhook that does not answer.
+
+    This is logged, and costs one guarantee.
+    """
     broken = errors.failure(500, "InternalError", "failed calling webhook")
     api.reject = lambda verb, resource, obj: broken if resource == POD_GROUPS else None
     api.add(node("n1", gpus=2), *gang("g", 2))
@@ -205,7 +208,7 @@ async def test_where_it_is_always_refused_gangs_are_bound_all_the_same(api: Sche
         assert api.bound() == ["g-0", "g-1"]
 
 
-async def test_what_is_due_on_the_group_is_written_along(api: SchedulerApi) -> None:
+async def test_due_annotations_are_written_along(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2), *gang("first", 2), *gang("g", 2))
     async with Running(api) as running:
         await running.settle(1.5)
@@ -222,7 +225,7 @@ async def test_what_is_due_on_the_group_is_written_along(api: SchedulerApi) -> N
         assert len(mine) == 2
 
 
-async def test_gangs_of_kai_have_it_too(api: SchedulerApi) -> None:
+async def test_kai_gangs_have_a_reservation_too(api: SchedulerApi) -> None:
     api.put(KAI_QUEUES, kai_queue("q"))
     api.put(KAI_POD_GROUPS, kai_group("a", 2, "q"))
     api.add(node("n1", gpus=2), kai_pod("a0", "a", "q"), kai_pod("a1", "a", "q"))
@@ -240,7 +243,7 @@ async def test_gangs_of_kai_have_it_too(api: SchedulerApi) -> None:
         assert api.bound() == ["a0", "a1"]
 
 
-async def test_half_a_gang_of_kai_is_taken_back_too(api: SchedulerApi) -> None:
+async def test_an_incomplete_kai_gang_is_evicted(api: SchedulerApi) -> None:
     api.put(KAI_QUEUES, kai_queue("q"))
     api.put(KAI_POD_GROUPS, kai_group("a", 2, "q"))
     api.add(node("n1", gpus=2), kai_pod("a0", "a", "q"), kai_pod("a1", "a", "q"))
@@ -255,8 +258,8 @@ async def test_half_a_gang_of_kai_is_taken_back_too(api: SchedulerApi) -> None:
         assert "GangBindFailed" in running.reasons("a")
 
 
-async def test_half_a_gang_that_runs_is_taken_back_by_whoever_leads_next(api: SchedulerApi) -> None:
-    """The members that a crash left on their nodes run long before its 30 seconds are over."""
+async def test_a_new_leader_evicts_an_incomplete_gang_that_runs(api: SchedulerApi) -> None:
+    """The members left by a crash run long before the 30 seconds are over."""
     api.add(*[node(f"n{i}", gpus=1) for i in range(4)], *gang("g", 4))
     api.refuse_bind = lambda namespace, name, where: (
         errors.failure(500, "InternalError", "no") if name in ("g-2", "g-3") else None
@@ -274,7 +277,7 @@ async def test_half_a_gang_that_runs_is_taken_back_by_whoever_leads_next(api: Sc
         assert api.conditions(PODS, "default/g-0")["DisruptionTarget"]["reason"] == "GangBindFailed"
 
 
-async def test_half_a_gang_of_kai_that_runs_is_taken_back_too(api: SchedulerApi) -> None:
+async def test_a_new_leader_evicts_an_incomplete_kai_gang_that_runs(api: SchedulerApi) -> None:
     api.put(KAI_QUEUES, kai_queue("q"))
     api.put(KAI_POD_GROUPS, kai_group("a", 2, "q", stalenessGracePeriod="-1s"))
     begun = kai_pod("a0", "a", "q", node="n1")
@@ -288,7 +291,7 @@ async def test_half_a_gang_of_kai_that_runs_is_taken_back_too(api: SchedulerApi)
         assert api.conditions(PODS, "default/a0")["DisruptionTarget"]["reason"] == "GangBindFailed"
 
 
-async def test_a_gang_of_kai_that_ran_before_is_not_judged_after_a_restart(api: SchedulerApi) -> None:
+async def test_a_kai_gang_that_ran_before_is_not_evicted_after_a_restart(api: SchedulerApi) -> None:
     api.put(KAI_QUEUES, kai_queue("q"))
     api.put(KAI_POD_GROUPS, kai_group("a", 2, "q", stalenessGracePeriod="-1s"))
     old = kai_pod("a0", "a", "q", node="n1")
@@ -303,7 +306,7 @@ async def test_a_gang_of_kai_that_ran_before_is_not_judged_after_a_restart(api: 
 
 
 async def crashed(api: SchedulerApi, *lost: str) -> dict[str, str]:
-    """A scheduler that bound all but ``lost`` and died. What it had reserved."""
+    """A scheduler that bound all pods but ``lost`` and died. Return its reservation."""
     api.refuse_bind = lambda namespace, name, where: CUT if name in lost else None
     async with Running(api) as running:
         await running.settle(0.3)
@@ -313,11 +316,14 @@ async def crashed(api: SchedulerApi, *lost: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("piece", [500, 1])
 @pytest.mark.parametrize("bound", range(4))
-async def test_the_gang_is_finished_where_it_was_meant(
+async def test_the_gang_is_completed_as_reserved(
     api: SchedulerApi, bound: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was bound before the crash; a late pod of higher priority does not come between. Also where the engine
-    has been told of the pods before, piece by piece."""
+    """Whatever was bound before the crash.
+
+    A later pod of higher priority does not come in between, also if the engine got the
+    pods in batches before.
+    """
     monkeypatch.setattr(initial_sync, "BATCH_PODS", piece)
     api.add(*[node(f"n{i}", gpus=1) for i in range(6)], *gang("g", 4))
     meant = await crashed(api, *[f"g-{i}" for i in range(bound, 4)])
@@ -332,8 +338,8 @@ async def test_the_gang_is_finished_where_it_was_meant(
     assert len(api.bindings) == 6
 
 
-async def test_room_that_is_gone_is_not_taken(api: SchedulerApi) -> None:
-    """Another scheduler took one of the seats: all that is left is decided anew."""
+async def test_a_reservation_without_capacity_is_dropped(api: SchedulerApi) -> None:
+    """Another scheduler took one of the places: everything left is decided again."""
     api.add(*[node(f"n{i}", gpus=1) for i in range(5)], *gang("g", 4))
     meant = await crashed(api, "g-2", "g-3")
     taken = meant["g-3"].partition(":")[0]
@@ -354,9 +360,7 @@ async def test_room_that_is_gone_is_not_taken(api: SchedulerApi) -> None:
     "spec",
     [{"unschedulable": True}, {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]}],
 )
-async def test_a_node_that_takes_nothing_any_more_is_not_used(
-    api: SchedulerApi, spec: dict[str, Any]
-) -> None:
+async def test_a_cordoned_node_is_not_used(api: SchedulerApi, spec: dict[str, Any]) -> None:
     api.add(*[node(f"n{i}", gpus=1) for i in range(5)], *gang("g", 4))
     meant = await crashed(api, "g-2", "g-3")
     bad = meant["g-2"].partition(":")[0]
@@ -367,7 +371,7 @@ async def test_a_node_that_takes_nothing_any_more_is_not_used(
         assert bad not in {at.partition(":")[0] for at in places(api).values()}
 
 
-async def test_a_gang_that_bears_a_cordon_is_finished_behind_it(api: SchedulerApi) -> None:
+async def test_a_gang_that_tolerates_a_cordon_is_completed_on_the_node(api: SchedulerApi) -> None:
     bears = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
     api.add(*[node(f"n{i}", gpus=1) for i in range(6)], group("g", 4))
     api.add(*[pod(f"g-{i}", group="g", tolerations=bears) for i in range(4)])
@@ -379,7 +383,7 @@ async def test_a_gang_that_bears_a_cordon_is_finished_behind_it(api: SchedulerAp
         assert {name: at for name, at in places(api).items() if name.startswith("g-")} == meant
 
 
-async def test_pods_that_came_later_under_the_same_names_are_not_meant(api: SchedulerApi) -> None:
+async def test_later_pods_of_the_same_names_do_not_use_the_reservation(api: SchedulerApi) -> None:
     api.add(*[node(f"n{i}", gpus=1) for i in range(4)], *gang("g", 2))
     await crashed(api, "g-0", "g-1")
     for i in range(2):
@@ -393,7 +397,7 @@ async def test_pods_that_came_later_under_the_same_names_are_not_meant(api: Sche
         assert {seat.uid for seat in found.seats} == {"later-0", "later-1"}
 
 
-async def test_an_old_reservation_of_which_nothing_was_bound_counts_no_more(api: SchedulerApi) -> None:
+async def test_an_old_reservation_without_bound_pods_expires(api: SchedulerApi) -> None:
     api.add(*[node(f"n{i}", gpus=1) for i in range(2)], *gang("g", 2))
     await crashed(api, "g-0", "g-1")
     old = json.loads(note(api, "g"))
@@ -405,7 +409,7 @@ async def test_an_old_reservation_of_which_nothing_was_bound_counts_no_more(api:
         assert api.bound() == ["vip"]
 
 
-async def test_a_gang_that_cannot_be_finished_gives_back_what_it_holds_and_says_so(api: SchedulerApi) -> None:
+async def test_a_gang_that_cannot_be_completed_is_evicted_with_a_reason(api: SchedulerApi) -> None:
     api.add(*[node(f"n{i}", gpus=1) for i in range(4)], *gang("g", 4))
     await crashed(api, "g-2", "g-3")
     api.refuse_bind = lambda namespace, name, where: errors.failure(500, "InternalError", "no")
@@ -431,7 +435,7 @@ async def test_a_gang_that_cannot_be_finished_gives_back_what_it_holds_and_says_
 # ------------------------------------------------------------------ standing by
 
 
-async def test_one_that_stands_by_writes_nothing_and_knows_everything(api: SchedulerApi) -> None:
+async def test_an_instance_that_stands_by_writes_nothing_and_is_up_to_date(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2), *gang("g", 2), pod("big", requests={"nvidia.com/gpu": "9"}))
     async with Running(api, stands_by=True) as running:
         for i in range(300):

@@ -13,7 +13,7 @@ def held(bound: int, finished: int = 0) -> Members:
     return Members(bound=bound, succeeded=finished)
 
 
-def test_progress_extends_the_patience() -> None:
+def test_progress_extends_the_timeout() -> None:
     watch = GangWatch(30.0)
     watch.observe("g", False, 4, held(1), 0.0)
     watch.observe("g", False, 4, held(1), 20.0)
@@ -25,14 +25,14 @@ def test_progress_extends_the_patience() -> None:
     assert watch.take_overdue(85.0) == ["g"]  # still incomplete: once more
 
 
-def test_a_whole_gang_is_not_watched() -> None:
+def test_a_complete_gang_is_not_watched() -> None:
     watch = GangWatch(30.0)
     watch.observe("g", False, 2, held(1), 0.0)
     watch.observe("g", False, 2, held(2), 1.0)
     assert watch.next_deadline() is None
 
 
-def test_a_gang_that_ran_is_not_judged_when_it_loses_a_member() -> None:
+def test_a_gang_that_ran_is_not_watched_when_it_loses_a_member() -> None:
     watch = GangWatch(30.0)
     watch.observe("g", True, 2, held(1), 0.0)
     watch.observe("h", False, 2, held(1), 0.0)
@@ -40,8 +40,8 @@ def test_a_gang_that_ran_is_not_judged_when_it_loses_a_member() -> None:
     assert watch.take_overdue(1000.0) == []
 
 
-def test_a_minimum_that_is_doubted_counts_without_those_who_leave() -> None:
-    """It was told to be running for the moment in which its evicted member still stood there."""
+def test_a_doubted_minimum_counts_without_terminating_members() -> None:
+    """The gang was reported as running while its evicted member was still there."""
     watch = GangWatch(30.0)
     watch.doubt("g", 0.0)
     watch.observe("g", True, 3, held(3), 0.0)
@@ -55,7 +55,7 @@ def test_a_minimum_that_is_doubted_counts_without_those_who_leave() -> None:
     assert watch.next_deadline() is None
 
 
-def test_a_minimum_that_was_reached_again_is_not_doubted_any_more() -> None:
+def test_a_minimum_reached_again_is_not_doubted_any_more() -> None:
     watch = GangWatch(30.0)
     watch.doubt("g", 0.0)
     watch.observe("g", True, 3, held(2), 1.0)
@@ -71,7 +71,7 @@ def test_a_gang_that_holds_nothing_is_not_watched() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 20)), min_size=1, max_size=20))
-def test_nobody_is_overdue_before_the_patience_since_the_last_progress(
+def test_no_gang_is_overdue_before_the_timeout_since_its_last_progress(
     steps: list[tuple[int, float]],
 ) -> None:
     watch = GangWatch(30.0)

@@ -1,7 +1,8 @@
-"""Nodes of HAMi: pods are told their cards in its words, one by one under its lock; no card has more users than slots.
+"""Nodes of HAMi: pods get their devices in HAMi's annotations, one by one under its lock.
 
-What HAMi's device plug-in does is played by its own protocol (``pkg/device-plugin`` of HAMi 2.9): it looks for the pod
-that the node is locked for, takes each container's cards off the list, and takes the lock off.
+HAMi's device plugin is simulated by its own protocol (``pkg/device-plugin`` of HAMi 2.9). It looks
+up the pod that the node is locked for, takes each container's devices off the list, and removes
+the lock.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ def locked_by(running: Running, owner: str, seconds_ago: float = 0.0) -> str:
 
 
 def plug_in(api: SchedulerApi, name: str = "n1") -> list[str]:
-    """``Allocate`` for all containers of the pod that the node is locked for: the cards of each."""
+    """``Allocate`` for all containers of the pod that the node is locked for.
+
+    Return the devices of each.
+    """
     _, namespace, pod_name = lock(api, name).split(",")
     told = notes(api, pod_name)
     assert (namespace, told["hami.io/vgpu-node"], told["hami.io/bind-phase"]) == (
@@ -89,7 +93,7 @@ def plug_in(api: SchedulerApi, name: str = "n1") -> list[str]:
     return given
 
 
-async def test_a_pod_is_told_its_card_in_hamis_words(api: SchedulerApi) -> None:
+async def test_a_pod_gets_its_device_in_hamis_annotations(api: SchedulerApi) -> None:
     api.add(hami_node("n1"), asks("a", mib=3000, cores=30))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -101,14 +105,14 @@ async def test_a_pod_is_told_its_card_in_hamis_words(api: SchedulerApi) -> None:
         assert plug_in(api) == ["GPU-n1-0,NVIDIA,3000,30:"]
 
 
-async def test_a_whole_card_is_all_of_it(api: SchedulerApi) -> None:
+async def test_a_whole_device_has_all_its_memory_and_compute(api: SchedulerApi) -> None:
     api.add(hami_node("n1"), asks("a", gpus=2))
     async with Running(api) as running:
         await running.settle(1.0)
         assert notes(api, "a")[TO_ALLOCATE] == "GPU-n1-0,NVIDIA,40960,100:GPU-n1-1,NVIDIA,40960,100:;"
 
 
-async def test_every_container_has_its_own_and_init_containers_come_first(api: SchedulerApi) -> None:
+async def test_each_container_has_its_devices_and_init_containers_come_first(api: SchedulerApi) -> None:
     def container(name: str, gpus: int = 0, mib: int = 0) -> dict[str, Any]:
         amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
         amounts |= {"nvidia.com/gpumem": str(mib)} if mib else {}
@@ -125,7 +129,7 @@ async def test_every_container_has_its_own_and_init_containers_come_first(api: S
         assert texts[3][:8] != texts[4][:8]
 
 
-async def test_pods_come_one_by_one_and_elsewhere_nobody_waits(api: SchedulerApi) -> None:
+async def test_pods_are_bound_one_by_one_and_not_delayed_on_other_nodes(api: SchedulerApi) -> None:
     api.add(hami_node("n1", 2), *[asks(f"h{i}", mib=100, nodeSelector={"h": "1"}) for i in range(3)])
     api.change(NODES, "n1", metadata={"labels": {"h": "1"}})
     api.add(
@@ -143,7 +147,7 @@ async def test_pods_come_one_by_one_and_elsewhere_nobody_waits(api: SchedulerApi
         assert not lock(api)
 
 
-async def test_the_lock_of_another_schedulers_pod_is_waited_for(api: SchedulerApi) -> None:
+async def test_the_lock_of_another_schedulers_pod_is_awaited(api: SchedulerApi) -> None:
     api.add(hami_node("n1"), asks("theirs", scheduler="hami-scheduler"))
     async with Running(api) as running:
         set_lock(api, locked_by(running, ",default,theirs"))
@@ -163,7 +167,7 @@ async def test_the_lock_of_another_schedulers_pod_is_waited_for(api: SchedulerAp
         assert running.service.explain("default/pod:ours") is None
 
 
-async def test_a_lock_that_stays_is_told_and_expires(api: SchedulerApi) -> None:
+async def test_a_lasting_lock_is_reported_and_expires(api: SchedulerApi) -> None:
     api.add(hami_node("n1"), asks("theirs", scheduler="hami-scheduler"))
     async with Running(api) as running:
         set_lock(api, locked_by(running, ",default,theirs"))
@@ -178,7 +182,7 @@ async def test_a_lock_that_stays_is_told_and_expires(api: SchedulerApi) -> None:
 
 
 @pytest.mark.parametrize("owner", [",default,nobody", "", "nonsense"])
-async def test_a_lock_that_nobody_holds_any_more_is_taken(api: SchedulerApi, owner: str) -> None:
+async def test_an_abandoned_lock_is_taken(api: SchedulerApi, owner: str) -> None:
     api.add(hami_node("n1"))
     async with Running(api) as running:
         ago = 0.0 if owner.startswith(",") else EXPIRED_SECONDS + 1
@@ -189,7 +193,7 @@ async def test_a_lock_that_nobody_holds_any_more_is_taken(api: SchedulerApi, own
         assert lock(api).endswith(",default,ours")
 
 
-async def test_a_lock_is_given_back_where_the_bind_fails(api: SchedulerApi) -> None:
+async def test_a_lock_is_released_if_the_bind_fails(api: SchedulerApi) -> None:
     api.add(hami_node("n1"))
     refused = [errors.forbidden(PODS, "a", "no")]
     api.refuse_bind = lambda *_: refused.pop() if refused else None
@@ -201,7 +205,7 @@ async def test_a_lock_is_given_back_where_the_bind_fails(api: SchedulerApi) -> N
         assert api.node_of("a") == "n1"
 
 
-async def test_without_the_right_to_lock_nothing_is_bound_there_and_it_is_said(api: SchedulerApi) -> None:
+async def test_missing_rights_to_lock_are_reported_and_nothing_is_bound(api: SchedulerApi) -> None:
     api.add(hami_node("n1"))
     patch = api.patch
 
@@ -220,8 +224,11 @@ async def test_without_the_right_to_lock_nothing_is_bound_there_and_it_is_said(a
         )
 
 
-async def test_a_card_has_no_more_users_than_slots_whoever_they_are(api: SchedulerApi) -> None:
-    """Twice three, though memory would do for many more; one of them is HAMi's own."""
+async def test_a_device_has_at_most_as_many_pods_as_slots(api: SchedulerApi) -> None:
+    """Twice three, though its memory would do for many more.
+
+    One of the pods is HAMi's own.
+    """
     words = {"hami.io/vgpu-node": "n1", ALLOCATED: "GPU-n1-1,NVIDIA,100,0:;"}
     api.add(hami_node("n1", cards=2, slots=3))
     api.add(asks("theirs", mib=100, scheduler="hami-scheduler", node="n1", annotations=words))
@@ -240,14 +247,14 @@ async def test_a_card_has_no_more_users_than_slots_whoever_they_are(api: Schedul
         assert "as many share each card as its device plug-in serves" in message
 
 
-async def test_cards_in_mig_mode_are_hamis_own(api: SchedulerApi) -> None:
+async def test_devices_in_mig_mode_are_left_to_hami(api: SchedulerApi) -> None:
     api.add(hami_node("n1", mode="mig"), asks("a", mib=100), asks("b"))
     async with Running(api) as running:
         await running.settle(1.0)
         assert api.bound() == []
 
 
-async def test_nodes_that_come_and_go_leave_nothing_behind(api: SchedulerApi) -> None:
+async def test_deleted_nodes_leave_no_state(api: SchedulerApi) -> None:
     api.add(hami_node("stays", cards=0))
     async with Running(api) as running:
         for i in range(5):

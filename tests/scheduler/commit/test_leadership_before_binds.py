@@ -1,4 +1,7 @@
-"""Nothing is bound, or written for a bind, by who may not lead any more: asked before each send, not once."""
+"""Nothing is bound, or written for a bind, without the lease.
+
+it is checked before each request.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 class Lease:
-    """Held until the first answer about a bind, which is ``answer``; then nobody knows."""
+    """Held until the first response about a bind, which is ``answer``.
+
+    Uncertain afterwards.
+    """
 
     def __init__(self, api: SchedulerApi, answer: Exception, *, carried_out: bool = False) -> None:
         self.sure = True
@@ -47,7 +53,7 @@ def reserved(api: SchedulerApi) -> bool:
 
 
 @pytest.mark.parametrize("answer", [BUSY, LOST], ids=["refused", "lost"])
-async def test_a_bind_is_not_sent_again_once_somebody_else_may_lead(
+async def test_a_bind_is_not_repeated_once_another_instance_may_lead(
     api: SchedulerApi, answer: Exception
 ) -> None:
     lease = Lease(api, answer)
@@ -60,7 +66,7 @@ async def test_a_bind_is_not_sent_again_once_somebody_else_may_lead(
         assert not running.service.model.assumed  # and its room is not kept for it
 
 
-async def test_one_that_was_carried_out_is_found_out_by_who_may_not_lead_any_more(api: SchedulerApi) -> None:
+async def test_a_former_leader_finds_out_that_its_bind_succeeded(api: SchedulerApi) -> None:
     lease = Lease(api, LOST, carried_out=True)
     api.add(node("n1", gpus=1), pod("a"))
     async with Running(api, stands_by=True) as running:
@@ -71,8 +77,8 @@ async def test_one_that_was_carried_out_is_found_out_by_who_may_not_lead_any_mor
         assert running.reasons("a") == ["Scheduled"]
 
 
-async def test_a_reservation_waits_until_it_is_sure_that_nobody_else_leads(api: SchedulerApi) -> None:
-    """It would replace the other one's."""
+async def test_a_reservation_waits_for_the_lease(api: SchedulerApi) -> None:
+    """It would replace the reservation of the other instance."""
     sure = False
     api.add(node("n1", gpus=2), group("g", 2), pod("g-1", group="g"), pod("g-2", group="g"))
     async with Running(api, stands_by=True) as running:

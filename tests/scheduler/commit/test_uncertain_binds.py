@@ -1,4 +1,4 @@
-"""Binds of which nobody knows whether the server carried them out: their room is kept until that is known."""
+"""Binds with an unknown result: their capacity is kept until the result is known."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ def binds_a_then(
     answers: Iterator[Any],
     first: BaseException | None = None,
 ) -> list[str]:
-    """The first binding of ``a`` is carried out, and nobody is told, neither by its answer, which is ``first`` or lost,
-    nor by the watch. Further ones, and who asks for the pod, meet ``answers`` while there are any."""
+    """Carry out the first binding of ``a`` without a sign.
+
+    its response is ``first`` or lost, and the watch is silent. Further bindings and
+    look-ups get ``answers`` while there are any.
+    """
     asked: list[str] = []
 
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
@@ -66,7 +69,7 @@ def binds_a_then(
 
 
 async def a_holds_its_room(api: SchedulerApi, running: Running, seconds: float) -> None:
-    """A node for one pod: ``a`` comes, then ``b``, which has to wait."""
+    """A node for one pod: ``a`` arrives, then ``b``, which has to wait."""
     api.add(node("n1", gpus=1), pod("a"))
     await running.settle(0.5)
     api.lagging = False
@@ -89,14 +92,14 @@ async def a_holds_its_room(api: SchedulerApi, running: Running, seconds: float) 
     ],
     ids=[
         "another refusal after it",
-        "and nobody says",
-        "a conflict of which nobody says",
+        "and the server does not answer",
+        "a conflict without an answer",
         "no answer for long",
         "a server that does not know the rules yet",
         "a proxy that does not know the way",
     ],
 )
-async def test_its_room_is_kept_until_it_is_known(
+async def test_the_capacity_is_kept_until_the_result_is_known(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, answers: list[BaseException]
 ) -> None:
     asked = binds_a_then(api, monkeypatch, iter(answers))
@@ -107,7 +110,7 @@ async def test_its_room_is_kept_until_it_is_known(
 
 
 @pytest.mark.parametrize("code", [408, 500, 502, 503, 504])
-async def test_a_proxy_that_fails_may_have_passed_it_on(
+async def test_a_failing_proxy_may_have_forwarded_the_bind(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     asked = binds_a_then(api, monkeypatch, iter([refused(500)]), refused(code))
@@ -116,10 +119,10 @@ async def test_a_proxy_that_fails_may_have_passed_it_on(
         assert len(asked) > 1
 
 
-async def test_where_nobody_may_look_it_is_given_up(
+async def test_a_denied_look_up_ends_after_a_timeout(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a scheduler without that right would keep the room for ever."""
+    """Otherwise a scheduler without the right would keep the capacity for ever."""
     binds_a_then(api, monkeypatch, iter([refused(400), *(refused(403) for _ in range(1000))]))
     api.add(node("n1", gpus=1), pod("a"))
     async with Running(api) as running:
@@ -129,14 +132,12 @@ async def test_where_nobody_may_look_it_is_given_up(
         assert not running.service.model.assumed
 
 
-async def test_what_certainly_failed_is_not_looked_up(
-    api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_certain_failure_is_not_looked_up(api: SchedulerApi, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
         return refused(400) if name == "a" else None
 
     async def get(*_: Any, **__: Any) -> Any:
-        raise AssertionError("nobody needs to ask")
+        raise AssertionError("no look-up is needed")
 
     api.refuse_bind = refuse
     monkeypatch.setattr(api, "get", get)
@@ -148,7 +149,7 @@ async def test_what_certainly_failed_is_not_looked_up(
 
 
 def one_too_many(api: SchedulerApi) -> None:
-    """Another scheduler's pod comes to the room of ``g-2`` while that is on its way."""
+    """Another scheduler's pod takes the capacity of ``g-2`` while that is being bound."""
 
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
         if name == "g-2" and not api.object(PODS, "default/theirs"):
@@ -159,8 +160,11 @@ def one_too_many(api: SchedulerApi) -> None:
     api.refuse_bind = refuse
 
 
-async def test_a_gang_whose_last_member_had_to_go_gives_back_what_it_holds(api: SchedulerApi) -> None:
-    """It stood with its minimum for a moment, so it was told to be Running; nobody makes its pod anew."""
+async def test_a_gang_is_evicted_after_its_last_member_was(api: SchedulerApi) -> None:
+    """It had its minimum for a moment, so it was reported as Running.
+
+    Its pod is not recreated.
+    """
     one_too_many(api)
     api.add(node("n1", gpus=1), node("n2", gpus=1), node("n3", gpus=1), group("g", 3))
     async with Running(api) as running:
@@ -176,7 +180,7 @@ async def test_a_gang_whose_last_member_had_to_go_gives_back_what_it_holds(api: 
             assert api.conditions(PODS, f"default/{name}")["DisruptionTarget"]["reason"] == "GangBindFailed"
 
 
-async def test_a_gang_whose_member_comes_again_in_time_stays(api: SchedulerApi) -> None:
+async def test_a_gang_with_a_member_recreated_in_time_stays(api: SchedulerApi) -> None:
     one_too_many(api)
     api.add(node("n1", gpus=1), node("n2", gpus=1), node("n3", gpus=1), group("g", 3))
     async with Running(api) as running:
@@ -189,7 +193,7 @@ async def test_a_gang_whose_member_comes_again_in_time_stays(api: SchedulerApi) 
         assert not api.conditions(PODS, "default/g-0").get("DisruptionTarget")
 
 
-async def test_a_gang_that_was_at_work_is_not_taken_back_for_one(api: SchedulerApi) -> None:
+async def test_a_gang_that_ran_is_not_evicted_for_one_member(api: SchedulerApi) -> None:
     one_too_many(api)
     api.add(node("n1", gpus=1), node("n2", gpus=1), node("n3", gpus=1), group("g", 2))
     api.add(pod("g-0", group="g"), pod("g-1", group="g"))

@@ -1,4 +1,7 @@
-"""Binds whose claims wait for their first consumer: held until the volumes are there, or given up."""
+"""Binds with claims that wait for their first consumer.
+
+held until the volumes exist, or given up.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 def claim(api: SchedulerApi, name: str) -> list[dict[str, Any]]:
-    """A claim; what a pod says that uses it."""
+    """A claim, and the part of a pod that uses it."""
     obj = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -59,7 +62,7 @@ def provide(api: SchedulerApi, name: str) -> None:
     api.put(resources.PERSISTENT_VOLUMES, volume)
 
 
-async def test_a_gang_is_bound_when_all_its_volumes_are_there_and_others_are_not_held_up(
+async def test_a_gang_waits_for_all_its_volumes_and_delays_no_other(
     api: SchedulerApi,
 ) -> None:
     api.add(node("n1", gpus=4), group("g", 2))
@@ -77,7 +80,7 @@ async def test_a_gang_is_bound_when_all_its_volumes_are_there_and_others_are_not
         assert not api.conditions(PODS, "default/g-0").get("DisruptionTarget")
 
 
-async def test_where_no_volume_can_be_made_all_of_it_is_placed_anew(api: SchedulerApi) -> None:
+async def test_a_gang_is_placed_again_if_a_volume_cannot_be_provisioned(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -93,7 +96,7 @@ async def test_where_no_volume_can_be_made_all_of_it_is_placed_anew(api: Schedul
         assert api.node_of("a") == "n2"
 
 
-async def test_room_is_given_back_when_the_pod_goes_or_nothing_comes(api: SchedulerApi) -> None:
+async def test_capacity_is_released_if_the_pod_is_deleted_or_the_volume_times_out(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
     async with Running(api) as running:
         await running.settle(1.0)
@@ -111,7 +114,7 @@ async def test_room_is_given_back_when_the_pod_goes_or_nothing_comes(api: Schedu
         assert "FailedScheduling" in running.reasons("late")
 
 
-async def test_in_a_box_nobody_makes_volumes(api: SchedulerApi) -> None:
+async def test_no_volume_is_awaited_in_single_node_mode(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
     async with Running(api, await_volumes=False) as running:
         await running.settle(1.0)
@@ -119,9 +122,11 @@ async def test_in_a_box_nobody_makes_volumes(api: SchedulerApi) -> None:
         assert selected(api, "c") == "n1"
 
 
-async def test_who_waits_for_his_volume_is_told_so_and_nominated(api: SchedulerApi) -> None:
-    """For as long as ten minutes he has a node and is not on it: nobody must take that node for empty, add another
-    one, or believe that he was not looked at."""
+async def test_a_pod_that_waits_for_its_volume_is_reported_and_nominated(api: SchedulerApi) -> None:
+    """For up to ten minutes it has a node without being on it.
+
+    An autoscaler must neither remove that node nor add another.
+    """
     api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
     async with Running(api) as running:
         await running.settle(5.0)
@@ -144,7 +149,7 @@ async def test_who_waits_for_his_volume_is_told_so_and_nominated(api: SchedulerA
         )
 
 
-async def test_who_gets_no_volume_is_nominated_no_more(api: SchedulerApi) -> None:
+async def test_the_nomination_is_removed_if_there_is_no_volume(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
     async with Running(api) as running:
         await running.settle(5.0)

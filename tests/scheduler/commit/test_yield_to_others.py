@@ -1,4 +1,4 @@
-"""Another scheduler's pods that are about to be placed go first where there is no room for both."""
+"""Pods that another scheduler is about to place have precedence where both do not fit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def theirs(name: str, count: int = 1, **fields: Any) -> dict[str, Any]:
     return pod(name, scheduler="other", **gpus(count), **fields)
 
 
-async def test_a_pod_that_has_just_come_goes_first_and_ours_follows_when_it_is_placed(
+async def test_a_new_foreign_pod_has_precedence_until_it_is_placed(
     api: SchedulerApi,
 ) -> None:
     api.add(node("n1", gpus=2))
@@ -42,7 +42,7 @@ async def test_a_pod_that_has_just_come_goes_first_and_ours_follows_when_it_is_p
         assert api.bound() == ["ours", "t"]
 
 
-async def test_where_both_have_room_nobody_waits(api: SchedulerApi) -> None:
+async def test_no_bind_waits_if_both_fit(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=3))
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
@@ -50,7 +50,7 @@ async def test_where_both_have_room_nobody_waits(api: SchedulerApi) -> None:
         assert api.bound() == ["ours"]
 
 
-async def test_one_that_would_not_fit_anyway_holds_up_nobody(api: SchedulerApi) -> None:
+async def test_a_foreign_pod_that_does_not_fit_delays_no_bind(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t", 4), theirs("gated", 1, schedulingGates=[{"name": "x"}]), pod("ours", **gpus(2)))
@@ -61,7 +61,9 @@ async def test_one_that_would_not_fit_anyway_holds_up_nobody(api: SchedulerApi) 
 @pytest.mark.parametrize(
     "spec", [{"taints": [{"key": "gpu", "effect": "NoSchedule"}]}, {"unschedulable": True}]
 )
-async def test_who_may_not_go_there_holds_up_nobody(api: SchedulerApi, spec: dict[str, Any]) -> None:
+async def test_a_foreign_pod_that_may_not_use_the_node_delays_no_bind(
+    api: SchedulerApi, spec: dict[str, Any]
+) -> None:
     api.add(node("n1", gpus=2, **spec))
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2), tolerations=[{"operator": "Exists"}]))
@@ -69,7 +71,7 @@ async def test_who_may_not_go_there_holds_up_nobody(api: SchedulerApi, spec: dic
         assert api.bound() == ["ours"]
 
 
-async def test_one_that_nobody_places_has_had_its_turn(api: SchedulerApi) -> None:
+async def test_a_foreign_pod_that_is_not_placed_loses_precedence(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
@@ -84,7 +86,7 @@ async def test_one_that_nobody_places_has_had_its_turn(api: SchedulerApi) -> Non
         assert "next" in api.bound()
 
 
-async def test_room_that_is_freed_is_left_to_a_scheduler_at_work_for_a_moment(api: SchedulerApi) -> None:
+async def test_freed_capacity_is_left_to_an_active_scheduler_for_a_while(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1))
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("early"))
@@ -105,8 +107,8 @@ async def test_room_that_is_freed_is_left_to_a_scheduler_at_work_for_a_moment(ap
         assert api.node_of("second") == "n1"
 
 
-async def test_nobody_is_held_back_for_ever(api: SchedulerApi) -> None:
-    """They keep coming, and nobody places them."""
+async def test_binds_are_held_back_for_a_limited_time(api: SchedulerApi) -> None:
+    """Foreign pods keep arriving and are not placed."""
     api.add(node("n1", gpus=2))
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t0"), pod("ours", **gpus(2)))
@@ -120,7 +122,7 @@ async def test_nobody_is_held_back_for_ever(api: SchedulerApi) -> None:
         assert api.bound() == ["ours"]
 
 
-async def test_of_a_gang_that_was_held_back_nothing_is_sent_when_room_is_taken(api: SchedulerApi) -> None:
+async def test_a_gang_that_was_held_back_is_recalled_as_a_whole(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1), group("g", 2))
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(theirs("t"), *[pod(f"g-{i}", group="g") for i in range(2)])
@@ -135,8 +137,8 @@ async def test_of_a_gang_that_was_held_back_nothing_is_sent_when_room_is_taken(a
         assert api.bound() == ["g-0", "g-1", "t"]
 
 
-async def test_the_server_is_asked_before_a_bind_where_others_wait(api: SchedulerApi) -> None:
-    """Their bind has not been seen yet: ours is not sent."""
+async def test_the_server_is_asked_before_a_bind_if_foreign_pods_wait(api: SchedulerApi) -> None:
+    """Their bind has not been seen yet, so the own bind is not sent."""
     api.add(node("n1", gpus=2))
     async with Running(api, yield_seconds=3.0) as running:
         api.add(theirs("t", 2), pod("ours", **gpus(2)))
@@ -149,7 +151,7 @@ async def test_the_server_is_asked_before_a_bind_where_others_wait(api: Schedule
         assert not api.conditions(PODS, "default/ours").get("DisruptionTarget")
 
 
-async def test_a_server_that_does_not_say_what_is_there_is_asked_again_and_not_passed_over(
+async def test_no_bind_is_sent_while_the_pods_of_the_node_are_unknown(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.add(node("n1", gpus=2))
@@ -179,11 +181,11 @@ async def test_a_server_that_does_not_say_what_is_there_is_asked_again_and_not_p
         assert api.bound() == ["ours", "t"]
 
 
-async def test_binds_go_a_few_at_a_time_as_soon_as_somebody_else_has_work(api: SchedulerApi) -> None:
+async def test_binds_are_sent_a_few_at_a_time_once_another_scheduler_has_pods(api: SchedulerApi) -> None:
     api.add(*[node(f"n{i}", gpus=8) for i in range(8)], pod("old", scheduler="other", node="n0", **gpus(1)))
     async with Running(api) as running:
         unrivaled = running.service.components.checks.is_unrivaled
-        assert unrivaled(api.clock.monotonic())  # what was there before is nobody's work
+        assert unrivaled(api.clock.monotonic())  # pods that existed before do not count
         api.add(theirs("t"))
         assert not unrivaled(api.clock.monotonic())
         await running.settle(12.0)
@@ -192,8 +194,8 @@ async def test_binds_go_a_few_at_a_time_as_soon_as_somebody_else_has_work(api: S
         assert not unrivaled(api.clock.monotonic())
 
 
-async def test_who_waits_no_more_leaves_nothing_behind(api: SchedulerApi) -> None:
-    """Scheduler names are free words: a thousand of them must not stay for ever."""
+async def test_placed_foreign_pods_leave_no_state(api: SchedulerApi) -> None:
+    """Scheduler names are arbitrary: a thousand of them must not stay for ever."""
     async with Running(api, yield_seconds=3.0, max_yield_seconds=15.0) as running:
         api.add(*[pod(f"t{i}", scheduler=f"other-{i}", **gpus(1)) for i in range(20)])
         await running.settle(0.2)

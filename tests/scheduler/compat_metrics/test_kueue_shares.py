@@ -1,4 +1,4 @@
-"""Kueue's shares of a tree of queues, reckoned by its rules."""
+"""Kueue's shares of a tree of queues, computed by its rules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_quotas_add_up_where_a_cohort_states_none() -> None:
     assert stated.of("root")[GPU] == 7
 
 
-def test_the_share_is_what_is_borrowed_of_what_can_be_lent_by_weight() -> None:
+def test_the_share_is_the_borrowed_fraction_by_weight() -> None:
     quotas = Quotas(QUEUES)
     assert quotas.lendable("cohort") == {GPU: 5}  # a keeps one of its four
     assert quotas.weighted_share("a") == (7 - 4) * 1000 // 5 // 2
@@ -48,6 +48,6 @@ def test_the_share_is_what_is_borrowed_of_what_can_be_lent_by_weight() -> None:
     assert quotas.weighted_share("root") == 0
 
 
-def test_without_anything_to_lend_there_is_no_share() -> None:
+def test_a_cohort_with_nothing_to_lend_has_no_share() -> None:
     queues = {"root": scene("root", "", "a"), "a": scene("a", "root", allocated=3)}
     assert Quotas(queues).weighted_share("a") == 0

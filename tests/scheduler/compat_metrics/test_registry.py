@@ -1,4 +1,4 @@
-"""``/metrics`` under the names of the field: what a scheduler at work tells."""
+"""``/metrics`` under the names of other schedulers, as exported by a running scheduler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Value = Callable[..., float | None]
 
 @pytest.fixture
 def api(fake_clock: FakeClock) -> SchedulerApi:
-    """Four cards, of which a gang of three gets three; another gang of three waits behind it."""
+    """Four GPUs, three of them for a gang of three. Another gang of three waits."""
     made = SchedulerApi(fake_clock)
     made.add(queue("root"), queue("default"))
     limits = {"deserved": {GPU: "2"}, "guarantee": {"resource": {GPU: "1"}}, "capability": {GPU: "4"}}
@@ -43,7 +43,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 def scrape(running: Running, registry: CollectorRegistry, *details: str) -> tuple[str, Value]:
-    """The text of /metrics, and how to look one value up."""
+    """Return the text of /metrics, and a function that returns one value."""
     CompatMetrics(registry, running.service.sources(details), OPTIONAL)
 
     def value(name: str, **labels: str) -> float | None:
@@ -53,7 +53,7 @@ def scrape(running: Running, registry: CollectorRegistry, *details: str) -> tupl
 
 
 async def play(api: SchedulerApi, running: Running) -> None:
-    """The first gang runs; then a minute passes."""
+    """Let the first gang run, then a minute pass."""
     await running.settle(2.0)
     for name in ("g-0", "g-1", "g-2"):
         api.run(name)
@@ -114,7 +114,7 @@ async def test_kube_scheduler_and_volcano(api: SchedulerApi) -> None:
         assert value("volcano_total_preemption_attempts") == 0
 
 
-async def test_what_is_reserved_for_groups_that_are_let_in(api: SchedulerApi) -> None:
+async def test_resources_of_admitted_groups_are_exported(api: SchedulerApi) -> None:
     api.add(group("big", 2, queue="b", minResources={"cpu": "3", GPU: "8"}))
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:
@@ -178,7 +178,7 @@ async def test_kueue_and_yunikorn(api: SchedulerApi) -> None:
         assert value("kueue_finished_workloads", **a) == 1
 
 
-async def test_who_is_evicted_and_for_whom(fake_clock: FakeClock) -> None:
+async def test_evictions_and_preemptions_are_exported(fake_clock: FakeClock) -> None:
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), node("n1", gpus=2))
     for name, value in (("low", 1), ("high", 9)):
@@ -235,7 +235,7 @@ async def test_kai(fake_clock: FakeClock) -> None:
         assert value("kai_task_bind_latency_milliseconds_count") == 2
 
 
-async def test_hami_tells_cards_and_parts_of_them_where_that_is_asked_for(api: SchedulerApi) -> None:
+async def test_hamis_devices_and_shares_are_exported_on_request(api: SchedulerApi) -> None:
     api.add(pod("part", requests={}, annotations={"gpu-fraction": "0.25"}))
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:
@@ -275,10 +275,10 @@ async def test_hami_tells_cards_and_parts_of_them_where_that_is_asked_for(api: S
         ((JOBS,), (b"volcano_job_", b"volcano_e2e_job_scheduling_"), b'volcano_job_share{job_id="g"'),
     ],
 )
-async def test_details_are_written_as_they_were_when_they_were_asked_for(
+async def test_details_have_the_state_of_the_scrape(
     api: SchedulerApi, details: tuple[str, ...], told: tuple[bytes, ...], seen: bytes
 ) -> None:
-    """The text is made beside the event loop, while decisions go on."""
+    """They are formatted outside the event loop, while decisions go on."""
 
     def chosen(text: bytes) -> list[bytes]:
         return [line for line in text.splitlines() if line.startswith(told)]
@@ -296,7 +296,7 @@ async def test_details_are_written_as_they_were_when_they_were_asked_for(
     assert any(seen in line for line in then)
 
 
-async def test_every_family_that_is_declared_is_told_and_no_other(api: SchedulerApi) -> None:
+async def test_exactly_the_declared_families_are_exported(api: SchedulerApi) -> None:
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:
         await play(api, running)
@@ -315,11 +315,11 @@ async def test_every_family_that_is_declared_is_told_and_no_other(api: Scheduler
 
 
 def _kind(family: MetricFamily) -> str:
-    """As the exposition says it: a counter without its ending has no type."""
+    """Type in the exposition format: a counter without the suffix has none."""
     return "untyped" if family.kind == "counter" and not family.name.endswith("_total") else family.kind
 
 
-async def test_what_is_told_one_by_one_is_not_told_unasked(api: SchedulerApi) -> None:
+async def test_details_are_not_exported_by_default(api: SchedulerApi) -> None:
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:
         await play(api, running)
@@ -330,7 +330,7 @@ async def test_what_is_told_one_by_one_is_not_told_unasked(api: SchedulerApi) ->
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus")
-async def test_prometheus_reads_it(api: SchedulerApi) -> None:
+async def test_prometheus_reads_the_exposition(api: SchedulerApi) -> None:
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:
         await play(api, running)
@@ -343,7 +343,7 @@ async def test_prometheus_reads_it(api: SchedulerApi) -> None:
     assert complaints == []
 
 
-async def test_the_oldest_that_waiting_may_help(api: SchedulerApi) -> None:
+async def test_the_oldest_wait_counts_groups_that_waiting_may_help(api: SchedulerApi) -> None:
     api.add(queue("shut", state="Closed"), group("never", 1, queue="shut"), pod("never-0", group="never"))
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:

@@ -1,4 +1,7 @@
-"""Learned run times in the service: what ends teaches, what waits is told, a restart remembers."""
+"""Learned run times in the service.
+
+finished pods are observed, pending groups get estimates, a restart keeps both.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 async def one_run(
     api: SchedulerApi, running: Running, name: str, seconds: float, size: int = 1, gpus: int = 1
 ) -> None:
-    """A gang starts, runs for so long and ends well."""
+    """Let a gang start, run for some time and finish successfully."""
     members = [f"{name}-{i}" for i in range(size)]
     requests = {"nvidia.com/gpu": gpus}
     api.add(group(name, size), *[pod(member, group=name, requests=requests) for member in members])
@@ -50,7 +53,7 @@ def estimate(running: Running, name: str) -> Any:
     return running.service.engine.state.groups[f"default/{name}"].spec
 
 
-async def test_what_ends_teaches_and_what_comes_is_told(api: SchedulerApi) -> None:
+async def test_finished_groups_are_learned_and_new_ones_get_estimates(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await running.settle(1)
         for number in range(3):
@@ -69,7 +72,7 @@ async def test_what_ends_teaches_and_what_comes_is_told(api: SchedulerApi) -> No
         assert (estimate(running, "said").run_estimate, estimate(running, "said").learned) == (5, "")
 
 
-async def test_equal_requests_are_told_apart_from_others_also_where_pods_come_later(
+async def test_estimates_depend_on_requests_even_if_pods_arrive_later(
     api: SchedulerApi,
 ) -> None:
     async with Running(api) as running:
@@ -91,7 +94,7 @@ async def test_equal_requests_are_told_apart_from_others_also_where_pods_come_la
         assert not running.service.components.run_times._without_pods - {"default/other"}
 
 
-async def test_how_true_they_were_is_counted(api: SchedulerApi) -> None:
+async def test_the_accuracy_of_estimates_is_counted(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await running.settle(1)
 
@@ -118,7 +121,7 @@ async def test_how_true_they_were_is_counted(api: SchedulerApi) -> None:
         }
 
 
-async def test_a_restart_remembers(api: SchedulerApi) -> None:
+async def test_learned_run_times_survive_a_restart(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await running.settle(1)
         assert api.object(CONFIG_MAPS, KEPT) is None
@@ -140,8 +143,8 @@ async def test_a_restart_remembers(api: SchedulerApi) -> None:
         assert estimate(running, "train-9").learned.startswith("by 4 earlier runs")
 
 
-async def test_what_could_not_be_read_is_not_lost(api: SchedulerApi, monkeypatch: Any) -> None:
-    """A server that fails for a moment while the scheduler starts costs nothing of what was learned."""
+async def test_an_unreadable_history_is_not_lost(api: SchedulerApi, monkeypatch: Any) -> None:
+    """A server that fails for a moment at the start costs nothing of what was learned."""
     async with Running(api) as running:
         await running.settle(1)
         for number in range(3):
@@ -167,7 +170,7 @@ async def test_what_could_not_be_read_is_not_lost(api: SchedulerApi, monkeypatch
 
 
 @pytest.mark.parametrize("text", ["{", '{"version": 9, "keys": []}', '{"keys": 1}'])
-async def test_what_cannot_be_read_is_done_without(api: SchedulerApi, text: str) -> None:
+async def test_an_invalid_history_is_ignored(api: SchedulerApi, text: str) -> None:
     kept = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {"history": text}}
     api.put(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **kept})
     async with Running(api) as running:
@@ -175,7 +178,7 @@ async def test_what_cannot_be_read_is_done_without(api: SchedulerApi, text: str)
         assert running.service.components.run_times.history.version == 1
 
 
-async def test_what_cannot_be_written_is_tried_again(api: SchedulerApi, monkeypatch: Any) -> None:
+async def test_a_failed_write_is_repeated(api: SchedulerApi, monkeypatch: Any) -> None:
     create, refused = api.create, []
 
     async def refuse(resource: Any, *rest: Any, **options: Any) -> Any:
@@ -194,7 +197,7 @@ async def test_what_cannot_be_written_is_tried_again(api: SchedulerApi, monkeypa
         assert api.object(CONFIG_MAPS, KEPT) is not None
 
 
-async def test_failed_work_and_what_ended_before_teaches_nothing(api: SchedulerApi) -> None:
+async def test_failed_and_earlier_groups_are_not_learned(api: SchedulerApi) -> None:
     api.add(
         group("old", 1), pod("old-0", group="old", status={"phase": "Succeeded", "startTime": rfc3339(1.0)})
     )
@@ -213,13 +216,13 @@ async def test_failed_work_and_what_ended_before_teaches_nothing(api: SchedulerA
     ("tiers", "said", "does"),
     [(False, None, True), (True, None, False), (False, "false", False), (True, True, True)],
 )
-def test_the_configuration_says_whether(tiers: bool, said: Any, does: bool) -> None:
+def test_the_configuration_decides_whether_run_times_are_learned(tiers: bool, said: Any, does: bool) -> None:
     arguments = {} if said is None else {"backfill": {"learned": said}}
     told = SchedulerConfig((), (PluginTier((PluginOption("gang"),)),) if tiers else (), arguments)
     assert learns(told) is does
 
 
-async def test_switched_off_nothing_is_learned_or_told(api: SchedulerApi) -> None:
+async def test_nothing_is_learned_or_estimated_if_turned_off(api: SchedulerApi) -> None:
     policy = SchedulerConfig(configurations={"backfill": {"learned": False}})
     async with Running(api, policy=policy) as running:
         await running.settle(1)
@@ -228,6 +231,6 @@ async def test_switched_off_nothing_is_learned_or_told(api: SchedulerApi) -> Non
         assert running.service.components.run_times.history.version == 0
 
 
-def test_a_group_of_one_pod_goes_by_the_pods_name() -> None:
+def test_a_group_of_one_pod_is_learned_by_the_pods_name() -> None:
     assert traits_of(Group("ns/pod:eval-7", queue="q", min_member=0)).name == "eval-7"
     assert traits_of(Group("ns/a", queue="q", min_member=0)).size == 1

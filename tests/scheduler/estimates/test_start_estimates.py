@@ -1,4 +1,4 @@
-"""Estimated starts: what waits is told when it will start, by simulation, and how true that was is counted."""
+"""Estimated starts of pending groups by simulation, and their accuracy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 def inline(running: Running) -> Running:
-    """Without a thread, so that the clock may stand still."""
+    """Run without a thread, so that the clock may stand still."""
     running.service.components.estimates._run_in_thread = at_once
     return running
 
@@ -61,7 +61,7 @@ def counted(registry: CollectorRegistry, word: str) -> float:
     return found or 0.0
 
 
-async def test_what_waits_is_told_when_it_starts_and_the_hit_is_counted(api: SchedulerApi) -> None:
+async def test_a_pending_group_gets_an_estimate_and_the_hit_is_counted(api: SchedulerApi) -> None:
     registry = CollectorRegistry()
     async with inline(Running(api, registry=registry, estimate_seconds=10.0, estimate_samples=3)) as running:
         job(api, "first", 4, 600)
@@ -94,7 +94,7 @@ async def test_what_waits_is_told_when_it_starts_and_the_hit_is_counted(api: Sch
         assert registry.get_sample_value("windlass_scheduler_start_estimate_hit_ratio") == 0.5
 
 
-async def test_nothing_is_played_while_nothing_waits(api: SchedulerApi) -> None:
+async def test_nothing_is_simulated_while_nothing_waits(api: SchedulerApi) -> None:
     played: list[int] = []
 
     async def noted(work: Callable[[], Any]) -> Any:
@@ -111,7 +111,7 @@ async def test_nothing_is_played_while_nothing_waits(api: SchedulerApi) -> None:
         assert len(played) == 1, "nothing changes"
 
 
-async def test_without_the_option_nothing_is_played(api: SchedulerApi) -> None:
+async def test_nothing_is_simulated_without_the_option(api: SchedulerApi) -> None:
     async with inline(Running(api)) as running:
         job(api, "first", 4, 600)
         job(api, "second", 4, 600)
@@ -120,7 +120,7 @@ async def test_without_the_option_nothing_is_played(api: SchedulerApi) -> None:
         assert not told
 
 
-async def test_of_what_nobody_knows_an_end_of_nothing_is_told(api: SchedulerApi) -> None:
+async def test_there_is_no_estimate_without_a_known_end(api: SchedulerApi) -> None:
     async with inline(Running(api, estimate_seconds=5.0, estimate_samples=2)) as running:
         api.add(group("endless", 1), pod("endless-0", group="endless", requests={"nvidia.com/gpu": "4"}))
         await running.settle(1)
@@ -129,7 +129,7 @@ async def test_of_what_nobody_knows_an_end_of_nothing_is_told(api: SchedulerApi)
         assert "estimate_seconds" not in written(api, "second")
 
 
-async def test_who_has_started_meanwhile_and_waits_again_is_told_nothing_of_that_start(
+async def test_an_estimate_is_dropped_if_the_group_started_meanwhile(
     api: SchedulerApi,
 ) -> None:
     async with Running(api, estimate_seconds=5.0, estimate_samples=2) as running:

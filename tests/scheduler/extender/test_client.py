@@ -1,4 +1,7 @@
-"""The consultant against a real server on the loopback: what it sends, how it reads, and what time it takes."""
+"""The extender client against a real server on the loopback.
+
+requests, responses, timeouts.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ GPU = "nvidia.com/gpu"
 
 
 def world() -> ClusterModel:
-    """One node with a running pod of gang ``low``, and gang ``high`` of two pods that wait."""
+    """One node with a running pod of gang ``low``, and gang ``high`` of two pending
+    pods."""
     model = ClusterModel({"volcano"})
     model.upsert_node(views.decode_node(views.encode(node("n1", gpus=2, labels={"zone": "a"}))))
     model.upsert_queue(views.decode_queue(views.encode(queue("research", weight=3, parent="root"))))
@@ -49,7 +53,7 @@ def world() -> ClusterModel:
 
 
 class Server:
-    """Answers every POST by its verb, and remembers what was asked."""
+    """Answers every POST by its verb, and records the requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -81,7 +85,10 @@ class Server:
 def consulted(
     server: Callable[[Caller], None], *, clock: Any = None, **arguments: Any
 ) -> Iterator[HttpExtender]:
-    """An open round. The verbs are called as their matters; there is time for answers also on a busy machine."""
+    """An open round.
+
+    Verbs are named like their calls, and timeouts suit a busy machine.
+    """
     with serving(server) as url:
         verbs = {f"extender.{matter}Verb": str(matter) for matter in ExtenderCall}
         for matter in (ExtenderCall.OPEN, ExtenderCall.CLOSE):
@@ -103,7 +110,7 @@ def consulted(
 
 
 @pytest.mark.parametrize("matter", [ExtenderCall.PREEMPTABLE, ExtenderCall.RECLAIMABLE])
-def test_evictor_and_evictees_are_told_and_victims_are_read_by_uid(matter: ExtenderCall) -> None:
+def test_preemptor_and_victims_are_sent_and_uids_of_victims_are_read(matter: ExtenderCall) -> None:
     server = Server(**{matter: {"status": 1, "victims": [{"UID": "uid-default-low-0", "Name": "low-0"}]}})
     with consulted(server) as consultant:
         found = consultant.ask(ExtenderRequest(matter, task="default/high-0", others=("default/low-0",)))
@@ -131,7 +138,7 @@ def test_evictor_and_evictees_are_told_and_victims_are_read_by_uid(matter: Exten
     assert evictee["Pod"]["metadata"]["labels"] == {"app": "low"}
 
 
-def test_a_group_is_told_with_its_pods_as_they_would_be() -> None:
+def test_a_group_is_sent_with_its_pods_as_decided() -> None:
     server = Server(jobReady={"status": True}, jobEnqueueable={"status": -1}, jobEnqueued={})
     with consulted(server) as consultant:
         seats = (("default/high-0", "n1"),)
@@ -162,7 +169,7 @@ def test_a_group_is_told_with_its_pods_as_they_would_be() -> None:
     assert server.asked[1][1]["job"]["TaskStatusIndex"].keys() == {"1"}
 
 
-def test_a_queue_is_told_with_what_it_may_have() -> None:
+def test_a_queue_is_sent_with_its_limits() -> None:
     server = Server(queueOverused={"overused": True})
     with consulted(server) as consultant:
         assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
@@ -176,12 +183,12 @@ def test_a_queue_is_told_with_what_it_may_have() -> None:
     assert server.asked[1][1] == {"queue": {"UID": "unheard-of", "Name": "unheard-of"}}
 
 
-def test_placements_and_leavers_are_told_with_their_nodes() -> None:
-    server = Server(allocateFunc={"errorMessage": "no card"})
+def test_placed_and_removed_tasks_are_sent_with_their_nodes() -> None:
+    server = Server(allocateFunc={"errorMessage": "no device"})
     with consulted(server) as consultant:
         seats = (("default/high-0", "n1"),)
         request = ExtenderRequest(ExtenderCall.ALLOCATE, task="default/high-0", seats=seats)
-        assert consultant.ask(request) == ExtenderReply(refusal="no card")
+        assert consultant.ask(request) == ExtenderReply(refusal="no device")
         for key in ("default/high-0", "default/low-0"):
             consultant.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task=key, seats=((key, "n1"),)))
         consultant.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task="default/unheard-of"))
@@ -195,7 +202,7 @@ def test_placements_and_leavers_are_told_with_their_nodes() -> None:
     assert tasks[0]["Pod"]["spec"]["nodeName"] == "n1"
 
 
-def test_a_session_is_told_with_all_there_is() -> None:
+def test_a_session_is_sent_with_the_whole_state() -> None:
     with serving(server := Server()) as url:
         verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end", ExtenderCall.OVERUSED: "over"}
         hooks = ExtenderEndpoints(f"{url}/at", verbs=verbs)
@@ -238,7 +245,7 @@ def test_a_session_is_told_with_all_there_is() -> None:
         ({"status": 1, "victims": [{"uid": 7}]}, "invalid response"),
     ],
 )
-def test_a_bad_answer_is_none_and_the_next_question_is_asked(answer: Any, why: str) -> None:
+def test_an_invalid_response_does_not_end_the_round(answer: Any, why: str) -> None:
     server = Server(preemptable=answer, jobReady={"status": 1}, queueOverused={"Overused": True, "x": None})
     with consulted(server) as consultant:
         found = consultant.ask(ExtenderRequest(ExtenderCall.PREEMPTABLE, task="default/high-0"))
@@ -254,7 +261,7 @@ def test_a_bad_answer_is_none_and_the_next_question_is_asked(answer: Any, why: s
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, chunked: bool) -> None:
+def test_a_too_long_response_is_rejected(monkeypatch: pytest.MonkeyPatch, chunked: bool) -> None:
     def answers(caller: Caller) -> None:
         while True:
             caller.request()
@@ -270,7 +277,7 @@ def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, chu
     assert found == ExtenderUnavailable("queueOverused: the answer is longer than 50 bytes")
 
 
-def test_after_a_time_out_nothing_more_is_asked_in_the_round() -> None:
+def test_after_a_timeout_nothing_more_is_sent_in_the_round() -> None:
     server = Server()
     server.go_on.clear()
     with consulted(server, httpTimeout="3s") as consultant:
@@ -283,7 +290,7 @@ def test_after_a_time_out_nothing_more_is_asked_in_the_round() -> None:
     assert server.verbs == ["queueOverused", "queueOverused"]
 
 
-def test_a_trickle_is_no_answer() -> None:
+def test_a_slow_response_times_out() -> None:
     def trickles(caller: Caller) -> None:
         caller.request()
         for _ in range(20):
@@ -295,7 +302,7 @@ def test_a_trickle_is_no_answer() -> None:
     assert found == ExtenderUnavailable("queueOverused: no answer within 0.1 s")
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_extender_is_unavailable() -> None:
     with serving(Server()) as url:
         pass
     hooks = ExtenderEndpoints(url, verbs={ExtenderCall.OVERUSED: "x"})
@@ -308,7 +315,7 @@ def test_nobody_there() -> None:
     assert found.why.startswith("queueOverused: ")
 
 
-def test_a_round_takes_a_bounded_time(fake_clock: FakeClock) -> None:
+def test_a_round_has_a_timeout(fake_clock: FakeClock) -> None:
     class Slow:
         def __init__(self) -> None:
             self.allowed: list[float] = []
@@ -336,7 +343,7 @@ def test_a_round_takes_a_bounded_time(fake_clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("ignorable", [True, False])
-def test_a_session_that_cannot_be_told(ignorable: bool) -> None:
+def test_a_failed_session_makes_the_extender_unavailable(ignorable: bool) -> None:
     with serving(server := Server(begin=500)) as url:
         hooks = ExtenderEndpoints(
             f"{url}/at",
@@ -352,7 +359,7 @@ def test_a_session_that_cannot_be_told(ignorable: bool) -> None:
     assert server.verbs == (["begin", "over"] if ignorable else ["begin"])
 
 
-def test_what_is_not_configured_costs_no_thread() -> None:
+def test_an_unused_extender_has_no_thread() -> None:
     extender_clients = ExtenderClients(world(), clock=SystemClock())
     extender_clients.serve([object()])
     assert extender_clients._connections == []

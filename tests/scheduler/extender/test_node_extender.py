@@ -1,4 +1,7 @@
-"""The extender: asked once per kind of pod and node, its answers hold until they change."""
+"""Node extender.
+
+one request per kind of pod and node, with verdicts that hold until they change.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def views_of(*names: str) -> dict[str, views.NodeObject]:
 
 
 class Server:
-    """Refuses what it is told to, and gives points."""
+    """Rejects the configured nodes, and gives scores."""
 
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
@@ -44,7 +47,7 @@ class Server:
         body = json.loads(request.body)
         self.asked.append((request.path, body))
         if self.broken == "unreachable":
-            raise client_errors.Unreachable("nobody there", "http://judge")
+            raise client_errors.Unreachable("no server there", "http://judge")
         if self.broken == "garbled":
             return Response(200, body=b"[1")
         if self.broken:
@@ -83,7 +86,7 @@ async def settle(clock: FakeClock, seconds: float = 0.0) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_not_known_is_asked_and_then_holds(fake_clock: FakeClock) -> None:
+async def test_unknown_verdicts_are_requested_and_then_hold(fake_clock: FakeClock) -> None:
     server = Server()
     server.refused, server.points = {"n2": "too hot"}, {"n1": 70.0}
     async with judging(fake_clock, server) as (judge, news):
@@ -105,10 +108,13 @@ async def test_what_is_not_known_is_asked_and_then_holds(fake_clock: FakeClock) 
         assert not judge.learned()  # the same again is no news
 
 
-async def test_answers_are_read_as_go_reads_them(
+async def test_responses_are_decoded_like_go_does(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the case of names; null says nothing. Names of nodes are told apart by case."""
+    """Field names in any case, and nulls left out.
+
+    Names of nodes are case-sensitive.
+    """
     bodies = {
         "n1": b'{"Status": "too hot", "CODE": 3}',
         "n2": b'{"status": null, "code": null}',
@@ -129,7 +135,7 @@ async def test_answers_are_read_as_go_reads_them(
         }
 
 
-async def test_nobody_is_asked_about_what_nobody_wants_any_more(fake_clock: FakeClock) -> None:
+async def test_unused_verdicts_are_not_renewed(fake_clock: FakeClock) -> None:
     server = Server()
     async with judging(fake_clock, server) as (judge, _):
         judge.opinions(WANTS, ["n1"])
@@ -143,7 +149,9 @@ async def test_nobody_is_asked_about_what_nobody_wants_any_more(fake_clock: Fake
 
 @pytest.mark.parametrize("broken", ["unreachable", "garbled", "500"])
 @pytest.mark.parametrize("ignorable", [True, False])
-async def test_a_judge_that_fails(fake_clock: FakeClock, broken: str, ignorable: bool) -> None:
+async def test_a_failing_extender_rejects_unless_it_is_ignorable(
+    fake_clock: FakeClock, broken: str, ignorable: bool
+) -> None:
     server = Server()
     server.broken = broken
     async with judging(fake_clock, server, ignorable=ignorable) as (judge, _):
@@ -154,7 +162,7 @@ async def test_a_judge_that_fails(fake_clock: FakeClock, broken: str, ignorable:
         assert bool(refusal) is not ignorable
 
 
-def test_a_task_under_volcanos_names() -> None:
+def test_a_task_has_volcanos_field_names() -> None:
     asked = {
         "MilliCPU": 2000,
         "Memory": 0,
@@ -170,7 +178,7 @@ def test_a_task_under_volcanos_names() -> None:
 
 @pytest.mark.parametrize("ignorable", [True, False])
 @pytest.mark.parametrize("broken", ["", "500"])
-async def test_a_round_of_questions_is_a_session(fake_clock: FakeClock, broken: str, ignorable: bool) -> None:
+async def test_a_round_of_requests_is_a_session(fake_clock: FakeClock, broken: str, ignorable: bool) -> None:
     server = Server()
     server.broken = broken
     verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end"}
@@ -199,7 +207,7 @@ class Known:
         return news
 
 
-def test_nodes_are_closed_until_they_are_judged() -> None:
+def test_nodes_are_rejected_until_their_verdict_is_known() -> None:
     arguments = {
         "extender.urlPrefix": "http://judge/",
         "extender.predicateVerb": "predicate",
@@ -229,12 +237,12 @@ def test_nodes_are_closed_until_they_are_judged() -> None:
     assert blockers["no"] == 1
 
 
-def test_without_an_address_or_a_question_there_is_no_extender() -> None:
+def test_without_an_address_or_a_verb_there_is_no_extender() -> None:
     assert extender.build({"extender.predicateVerb": "x"}) == []
     assert extender.build({"extender.urlPrefix": "http://x"}) == []
 
 
-async def test_policies_in_force_get_a_judge_and_former_judges_end(fake_clock: FakeClock) -> None:
+async def test_plugins_in_force_get_an_extender_and_former_ones_end(fake_clock: FakeClock) -> None:
     (plugin,) = extender.build({"extender.urlPrefix": "http://127.0.0.1:9", "extender.predicateVerb": "p"})
     node_extenders = NodeExtenders(views_of("n1"), lambda: None, clock=fake_clock)
     started: list[asyncio.Task[None]] = []

@@ -34,7 +34,10 @@ async def start(api: FakeApi, coroutine: Any) -> asyncio.Task[None]:
 
 
 async def passes(clock: FakeClock, seconds: float, step: float = 0.5) -> None:
-    """Time in which answers come: every step is followed by a few turns of the loop."""
+    """Let time pass in which responses arrive.
+
+    each step is followed by a few turns of the loop.
+    """
     for _ in range(round(seconds / step)):
         await clock.advance(step)
         for _ in range(8):
@@ -66,7 +69,10 @@ async def test_the_first_leads_and_renews(fake_clock: FakeClock) -> None:
 
 
 class Noting(FakeApi):
-    """Notes in its own time when a lease was written, as an API server does. ``ahead``: of its clients."""
+    """Records in its own time when a lease was written, as an API server does.
+
+    ``ahead``: of its clients.
+    """
 
     ahead = 0.0
 
@@ -86,7 +92,7 @@ class Noting(FakeApi):
         return written
 
 
-async def test_a_clock_that_differs_from_the_servers_is_told_once(
+async def test_a_differing_clock_is_logged_once(
     fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = Noting(fake_clock)
@@ -109,7 +115,7 @@ async def test_a_clock_that_differs_from_the_servers_is_told_once(
     await end(holding)
 
 
-async def test_a_server_that_does_not_say_when_is_believed(fake_clock: FakeClock) -> None:
+async def test_a_server_without_times_is_trusted(fake_clock: FakeClock) -> None:
     first = election(FakeApi(fake_clock), "first")
     await first.acquire()
     assert first.ahead == 0.0
@@ -132,8 +138,11 @@ async def test_the_second_waits_for_a_whole_duration_without_renewal(fake_clock:
     assert (api.object(LEASES, KEY) or {})["spec"]["leaseTransitions"] == 1
 
 
-async def test_clocks_that_differ_do_not_matter(fake_clock: FakeClock) -> None:
-    """The holder's time stamps lie years in the past: only what was seen, and when, counts."""
+async def test_differing_clocks_do_not_matter(fake_clock: FakeClock) -> None:
+    """The leader's timestamps are years in the past.
+
+    Only when they were seen counts.
+    """
     api = FakeApi(fake_clock)
     old = {"holderIdentity": "first", "leaseDurationSeconds": 15, "renewTime": "2001-01-01T00:00:00.000000Z"}
     api.put(LEASES, {"metadata": {"name": "windlass-scheduler", "namespace": "kube-system"}, "spec": old})
@@ -144,7 +153,7 @@ async def test_clocks_that_differ_do_not_matter(fake_clock: FakeClock) -> None:
     assert waiting.done()
 
 
-async def test_a_lease_given_back_is_taken_at_once(fake_clock: FakeClock) -> None:
+async def test_a_released_lease_is_taken_at_once(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first = election(api, "first")
     await first.acquire()
@@ -181,7 +190,7 @@ async def test_a_leader_that_was_replaced_stops_at_once(fake_clock: FakeClock) -
         holding.result()
 
 
-async def test_of_two_that_try_at_once_one_leads(fake_clock: FakeClock) -> None:
+async def test_one_of_two_concurrent_candidates_leads(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     collisions = iter([errors.already_exists(LEASES, "windlass-scheduler"), None, None, None])
     api.reject = lambda verb, *_: next(collisions) if verb == "create" else None
@@ -192,10 +201,10 @@ async def test_of_two_that_try_at_once_one_leads(fake_clock: FakeClock) -> None:
     await end(one, two)
 
 
-async def test_one_that_reads_the_lease_of_another_stands_by(fake_clock: FakeClock) -> None:
+async def test_an_instance_that_reads_another_lease_stands_by(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first, second = election(api, "first"), election(api, "second")
-    assert not second.standing_by  # it knows of nobody yet
+    assert not second.standing_by  # it knows of no leader yet
     await first.acquire()
     holding = await start(api, first.hold())
     waiting = await start(api, second.acquire())
@@ -211,8 +220,11 @@ async def test_one_that_reads_the_lease_of_another_stands_by(fake_clock: FakeClo
     assert (second.leading, second.standing_by, first.leading) == (True, False, False)
 
 
-async def test_a_leader_that_gets_no_answer_at_all_gives_up_in_time(fake_clock: FakeClock) -> None:
-    """It must not wait for the answer: after the lease's duration another one leads."""
+async def test_a_leader_without_any_response_gives_up_in_time(fake_clock: FakeClock) -> None:
+    """It must not wait for the response.
+
+    after the lease's duration another instance leads.
+    """
     api = FakeApi(fake_clock)
     first = election(api, "first")
     await first.acquire()
@@ -229,7 +241,7 @@ async def test_a_leader_that_gets_no_answer_at_all_gives_up_in_time(fake_clock: 
         await holding
 
 
-async def test_the_next_looks_at_the_moment_when_the_lease_runs_out(fake_clock: FakeClock) -> None:
+async def test_the_next_attempt_is_at_the_end_of_the_lease(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first, second = election(api, "first"), election(api, "second")
     await first.acquire()
@@ -242,7 +254,7 @@ async def test_the_next_looks_at_the_moment_when_the_lease_runs_out(fake_clock: 
     assert holder(api) == "second"
 
 
-async def test_the_pace_of_renewals_changes_while_the_lease_is_held(fake_clock: FakeClock) -> None:
+async def test_the_retry_interval_changes_while_the_lease_is_held(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     one = election(api, "one")
     await one.acquire()
@@ -260,7 +272,7 @@ async def test_the_pace_of_renewals_changes_while_the_lease_is_held(fake_clock: 
     await end(holding)
 
 
-async def test_one_request_that_is_never_answered_does_not_cost_the_lease(fake_clock: FakeClock) -> None:
+async def test_one_unanswered_request_does_not_cost_the_lease(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first = election(api, "first")
     await first.acquire()
@@ -279,22 +291,25 @@ async def test_one_request_that_is_never_answered_does_not_cost_the_lease(fake_c
     await end(holding)
 
 
-async def test_who_could_not_renew_in_time_is_not_sure_any_more(fake_clock: FakeClock) -> None:
+async def test_the_lease_is_uncertain_after_failed_renewals(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first = election(api, "first")
     assert not first.holds_lease()
     await first.acquire()
     assert first.holds_lease()
-    fake_clock.jump(9.9)  # nobody renews meanwhile
+    fake_clock.jump(9.9)  # no instance renews meanwhile
     assert first.holds_lease()
     fake_clock.jump(0.2)
     assert not first.holds_lease()
 
 
-async def test_who_wakes_on_the_next_morning_does_not_believe_in_the_lease_of_the_evening(
+async def test_after_suspension_the_old_lease_is_not_trusted(
     fake_clock: FakeClock,
 ) -> None:
-    """Another one took it in the night; what was decided here must not be sent before that is seen."""
+    """Another instance took it meanwhile.
+
+    Earlier decisions must not be sent before that is seen.
+    """
     api = FakeApi(fake_clock)
     first = election(api, "first")
     await first.acquire()
@@ -302,7 +317,7 @@ async def test_who_wakes_on_the_next_morning_does_not_believe_in_the_lease_of_th
     assert not first.holds_lease()
 
 
-async def test_the_holder_renews_by_one_request(fake_clock: FakeClock) -> None:
+async def test_the_leader_renews_by_one_request(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first = election(api, "first")
     await first.acquire()
@@ -326,7 +341,7 @@ async def test_the_holder_renews_by_one_request(fake_clock: FakeClock) -> None:
     await end(holding)
 
 
-async def test_a_renewal_on_its_way_does_not_keep_the_lease_from_being_given_back(
+async def test_a_renewal_in_progress_does_not_prevent_the_release(
     fake_clock: FakeClock,
 ) -> None:
     api = FakeApi(fake_clock)

@@ -1,4 +1,7 @@
-"""The lease on a thread of its own: neither a busy loop nor a server that answers nothing else costs it."""
+"""Leader election on its own thread.
+
+neither a busy loop nor an unresponsive server costs the lease.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 class Server(ThreadingHTTPServer):
-    """Keeps one lease; never answers anything else until it ends."""
+    """Keeps one lease, and never answers anything else until it ends."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -117,7 +120,7 @@ def lease_of(server: Server) -> dict[str, Any]:
     return server.lease["spec"]
 
 
-async def test_neither_a_busy_loop_nor_requests_without_answers_cost_the_lease(
+async def test_neither_a_busy_loop_nor_unanswered_requests_cost_the_lease(
     server: Server, config: str
 ) -> None:
     clock, connection = SystemClock(), kubeconfig.load(config)
@@ -147,7 +150,7 @@ async def test_neither_a_busy_loop_nor_requests_without_answers_cost_the_lease(
     await client.close()
 
 
-async def test_the_loss_is_told_to_whoever_works(server: Server, config: str) -> None:
+async def test_the_loss_of_the_lease_ends_the_work(server: Server, config: str) -> None:
     one = LeaseThread(kubeconfig.load(config), "one", user_agent="t", clock=SystemClock(), options=OPTIONS)
     await one.acquire()
     holding = asyncio.create_task(one.hold())
@@ -163,8 +166,11 @@ async def test_the_loss_is_told_to_whoever_works(server: Server, config: str) ->
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_work_is_done_while_the_lease_is_held(server: Server, config: str, lost: bool) -> None:
-    """Whether the work is ended from outside or the lease is lost: no thread stays."""
+async def test_work_runs_while_the_lease_is_held(server: Server, config: str, lost: bool) -> None:
+    """No matter how the work ends: from outside, or by the loss of the lease.
+
+    no thread remains.
+    """
     one = LeaseThread(kubeconfig.load(config), "one", user_agent="t", clock=SystemClock(), options=OPTIONS)
     at_work = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Measured loads: read where a cluster measures them, for policies that want them."""
+"""Measured loads: read from the cluster's metrics API for plugins that take them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Taker:
         self.got.append(loads)
 
 
-def test_usage_is_a_share_of_what_the_node_offers() -> None:
+def test_usage_is_a_percentage_of_what_is_allocatable() -> None:
     place = view("n1")
     cpu, memory = place.allocatable["cpu"], place.allocatable["memory"]
     found = load_of(metrics("n1", "500000000n", "1Gi"), place)
@@ -54,11 +54,11 @@ def test_usage_is_a_share_of_what_the_node_offers() -> None:
         {"timestamp": "soon"},
     ],
 )
-def test_what_cannot_be_read_is_left_out(wrong: dict[str, Any]) -> None:
+def test_invalid_loads_are_left_out(wrong: dict[str, Any]) -> None:
     assert load_of({**metrics("n1"), **wrong}, view("n1")) is None
 
 
-async def test_policies_are_fed_every_half_minute(fake_clock: FakeClock) -> None:
+async def test_plugins_get_loads_every_half_minute(fake_clock: FakeClock) -> None:
     import asyncio
 
     api = SchedulerApi(fake_clock)
@@ -85,7 +85,7 @@ async def test_policies_are_fed_every_half_minute(fake_clock: FakeClock) -> None
     api.list = answer  # type: ignore[method-assign]
     task = asyncio.create_task(feed.run())
     await fake_clock.advance(0)
-    assert asked == 0  # nobody wants them
+    assert asked == 0  # no plugin takes them
     plugins.append(taker)
     await fake_clock.advance(30)
     assert (asked, taker.got, fed) == (1, [], [])

@@ -1,4 +1,4 @@
-"""Loads from Prometheus and Elasticsearch: what is asked, what answers are worth, a real Prometheus."""
+"""Loads from Prometheus and Elasticsearch: queries, responses, a real Prometheus."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from windlass.spi.node_loads import NodeLoad
 
 
 class Answers:
-    """A transport that answers by what is asked."""
+    """A transport that responds by request."""
 
     def __init__(self, *answers: tuple[int, Any]) -> None:
         self.answers = list(answers)
@@ -61,7 +61,7 @@ def vector(**values: str) -> tuple[int, Any]:
     return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
 
 
-async def test_prometheus_is_asked_once_about_all_nodes() -> None:
+async def test_one_prometheus_query_covers_all_nodes() -> None:
     transport = Answers(vector(n1="40.5", n2="7", other="1"), vector(n1="60", n3="5"))
     source = Prometheus("http://p", transport)  # type: ignore[arg-type]
     assert await source.measure(["n1", "n2", "n3"], 1000.0) == {"n1": NodeLoad(40.5, 60.0, 1000.0)}
@@ -75,7 +75,7 @@ async def test_prometheus_is_asked_once_about_all_nodes() -> None:
     assert transport.closed == 1
 
 
-async def test_an_instance_may_have_a_port_and_what_is_no_number_is_nothing() -> None:
+async def test_an_instance_may_have_a_port_and_invalid_numbers_are_ignored() -> None:
     answers = vector(n1__9100="40", n2="NaN", n3="5"), vector(n1="50", n2="1", n3="2")
     source = Prometheus("http://p", Answers(*answers))  # type: ignore[arg-type]
     found = await source.measure(["n1", "n2", "n3"], 5.0)
@@ -91,13 +91,13 @@ async def test_an_instance_may_have_a_port_and_what_is_no_number_is_nothing() ->
         ((200, {"status": "success", "data": {"resultType": "scalar", "result": None}}), "no vector"),
     ],
 )
-async def test_what_prometheus_cannot_say(answer: tuple[int, Any], why: str) -> None:
+async def test_invalid_prometheus_responses(answer: tuple[int, Any], why: str) -> None:
     source = Prometheus("http://p", Answers(answer, answer))  # type: ignore[arg-type]
     with pytest.raises(NoLoads, match=why):
         await source.measure(["n1"], 1.0)
 
 
-async def test_elasticsearch_is_asked_for_means_by_host() -> None:
+async def test_elasticsearch_is_queried_for_means_by_host() -> None:
     buckets = [
         {"key": "n1", "doc_count": 3, "cpu": {"value": 0.25}, "mem": {"value": 0.5}},
         {"key": "n2", "doc_count": 1, "cpu": {"value": None}, "mem": {"value": 0.5}},
@@ -122,7 +122,7 @@ async def test_elasticsearch_is_asked_for_means_by_host() -> None:
     await source.close()
 
 
-async def test_what_elasticsearch_cannot_say() -> None:
+async def test_invalid_elasticsearch_responses() -> None:
     source = Elasticsearch("http://e", Answers((404, {}), (200, {"took": 1})))  # type: ignore[arg-type]
     with pytest.raises(NoLoads, match="status 404"):
         await source.measure(["n1"], 1.0)
@@ -130,7 +130,7 @@ async def test_what_elasticsearch_cannot_say() -> None:
         await source.measure(["n1"], 1.0)
 
 
-async def test_the_source_that_a_configuration_names() -> None:
+async def test_the_configuration_names_the_source() -> None:
     for metrics in ({}, {"type": "prometheus"}, {"type": "prometheus_adaptor", "address": "http://x"}):
         assert source_of(metrics) is None
     found = source_of({"type": "prometheus", "address": "http://p:9090/sub/"})
@@ -148,7 +148,7 @@ async def test_the_source_that_a_configuration_names() -> None:
     ("text", "seconds"),
     [(None, 30.0), ("15s", 15.0), ("1m", 60.0), ("soon", 30.0), ("0s", 30.0), ("-5s", 30.0)],
 )
-def test_how_often(text: str | None, seconds: float) -> None:
+def test_the_configuration_sets_the_interval(text: str | None, seconds: float) -> None:
     assert measured_every({} if text is None else {"interval": text}) == seconds
 
 
@@ -182,7 +182,7 @@ class Source:
         self.closed = True
 
 
-async def test_the_feed_asks_whom_the_configuration_names(fake_clock: FakeClock, monkeypatch: Any) -> None:
+async def test_the_feed_uses_the_configured_source(fake_clock: FakeClock, monkeypatch: Any) -> None:
     first, second = Source(NoLoads("silent"), WindlassError("WL-X-1", "gone"), 40.0), Source(7.0)
     sources = {"a": first, "b": second}
     monkeypatch.setattr(
@@ -216,9 +216,7 @@ async def test_the_feed_asks_whom_the_configuration_names(fake_clock: FakeClock,
     assert second.closed
 
 
-async def test_each_policy_has_means_over_as_long_as_it_asks_for(
-    fake_clock: FakeClock, monkeypatch: Any
-) -> None:
+async def test_each_plugin_gets_means_over_its_own_time(fake_clock: FakeClock, monkeypatch: Any) -> None:
     source = Source(40.0, 7.0)
     monkeypatch.setattr("windlass.scheduler.loads.load_feed.source_of", lambda metrics: source)
     usual, short, fed = Taker(), Taker(), []
@@ -241,7 +239,7 @@ async def test_each_policy_has_means_over_as_long_as_it_asks_for(
     assert fed == [1]
 
 
-async def test_both_sources_are_asked_for_means_over_that_long() -> None:
+async def test_both_sources_are_queried_for_means_over_that_time() -> None:
     transport = Answers(vector(n1="40.5"), vector(n1="60"))
     await Prometheus("http://p", transport).measure(["n1"], 1000.0, 300.0)  # type: ignore[arg-type]
     assert all("[5m:30s]" in parse_qs(r.body.decode())["query"][0] for r in transport.asked)
@@ -256,7 +254,10 @@ async def test_both_sources_are_asked_for_means_over_that_long() -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Debian's Prometheus with a quarter of an hour of two nodes' metrics; skipped where it is missing."""
+    """Debian's Prometheus with a quarter of an hour of metrics of two nodes.
+
+    Skipped if it is missing.
+    """
     binaries = [shutil.which("prometheus"), shutil.which("promtool")]
     if None in binaries:
         pytest.skip("no prometheus: install Debian's package of that name")
@@ -289,7 +290,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def history(path: Path, now: float) -> None:
-    """Node ``n1`` is idle three quarters of its time and uses 40 % of its memory; ``n2`` never idles."""
+    """Node ``n1`` is idle three quarters of its time and uses 40 % of its memory.
+
+    ``n2`` is never idle.
+    """
     moments = [now - 1000 + 15 * step for step in range(67)]
     lines = ["# TYPE node_cpu_seconds counter"]
     for name, share in (("n1", 0.75), ("n2", 0.0)):

@@ -1,4 +1,4 @@
-"""What groups come to, counted as they are seen."""
+"""Counters of groups in a running scheduler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
     return made
 
 
-async def test_who_was_let_in_by_another_instance_is_not_counted_again(api: SchedulerApi) -> None:
+async def test_a_group_admitted_by_another_instance_is_not_counted_again(api: SchedulerApi) -> None:
     api.add(group("old", 1, phase="Running"), pod("old-0", group="old", node="n1"))
     api.add(group("new", 1), pod("new-0", group="new"))
     async with Running(api) as running:
@@ -37,7 +37,7 @@ async def test_who_was_let_in_by_another_instance_is_not_counted_again(api: Sche
         assert story.execution.counts() == {("default",): 1}
 
 
-async def test_another_group_of_the_same_name_is_another(api: SchedulerApi) -> None:
+async def test_a_recreated_group_is_counted_as_another(api: SchedulerApi) -> None:
     api.add(group("g", 1), pod("g-0", group="g"))
     async with Running(api) as running:
         await running.settle(2.0)
@@ -55,7 +55,7 @@ async def test_another_group_of_the_same_name_is_another(api: SchedulerApi) -> N
         assert story.lives == {}
 
 
-async def test_an_eviction_is_over_once_the_group_holds_nothing(api: SchedulerApi) -> None:
+async def test_an_eviction_ends_once_the_group_holds_nothing(api: SchedulerApi) -> None:
     api.add(group("g", 2), *[pod(f"g-{i}", group="g") for i in range(2)])
     async with Running(api) as running:
         await running.settle(2.0)
@@ -71,7 +71,7 @@ async def test_an_eviction_is_over_once_the_group_holds_nothing(api: SchedulerAp
         assert story.eviction_wait.counts() == {("default", NOT_READY): 1}
 
 
-def test_a_decision_is_counted_by_claimers_groups_and_actions() -> None:
+def test_a_decision_is_counted_by_preemptors_groups_and_actions() -> None:
     story = GroupCounters(ClusterModel(("windlass",)))
     binds = tuple(Bind(f"d/p{i}", f"u{i}", f"d/g{i // 2}", "n") for i in range(4))
     evictions = (

@@ -1,4 +1,4 @@
-"""A job's life and the cycles as spans, from the service on a fake API."""
+"""Traces of jobs and cycles, from the service on a fake API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.scheduler.observability.lifecycle import stage_of
 
 
 class Kept:
-    """An exporter that keeps what it is told."""
+    """An exporter that records its spans."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -62,7 +62,7 @@ def test_stages(admitted: bool, members: Members, stage: str) -> None:
     assert stage_of(admitted, 2, members) == stage
 
 
-async def test_the_life_of_a_gang_is_one_trace(api: SchedulerApi) -> None:
+async def test_the_lifecycle_of_a_gang_is_one_trace(api: SchedulerApi) -> None:
     kept = Kept()
     api.add(group("g", 2), pod("g-0", group="g"), pod("g-1", group="g"))
     async with Running(api, exporter=kept) as running:
@@ -108,7 +108,7 @@ async def test_cycles_link_to_the_jobs_they_decide_on(api: SchedulerApi) -> None
     assert parts == ["take", "decide", "show", "carry out"]
 
 
-async def test_what_waits_says_why_and_a_deleted_job_ends(api: SchedulerApi) -> None:
+async def test_reasons_for_waiting_are_events_and_a_deleted_job_ends(api: SchedulerApi) -> None:
     kept = Kept()
     api.add(group("big", 5), *[pod(f"big-{i}", group="big") for i in range(5)])
     async with Running(api, exporter=kept) as running:
@@ -124,7 +124,7 @@ async def test_what_waits_says_why_and_a_deleted_job_ends(api: SchedulerApi) -> 
     assert [s.attributes["windlass.outcome"] for s in kept.of("job", trace)] == ["Deleted"]
 
 
-async def test_a_pod_without_a_group_is_named_by_its_own_uid(api: SchedulerApi) -> None:
+async def test_a_pod_without_a_group_is_identified_by_its_own_uid(api: SchedulerApi) -> None:
     kept = Kept()
     api.add(pod("alone"))
     async with Running(api, exporter=kept) as running:

@@ -1,4 +1,4 @@
-"""What was said on PodGroups that another scheduler's pods belong to is taken back, and nothing else."""
+"""Explanations on PodGroups of another scheduler are removed, and nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def state(api: SchedulerApi, name: str) -> tuple[list[str], list[str]]:
     return kinds, sorted(found["metadata"].get("annotations", {}))
 
 
-async def test_a_reason_of_ours_on_a_group_of_others_is_taken_back(api: SchedulerApi) -> None:
+async def test_an_own_explanation_on_a_foreign_group_is_removed(api: SchedulerApi) -> None:
     record = json.dumps({"code": "DevicesFragmented", "message": OURS})
     api.add(told("stale", OURS, record), pod("stale-0", group="stale", scheduler="other"))
     api.add(told("theirs", THEIRS, record), pod("theirs-0", group="theirs", scheduler="other"))
@@ -61,7 +61,7 @@ async def test_a_reason_of_ours_on_a_group_of_others_is_taken_back(api: Schedule
         assert len(api.writes("podgroups")) == written
 
 
-async def test_one_that_waits_here_keeps_its_reason_until_it_is_anothers(api: SchedulerApi) -> None:
+async def test_an_own_group_keeps_its_explanation_until_it_is_foreign(api: SchedulerApi) -> None:
     api.add(group("g", 2), *[pod(f"g-{i}", group="g") for i in range(2)])
     async with Running(api) as running:
         await running.settle(10.0)

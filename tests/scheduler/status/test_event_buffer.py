@@ -1,4 +1,5 @@
-"""Good news waits until nothing more important is under way, but not for ever."""
+"""Events about successes wait until nothing more important is in progress, but not for
+ever."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from windlass.kits.clock import FakeClock
 from windlass.scheduler.status.event_buffer import MAX_DELAY_SECONDS, EventBuffer
 
 
-async def test_news_waits_for_calm_but_not_for_ever(fake_clock: FakeClock) -> None:
+async def test_events_wait_for_calm_but_not_for_ever(fake_clock: FakeClock) -> None:
     recorder, busy = Recorder(), [True]
     event_buffer = EventBuffer(recorder, fake_clock, lambda: busy[0])  # type: ignore[arg-type]
     task = asyncio.create_task(event_buffer.run())
@@ -45,7 +46,7 @@ async def test_news_waits_for_calm_but_not_for_ever(fake_clock: FakeClock) -> No
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_none_is_lost_however_many_wait(fake_clock: FakeClock) -> None:
+async def test_no_event_is_lost_however_many_wait(fake_clock: FakeClock) -> None:
     recorder = Recorder()
     event_buffer = EventBuffer(recorder, fake_clock, lambda: True)  # type: ignore[arg-type]
     for index in range(25_000):

@@ -1,4 +1,7 @@
-"""Kubernetes' own PodGroups in a running scheduler: condition ``PodGroupScheduled``, by kube-scheduler's rules."""
+"""Kubernetes' own PodGroups in a running scheduler.
+
+condition ``PodGroupScheduled`` by kube-scheduler's rules.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,12 @@ def condition(api: SchedulerApi, name: str) -> Json:
 
 
 def record(api: SchedulerApi, name: str) -> str:
-    """What ``windlass explain`` reads: on the oldest pod that waits, as the PodGroup is not written on."""
+    """The explanation, on the oldest pending pod, since the PodGroup is not written."""
     notes = api.object(PODS, f"default/{name}")["metadata"].get("annotations") or {}
     return notes.get("windlass.dev/explanation") or ""
 
 
-async def test_a_gang_is_told_unschedulable_then_scheduled_and_that_stays(api: SchedulerApi) -> None:
+async def test_a_gang_is_unschedulable_then_scheduled_and_stays_so(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1))
     api.put(NATIVE_POD_GROUPS, group("a"))
     for number in range(2):
@@ -83,7 +86,7 @@ async def test_a_gang_is_told_unschedulable_then_scheduled_and_that_stays(api: S
         assert len(api.writes("podgroups")) == written
 
 
-async def test_the_time_of_the_condition_is_that_of_its_status(api: SchedulerApi) -> None:
+async def test_the_condition_has_the_time_of_its_last_transition(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1))
     api.put(NATIVE_POD_GROUPS, group("a", 3))
     api.put(PODS, member("a0", "a"))
@@ -99,7 +102,7 @@ async def test_the_time_of_the_condition_is_that_of_its_status(api: SchedulerApi
         assert second["lastTransitionTime"] == first["lastTransitionTime"]
 
 
-async def test_groups_of_other_schedulers_and_conditions_of_others_are_left(api: SchedulerApi) -> None:
+async def test_foreign_groups_and_foreign_conditions_are_not_touched(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=4))
     fields = {"f:status": {"f:conditions": {'k:{"type":"PodGroupScheduled"}': {}}}}
     theirs = [
@@ -120,7 +123,7 @@ async def test_groups_of_other_schedulers_and_conditions_of_others_are_left(api:
         assert condition(api, "elsewhere") == {}
 
 
-async def test_one_that_contradicts_itself_is_an_error_of_scheduling(api: SchedulerApi) -> None:
+async def test_a_contradictory_group_is_a_scheduling_error(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=4))
     api.put(NATIVE_POD_GROUPS, group("a", -1))
     api.put(PODS, member("a0", "a"))

@@ -1,4 +1,5 @@
-"""Statuses of PodGroups are written whoever's definition the cluster has: Volcano's has no subresource for them."""
+"""Statuses of PodGroups with Volcano's definition, which has no status subresource, and
+with Windlass'."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
     return made
 
 
-async def test_phases_and_reasons_are_shown_on_volcanos_own_definition(api: SchedulerApi) -> None:
+async def test_phases_and_reasons_are_written_with_volcanos_definition(api: SchedulerApi) -> None:
     api.add(group("fits", 2), *(pod(f"fits-{i}", group="fits") for i in range(2)))
     async with Running(api) as running:
         await running.settle(3.0)

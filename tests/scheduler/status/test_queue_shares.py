@@ -1,4 +1,4 @@
-"""What the scheduler writes on queues: their shares, why, and no more often than needed."""
+"""Shares of queues with their explanation, written no more often than needed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def share(api: SchedulerApi, name: str) -> dict[str, Any]:
     return json.loads((obj["metadata"].get("annotations") or {}).get(QUEUE_SHARE, "{}"))
 
 
-async def test_beside_another_scheduler_the_share_of_queues_that_were_handed_over_is_told(
+async def test_only_queues_that_were_handed_over_have_a_share(
     fake_clock: FakeClock,
 ) -> None:
-    """What stands on the others is of an earlier installation."""
+    """Shares on other queues are of an earlier installation."""
     api = SchedulerApi(fake_clock)
     old = {QUEUE_SHARE: '{"fairShare": {"nvidia.com/gpu": "9"}}'}
     theirs, ours = queue("theirs"), queue("ours")
@@ -49,7 +49,7 @@ async def test_beside_another_scheduler_the_share_of_queues_that_were_handed_ove
         assert share(api, "ours") == {}, "it was given back"
 
 
-async def test_a_queue_carries_its_share_and_why(fake_clock: FakeClock) -> None:
+async def test_a_queue_has_its_share_with_the_explanation(fake_clock: FakeClock) -> None:
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), node("n1", gpus=4))
     api.add(group("g", 1), *[pod(f"g-{i}", group="g") for i in range(6)])
