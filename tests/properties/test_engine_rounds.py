@@ -161,7 +161,7 @@ def naive_promise(self, statement, cls, entries) -> int:
         for placed, entry in enumerate(entries):
             domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
             everywhere = np.arange(self._table.height, dtype=np.int64)
-            rows = everywhere if domains or rankers else self._table.vacating()
+            rows = everywhere if domains or rankers else self._table.releasing_rows()
             row = PlacementRound(self._table, self._ranks, cls, domains, rankers, later=rows).best()
             if row < 0:
                 return placed

@@ -103,7 +103,7 @@ def check(cluster: Cluster) -> None:
     state = cluster.engine.state
     held: dict[int, list[NumaHolding]] = {}
     for entry in state.tasks.values():
-        if entry.row >= 0 and entry.row in state.table.zones:
+        if entry.row >= 0 and entry.row in state.table.numa:
             assert entry.zones is not None
             held.setdefault(entry.row, []).append(entry.zones)
         if entry.promised >= 0 and entry.kept_zones is not None:
@@ -112,9 +112,9 @@ def check(cluster: Cluster) -> None:
         if hold.zones is not None:
             held.setdefault(hold.row, []).append(hold.zones)
     books = plugin_of(cluster.engine)._books
-    assert books.keys() == state.table.zones.keys()
+    assert books.keys() == state.table.numa.keys()
     for row, book in books.items():
-        expected = RowZones(state.table.zones[row])
+        expected = RowZones(state.table.numa[row])
         for holding in held.get(row, []):
             if holding != NO_HOLDING:
                 expected.change(holding, 1)
@@ -158,7 +158,7 @@ def test_no_zone_is_given_twice(history: list[Op]) -> None:
             assert all(u <= has for u, has in zip(amounts, book.layout.allocatable[name], strict=True)), name
     state = cluster.engine.state
     for entry in state.tasks.values():
-        zones = state.table.zones.get(entry.row) if entry.row >= 0 else None
+        zones = state.table.numa.get(entry.row) if entry.row >= 0 else None
         if zones is None or zones.policy is not AlignmentPolicy.SINGLE_NUMA_NODE or entry.zones is None:
             continue
         containers = entry.cls.needs.zones.containers if entry.cls.needs.zones else ()

@@ -72,7 +72,7 @@ class Handed:
         decision = self.engine.cycle(now)
         time_sharing = self.engine.state.time_sharing
         for group in dict.fromkeys(e.group for e in decision.evictions if e.action == "timeshare"):
-            past = time_sharing.past(group)
+            past = time_sharing.attained_service(group)
             assert past is not None
             self.suspended += 1
             self.pasts[group] = read_back(past, time_sharing.accounts[group].segment.group.created)
@@ -91,7 +91,7 @@ class Handed:
         anew = engine()
         text = self._texts[max(len(self._texts) - 1 - self._behind, 0)]
         if text is not None:
-            counts_text.resume(anew.state.time_sharing, text, now)
+            counts_text.load(anew.state.time_sharing, text, now)
         anew.apply(state.deltas())
         decision = anew.cycle(now)
         if (

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from windlass.api.reasons import Explanation
 from windlass.engine.actions.context import ActionContext, ActionPass, CycleContext
-from windlass.engine.actions.preempt import MEMBERS, PreemptAction
+from windlass.engine.actions.preempt import MAX_MEMBERS, PreemptAction
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.actions.timeshare import TimeShare
 from windlass.engine.apply_deltas import DeltaApplier
@@ -134,7 +134,7 @@ class Core:
         """Enter what the world reports, in order."""
         self.state.stamp += 1
         if self._delta_applier.apply(deltas):
-            self._quiet_cycle.told = True
+            self._quiet_cycle.has_other_deltas = True
 
     def cycle(self, now: float) -> Decision:
         """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
@@ -150,7 +150,7 @@ class Core:
         improved = frozenset(self.state.table.improved)
         cycle = CycleContext(self._context, now, Outbox.empty(), self.settle(now), improved, varied)
         if self._claims and self.scheduling_queue.pending_classes:
-            cycle.stirred = bool(improved or self.state.queues.stirred or news) or any(
+            cycle.state_changed = bool(improved or self.state.queues.was_changed or news) or any(
                 map(_stirs, cycle.touched.values())
             )
         self._note_restated()
@@ -165,7 +165,7 @@ class Core:
 
     def still(self, now: float) -> bool:
         """Whether a cycle at a moment looks only at who may be asked to go (:mod:`windlass.engine.quiet_cycle`)."""
-        return self._quiet_cycle.holds(now)
+        return self._quiet_cycle.is_sufficient(now)
 
     def _pressed(self, now: float) -> Decision:
         """A cycle in which nothing can be otherwise than in the one before but the ranks of those who share time, and
@@ -180,12 +180,12 @@ class Core:
             return Decision(self.cycles, wake_at=self._next_press())
         state.fair_shares.refresh()
         cycle = CycleContext(self._context, now, Outbox.empty(), {}, _NOWHERE)
-        for action in quiet_cycle.pressing:
+        for action in quiet_cycle.actions:
             action.run(cycle)
         out = cycle.out
         if out.binds or out.evictions or out.nominations or cycle.unfinished or not self.still(now):
             return self._ended(cycle)
-        state.queues.stirred, state.queues.changed = False, {}  # by claims that came to nothing
+        state.queues.was_changed, state.queues.changed = False, {}  # by claims that came to nothing
         cycle.wake(self._next_press())
         return Decision(self.cycles, wake_at=cycle.wake_at)
 
@@ -194,11 +194,11 @@ class Core:
         share = self.time_share
         if share is None:
             return not self.scheduling_queue.pending_classes
-        return self._quiet_cycle.pressing == (share,) and share.has_served(now)
+        return self._quiet_cycle.actions == (share,) and share.has_served(now)
 
     def _next_press(self) -> float | None:
         """When a cycle in which nothing has changed may come to something."""
-        others = self._quiet_cycle.others
+        others = self._quiet_cycle.next_requested
         ranks = None if self.time_share is None else self.time_share.next_due()
         return others if ranks is None else ranks if others is None else min(others, ranks)
 
@@ -207,16 +207,16 @@ class Core:
         ledger = self.state.ledger
         restated, ledger.restated = ledger.restated, {}
         if self._claims and restated:
-            self._context.running.note(restated)
+            self._context.running.record(restated)
 
     def _ended(self, cycle: CycleContext) -> Decision:
         """What a cycle has come to, once its actions have run."""
         touched, now, state, wake = cycle.touched, cycle.now, self.state, cycle.wake
         if self._claims:
-            self._context.running.note(touched)
+            self._context.running.record(touched)
         if self.config.reports:
-            touched.update(self.reviews.tell(cycle.parked, now))
-            touched.update(self.reviews.review(now))
+            touched.update(self.reviews.explain_parked(cycle.parked, now))
+            touched.update(self.reviews.check(now))
             if self.reviews.revived:
                 self.reviews.revived = False
                 wake(now if self.reservations.search_again() else None)
@@ -229,13 +229,13 @@ class Core:
         wake(state.budgets.next_due())
         if self.scheduling_queue.pending_classes:
             wake(state.usage.due)
-        if cycle.unfinished or self.reviews.open or state.ledger.dirty or state.table.improved:
+        if cycle.unfinished or self.reviews.scheduled or state.ledger.dirty or state.table.improved:
             wake(now)
-        self._quiet_cycle.told, self._quiet_cycle.others = False, cycle.wake_at
+        self._quiet_cycle.has_other_deltas, self._quiet_cycle.next_requested = False, cycle.wake_at
         if self.time_share is not None:
             wake(self.time_share.next_due())
-        state.usage.note(state.queues.changed, now)
-        state.queues.stirred = False
+        state.usage.record(state.queues.changed, now)
+        state.queues.was_changed = False
         groups, queues = self._reports(touched, now)
         for plugin in self.state.plugins.in_rounds:
             plugin.closed()
@@ -284,7 +284,7 @@ class Core:
         table = self.state.table
         if any(learned):
             plugins.hear_scores()
-            self.state.classes.judge_trends()
+            self.state.classes.update_countable()
             table.epoch += 1
         if any(changed):
             table.epoch += 1
@@ -306,7 +306,7 @@ class Core:
         extra = {f"no {action}": reason for action, reason in why_not.items()}
         if unsure := self.reservations.groups_with_unknown_end(group):
             of = unsure[0]
-            extra["no reservation"] = messages.unsure(of.key, len(unsure) - 1, of.spec.learned)
+            extra["no reservation"] = messages.unknown_ends(of.key, len(unsure) - 1, of.spec.learned)
         return replace(found, extra={**found.extra, **extra}) if extra else found
 
     def scores(self, group_key: str) -> tuple[ScoreTable, ...]:
@@ -357,7 +357,7 @@ class Core:
             state.table.total_changed = False
             queues.mark_all()
             state.fair_shares.retotal()
-        reshaped, queues.reshaped = queues.reshaped, {}
+        reshaped, queues.rules_changed = queues.rules_changed, {}
         for queue in reshaped.values():
             for key in sorted(queue.groups):
                 ledger.dirty[key] = queue.groups[key]
@@ -365,7 +365,7 @@ class Core:
         state.time_sharing.catch_up(now)
         touched, ledger.dirty = ledger.dirty, {}
         for group in touched.values():
-            self.enqueuer.settle(group, now)
+            self.enqueuer.update(group, now)
             if group.group is None:
                 self.reservations.aging.forget(group.key)
             if group.group is None and not group.tasks:
@@ -374,9 +374,9 @@ class Core:
                 ledger.ends.forget(group)
         for group in self.enqueuer.due(now):
             touched[group.key] = group
-            self.enqueuer.settle(group, now)
+            self.enqueuer.update(group, now)
         if self.config.reports:
-            self.reviews.note(touched, reshaped.values())
+            self.reviews.schedule(touched, reshaped.values())
         if queues.recount:
             ledger.recount_models(state.groups.values())
         state.usage.renew(now)
@@ -405,5 +405,6 @@ def _stirs(group: GroupEntry) -> bool:
     is one of the first that wait for the same."""
     pending_class = group.bucket
     return group.active > 0 or (
-        pending_class is not None and (len(pending_class.members) <= MEMBERS or pending_class.head() is group)
+        pending_class is not None
+        and (len(pending_class.members) <= MAX_MEMBERS or pending_class.head() is group)
     )

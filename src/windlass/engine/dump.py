@@ -208,12 +208,14 @@ def dump(engine: Core) -> bytes:
         nodes=[node for name in sorted(table.rows) if (node := table.nodes[table.rows[name]]) is not None],
         queues=[state.queues.entries[name].spec for name in sorted(known)],
         classes=[ClassRecord(cls.number, cls.needs) for cls in state.classes],
-        groups=[_group_record(group, let_in=key in state.gate.let_in) for key, group in state.groups.items()],
+        groups=[
+            _group_record(group, admitted=key in state.gate.let_in) for key, group in state.groups.items()
+        ],
         tasks=[_task_record(entry, table.names) for entry in state.tasks.values()],
         buckets=[
-            _bucket_record(b, table.names, roomless=b in engine.reservations.without_capacity)
+            _pending_class_record(b, table.names, without_capacity=b in engine.reservations.without_capacity)
             for b in engine.scheduling_queue.pending_classes.values()
-            if _living(b)
+            if _existing_members(b)
         ],
         reservations=engine.reservations.as_records(),
         reserved_parts=engine.reservations.device_shares_as_records(),
@@ -227,14 +229,14 @@ def dump(engine: Core) -> bytes:
         dirty=list(state.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
         freed=sorted(state.queues.freed),
-        reshaped=list(state.queues.reshaped),
+        reshaped=list(state.queues.rules_changed),
         changed=sorted(state.queues.changed),
-        stirred=state.queues.stirred,
+        stirred=state.queues.was_changed,
         moved=sorted(state.ledger.moved),
         shares=state.fair_shares.as_record(),
         total_changed=table.total_changed,
-        nodes_reshaped=table.reshaped,
-        reviews=[_as_list(item) for item in engine.reviews.open],
+        nodes_reshaped=table.nodes_changed,
+        reviews=[_as_list(item) for item in engine.reviews.scheduled],
         holds=[
             HoldRecord(
                 hold.group.key, hold.cls.number, table.names[hold.row], hold.until, hold.cuts, hold.zones
@@ -306,7 +308,7 @@ def _meter_record(meter: Meter) -> MeterRecord:
     return MeterRecord(meter.since, meter.level, meter.sums)
 
 
-def _group_record(group: GroupEntry, *, let_in: bool) -> GroupRecord:
+def _group_record(group: GroupEntry, *, admitted: bool) -> GroupRecord:
     return GroupRecord(
         group.key,
         group.group,
@@ -315,7 +317,7 @@ def _group_record(group: GroupEntry, *, let_in: bool) -> GroupRecord:
         group.failure,
         group.not_before,
         group.reported,
-        let_in,
+        admitted,
         group.stale_since,
         group.stale_tried,
         group.refusal,
@@ -361,34 +363,36 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
     )
 
 
-def _bucket_record(pending_class: PendingClass, names: list[str], *, roomless: bool) -> PendingClassRecord:
-    orphaned = _orphaned(pending_class)
-    waits = NO_CONDITIONS if orphaned else pending_class.wake_conditions
+def _pending_class_record(
+    pending_class: PendingClass, names: list[str], *, without_capacity: bool
+) -> PendingClassRecord:
+    orphaned = _lost_head(pending_class)
+    conditions = NO_CONDITIONS if orphaned else pending_class.wake_conditions
     return PendingClassRecord(
         signature=_as_list(pending_class.signature),
         queue=pending_class.queue.name,
-        members=_living(pending_class),
+        members=_existing_members(pending_class),
         parked=pending_class.parked and not orphaned,
-        room=[(cls.number, n) for cls, n in waits.capacity.items()],
-        any_room=sorted(cls.number for cls in waits.any_capacity),
-        queues=sorted(waits.queues),
-        domains=sorted(cls.number for cls in waits.domains),
-        anything=waits.anything,
-        rows=sorted(names[row] for row in waits.rows if names[row]),
-        kept_for=waits.reserved_for,
+        room=[(cls.number, n) for cls, n in conditions.capacity.items()],
+        any_room=sorted(cls.number for cls in conditions.any_capacity),
+        queues=sorted(conditions.queues),
+        domains=sorted(cls.number for cls in conditions.domains),
+        anything=conditions.anything,
+        rows=sorted(names[row] for row in conditions.rows if names[row]),
+        kept_for=conditions.reserved_for,
         explanation=None if orphaned else pending_class.explanation,
         told=pending_class.reported_codes,
-        roomless=roomless,
+        roomless=without_capacity,
     )
 
 
-def _orphaned(pending_class: PendingClass) -> bool:
+def _lost_head(pending_class: PendingClass) -> bool:
     """Return whether the first group of a strict order was removed. The next one is then tried."""
     head = pending_class.head() if pending_class.is_strict and pending_class.parked else None
     return head is not None and head.group is None
 
 
-def _living(pending_class: PendingClass) -> list[str]:
+def _existing_members(pending_class: PendingClass) -> list[str]:
     """Return the existing members; removed ones leave the class in the next cycle."""
     return sorted(key for key, group in pending_class.members.items() if group.group is not None)
 
@@ -491,7 +495,7 @@ def _load_waiting(engine: Core, document: DumpDocument) -> None:
             group.order_key = state.group_order(group)
             bucket = engine.scheduling_queue.enter(signature, state.queues.get(record.queue), group)
         if bucket is not None and record.parked:
-            waits = WakeConditions(
+            conditions = WakeConditions(
                 capacity={classes[number]: n for number, n in record.room},
                 any_capacity={classes[number] for number in record.any_room},
                 queues=set(record.queues),
@@ -500,7 +504,7 @@ def _load_waiting(engine: Core, document: DumpDocument) -> None:
                 rows={state.table.row(name) for name in record.rows},
                 reserved_for=record.kept_for,
             )
-            engine.scheduling_queue.park(bucket, waits)
+            engine.scheduling_queue.park(bucket, conditions)
             bucket.explanation = record.explanation
         if bucket is not None:
             bucket.reported_codes = record.told
@@ -531,12 +535,12 @@ def _load_notes(engine: Core, document: DumpDocument) -> None:
         _load_usage(state, document.usage)
     state.fair_shares.restore(document.shares)
     state.table.total_changed = document.total_changed
-    state.table.reshaped = document.nodes_reshaped
-    engine.reviews.open = {_as_tuple(item): None for item in document.reviews}
+    state.table.nodes_changed = document.nodes_reshaped
+    engine.reviews.scheduled = {_as_tuple(item): None for item in document.reviews}
     queues.freed = {name: queues.get(name) for name in document.freed}
-    queues.reshaped = {name: queues.get(name) for name in document.reshaped}
+    queues.rules_changed = {name: queues.get(name) for name in document.reshaped}
     queues.changed = {name: queues.get(name) for name in document.changed}
-    queues.stirred = document.stirred
+    queues.was_changed = document.stirred
     for usage in document.queue_reports:
         queues.get(usage.queue).reported = usage
     engine.resume_turns()

@@ -45,9 +45,9 @@ def check(engine: Core, *, overcommitted: bool = False) -> None:
         *device_problems(engine, overcommitted),
         *_queues(engine, overcommitted),
         *_groups(engine),
-        *_parking(engine),
+        *_pending_classes(engine),
         *_classes(engine),
-        *_ends(engine),
+        *_stored_ends(engine),
     ]
     if not overcommitted:
         problems += _capacity(engine)
@@ -61,79 +61,87 @@ def check_decision(engine: Core, decision: Decision) -> None:
     for task, times in Counter(bind.task for bind in decision.binds).items():
         if times > 1:
             problems.append(f"{task} is bound {times} times in one cycle")
-    for key in {bind.group for bind in decision.binds if not _apart(engine, bind)}:
+    for key in {bind.group for bind in decision.binds if not _is_standalone(engine, bind)}:
         group = engine.state.groups[key]
         if not group.ready():
             problems.append(f"{key} was started below its minimum: {group.held_members} of {group.minimum}")
-    problems += _broken_parts(engine, decision) + _broken_promises(engine) + _far_apart(engine, decision)
+    problems += (
+        _incomplete_subgroups(engine, decision)
+        + _broken_nominations(engine)
+        + _violated_topologies(engine, decision)
+    )
     for bind in decision.binds:
         entry = engine.state.tasks[bind.task]
-        wanted = sum(count for _, count in entry.cls.device_requests)
-        wanted += sum(share.index >= 0 for share in entry.cuts)
-        if len(bind.devices) != wanted:
-            problems.append(f"{bind.task} got {len(bind.devices)} devices, not {wanted}")
+        expected = sum(count for _, count in entry.cls.device_requests)
+        expected += sum(share.index >= 0 for share in entry.cuts)
+        if len(bind.devices) != expected:
+            problems.append(f"{bind.task} got {len(bind.devices)} devices, not {expected}")
     if problems:
         raise InvariantViolation("; ".join(problems[:10]))
 
 
-def _apart(engine: Core, bind: Bind) -> bool:
+def _is_standalone(engine: Core, bind: Bind) -> bool:
     """Return whether the pod is placed independent of its gang, because it requests nothing."""
     group = engine.state.groups[bind.group]
-    return group.apart and engine.state.tasks[bind.task].cls.asks_nothing
+    return group.apart and engine.state.tasks[bind.task].cls.is_best_effort
 
 
-def _broken_parts(engine: Core, decision: Decision) -> list[str]:
+def _incomplete_subgroups(engine: Core, decision: Decision) -> list[str]:
     """Return problems of subgroups that were started below their minimum."""
     problems = []
     for bind in decision.binds:
         group = engine.state.groups[bind.group]
         if group.parts is not None:
-            part = group.parts.of(engine.state.tasks[bind.task].task.subgroup)
-            if part.held < part.minimum:
-                problems.append(f"part {part.name!r} of {bind.group} was started below its minimum")
+            subgroup = group.parts.of(engine.state.tasks[bind.task].task.subgroup)
+            if subgroup.held < subgroup.minimum:
+                problems.append(f"part {subgroup.name!r} of {bind.group} was started below its minimum")
     return problems
 
 
-def _far_apart(engine: Core, decision: Decision) -> list[str]:
+def _violated_topologies(engine: Core, decision: Decision) -> list[str]:
     """Return problems of gangs or subgroups that violate their topology constraint.
 
     Started, moved and nominated gangs are checked, from labels alone.
     """
     problems = []
-    promised_to = {engine.state.tasks[nomination.task].task.group for nomination in decision.nominations}
-    for key in sorted({bind.group for bind in decision.binds} | promised_to):
+    nominated_groups = {engine.state.tasks[nomination.task].task.group for nomination in decision.nominations}
+    for key in sorted({bind.group for bind in decision.binds} | nominated_groups):
         group = engine.state.groups[key]
-        wanted = {part.name: part.topology for part in group.spec.subgroups}
-        for part, need in {"": group.spec.topology, **wanted}.items():
+        expected = {part.name: part.topology for part in group.spec.subgroups}
+        for subgroup, need in {"": group.spec.topology, **expected}.items():
             if need is None or need.required < 0:
                 continue
             first = 0 if need.nested else need.required
             labels = [level.label for level in need.levels[first : need.required + 1] if level.label]
-            places = set()
+            domains = set()
             for entry in group.tasks.values():
                 row = entry.promised if entry.promised >= 0 else entry.row
                 held = entry.promised >= 0 or entry.state in ACTIVE
-                if row >= 0 and held and (not part or _lies_in(group, entry.task.subgroup, part)):
+                if (
+                    row >= 0
+                    and held
+                    and (not subgroup or _is_in_subgroup(group, entry.task.subgroup, subgroup))
+                ):
                     node = engine.state.table.nodes[row]
                     carried = {**node.labels, NODE_NAME: node.name} if node is not None else {}
-                    places.add(tuple(carried.get(label) for label in labels))
-            if len(places) > 1 or any(None in place for place in places):
-                problems.append(f"{key} {part} lies in {sorted(map(str, places))}, not in one domain")
+                    domains.add(tuple(carried.get(label) for label in labels))
+            if len(domains) > 1 or any(None in domain for domain in domains):
+                problems.append(f"{key} {subgroup} lies in {sorted(map(str, domains))}, not in one domain")
     return problems
 
 
-def _lies_in(group: GroupEntry, part: str, above: str) -> bool:
+def _is_in_subgroup(group: GroupEntry, subgroup: str, above: str) -> bool:
     parents = {spec.name: spec.parent for spec in group.spec.subgroups}
     seen: set[str] = set()
-    while part in parents and part not in seen:
-        if part == above:
+    while subgroup in parents and subgroup not in seen:
+        if subgroup == above:
             return True
-        seen.add(part)
-        part = parents[part]
+        seen.add(subgroup)
+        subgroup = parents[subgroup]
     return False
 
 
-def _broken_promises(engine: Core) -> list[str]:
+def _broken_nominations(engine: Core) -> list[str]:
     """Return nominations that cannot hold, and gangs that are nominated in part."""
     table = engine.state.table
     planes = table.planes
@@ -143,16 +151,18 @@ def _broken_promises(engine: Core) -> list[str]:
         f"{table.names[row]} promises more than it will have" for row in np.flatnonzero(over).tolist()
     ]
     for group in engine.state.groups.values():
-        there = len(nominated(group))
-        step = next_step(group) if there else None
-        if isinstance(step, NextTasks) and not step.extra and there < step.members:
-            problems.append(f"{group.key} is promised room for {there} of the {step.members} that it lacks")
+        nominated_tasks = len(nominated(group))
+        step = next_step(group) if nominated_tasks else None
+        if isinstance(step, NextTasks) and not step.extra and nominated_tasks < step.members:
+            problems.append(
+                f"{group.key} is promised room for {nominated_tasks} of the {step.members} that it lacks"
+            )
     return problems
 
 
 def _nodes(engine: Core) -> list[str]:
     table = engine.state.table
-    problems, expected = _books(engine)
+    problems, expected = _expected_planes(engine)
     wrong = np.flatnonzero((expected != table.planes).any(axis=(1, 2))).tolist()
     problems += [f"the books of {table.names[row] or row} are wrong" for row in wrong]
     if sum(len(tasks) for tasks in table.tasks) != sum(e.row >= 0 for e in engine.state.tasks.values()):
@@ -161,7 +171,7 @@ def _nodes(engine: Core) -> list[str]:
         if table.names[row] != name or bool(table.live[row]) != (table.nodes[row] is not None):
             problems.append(f"row {row} of {name} is out of step")
         written = table.planes[row, ALLOCATABLE].copy()
-        table.settle_allocatable(row)
+        table.write_allocatable(row)
         if (table.planes[row, ALLOCATABLE] != written).any():
             problems.append(f"allocatable of {name} is out of date")
     total: Counter[str] = Counter()
@@ -172,7 +182,7 @@ def _nodes(engine: Core) -> list[str]:
     return problems
 
 
-def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
+def _expected_planes(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
     """Return the amounts of all nodes, computed from the tasks."""
     state, table = engine.state, engine.state.table
     expected = np.zeros_like(table.planes)
@@ -188,12 +198,12 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
             if entry.state is TaskState.RELEASING:
                 expected[entry.row, RELEASING] += vector
                 for resource, mask in entry.masks:
-                    sick = table.devices.rows[entry.row][resource].unhealthy & mask
-                    expected[entry.row, RELEASING, table.column(resource)] -= WHOLE * sick.bit_count()
+                    unhealthy = table.devices.rows[entry.row][resource].unhealthy & mask
+                    expected[entry.row, RELEASING, table.column(resource)] -= WHOLE * unhealthy.bit_count()
         elif entry.row >= 0:
             problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
-        leaving = state.ledger.leaving.get(entry.key) is entry
-        if leaving != (entry.state is TaskState.RELEASING and entry.row >= 0):
+        releasing = state.ledger.leaving.get(entry.key) is entry
+        if releasing != (entry.state is TaskState.RELEASING and entry.row >= 0):
             problems.append(f"{entry.key} is {entry.state.value}: leaving is out of step")
         if entry.promised >= 0 and entry.state not in (TaskState.PENDING, TaskState.RELEASING):
             problems.append(f"{entry.key} is {entry.state.value} and promised room")
@@ -214,7 +224,7 @@ def _capacity(engine: Core) -> list[str]:
 
 
 def _devices(engine: Core, overcommitted: bool) -> list[str]:
-    table, every_open = engine.state.table, open_devices(engine)
+    table, open_by_resource = engine.state.table, open_devices(engine)
     problems = []
     for name, row in table.rows.items():
         holders: Counter[tuple[str, int]] = Counter()
@@ -222,7 +232,7 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
             holders.update((resource, index) for resource, mask in entry.masks for index in bits(mask))
         for resource, slots in table.devices.rows[row].items():
             taken = {index for (held, index) in holders if held == resource}
-            opened = every_open.get((row, resource), set())
+            opened = open_by_resource.get((row, resource), set())
             holders.update((resource, index) for index in opened)
             taken |= opened
             if set(bits(slots.taken)) != taken:
@@ -277,9 +287,9 @@ def _queues(engine: Core, overcommitted: bool) -> list[str]:
     problems = []
     sums = _queue_sums(engine)
     for queue in state.queues:
-        for name, right in zip(SUMS, sums[queue.name], strict=True):
-            kept: dict[str, int] = getattr(queue, name)
-            if {n: u for n, u in kept.items() if u} != {n: u for n, u in right.items() if u}:
+        for name, expected_sums in zip(SUMS, sums[queue.name], strict=True):
+            stored: dict[str, int] = getattr(queue, name)
+            if {n: u for n, u in stored.items() if u} != {n: u for n, u in expected_sums.items() if u}:
                 problems.append(f"the sums of queue {queue.name} are wrong")
         problems += _shape(state.queues.entries, queue)
         if not overcommitted:
@@ -323,21 +333,21 @@ def _groups(engine: Core) -> list[str]:
             if {r: n for r, n in group.active_roles.items() if n} != roles:
                 problems.append(f"the roles of {key} are wrong")
         if group.parts is not None:
-            problems += _parts(group, group.parts)
-        if group.asking_nothing != sum(e.cls.asks_nothing for e in group.pending.values()):
+            problems += _subgroups(group, group.parts)
+        if group.asking_nothing != sum(e.cls.is_best_effort for e in group.pending.values()):
             problems.append(f"{key} counts {group.asking_nothing} pods that ask for nothing")
         if group.queue is not None and group.queue.groups.get(key) is not group:
             problems.append(f"queue {group.queue.name} does not know {key}")
     return problems
 
 
-def _parts(group: GroupEntry, tree: SubGroupTree) -> list[str]:
+def _subgroups(group: GroupEntry, tree: SubGroupTree) -> list[str]:
     counted = (*ACTIVE, TaskState.SUCCEEDED)
     held = Counter(tree.of(e.task.subgroup).name for e in group.tasks.values() if e.state in counted)
     return [
-        f"part {part.name!r} of {group.key} counts {part.held}, not {held[part.name]}"
-        for part in tree.root.walk()
-        if part.held != held[part.name]
+        f"part {subgroup.name!r} of {group.key} counts {subgroup.held}, not {held[subgroup.name]}"
+        for subgroup in tree.root.walk()
+        if subgroup.held != held[subgroup.name]
     ]
 
 
@@ -345,7 +355,7 @@ def _wanted(group: GroupEntry, step: NextTasks, pending_class: PendingClass) -> 
     return strict_signature(pending_class.queue) if pending_class.is_strict else signature_of(group, step)
 
 
-def _parking(engine: Core) -> list[str]:
+def _pending_classes(engine: Core) -> list[str]:
     scheduling_queue, state = engine.scheduling_queue, engine.state
     problems = []
     seen: set[str] = set()
@@ -387,16 +397,16 @@ def _parking(engine: Core) -> list[str]:
     return problems
 
 
-def _ends(engine: Core) -> list[str]:
+def _stored_ends(engine: Core) -> list[str]:
     """Return a problem if the stored ends differ from those of all tasks at the same time."""
     ends = engine.state.ledger.ends
     wanted: dict[tuple[float, str], list[TaskEntry]] = {}
     for key, group in engine.state.groups.items():
         for entry in group.tasks.values() if key in engine.state.timed else ():
             if place_of(entry) >= 0:
-                moment = end_of(entry, ends.now)
-                if moment is not None:
-                    wanted.setdefault((moment, key), []).append(entry)
+                time = end_of(entry, ends.now)
+                if time is not None:
+                    wanted.setdefault((time, key), []).append(entry)
     expected = [(*at, entries) for at, entries in sorted(wanted.items(), key=lambda item: item[0])]
     return [] if ends.at(ends.now) == expected else ["the ends of what runs are not as kept"]
 
@@ -408,12 +418,12 @@ def _classes(engine: Core) -> list[str]:
     for cls in state.classes:
         if cls.tasks != sum(entry.cls is cls for entry in state.tasks.values()):
             problems.append(f"{cls!r} counts {cls.tasks} tasks")
-        mine = [e for e in state.tasks.values() if e.cls is cls]
-        placed = Counter(row for e in mine for row in (e.row, e.promised) if row >= 0)
+        own_tasks = [e for e in state.tasks.values() if e.cls is cls]
+        placed = Counter(row for e in own_tasks for row in (e.row, e.promised) if row >= 0)
         placed.update(hold.row for hold in state.ledger.holds if hold.cls is cls)
         if cls.placed != placed:
             problems.append(f"{cls!r} does not know where its tasks are")
-        if cls.ending != Counter(e.row for e in mine if e.state in ENDING):
+        if cls.terminating != Counter(e.row for e in own_tasks if e.state in ENDING):
             problems.append(f"{cls!r} does not know which of its tasks terminate")
         if not cls.built:
             continue

@@ -22,7 +22,7 @@ from windlass.engine.actions.preempt import PreemptAction
 from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.timeshare import TimeShare
 
-_BY_MOMENTS = {Allocate, PreemptAction, StaleGangEviction, TimeShare}
+_TIME_BASED = {Allocate, PreemptAction, StaleGangEviction, TimeShare}
 """Actions that do nothing before a time that they requested, if nothing has changed.
 
 The exception is a change of possible victims, which does not concern the first one.
@@ -36,20 +36,24 @@ class QuietCycle:
         self._context = context = machinery
         config, plugins = context.state.config, context.plugins
         self._possible = (
-            {type(action) for action in actions} <= _BY_MOMENTS
+            {type(action) for action in actions} <= _TIME_BASED
             and not (config.reports or config.usage_half_life_seconds)
-            and not (plugins.varying or plugins.in_rounds or context.permit.asked)
+            and not (plugins.varying or plugins.in_rounds or context.permit.is_active)
         )
-        self.told = True
+        self.has_other_deltas = True
         """True if deltas did more than confirm decisions; also before the first cycle."""
-        self.others: float | None = None
+        self.next_requested: float | None = None
         """First time that a part of a cycle has requested, without the times of ranks."""
-        self.pressing = tuple(action for action in actions if type(action) is not Allocate)
+        self.actions = tuple(action for action in actions if type(action) is not Allocate)
         """Actions of a quiet cycle: those that evict."""
 
-    def holds(self, now: float) -> bool:
+    def is_sufficient(self, now: float) -> bool:
         """Return whether a quiet cycle is sufficient at a time."""
-        if self.told or not self._possible or (self.others is not None and self.others <= now):
+        if (
+            self.has_other_deltas
+            or not self._possible
+            or (self.next_requested is not None and self.next_requested <= now)
+        ):
             return False
         context = self._context
         state, reservations = context.state, context.reservations
@@ -58,7 +62,7 @@ class QuietCycle:
             ledger.dirty
             or ledger.leaving
             or ledger.holds.by_group
-            or queues.reshaped
+            or queues.rules_changed
             or queues.recount
             or state.table.total_changed
             or not context.scheduling_queue.nothing_to_wake(ledger.moved)

@@ -70,7 +70,7 @@ class EngineHost:
 
     def attained_service(self, group: str) -> AttainedService | None:
         """Return the attained service of a group that shares time."""
-        return self.engine.state.time_sharing.past(group)
+        return self.engine.state.time_sharing.attained_service(group)
 
     # ------------------------------------------------------------------ replacement
 
@@ -94,7 +94,7 @@ class EngineHost:
         """Begin with a new engine. It must be given the whole cluster state."""
         policy = self.policy
         before, self.engine = self.engine, make_engine(policy, log.warning)
-        counts_text.offer(
+        counts_text.load_if_possible(
             self.engine.state.time_sharing,
             counts_text.as_text(before.state.time_sharing),
             self._time.now(),

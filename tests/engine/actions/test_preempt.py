@@ -433,7 +433,7 @@ def test_an_engine_that_was_written_down_goes_on_as_it_would_have() -> None:
 def test_more_claims_than_one_cycle_serves_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     from windlass.engine.actions import preempt
 
-    monkeypatch.setattr(preempt, "CLAIMS", 2)
+    monkeypatch.setattr(preempt, "MAX_PREEMPTIONS", 2)
     a = preempting(8)
     for i in range(5):
         a.runs(f"low{i}", "q", "n0:1", priority=40)
@@ -463,7 +463,7 @@ def test_trials_in_vain_do_not_set_off_others(monkeypatch: pytest.MonkeyPatch) -
     from windlass.engine.actions import preempt
     from windlass.engine.preemption.solver import PreemptionSolver
 
-    monkeypatch.setattr(preempt, "AGAIN", 2)
+    monkeypatch.setattr(preempt, "MAX_REPEATED", 2)
     calls = []
     solve = PreemptionSolver.solve
     monkeypatch.setattr(PreemptionSolver, "solve", lambda self, *args: calls.append(1) or solve(self, *args))
@@ -488,15 +488,15 @@ def test_trials_in_vain_do_not_set_off_others(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_first_few_of_a_bucket_are_asked_for_one_that_may_claim() -> None:
-    from windlass.engine.actions.preempt import MEMBERS, _first_members
+    from windlass.engine.actions.preempt import MAX_MEMBERS, _first_members
 
     a = preempting(1).runs("low", "q", "n0:1", priority=40)
-    for i in range(MEMBERS + 3):
+    for i in range(MAX_MEMBERS + 3):
         a.waits(f"high{i:02}", "q", 1, priority=60, never_preempts=True)
     a.cycle()
     (pending_class,) = a.world.engine.scheduling_queue.pending_classes.values()
     assert [group.key for group in _first_members(pending_class)] == [
-        f"ns/high{i:02}" for i in range(MEMBERS)
+        f"ns/high{i:02}" for i in range(MAX_MEMBERS)
     ]
     a.world.remove("high01")
     a.world.change_group("high05", priority=60, never_preempts=False)
@@ -540,10 +540,10 @@ def test_a_moment_is_noted_once_however_often_it_is_tried() -> None:
     for i in range(5):
         a.waits(f"cpu{i}", "q", 0, priority=99).cycle()  # something changes each time
     action = a.world.engine._actions[1]
-    assert [moment for moment, _, _ in action.retries.moments] == [1490.0]
+    assert [moment for moment, _, _ in action.retries.times] == [1490.0]
     a.cycle(seconds=1490.0 - a.world.now)
     assert a.evicted == {"low-0"}
-    assert action.retries.moments == []
+    assert action.retries.times == []
 
 
 # ---------------------------------------------------------------------- patience

@@ -55,7 +55,7 @@ def test_who_was_given_last_is_left_with_the_others() -> None:
     found = lines(c)
     given = iter(found)
     assert names([next(given), next(given)]) == ["else", "big"]
-    assert sorted(names(found.left())) == ["big", "last", "next", "small"]
+    assert sorted(names(found.remaining())) == ["big", "last", "next", "small"]
 
 
 def test_nobody_claims() -> None:

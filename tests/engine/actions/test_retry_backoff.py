@@ -93,7 +93,7 @@ def test_what_stands_in_the_way_of_several_is_looked_at_once() -> None:
         a.waits(f"high{gpus}", "q", gpus, priority=60)
     a.cycle()
     (action,) = a.world.engine.claimants.values()
-    assert [len(behind) for behind in action.retries._behind.values()] == [3]
+    assert [len(behind) for behind in action.retries._by_obstacle.values()] == [3]
 
 
 def test_a_dump_tells_who_pauses_in_the_order_in_which_that_began() -> None:
@@ -107,8 +107,8 @@ def test_a_dump_tells_who_pauses_in_the_order_in_which_that_began() -> None:
     for name in names:
         pending_class = a.world.engine.state.groups[f"ns/{name}"].bucket
         assert pending_class is not None
-        retries.fail(pending_class, 0.0, None, None)
-    retries.change()
+        retries.failed(pending_class, 0.0, None, None)
+    retries.new_revision()
     assert retries.again(1.0, 99) == []
     records = retries.as_records("preempt", lambda _: ())
     assert [record.group for record in records] == [f"ns/{name}" for name in names]

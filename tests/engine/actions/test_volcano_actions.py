@@ -640,7 +640,7 @@ def test_among_how_many_nodes_the_cheapest_victims_are_looked_for(
         scene.node(f"n{n}", gpu=1)
     (action,) = [a for a in scene.engine._actions if a.name == "volcano-preempt"]
     (tiers,) = [p for p in scene.engine.state.plugins.plugins if isinstance(p, Tiers)]
-    assert action._compared(tiers) == compared
+    assert action._compared_nodes(tiers) == compared
 
 
 def test_a_copy_pauses_as_long_as_the_original() -> None:

@@ -195,7 +195,7 @@ def test_who_is_let_in_stays_so_after_a_restart() -> None:
     engine = Engine.load(dump(scene.engine), plugins)
     assert engine.state.gate.let_in == {f"{NAMESPACE}/in"}
     assert engine.cycle(scene.now + 1).groups == ()
-    assert not engine.reporter.admitted(engine.state.groups[f"{NAMESPACE}/out"])
+    assert not engine.reporter.is_admitted(engine.state.groups[f"{NAMESPACE}/out"])
 
 
 def test_who_has_run_and_holds_nothing_any_more_asks_to_be_let_in_anew() -> None:

@@ -470,26 +470,26 @@ def test_the_order_of_a_long_queue_is_not_made_anew_with_every_change() -> None:
     """It was, and with thousands of jobs the control plane did little else while it told them why they wait."""
     c = Cluster().queues("default").nodes("n1 gpu=1")
     c.running("busy", "n1", "gpu=1")
-    for number in range(queue_position.SHORT + 10):
+    for number in range(queue_position.MAX_EXACT + 10):
         c.gang(f"g{number}", 1, "gpu=1")
     c.cycle()
-    last = f"g{queue_position.SHORT + 9}"
-    assert c.explain(last).position == queue_position.SHORT + 10
+    last = f"g{queue_position.MAX_EXACT + 9}"
+    assert c.explain(last).position == queue_position.MAX_EXACT + 10
     c.remove("busy")
     assert [bind.task for bind in c.cycle(0.01).binds] == ["ns/g0-0"]
     then = c.explain(last)
-    assert (then.position, then.ahead[0]) == (queue_position.SHORT + 10, "ns/g1"), (
+    assert (then.position, then.ahead[0]) == (queue_position.MAX_EXACT + 10, "ns/g1"), (
         "as it was; who started is not ahead"
     )
     c.gang("late", 1, "gpu=1")
     c.cycle(0.01)
-    assert c.explain("late").position == queue_position.SHORT + 10, (
+    assert c.explain("late").position == queue_position.MAX_EXACT + 10, (
         "who is not in the order yet makes it anew"
     )
-    assert c.explain(last).position == queue_position.SHORT + 9
+    assert c.explain(last).position == queue_position.MAX_EXACT + 9
     c.remove("g1")
-    c.cycle(queue_position.LONGEST_SECONDS)
-    assert c.explain(last).position == queue_position.SHORT + 8, "and time does"
+    c.cycle(queue_position.MAX_KEEP_SECONDS)
+    assert c.explain(last).position == queue_position.MAX_EXACT + 8, "and time does"
 
 
 def test_what_can_never_run_has_no_position_and_takes_none() -> None:
@@ -753,7 +753,7 @@ def test_who_holds_the_last_pod_of_a_node_is_named() -> None:
 
 @pytest.mark.parametrize(("nodes", "told"), [(5, "1 on n4)"), (6, "1 on n4 and 1 more node)"), (8, "3 more")])
 def test_room_on_many_nodes_is_not_listed_in_full(nodes: int, told: str) -> None:
-    sentence = messages.promises([(f"n{at}", 1) for at in range(nodes)], there=True)
+    sentence = messages.nominations([(f"n{at}", 1) for at in range(nodes)], present=True)
     assert f"Room is kept for {nodes} pods (1 on n0, " in sentence
     assert told in sentence
     assert "n5" not in sentence

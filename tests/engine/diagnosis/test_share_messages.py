@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.decision import QueueUsage
-from windlass.engine.diagnosis.share_messages import LevelAccount, borrowed, lending, why
+from windlass.engine.diagnosis.share_messages import LevelAccount, borrowed, explain_shares, lending
 from windlass.spi.objects import TaskState
 from windlass.spi.shares import ShareCause, SharePart
 
@@ -90,12 +90,12 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
     ],
 )
 def test_a_share_explains_itself(figures: dict[str, Any], parts: tuple[SharePart, ...], text: str) -> None:
-    assert why(usage(**figures, parts={GPU: parts})) == {GPU: text}
+    assert explain_shares(usage(**figures, parts={GPU: parts})) == {GPU: text}
 
 
 def test_a_queue_that_neither_asks_nor_is_due_anything_says_nothing() -> None:
-    assert why(usage()) == {}
-    assert why(usage(requested="pods=3")) == {}
+    assert explain_shares(usage()) == {}
+    assert explain_shares(usage(requested="pods=3")) == {}
 
 
 def test_what_is_held_beyond_the_due_is_borrowed_of_those_who_leave_most() -> None:
@@ -130,12 +130,12 @@ def test_nothing_is_lent_twice_or_out_of_nothing(table: list[tuple[int | None, i
     found = borrowed(accounts, total)
     by_name = {a.name: a for a in accounts}
     for name, lenders in found.items():
-        due = by_name[name].due
+        due = by_name[name].entitlement
         assert due is not None
         assert 0 < sum(lenders.values()) <= by_name[name].held - due
     for lender in by_name:
         out = sum(lenders.get(lender, 0) for lenders in found.values())
-        due = by_name[lender].due
+        due = by_name[lender].entitlement
         assert out == 0 or (due is not None and out <= due - by_name[lender].held)
 
 
@@ -151,9 +151,9 @@ def test_what_terminates_is_told_beside_what_the_share_goes_by() -> None:
         c.change_task(f"going-{at}", state=TaskState.RELEASING)
     c.gang("next", 6, "gpu=1", queue="a")
     for words in ("6: 6 of the surplus by weight 1 of 2, all it asks for beside the 5 that terminate",) * 2:
-        told = {usage.queue: why(usage) for usage in c.cycle().queues}
+        told = {usage.queue: explain_shares(usage) for usage in c.cycle().queues}
         assert told.get("a", {GPU: words})[GPU] == words
     for at in range(5):
         c.remove_task(f"going-{at}")
-    told = {usage.queue: why(usage) for usage in c.cycle().queues}
+    told = {usage.queue: explain_shares(usage) for usage in c.cycle().queues}
     assert told["a"][GPU] == "6: 6 of the surplus by weight 1 of 2, all it asks for"

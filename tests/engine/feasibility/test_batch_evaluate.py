@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.feasibility import node_fit
-from windlass.engine.feasibility.batch_evaluate import evaluate_together, joins
+from windlass.engine.feasibility.batch_evaluate import can_join, evaluate_together
 from windlass.engine.feasibility.task_class import ClassIndex, TaskClass
 from windlass.engine.nodes.table import USED, NodeTable
 from windlass.engine.nodes.view import TableView
@@ -117,10 +117,10 @@ def test_few_rows_are_judged_one_kind_at_a_time(monkeypatch: pytest.MonkeyPatch)
 
 def test_who_sees_other_nodes_or_looks_at_them_differently_is_not_among_them() -> None:
     plugins = PluginSet(default_plugins())
-    assert joins(plugins, wants(cpu=1))
-    assert not joins(plugins, Needs(request=(("cpu", 1),), dialect=Dialect.KAI))
-    assert not joins(PluginSet([*default_plugins(), Spread()]), wants(cpu=1))
-    assert not joins(PluginSet([]), wants(cpu=1))
+    assert can_join(plugins, wants(cpu=1))
+    assert not can_join(plugins, Needs(request=(("cpu", 1),), dialect=Dialect.KAI))
+    assert not can_join(PluginSet([*default_plugins(), Spread()]), wants(cpu=1))
+    assert not can_join(PluginSet([]), wants(cpu=1))
     assert isinstance(Binpack(), ManyScores)
 
 

@@ -79,13 +79,13 @@ def test_what_changed_is_shut_or_in_the_log(changes: int) -> None:
     opened = FreeRows(table, gpu)
     opened.sync()
     for _ in range(5):
-        mark = table.amounts.mark
+        mark = table.resource_log.mark
         for _ in range(changes):
             use(table, rng.randrange(120), rng)
         opened.sync()
         left = table.planes[:, ALLOCATABLE, gpu] > table.planes[:, USED, gpu]
-        assert np.array_equal(opened.shut, left.astype(np.int64) - 1)
-        expected = [row for row in table.amounts.since(mark) if left[row]]
+        assert np.array_equal(opened.full, left.astype(np.int64) - 1)
+        expected = [row for row in table.resource_log.since(mark) if left[row]]
         assert opened.since(mark, 120) == (expected if changes < 400 else None)
         if expected and changes < 400:
             assert opened.since(mark, len(expected) - 1) is None
@@ -95,10 +95,10 @@ def test_a_table_that_grew_is_looked_at_anew() -> None:
     table = table_of(10)
     opened = FreeRows(table, table.column(GPU))
     opened.sync()
-    before = table.amounts.mark
+    before = table.resource_log.mark
     for i in range(100):
         table.upsert(Node(f"x{i:03}", {"cpu": 20, GPU: 8, "pods": 50}))
     opened.sync()
-    assert len(opened.shut) == table.capacity
+    assert len(opened.full) == table.capacity
     assert opened.since(before, 1000) is None
-    assert opened.since(table.amounts.mark, 1000) == []
+    assert opened.since(table.resource_log.mark, 1000) == []

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.feasibility.task_class import ClassIndex
-from windlass.engine.nodes.row_cache import MOST, RowCache, plain_scores
+from windlass.engine.nodes.row_cache import MAX_CACHED, RowCache, plain_scores
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.plugin_set import PluginSet
@@ -124,7 +124,7 @@ def test_rows_are_read_again_once_they_have_changed_or_the_columns_have() -> Non
     table = NodeTable()
     table.upsert(Node("n", {"cpu": 5, "pods": 9}))
     cells, row = RowCache(table), table.rows["n"]
-    stamp = table.amounts.stamps[row]
+    stamp = table.resource_log.stamps[row]
     assert cells.known() == {}
     write(table, row, USED, {"cpu": 2})
     write(table, row, NOMINATED, {"cpu": 2})
@@ -136,7 +136,7 @@ def test_rows_are_read_again_once_they_have_changed_or_the_columns_have() -> Non
     for at in range(20):
         table.column(f"r/{at}")
     assert cells.known() == {}
-    for at in range(MOST + 1):
+    for at in range(MAX_CACHED + 1):
         cells.read(at % 64, at)
         cells._known[at + 64] = found
     assert cells.known() == {}

@@ -58,15 +58,15 @@ def test_rows_and_columns_grow_and_rows_stay() -> None:
 
 def test_an_equal_node_logs_nothing_and_another_logs_what_changed() -> None:
     table = filled("n1 zone=a")
-    marks = table.statics.mark, table.amounts.mark
+    marks = table.static_log.mark, table.resource_log.mark
     table.improved.clear()
     table.upsert(node("n1 zone=a"))
-    assert (table.statics.mark, table.amounts.mark) == marks
+    assert (table.static_log.mark, table.resource_log.mark) == marks
     assert not table.improved
     table.upsert(node("n1 zone=a cpu=5"))
-    assert (table.statics.mark, table.amounts.mark) == (marks[0], marks[1] + 1)
+    assert (table.static_log.mark, table.resource_log.mark) == (marks[0], marks[1] + 1)
     table.upsert(node("n1 zone=b cpu=5"))
-    assert table.statics.mark == marks[0] + 1
+    assert table.static_log.mark == marks[0] + 1
     assert table.relabelled == {0}
     assert table.improved == {0}
 

@@ -170,7 +170,7 @@ def test_who_may_go_is_not_asked_again_as_orders_change_but_of_what_has_changed(
     assert len(watcher.victim_sets) == 2
     assert offered(3) == ["large-0", "small-0"]
     assert len(watcher.victim_sets) == 2
-    running.tell([state.groups[f"{NAMESPACE}/small"]])
+    running.mark_changed([state.groups[f"{NAMESPACE}/small"]])
     assert offered(2) == ["large-0", "small-0"]
     assert [victim_set.group.key for victim_set in watcher.victim_sets[2:]] == [f"{NAMESPACE}/small"]
 

@@ -31,6 +31,6 @@ def test_each_size_of_a_gangs_minimum_has_to_have_room_on_two_nodes_of_four(
     step = engine.state.groups["ns/gang"].step
     assert step is not None
     empty = NeverFits(engine.state.table)
-    assert empty.too_few_for(step) is beyond
+    assert empty.never_holds(step) is beyond
     a.node("n2", 8)
-    assert not empty.too_few_for(step)
+    assert not empty.never_holds(step)

@@ -17,31 +17,35 @@ MEMBERS = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers
 
 def test_the_first_is_the_one_with_the_least_key() -> None:
     line = OrderedGroups()
-    line.enter((2,), "b", None)
-    line.enter((1,), "a", None)
+    line.add((2,), "b", None)
+    line.add((1,), "a", None)
     assert (line.head(), list(line)) == ("a", ["a", "b"])
 
 
 def test_only_those_that_end_in_time_are_found() -> None:
     line = OrderedGroups()
-    line.enter((1,), "long", 100.0)
-    line.enter((2,), "unknown", None)
-    line.enter((3,), "short", 10.0)
-    assert (line.within(5.0), line.within(10.0), line.within(100.0)) == (None, "short", "long")
+    line.add((1,), "long", 100.0)
+    line.add((2,), "unknown", None)
+    line.add((3,), "short", 10.0)
+    assert (line.first_within(5.0), line.first_within(10.0), line.first_within(100.0)) == (
+        None,
+        "short",
+        "long",
+    )
 
 
 def test_what_was_known_of_a_run_time_is_forgotten_with_it() -> None:
     line = OrderedGroups()
-    line.enter((1,), "a", 10.0)
-    line.retime("a", 50.0)
-    assert (line.within(20.0), line.within(50.0)) == (None, "a")
-    line.retime("a", None)
-    assert line.within(1000.0) is None
+    line.add((1,), "a", 10.0)
+    line.set_time("a", 50.0)
+    assert (line.first_within(20.0), line.first_within(50.0)) == (None, "a")
+    line.set_time("a", None)
+    assert line.first_within(1000.0) is None
 
 
 def test_who_does_not_stand_in_it_cannot_leave() -> None:
     with pytest.raises(KeyError):
-        OrderedGroups().leave("a")
+        OrderedGroups().remove("a")
 
 
 @given(MEMBERS, st.lists(st.integers(0, 79), max_size=80), st.integers(0, 10))
@@ -50,16 +54,16 @@ def test_it_agrees_with_a_sorted_list(members: list, leaving: list[int], limit: 
     line = OrderedGroups()
     there = {}
     for number, (place, time) in enumerate(members):
-        line.enter((place,), f"{number:02}", time)
+        line.add((place,), f"{number:02}", time)
         there[f"{number:02}"] = (place, time)
     for number in leaving:
         if there.pop(f"{number:02}", None) is not None:
-            line.leave(f"{number:02}")
+            line.remove(f"{number:02}")
     ordered = sorted(there, key=lambda key: (there[key][0], key))
     assert list(line) == ordered
     assert line.head() == (ordered[0] if ordered else None)
     soon = [key for key in ordered if (there[key][1] or 99) <= limit]
-    assert line.within(float(limit)) == (soon[0] if soon else None)
+    assert line.first_within(float(limit)) == (soon[0] if soon else None)
 
 
 def test_a_bucket_knows_its_members_by_rank_as_they_come_and_go_and_change() -> None:

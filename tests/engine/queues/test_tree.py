@@ -43,7 +43,7 @@ def test_a_tree_of_one_queue_tells_what_is_in_it() -> None:
     assert a.siblings == [a]
     fresh = tree()
     asked = fresh.get("a")
-    fresh.ask(asked, ITEMS, 1)
+    fresh.add_pending(asked, ITEMS, 1)
     assert asked.demand == {"cpu": 10, "gpu": 1}
 
 
@@ -63,7 +63,7 @@ def test_removing_what_is_not_there_does_nothing() -> None:
 def test_sums_run_up_and_back() -> None:
     queues = tree("top", "a parent=top", "b parent=top")
     a, b, top = queues.get("a"), queues.get("b"), queues.get("top")
-    queues.ask(a, ITEMS, 3)
+    queues.add_pending(a, ITEMS, 3)
     queues.start(a, ITEMS, 2)
     queues.allocate(b, ITEMS, 1)
     queues.release(b, ITEMS, 1)
@@ -78,7 +78,7 @@ def test_sums_run_up_and_back() -> None:
 def test_giving_back_is_noted_at_every_level_and_undoing_is_not() -> None:
     queues = tree("top", "a parent=top")
     queues.freed.clear()
-    queues.ask(queues.get("a"), ITEMS, 1)
+    queues.add_pending(queues.get("a"), ITEMS, 1)
     queues.start(queues.get("a"), ITEMS, 1)
     queues.start(queues.get("a"), ITEMS, -1)
     assert queues.freed == {}
@@ -91,7 +91,7 @@ def test_giving_back_is_noted_at_every_level_and_undoing_is_not() -> None:
 def test_moving_a_queue_takes_its_sums_along() -> None:
     queues = tree("one", "two", "a parent=one")
     queues.allocate(queues.get("a"), ITEMS, 2)
-    queues.ask(queues.get("a"), ITEMS, 1)
+    queues.add_pending(queues.get("a"), ITEMS, 1)
     queues.upsert(queue("a parent=two"))
     assert {n: u for n, u in queues.get("one").allocated.items() if u} == {}
     assert queues.get("two").allocated == {"cpu": 20, "gpu": 2}
@@ -102,9 +102,9 @@ def test_moving_a_queue_takes_its_sums_along() -> None:
 def test_a_change_of_rules_is_noted_for_everything_below() -> None:
     queues = tree("top", "a parent=top", "b parent=a")
     queues.freed.clear()
-    queues.reshaped.clear()
+    queues.rules_changed.clear()
     queues.upsert(queue("top limit.gpu=1"))
-    assert set(queues.freed) == set(queues.reshaped) == {"top", "a", "b"}
+    assert set(queues.freed) == set(queues.rules_changed) == {"top", "a", "b"}
     queues.freed.clear()
     queues.upsert(queue("top limit.gpu=1"))
     assert queues.freed == {}

@@ -35,7 +35,7 @@ def test_all_that_rank_worse_come_worst_first(
         runners.add(one)
         left[one.group.key] = one
         if fate == "reranked":
-            runners.pull(one)
+            runners.take_out(one)
             one.base, one.falls = map(float, later)
             runners.put(one)
         elif fate == "gone":

@@ -177,7 +177,7 @@ def test_several_budgets_are_told_with_what_each_lets_go() -> None:
 def test_nobody_is_asked_twice_where_there_are_no_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     a = preempting(1).runs("firm", "q", "n0:1", priority=80)
     a.world.engine.apply([BudgetUpserted(BUDGET, 0)])  # of nobody here
-    monkeypatch.setattr(PreemptAction, "_would_go", None)
+    monkeypatch.setattr(PreemptAction, "_victims_if_granted", None)
     a.waits("high", "q", 1, priority=60).cycle()
     assert a.evicted == set()
 

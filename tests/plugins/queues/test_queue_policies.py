@@ -200,10 +200,10 @@ def test_the_quota_holds_at_every_level_in_the_engine() -> None:
     c.gang("two", 2, "gpu=1", min=1, queue="kai/b")
     c.change_group("two", preemptible=False)
     assert len(c.cycle().binds) == 2
-    assert c.engine.state.queues.entries["kai/top"].firm[GPU] == 2000
+    assert c.engine.state.queues.entries["kai/top"].nonpreemptible[GPU] == 2000
     c.change_group("two", preemptible=True)
     assert {b.task for b in c.cycle().binds} == {"ns/one-1", "ns/two-1"}  # b's work may borrow now
-    assert c.engine.state.queues.entries["kai/top"].firm[GPU] == 2000
+    assert c.engine.state.queues.entries["kai/top"].nonpreemptible[GPU] == 2000
 
 
 # ---------------------------------------------------------------------- guarantees

@@ -101,7 +101,7 @@ def test_without_an_address_or_a_verb_nothing_is_added(arguments: dict[str, str]
     policies = SchedulerConfig(("allocate",), (PluginTier((PluginOption("extender", {}, arguments),)),))
     plugins, _ = registry.build(policies)
     assert not any(isinstance(plugin, TakesExtenderClient | Permit) for plugin in plugins)
-    assert not Engine(None, plugins)._context.permit.asked
+    assert not Engine(None, plugins)._context.permit.is_active
 
 
 def test_volcanos_arguments_are_read() -> None:

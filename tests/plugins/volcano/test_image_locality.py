@@ -129,7 +129,7 @@ def test_other_images_of_a_node_are_no_news_to_those_who_wait() -> None:
     table = cluster.engine.state.table
     shape = table.shape
     cluster.nodes(Node(spec.name, spec.allocatable, spec.labels, images=(("a:1", 5),)))
-    assert (table.shape, table.improved, table.reshaped) == (shape, set(), False)
+    assert (table.shape, table.improved, table.nodes_changed) == (shape, set(), False)
     assert table.images.carriers("a:1") == 1
 
 

@@ -212,7 +212,7 @@ def _world(found: plan.Loaded, policy: SchedulerConfig, now: float, counts: str 
 
     def engine() -> Engine:
         made = make_engine(policy, lambda _: None, base=QUIET)
-        counts_text.offer(made.state.time_sharing, counts, now)
+        counts_text.load_if_possible(made.state.time_sharing, counts, now)
         return made
 
     reads = engine()

@@ -51,9 +51,9 @@ class Allocate:
             attempt, kept_for = self._advance(group, step, cycle.now, alone=alone)
             if attempt.done or not alone:
                 touched[group.key] = group
-            if context.permit.asked and attempt.done and not cycle.consents(group):
+            if context.permit.is_active and attempt.done and not cycle.is_permitted(group):
                 if group.refusal is not None:
-                    context.enqueuer.refuse(group, cycle.now)
+                    context.enqueuer.reject(group, cycle.now)
                 if cycle.unfinished:
                     self._put_off(cycle, pending_class)
                     return
@@ -89,7 +89,7 @@ class Allocate:
         """What the statement holds for the group is so from now on."""
         context = self._context
         context.statement.commit(cycle.out)
-        context.enqueuer.settle(group, cycle.now)
+        context.enqueuer.update(group, cycle.now)
         context.state.ledger.dirty.pop(group.key, None)
 
     def _go_on(self, cycle: CycleContext, pending_class: PendingClass) -> None:
@@ -162,7 +162,7 @@ class Allocate:
             if len(asked.batches) == 1 and asked.batches[0].cls is cls and asked.root is None:
                 cycle.touched[head.key] = head
                 self._park(cycle, head, PlacementAttempt(False))
-                self._context.queue_heap.left(pending_class)
+                self._context.queue_heap.remove(pending_class)
                 self._context.reservations.consider(
                     self._context.statement, head, PlacementAttempt(False), cycle.now
                 )
@@ -198,9 +198,9 @@ class Allocate:
             if not len(context.statement):
                 continue
             cycle.touched[group.key] = group
-            if context.permit.asked and context.statement.placed(0) and not cycle.consents(group):
+            if context.permit.is_active and context.statement.placed(0) and not cycle.is_permitted(group):
                 if group.refusal is not None:
-                    context.enqueuer.refuse(group, cycle.now)
+                    context.enqueuer.reject(group, cycle.now)
                 context.state.table.improved.update(
                     entry.promised for entry in nominated(group)
                 )  # asked again at once

@@ -57,11 +57,11 @@ class CycleContext(msgspec.Struct):
     """Groups with a possible change of status; they are reported."""
     improved: frozenset[int]
     """Rows on which something has become possible since the last cycle."""
-    varied: bool = False
+    plugins_changed: bool = False
     """True if a plugin may give other results than before."""
-    followed: tuple[int, int] = (-1, -1)
+    running_stamp: tuple[int, int] = (-1, -1)
     """Statement count and number of touched groups when ``running`` was last updated."""
-    stirred: bool = False
+    state_changed: bool = False
     """True if deltas have changed what tasks hold since the last cycle."""
     parked: dict[PendingClass, None] = {}
     """Pending classes that were parked in this cycle; they are explained."""
@@ -71,18 +71,18 @@ class CycleContext(msgspec.Struct):
     unfinished: bool = False
     """True if the limit of the cycle ended it early. The next cycle follows at once."""
 
-    def wake(self, moment: float | None) -> None:
+    def wake(self, time: float | None) -> None:
         """Schedule the next cycle no later than ``time``, because time alone changes something then."""
-        if moment is not None and (self.wake_at is None or moment < self.wake_at):
-            self.wake_at = moment
+        if time is not None and (self.wake_at is None or time < self.wake_at):
+            self.wake_at = time
 
-    def consents(self, group: GroupEntry | None = None) -> bool:
+    def is_permitted(self, group: GroupEntry | None = None) -> bool:
         """Return whether the statement may be committed for ``group``; otherwise roll it back.
 
         A statement without a requesting group is always permitted.
         """
         context = self.context
-        if not context.permit.asked:
+        if not context.permit.is_active:
             return True
         rejection = context.permit.rejection(group, self.now)
         if rejection is None or group is None:
@@ -100,19 +100,19 @@ class CycleContext(msgspec.Struct):
         False: a plugin has rejected it and nothing was done. ``group``: the group that
         it serves.
         """
-        if not self.consents(group):
+        if not self.is_permitted(group):
             return False
         self.context.statement.commit(self.out)
-        self.settle_dirty()
+        self.update_dirty_groups()
         return True
 
-    def settle_dirty(self) -> None:
+    def update_dirty_groups(self) -> None:
         """Update the groups that decisions have changed."""
         ledger, enqueuer = self.context.state.ledger, self.context.enqueuer
         dirty, ledger.dirty = ledger.dirty, {}
         for key, group in dirty.items():
             self.touched[key] = group
-            enqueuer.settle(group, self.now)
+            enqueuer.update(group, self.now)
 
 
 class ActionPass(NamedTuple):

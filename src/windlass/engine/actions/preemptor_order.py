@@ -23,25 +23,25 @@ from windlass.spi.plugins import QueueOrder
 class _Branch:
     """Queue with preemptors below it.
 
-    ``line``: heap of its own pending classes by the order of their first groups.
-    ``below``: heap of its child queues by their keys.
+    ``pending_classes``: heap of its own pending classes by the order of their first groups.
+    ``children``: heap of its child queues by their keys.
     """
 
     queue: QueueEntry | None
-    line: list[tuple[Any, int, PendingClass]] = field(default_factory=list)
-    below: list[tuple[Any, float, str, _Branch]] = field(default_factory=list)
+    pending_classes: list[tuple[Any, int, PendingClass]] = field(default_factory=list)
+    children: list[tuple[Any, float, str, _Branch]] = field(default_factory=list)
 
     def first(self) -> PendingClass:
         branch = self
-        while branch.below:
-            branch = branch.below[0][-1]
-        return branch.line[0][-1]
+        while branch.children:
+            branch = branch.children[0][-1]
+        return branch.pending_classes[0][-1]
 
 
 class PreemptorOrder:
     """Yields pending classes one by one.
 
-    :meth:`left` returns the last one, with those that were not yielded yet.
+    :meth:`remaining` returns the last one, with those that were not yielded yet.
     """
 
     def __init__(self, pending_classes: Iterable[PendingClass], orders: Sequence[QueueOrder]) -> None:
@@ -51,8 +51,8 @@ class PreemptorOrder:
         for at, pending_class in enumerate(pending_classes):
             head = pending_class.head()
             if head is not None:
-                line = self._branch(pending_class.queue, branches).line
-                heapq.heappush(line, (head.order_key, at, pending_class))
+                heap = self._branch(pending_class.queue, branches).pending_classes
+                heapq.heappush(heap, (head.order_key, at, pending_class))
         self._sort(self._top)
 
     def _branch(self, queue: QueueEntry, branches: dict[str, _Branch]) -> _Branch:
@@ -60,19 +60,19 @@ class PreemptorOrder:
         branch = branches.get(queue.name)
         if branch is None:
             branch = branches[queue.name] = _Branch(queue)
-            above = self._top if queue.parent is None else self._branch(queue.parent, branches)
-            above.below.append(((), 0.0, queue.name, branch))
+            parent = self._top if queue.parent is None else self._branch(queue.parent, branches)
+            parent.children.append(((), 0.0, queue.name, branch))
         return branch
 
     def _sort(self, branch: _Branch) -> None:
         """Sort all queues below a branch, the deepest first."""
-        for *_, child in branch.below:
+        for *_, child in branch.children:
             self._sort(child)
-        if len(branch.below) > 1:
-            branch.below = [self._placed(child) for *_, child in branch.below]
-            heapq.heapify(branch.below)
+        if len(branch.children) > 1:
+            branch.children = [self._heap_entry(child) for *_, child in branch.children]
+            heapq.heapify(branch.children)
 
-    def _placed(self, branch: _Branch) -> tuple[Any, float, str, _Branch]:
+    def _heap_entry(self, branch: _Branch) -> tuple[Any, float, str, _Branch]:
         queue, head = branch.queue, branch.first().head()
         if queue is None:
             raise ValueError("the top has no place")
@@ -81,24 +81,24 @@ class PreemptorOrder:
         return key, queue.spec.created, queue.name, branch
 
     def __iter__(self) -> Iterator[PendingClass]:
-        while self._top.below:
-            trail = [self._top]
-            while trail[-1].below:
-                trail.append(trail[-1].below[0][-1])
-            yield trail[-1].line[0][-1]
-            heapq.heappop(trail[-1].line)
-            for above, branch in zip(reversed(trail[:-1]), reversed(trail[1:]), strict=True):
-                if not (branch.line or branch.below):
-                    heapq.heappop(above.below)
-                elif len(above.below) > 1:
-                    heapq.heapreplace(above.below, self._placed(branch))
+        while self._top.children:
+            path = [self._top]
+            while path[-1].children:
+                path.append(path[-1].children[0][-1])
+            yield path[-1].pending_classes[0][-1]
+            heapq.heappop(path[-1].pending_classes)
+            for parent, branch in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
+                if not (branch.pending_classes or branch.children):
+                    heapq.heappop(parent.children)
+                elif len(parent.children) > 1:
+                    heapq.heapreplace(parent.children, self._heap_entry(branch))
 
-    def left(self) -> list[PendingClass]:
+    def remaining(self) -> list[PendingClass]:
         """Return the last yielded pending class and the remaining ones, by queue."""
-        found: list[PendingClass] = []
+        remaining: list[PendingClass] = []
         branches = [self._top]
         while branches:
             branch = branches.pop()
-            found += [pending_class for *_, pending_class in sorted(branch.line)]
-            branches += [child for *_, child in branch.below]
-        return found
+            remaining += [pending_class for *_, pending_class in sorted(branch.pending_classes)]
+            branches += [child for *_, child in branch.children]
+        return remaining

@@ -84,20 +84,20 @@ class RetryBackoff:
     def __init__(self, scheduling_queue: SchedulingQueue, pause_seconds: float) -> None:
         self._scheduling_queue = scheduling_queue
         self._pause_seconds = pause_seconds
-        self._affairs = 0
+        self._revision = 0
         self._failed: dict[PendingClass, int] = {}
         """Pending class → revision at which it failed."""
         self._again: deque[tuple[int, PendingClass]] = deque()
         """The same in the order of the tries; outdated entries are skipped."""
         self._obstacles: dict[PendingClass, Obstacle] = {}
         """Failed pending class → obstacle. Such classes are not in ``_failed``."""
-        self._behind: dict[Obstacle, dict[PendingClass, None]] = {}
-        self._looked = 0
+        self._by_obstacle: dict[Obstacle, dict[PendingClass, None]] = {}
+        self._checked_revision = 0
         """Revision at which obstacles were last checked."""
-        self.moments: list[tuple[float, int, PendingClass]] = []
+        self.times: list[tuple[float, int, PendingClass]] = []
         self._until: dict[PendingClass, float] = {}
         """Pending class → its time in ``times``."""
-        self._spells: dict[PendingClass, BackoffState] = {}
+        self._backoffs: dict[PendingClass, BackoffState] = {}
         """Backoff of failed classes, if pauses are enabled."""
         self._missed: dict[PendingClass, None] = {}
         """Classes with possible changes during their pause. The end of the pause is in ``times``."""
@@ -106,95 +106,95 @@ class RetryBackoff:
     @property
     def idle(self) -> bool:
         """Return whether no class is known to have failed."""
-        return not (self._again or self._behind or self.moments)
+        return not (self._again or self._by_obstacle or self.times)
 
-    def change(self) -> None:
+    def new_revision(self) -> None:
         """Start a new revision."""
-        self._affairs += 1
+        self._revision += 1
 
-    def lives(self, pending_class: PendingClass) -> bool:
+    def is_pending(self, pending_class: PendingClass) -> bool:
         """Return whether the class still has pending groups."""
         return self._scheduling_queue.pending_classes.get(pending_class.signature) is pending_class
 
-    def pausing(self, pending_class: PendingClass, now: float) -> bool:
-        backoff = self._spells.get(pending_class)
+    def is_pausing(self, pending_class: PendingClass, now: float) -> bool:
+        backoff = self._backoffs.get(pending_class)
         return backoff is not None and backoff.opened + BURST_SECONDS <= now < backoff.ends
 
     # ------------------------------------------------------------------ results of tries
 
-    def done(self, pending_class: PendingClass) -> None:
+    def succeeded(self, pending_class: PendingClass) -> None:
         """Forget a class that succeeded."""
-        self._spells.pop(pending_class, None)
+        self._backoffs.pop(pending_class, None)
         self._missed.pop(pending_class, None)
-        self._leave(pending_class)
+        self._clear_obstacle(pending_class)
 
-    def fail(
+    def failed(
         self, pending_class: PendingClass, now: float, until: float | None, obstacle: Obstacle | None
     ) -> None:
         """Record a failure. ``until``: time at which it may succeed."""
         if self._pause_seconds > 0:
-            self._begin_spell(pending_class, now)
+            self._start_backoff(pending_class, now)
         self._missed.pop(pending_class, None)
-        self._leave(pending_class)
+        self._clear_obstacle(pending_class)
         if obstacle is not None and until is None:
             self._failed.pop(pending_class, None)
-            self._stick(pending_class, obstacle)
+            self._set_obstacle(pending_class, obstacle)
             return
-        self._failed[pending_class] = self._affairs
-        self._again.append((self._affairs, pending_class))
+        self._failed[pending_class] = self._revision
+        self._again.append((self._revision, pending_class))
         if until is not None and self._until.get(pending_class) != until:
             self._until[pending_class] = until
             self._push(until, pending_class)
 
-    def _begin_spell(self, pending_class: PendingClass, now: float) -> None:
+    def _start_backoff(self, pending_class: PendingClass, now: float) -> None:
         """Set the pause of a class, unless it is set already."""
-        before, first = self._spells.get(pending_class), self._pause_seconds
-        if before is not None and now < before.ends:
+        previous, first = self._backoffs.get(pending_class), self._pause_seconds
+        if previous is not None and now < previous.ends:
             return
-        since = now if before is None else before.since
+        since = now if previous is None else previous.since
         ends = now + min(max(now - since, first), LONGEST_PAUSE * first)
-        self._spells[pending_class] = BackoffState(since, now, ends)
-        if len(self._spells) > CACHED:
-            self._spells = {b: backoff for b, backoff in self._spells.items() if self.lives(b)}
+        self._backoffs[pending_class] = BackoffState(since, now, ends)
+        if len(self._backoffs) > CACHED:
+            self._backoffs = {b: backoff for b, backoff in self._backoffs.items() if self.is_pending(b)}
 
-    def put_off(self, due: list[PendingClass]) -> None:
+    def defer(self, due: list[PendingClass]) -> None:
         """Try these classes first in the next cycle."""
         for pending_class in reversed(due):
-            self._leave(pending_class)
+            self._clear_obstacle(pending_class)
             self._failed[pending_class] = FIRST
             self._again.appendleft((FIRST, pending_class))
 
-    def forget(self, pending_class: PendingClass) -> None:
+    def try_after_pause(self, pending_class: PendingClass) -> None:
         """Try a changed class after its pause."""
         self._failed.pop(pending_class, None)
-        self._leave(pending_class)
-        self._miss(pending_class)
+        self._clear_obstacle(pending_class)
+        self._mark_missed(pending_class)
 
-    def _miss(self, pending_class: PendingClass) -> None:
+    def _mark_missed(self, pending_class: PendingClass) -> None:
         """Mark a pausing class to be tried after the pause."""
         if pending_class not in self._missed:
             self._missed[pending_class] = None
-            self._push(self._spells[pending_class].ends, pending_class)
+            self._push(self._backoffs[pending_class].ends, pending_class)
 
-    def _stick(self, pending_class: PendingClass, obstacle: Obstacle) -> None:
+    def _set_obstacle(self, pending_class: PendingClass, obstacle: Obstacle) -> None:
         self._obstacles[pending_class] = obstacle
-        self._behind.setdefault(obstacle, {})[pending_class] = None
+        self._by_obstacle.setdefault(obstacle, {})[pending_class] = None
 
-    def _leave(self, pending_class: PendingClass) -> None:
+    def _clear_obstacle(self, pending_class: PendingClass) -> None:
         obstacle = self._obstacles.pop(pending_class, None)
         if obstacle is not None:
-            behind = self._behind[obstacle]
-            del behind[pending_class]
-            if not behind:
-                del self._behind[obstacle]
+            classes = self._by_obstacle[obstacle]
+            del classes[pending_class]
+            if not classes:
+                del self._by_obstacle[obstacle]
 
-    def _push(self, moment: float, pending_class: PendingClass) -> None:
+    def _push(self, time: float, pending_class: PendingClass) -> None:
         self._ticket += 1
-        heapq.heappush(self.moments, (moment, self._ticket, pending_class))
+        heapq.heappush(self.times, (time, self._ticket, pending_class))
 
     # ------------------------------------------------------------------ due classes
 
-    def stuck(self, pending_class: PendingClass) -> bool:
+    def is_stuck(self, pending_class: PendingClass) -> bool:
         """Return whether the obstacle of the last try still held at the last :meth:`clear`."""
         return pending_class in self._obstacles
 
@@ -203,15 +203,15 @@ class RetryBackoff:
 
         An obstacle without any pending groups behind it is forgotten without a check.
         """
-        if self._looked == self._affairs:
+        if self._checked_revision == self._revision:
             return
-        self._looked = self._affairs
-        lives = self.lives
-        for obstacle, behind in list(self._behind.items()):
-            if any(map(lives, behind)) and obstacle():
+        self._checked_revision = self._revision
+        lives = self.is_pending
+        for obstacle, classes in list(self._by_obstacle.items()):
+            if any(map(lives, classes)) and obstacle():
                 continue
-            del self._behind[obstacle]
-            for pending_class in behind:
+            del self._by_obstacle[obstacle]
+            for pending_class in classes:
                 del self._obstacles[pending_class]
                 if lives(pending_class):
                     self._failed[pending_class] = FIRST
@@ -219,81 +219,81 @@ class RetryBackoff:
 
     def reached(self, now: float) -> list[PendingClass]:
         """Return the classes with a time that has been reached."""
-        found = []
-        while self.moments and self.moments[0][0] <= now:
-            moment, _, pending_class = heapq.heappop(self.moments)
-            if self._until.get(pending_class) == moment:
+        due = []
+        while self.times and self.times[0][0] <= now:
+            time, _, pending_class = heapq.heappop(self.times)
+            if self._until.get(pending_class) == time:
                 del self._until[pending_class]
-            elif pending_class not in self._missed or self.pausing(pending_class, now):
+            elif pending_class not in self._missed or self.is_pausing(pending_class, now):
                 continue
             self._missed.pop(pending_class, None)
-            if self.lives(pending_class):
-                found.append(pending_class)
-        return found
+            if self.is_pending(pending_class):
+                due.append(pending_class)
+        return due
 
-    def again(self, now: float, most: int) -> list[PendingClass]:
-        """Return classes that failed at an earlier revision and do not pause, at most ``most``."""
-        again, found = self._again, list[PendingClass]()
-        while again and len(found) < most and again[0][0] != self._affairs:
-            affairs, pending_class = again.popleft()
-            if self._failed.get(pending_class) == affairs:
+    def again(self, now: float, maximum: int) -> list[PendingClass]:
+        """Return classes that failed at an earlier revision and do not pause, at most ``maximum``."""
+        queue, due = self._again, list[PendingClass]()
+        while queue and len(due) < maximum and queue[0][0] != self._revision:
+            revision, pending_class = queue.popleft()
+            if self._failed.get(pending_class) == revision:
                 del self._failed[pending_class]
-                if not self.lives(pending_class):
+                if not self.is_pending(pending_class):
                     continue
-                if self.pausing(pending_class, now):
-                    self._miss(pending_class)
+                if self.is_pausing(pending_class, now):
+                    self._mark_missed(pending_class)
                 else:
-                    found.append(pending_class)
-        return found
+                    due.append(pending_class)
+        return due
 
     @property
-    def more(self) -> bool:
+    def has_more(self) -> bool:
         """Return whether :meth:`again` has left out any."""
-        return bool(self._again) and self._again[0][0] != self._affairs
+        return bool(self._again) and self._again[0][0] != self._revision
 
     # ------------------------------------------------------------------ for ``dump``
 
-    def as_records(self, action: str, words: Callable[[Obstacle], tuple[str, ...]]) -> list[BackoffRecord]:
+    def as_records(self, action: str, describe: Callable[[Obstacle], tuple[str, ...]]) -> list[BackoffRecord]:
         """Return the failed classes with their obstacle and backoff, named by one of their groups."""
-        places = dict.fromkeys(
+        failed = dict.fromkeys(
             [
                 pending_class
-                for affairs, pending_class in self._again
-                if self._failed.get(pending_class) == affairs
+                for revision, pending_class in self._again
+                if self._failed.get(pending_class) == revision
             ]
         )
-        stuck = [pending_class for behind in self._behind.values() for pending_class in behind]
-        known = dict.fromkeys([*places, *stuck, *self._spells])
+        stuck = [pending_class for classes in self._by_obstacle.values() for pending_class in classes]
+        known = dict.fromkeys([*failed, *stuck, *self._backoffs])
         return [
             BackoffRecord(
-                min(living),
-                self._spells.get(pending_class),
+                min(members),
+                self._backoffs.get(pending_class),
                 pending_class in self._missed,
                 self._until.get(pending_class),
-                self._failed[pending_class] == self._affairs if pending_class in places else None,
+                self._failed[pending_class] == self._revision if pending_class in failed else None,
                 pending_class.budget_blockers.get(action, ()),
-                words(self._obstacles[pending_class]) if pending_class in self._obstacles else (),
+                describe(self._obstacles[pending_class]) if pending_class in self._obstacles else (),
             )
             for pending_class in known
-            if self.lives(pending_class)
-            and (living := [key for key, group in pending_class.members.items() if group.group is not None])
+            if self.is_pending(pending_class)
+            and (members := [key for key, group in pending_class.members.items() if group.group is not None])
         ]
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Reset the revision before :meth:`restore`."""
-        self._affairs = self._looked = 1
+        self._revision = self._checked_revision = 1
 
     def restore(self, pending_class: PendingClass, record: BackoffRecord, obstacle: Obstacle | None) -> None:
         """Restore what was known of a class."""
         if record.spell is not None:
-            self._spells[pending_class] = record.spell
+            self._backoffs[pending_class] = record.spell
             if record.missed:
-                self._miss(pending_class)
+                self._mark_missed(pending_class)
         if record.failed is not None:
             self._failed[pending_class] = int(record.failed)
             self._again.append((int(record.failed), pending_class))
         if obstacle is not None:
-            self._stick(pending_class, obstacle)
+            self._set_obstacle(pending_class, obstacle)
         if record.until is not None:
             self._until[pending_class] = record.until
             self._push(record.until, pending_class)

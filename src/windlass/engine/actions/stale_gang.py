@@ -28,7 +28,7 @@ class StaleGangEviction:
         self._context = context
         self._watched: dict[str, GroupEntry] | None = None
         """Groups below their minimum."""
-        self._settled: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
         """Group → reported start of a period below its minimum that has ended."""
 
     def run(self, cycle: CycleContext) -> None:
@@ -43,11 +43,11 @@ class StaleGangEviction:
             if groups.get(key) is not group:
                 del self._watched[key]
                 continue
-            moment = self._due(group)
-            if moment <= cycle.now:
+            time = self._due(group)
+            if time <= cycle.now:
                 due.append(group)
             else:
-                cycle.wake(moment)
+                cycle.wake(time)
         if due:
             for group in due:
                 self._evict(group, cycle.now)
@@ -66,17 +66,17 @@ class StaleGangEviction:
             if group.active and not group.succeeded and not group.ready():
                 if group.stale_since is None:
                     group.stale_since = now
-                    said = spec.stale_since
-                    if said is not None and said < now and self._settled.get(group.key) != said:
-                        group.stale_since = said
+                    reported = spec.stale_since
+                    if reported is not None and reported < now and self._ended.get(group.key) != reported:
+                        group.stale_since = reported
                 watched[group.key] = group
                 continue
             group.stale_since = None
             watched.pop(group.key, None)
             if spec.stale_since is not None:
-                self._settled[group.key] = spec.stale_since
+                self._ended[group.key] = spec.stale_since
             else:
-                self._settled.pop(group.key, None)
+                self._ended.pop(group.key, None)
 
     def _due(self, group: GroupEntry) -> float:
         since, grace = group.stale_since, group.spec.stale_grace

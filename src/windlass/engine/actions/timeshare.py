@@ -55,13 +55,13 @@ from windlass.spi.victims import (
 )
 
 ACTION = "timeshare"
-NOWHERE = (0, AFTER_ALL, BEFORE_ALL)
+NO_CHANGE = (0, AFTER_ALL, BEFORE_ALL)
 """Change that matters to no group."""
-NEWS = 1 << 16
+MAX_CHANGES = 1 << 16
 """Maximum number of stored changes; beyond it, all groups are tried again."""
-FIRST = 512
+MAX_EVALUATED = 512
 """Number of worst ranks that are evaluated before candidate nodes are computed."""
-CLAIMS = 256
+MAX_SUSPENSIONS = 256
 """Maximum number of suspending groups in one cycle."""
 
 
@@ -76,12 +76,12 @@ class TimeShareRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     levels: dict[str, int] = {}
 
 
-class _Wish(NamedTuple):
+class _DeviceRequest(NamedTuple):
     """Device resource, its column, and the units that one task requests."""
 
     name: str
     column: int
-    asked: int
+    units: int
 
 
 class TimeShare:
@@ -91,20 +91,20 @@ class TimeShare:
         self._context = context = machinery
         self._time_sharing = context.state.time_sharing
         self._time_sharing.policy = context.plugins.time_sharing
-        self._leftover = context.scheduling_queue.leftover
+        self._future_free = context.scheduling_queue.leftover
         relocator = Relocator(
             context.state, context.placer, context.statement, context.gang_allocator.domain_selector
         )
-        self._tools = SearchContext(
+        self._search_context = SearchContext(
             context.state, context.plugins, context.gang_allocator, context.statement, relocator
         )
         self._failed: dict[str, tuple[float, int]] = {}
         """Group → its rank when it failed, and the number of changes at that time."""
-        self._news: list[tuple[int, float, float]] = []
+        self._changes: list[tuple[int, float, float]] = []
         """Row, and the ranks of groups for which the change matters: from, below."""
-        self._heard = 0
+        self._processed = 0
         """Number of changes when groups were last checked against them."""
-        self._spared_until: list[tuple[float, str, float]] = []
+        self._protected_until: list[tuple[float, str, float]] = []
         """Ends of protection: (time, group, start of its run); or of pauses: (time, group, -1)."""
         self._waits: set[tuple[float, str, float]] = set()
         """The same as a set, against duplicates."""
@@ -118,26 +118,26 @@ class TimeShare:
 
         If the level changes, the queue's groups are tried again.
         """
-        self._wishes: dict[TaskClass, tuple[tuple[int, int, int], _Wish | None]] = {}
+        self._requests: dict[TaskClass, tuple[tuple[int, int, int], _DeviceRequest | None]] = {}
         """Class → state of the nodes for its static mask, and its requested device."""
         rules = context.plugins
-        self._ruled = bool(
+        self._has_rules = bool(
             rules.claims or rules.admissions or rules.victim_filters or rules.validations or rules.row_filters
         )
         """True if rules affect the choice of victims."""
 
     def run(self, cycle: CycleContext) -> None:
         time_sharing, context = self._time_sharing, self._context
-        moved = cycle.touched or cycle.improved or cycle.varied
-        if time_sharing.policy is None or (not moved and self.has_served(cycle.now)):
+        has_changed = cycle.touched or cycle.improved or cycle.plugins_changed
+        if time_sharing.policy is None or (not has_changed and self.has_served(cycle.now)):
             return
         if cycle.touched:
             time_sharing.update(cycle.touched.values(), cycle.now)
         for group in time_sharing.due(cycle.now):
             cycle.touched[group.key] = group
-            context.enqueuer.settle(group, cycle.now)
-        stirred = self._hear(cycle) or bool(cycle.touched) or self._served is None
-        if stirred and time_sharing.runners:
+            context.enqueuer.update(group, cycle.now)
+        changed = self._collect_changes(cycle) or bool(cycle.touched) or self._served is None
+        if changed and time_sharing.runners:
             self._serve(cycle)
         self._served = None if cycle.unfinished else cycle.now
 
@@ -149,9 +149,9 @@ class TimeShare:
         return not (
             (due is not None and due <= now)
             or self._unconfirmed
-            or time_sharing.late
+            or time_sharing.reranked
             or time_sharing.risen
-            or self._more_or_fewer()
+            or self._changed_levels()
             or self._context.state.budgets.version != self._seen_budgets
         )
 
@@ -162,77 +162,77 @@ class TimeShare:
         """
         if self._time_sharing.policy is None or not self._context.scheduling_queue.pending_classes:
             return None
-        ranks, end = self._time_sharing.next_due(), self._next_end()
+        ranks, end = self._time_sharing.next_due(), self._next_protection_end()
         return end if ranks is None else ranks if end is None else min(ranks, end)
 
-    def _hear(self, cycle: CycleContext) -> bool:
+    def _collect_changes(self, cycle: CycleContext) -> bool:
         """Record where something may have become possible. Return whether there is such a place.
 
         Ranks decrease only for running groups, so time alone makes no group a victim.
         """
-        heard, stirred = len(self._news), bool(cycle.improved or self._time_sharing.risen)
+        processed, changed = len(self._changes), bool(cycle.improved or self._time_sharing.risen)
         budgets = self._context.state.budgets.version
-        if heard > NEWS or cycle.varied or budgets != self._seen_budgets:
+        if processed > MAX_CHANGES or cycle.plugins_changed or budgets != self._seen_budgets:
             self._seen_budgets = budgets
-            self._news.clear()
+            self._changes.clear()
             self._failed.clear()
-            self._heard, stirred = 0, True
-        news = self._news
+            self._processed, changed = 0, True
+        changes = self._changes
         if self._unconfirmed:
             groups = self._context.state.groups
             for key in sorted(self._unconfirmed):
                 group = groups.get(key)
                 if group is None or not _unconfirmed(group):
                     self._unconfirmed.discard(key)
-                    self._may_go(key)
-        while self._spared_until and self._spared_until[0][0] <= cycle.now:
-            self._over()
-            stirred = True
+                    self._unprotect(key)
+        while self._protected_until and self._protected_until[0][0] <= cycle.now:
+            self._end_first()
+            changed = True
         if self._failed:  # otherwise all groups evaluate everything
-            news += [(row, BEFORE_ALL, AFTER_ALL) for row in cycle.improved]
+            changes += [(row, BEFORE_ALL, AFTER_ALL) for row in cycle.improved]
             for time_account, before, after in self._time_sharing.risen:
-                news += [(row, before, after) for row in _rows(time_account)]
+                changes += [(row, before, after) for row in _rows(time_account)]
         self._time_sharing.risen.clear()
-        moved = self._more_or_fewer() if self._levels else ()
-        if moved:
-            groups, stirred = self._context.state.groups, True
-            for key in [key for key in self._failed if _queue(groups.get(key)) in moved]:
+        has_changed = self._changed_levels() if self._levels else ()
+        if has_changed:
+            groups, changed = self._context.state.groups, True
+            for key in [key for key in self._failed if _queue(groups.get(key)) in has_changed]:
                 del self._failed[key]
-            for queue in moved:
+            for queue in has_changed:
                 del self._levels[queue]
-        return stirred or len(news) > heard
+        return changed or len(changes) > processed
 
-    def _more_or_fewer(self) -> set[str]:
+    def _changed_levels(self) -> set[str]:
         """Return the queues with another level of waiting groups than in an earlier comparison."""
         waiting_index = self._time_sharing.waiting_index
         return {queue for queue, level in self._levels.items() if level != waiting_index.level(queue)}
 
-    def _over(self) -> None:
+    def _end_first(self) -> None:
         """Remove the first of the times."""
-        wait = heapq.heappop(self._spared_until)
-        self._waits.discard(wait)
-        _, key, started = wait
+        end = heapq.heappop(self._protected_until)
+        self._waits.discard(end)
+        _, key, started = end
         if started < 0:
             self._failed.pop(key, None)
         else:
-            self._may_go(key, started)
+            self._unprotect(key, started)
 
-    def _next_end(self) -> float | None:
+    def _next_protection_end(self) -> float | None:
         """Return the next time that matters.
 
         Times of groups that were stopped or started since are dropped.
         """
-        while self._spared_until:
-            until, key, started = self._spared_until[0]
+        while self._protected_until:
+            until, key, started = self._protected_until[0]
             time_account = self._time_sharing.accounts.get(key)
             if time_account is not None and (
                 time_account.started is None if started < 0 else time_account.started == started
             ):
                 return until
-            self._over()
+            self._end_first()
         return None
 
-    def _may_go(self, key: str, started: float | None = None) -> None:
+    def _unprotect(self, key: str, started: float | None = None) -> None:
         """Record that a group lost its protection, unless it was started again."""
         time_account = self._time_sharing.accounts.get(key)
         if (
@@ -240,14 +240,14 @@ class TimeShare:
             and time_account.started is not None
             and started in (None, time_account.started)
         ):
-            self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in sorted(_rows(time_account))]
+            self._changes += [(row, BEFORE_ALL, AFTER_ALL) for row in sorted(_rows(time_account))]
 
     def _serve(self, cycle: CycleContext) -> None:
         """Try all groups that may succeed, best rank first. Start over after each success."""
-        for _ in range(CLAIMS):
+        for _ in range(MAX_SUSPENSIONS):
             heads = self._heads(cycle.now)
             if len(heads) > 1:
-                heads.sort(key=_place)
+                heads.sort(key=_position_of)
             for group in heads:
                 if self._try(cycle, group):
                     break
@@ -263,11 +263,11 @@ class TimeShare:
 
         Groups without any relevant change since their last failure are skipped.
         """
-        scheduling_queue, accounts, failed, heard = (
+        scheduling_queue, accounts, failed, processed = (
             self._context.scheduling_queue,
             self._time_sharing.accounts,
             self._failed,
-            len(self._news),
+            len(self._changes),
         )
         pending_classes: Iterable[PendingClass]
         if len(accounts) < len(scheduling_queue.pending_classes):
@@ -275,9 +275,9 @@ class TimeShare:
             pending_classes = dict.fromkeys(bucket for bucket in waiting if bucket is not None)
         else:
             pending_classes = scheduling_queue.pending_classes.values()
-        found: list[GroupEntry] = []
-        before = self._heard
-        fresh = self._news[before:]
+        result: list[GroupEntry] = []
+        before = self._processed
+        new_changes = self._changes[before:]
         worst: dict[str, float] = {}
         for pending_class in pending_classes:
             head = pending_class.head() if pending_class.parked else None
@@ -287,19 +287,19 @@ class TimeShare:
             if time_account is None:
                 continue
             if tried is not None and tried[0] == time_account.base:
-                rank, told = tried
-                if told == heard:
+                rank, seen = tried
+                if seen == processed:
                     continue
-                if told == before and not any([least <= rank < below for _, least, below in fresh]):
-                    failed[head.key] = rank, heard
+                if seen == before and not any([least <= rank < below for _, least, below in new_changes]):
+                    failed[head.key] = rank, processed
                     continue
             queue = pending_class.queue.name
             if queue not in worst:
                 worst[queue] = self._time_sharing.worst(queue, now)
             if worst[queue] > time_account.base and self._may_claim(head, time_account, now):
-                found.append(head)
-        self._heard = heard
-        return found
+                result.append(head)
+        self._processed = processed
+        return result
 
     def _may_claim(self, group: GroupEntry, time_account: TimeAccount, now: float) -> bool:
         """Return whether a group lacks capacity and its pause has ended."""
@@ -309,7 +309,7 @@ class TimeShare:
         if group.promises and is_nominated(group, step):
             return False
         if time_account.rests_until > now:
-            self._wait(time_account.rests_until, group.key)
+            self._add_end(time_account.rests_until, group.key)
             return False
         return True
 
@@ -320,19 +320,19 @@ class TimeShare:
         time_account, step = self._time_sharing.accounts.get(group.key), group.step
         if time_account is None or step is None:
             return False
-        rank, heard = time_account.base, len(self._news)
-        tried, told = self._failed.get(group.key, (rank, -1))
+        rank, processed = time_account.base, len(self._changes)
+        tried, seen = self._failed.get(group.key, (rank, -1))
         rows: set[int] | None = None
-        if told >= 0 and tried == rank:
-            rows = {row for row, least, below in self._news[told:] if least <= rank < below}
-        done = (rows is None or bool(rows)) and self._claim(cycle, time_account, step, rows)
+        if seen >= 0 and tried == rank:
+            rows = {row for row, least, below in self._changes[seen:] if least <= rank < below}
+        done = (rows is None or bool(rows)) and self._suspend_for(cycle, time_account, step, rows)
         if done:
             self._failed.pop(group.key, None)
         else:
-            self._failed[group.key] = rank, heard
+            self._failed[group.key] = rank, processed
         return done
 
-    def _claim(
+    def _suspend_for(
         self, cycle: CycleContext, time_account: TimeAccount, step: NextTasks, rows: set[int] | None
     ) -> bool:
         """Suspend other groups for a group.
@@ -341,22 +341,22 @@ class TimeShare:
         ``None``: any.
         """
         context, group = self._context, time_account.group
-        going = self._found(cycle, time_account, step, rows)
-        if going is None or not cycle.commit(group):
+        victims = self._find_victims(cycle, time_account, step, rows)
+        if victims is None or not cycle.commit(group):
             return False
-        for one in going:
-            self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in _rows(one)]
-            self._time_sharing.suspend(one, cycle.now)
+        for account in victims:
+            self._changes += [(row, BEFORE_ALL, AFTER_ALL) for row in _rows(account)]
+            self._time_sharing.suspend(account, cycle.now)
         if not group.promises:  # otherwise the commit has done this
             cycle.touched[group.key] = group
-            context.enqueuer.settle(group, cycle.now)
+            context.enqueuer.update(group, cycle.now)
             self._time_sharing.update(
                 (group,), cycle.now
             )  # it runs at once if capacity was free and only reserved
         keep_waiting(context, cycle, group)
         return True
 
-    def _found(
+    def _find_victims(
         self, cycle: CycleContext, time_account: TimeAccount, step: NextTasks, rows: set[int] | None
     ) -> list[TimeAccount] | None:
         """Return the victims, with all operations in the statement.
@@ -364,15 +364,19 @@ class TimeShare:
         ``None`` if there is no solution.
         """
         context, group = self._context, time_account.group
-        likely: set[int] | None = None
-        if self._plain(group, step):
-            wish = self._wish(step.batches[0].cls)
-            if rows is None and step.members == 1 and wish is not None and not self._ruled:
-                found = self._readily(time_account, step, wish, cycle.now)
-                if found and self._take(group, step, found):
-                    return found
-            likely = None if wish is None else self._likely(time_account, step, wish, rows, cycle.now)
-            if not likely and likely is not None:
+        candidate_rows: set[int] | None = None
+        if self._is_plain(group, step):
+            request = self._device_request(step.batches[0].cls)
+            if rows is None and step.members == 1 and request is not None and not self._has_rules:
+                result = self._victims_if_clear(time_account, step, request, cycle.now)
+                if result and self._evict_and_place(group, step, result):
+                    return result
+            candidate_rows = (
+                None
+                if request is None
+                else self._candidate_rows(time_account, step, request, rows, cycle.now)
+            )
+            if not candidate_rows and candidate_rows is not None:
                 return None
         view = whole_step(group, step)
         path = () if group.queue is None else group.queue.path
@@ -381,29 +385,31 @@ class TimeShare:
             denied = plugin.claims(preemption)
             if isinstance(denied, PreemptionDenied):
                 if denied.until is not None:
-                    self._wait(denied.until, group.key)
+                    self._add_end(denied.until, group.key)
                 return None
-        return self._victims(preemption, time_account, step, rows, likely)
+        return self._select_victims(preemption, time_account, step, rows, candidate_rows)
 
-    def _wish(self, cls: TaskClass) -> _Wish | None:
+    def _device_request(self, cls: TaskClass) -> _DeviceRequest | None:
         """Return the device that tasks of a class request.
 
         The class's static mask is current afterwards.
         """
         table = self._context.state.table
-        state = (table.epoch, table.statics.mark, table.height)
-        known = self._wishes.get(cls)
-        if known is None or known[0] != state:
-            if len(self._wishes) > NEWS:
-                self._wishes.clear()
+        state = (table.epoch, table.static_log.mark, table.height)
+        cached = self._requests.get(cls)
+        if cached is None or cached[0] != state:
+            if len(self._requests) > MAX_CHANGES:
+                self._requests.clear()
             cls.refresh()
             name = next((name for name, _ in cls.items if is_device(name)), None)
-            wish = None if name is None else _Wish(name, table.resources.codes[name], cls.request[name])
-            known = self._wishes[cls] = state, wish
-        return known[1]
+            request = (
+                None if name is None else _DeviceRequest(name, table.resources.codes[name], cls.request[name])
+            )
+            cached = self._requests[cls] = state, request
+        return cached[1]
 
-    def _readily(
-        self, time_account: TimeAccount, step: NextTasks, wish: _Wish, now: float
+    def _victims_if_clear(
+        self, time_account: TimeAccount, step: NextTasks, request: _DeviceRequest, now: float
     ) -> list[TimeAccount] | None:
         """Return the victims for a single task, if the first groups of a worse rank decide it.
 
@@ -414,18 +420,23 @@ class TimeShare:
             return None
         runners = self._time_sharing.runners[queue.name]
 
-        def able(more: float, most: float) -> Iterator[TimeAccount]:
-            worse = islice(runners.worst_first(now, time_account.base, more, most), FIRST)
-            return self._able(time_account, now, worse, noting=False)
+        def suspendable(more: float, most: float) -> Iterator[TimeAccount]:
+            ranked_after = islice(runners.worst_first(now, time_account.base, more, most), MAX_EVALUATED)
+            return self._suspendable(time_account, now, ranked_after, recording=False)
 
         def next_size(more: float) -> float | None:
-            return runners.next_size(more) if len(runners) <= FIRST else None
+            return runners.next_size(more) if len(runners) <= MAX_EVALUATED else None
 
-        clearing = SuspensionSearch(step.batches[0].cls, 1, self._leftover, wish.column)
-        return clearing.cheapest_if_clear(able, next_size)
+        search = SuspensionSearch(step.batches[0].cls, 1, self._future_free, request.column)
+        return search.cheapest_if_clear(suspendable, next_size)
 
-    def _likely(
-        self, time_account: TimeAccount, step: NextTasks, wish: _Wish, rows: set[int] | None, now: float
+    def _candidate_rows(
+        self,
+        time_account: TimeAccount,
+        step: NextTasks,
+        request: _DeviceRequest,
+        rows: set[int] | None,
+        now: float,
     ) -> set[int] | None:
         """Return the nodes on which all groups of a worse rank together hold enough devices.
 
@@ -436,74 +447,76 @@ class TimeShare:
         if group.queue is None:
             return None
         table, suspendable = context.state.table, self._time_sharing.runners[group.queue.name].suspendable
-        name, column, asked = wish
+        name, column, requested = request
         if rows is not None and not context.plugins.admissions:
-            there, found, static, free = False, set[int](), cls.static, self._leftover.cells()
+            accounts, result, static, free = False, set[int](), cls.static, self._future_free.cells()
             for row in rows:
                 if not static[row]:
                     continue
-                left = free[row][column]
-                if left >= asked:
-                    there = True
-                elif suspendable.clears(row, name, now, time_account.base, asked - left):
-                    found.add(row)
-            if not there and (step.members == 1 or not found):
-                return found
-        worse = suspendable.worse(name, now, time_account.base, table.height)
-        if worse is None:
+                free_units = free[row][column]
+                if free_units >= requested:
+                    accounts = True
+                elif suspendable.frees(row, name, now, time_account.base, requested - free_units):
+                    result.add(row)
+            if not accounts and (step.members == 1 or not result):
+                return result
+        ranked_after = suspendable.held_after(name, now, time_account.base, table.height)
+        if ranked_after is None:
             return set()
-        fits = np.maximum(self._leftover.free()[:, column] + worse, 0) // asked
+        fits = np.maximum(self._future_free.free()[:, column] + ranked_after, 0) // requested
         fits[~cls.static[: table.height]] = 0
         if int(fits.sum()) < step.members:
             return set()
-        return set(np.flatnonzero((fits > 0) & (worse > 0)).tolist())
+        return set(np.flatnonzero((fits > 0) & (ranked_after > 0)).tolist())
 
-    def _victims(
+    def _select_victims(
         self,
         preemption: Preemption,
         time_account: TimeAccount,
         step: NextTasks,
         rows: set[int] | None,
-        likely: set[int] | None,
+        candidate_rows: set[int] | None,
     ) -> list[TimeAccount] | None:
         """Return the victims, with all operations in the statement.
 
         ``None`` if there is no solution.
         """
         context, group = self._context, time_account.group
-        bound = bool(context.plugins.admissions) and bool(
+        limited = bool(context.plugins.admissions) and bool(
             context.gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True))
         )
-        if bound or not self._plain(group, step):
-            return self._searched(preemption, time_account, step, bound=bound)
-        cls, leftover = step.batches[0].cls, self._leftover
-        wish = self._wish(cls)
-        device = -1 if wish is None else wish.column
-        found: list[TimeAccount] | None = []
+        if limited or not self._is_plain(group, step):
+            return self._search(preemption, time_account, step, limited=limited)
+        cls, leftover = step.batches[0].cls, self._future_free
+        request = self._device_request(cls)
+        device = -1 if request is None else request.column
+        result: list[TimeAccount] | None = []
         if rows is not None:  # as nothing else has changed, one of these has to become free
-            found = SuspensionSearch(cls, 1, leftover, device, rows).cheapest(
-                self._runners(preemption, time_account, likely, rows)
+            result = SuspensionSearch(cls, 1, leftover, device, rows).cheapest(
+                self._runners(preemption, time_account, candidate_rows, rows)
             )
-        if found is not None and (rows is None or step.members > 1):
-            found = SuspensionSearch(cls, step.members, leftover, device).cheapest(
-                self._runners(preemption, time_account, likely)
+        if result is not None and (rows is None or step.members > 1):
+            result = SuspensionSearch(cls, step.members, leftover, device).cheapest(
+                self._runners(preemption, time_account, candidate_rows)
             )
-        if found is None:
+        if result is None:
             return None
-        if context.plugins.validations and not self._valid(preemption, [_unit(one) for one in found]):
-            return self._searched(preemption, time_account, step, bound=False)
-        return found if self._take(group, step, found) else None
+        if context.plugins.validations and not self._is_allowed(
+            preemption, [_victim_set(account) for account in result]
+        ):
+            return self._search(preemption, time_account, step, limited=False)
+        return result if self._evict_and_place(group, step, result) else None
 
-    def _take(self, group: GroupEntry, step: NextTasks, going: list[TimeAccount]) -> bool:
+    def _evict_and_place(self, group: GroupEntry, step: NextTasks, victims: list[TimeAccount]) -> bool:
         """Evict these groups and place the step.
 
         Return whether it fits; otherwise the statement is empty.
         """
         context = self._context
-        full = self._full(step)
+        full = self._is_full(step)
         rows = set[int]()
-        for one in going:
-            for entry in _entries(one.group):
+        for account in victims:
+            for entry in _entries(account.group):
                 rows.add(entry.row)
                 context.statement.evict(entry, ACTION, group.key)
         if (
@@ -517,13 +530,13 @@ class TimeShare:
         context.statement.rollback()
         return False
 
-    def _full(self, step: NextTasks) -> bool:
+    def _is_full(self, step: NextTasks) -> bool:
         """Return whether, by resources, no node holds a task of the step even after all releases."""
         cls = step.batches[0].cls
-        wish = self._wish(cls)
-        return not self._leftover.after_termination(cls, -1 if wish is None else wish.column).total
+        request = self._device_request(cls)
+        return not self._future_free.after_termination(cls, -1 if request is None else request.column).total
 
-    def _plain(self, group: GroupEntry, step: NextTasks) -> bool:
+    def _is_plain(self, group: GroupEntry, step: NextTasks) -> bool:
         """Return whether only resources decide on the group's capacity."""
         context = self._context
         if len(step.batches) > 1 or group.near or step.roles or step.root is not None:
@@ -531,58 +544,69 @@ class TimeShare:
         cls = step.batches[0].cls
         return not cls.needs.devices and context.plugins.countable and not context.placer.constraints(cls)
 
-    def _searched(
-        self, preemption: Preemption, time_account: TimeAccount, step: NextTasks, *, bound: bool
+    def _search(
+        self, preemption: Preemption, time_account: TimeAccount, step: NextTasks, *, limited: bool
     ) -> list[TimeAccount] | None:
         """Return the victims by trial placements, for gangs with more constraints than resources."""
         terms = PreemptionTerms(VictimScope.OWN_QUEUE)
         search = VictimSearch(
-            self._tools, preemption, terms, time_account.group, step, counted=False, may_protect=not bound
+            self._search_context,
+            preemption,
+            terms,
+            time_account.group,
+            step,
+            counted=False,
+            may_protect=not limited,
         )
-        found = search.without_moves(
-            LazyVictimOrder(_unit(one) for one in self._runners(preemption, time_account))
+        result = search.without_moves(
+            LazyVictimOrder(_victim_set(account) for account in self._runners(preemption, time_account))
         )
-        if found is None:
+        if result is None:
             return None
-        return [self._time_sharing.accounts[unit.group.key] for unit in found]
+        return [self._time_sharing.accounts[victim_set.group.key] for victim_set in result]
 
     def _runners(
         self,
         preemption: Preemption,
         time_account: TimeAccount,
-        likely: set[int] | None = None,
+        candidate_rows: set[int] | None = None,
         rows: set[int] | None = None,
     ) -> Iterable[TimeAccount]:
         """Return the possible victims, worst rank first.
 
-        ``likely``, ``rows``: only groups with a task on these nodes.
+        ``candidate_rows``, ``rows``: only groups with a task on these nodes.
         """
         now, home = preemption.now, preemption.path[0].name
         runners = self._time_sharing.runners.get(home)
         if runners is None:
             return ()
-        worse: Iterable[TimeAccount]
+        ranked_after: Iterable[TimeAccount]
         if rows is None:
-            worse = runners.worst_first(now, time_account.base)
+            ranked_after = runners.worst_first(now, time_account.base)
         else:
-            there = (a for a in self._there(rows) if a.home == home)
-            worse = [one for one in there if one.value(now) > time_account.base]
-            worse.sort(key=lambda one: (one.value(now), one.group.key), reverse=True)
-        if likely is not None:
-            worse = (one for one in worse if _touches(one.group, likely))
-        able = self._able(time_account, now, worse)
+            accounts = (a for a in self._accounts_on(rows) if a.queue_name == home)
+            ranked_after = [account for account in accounts if account.value(now) > time_account.base]
+            ranked_after.sort(key=lambda account: (account.value(now), account.group.key), reverse=True)
+        if candidate_rows is not None:
+            ranked_after = (account for account in ranked_after if _is_on(account.group, candidate_rows))
+        suspendable = self._suspendable(time_account, now, ranked_after)
         if not self._context.plugins.victim_filters:
-            return able
-        return (one for one in able if not self._spared(preemption, one))
+            return suspendable
+        return (account for account in suspendable if not self._is_protected(preemption, account))
 
-    def _able(
-        self, time_account: TimeAccount, now: float, worse: Iterable[TimeAccount], *, noting: bool = True
+    def _suspendable(
+        self,
+        time_account: TimeAccount,
+        now: float,
+        ranked_after: Iterable[TimeAccount],
+        *,
+        recording: bool = True,
     ) -> Iterator[TimeAccount]:
-        """Yield those of ``worse`` that may be suspended, other rules aside.
+        """Yield those of ``ranked_after`` that may be suspended, other rules aside.
 
-        ``noting``: record groups that may be suspended later.
+        ``recording``: record groups that may be suspended later.
         """
-        policy, priority, claimer = (
+        policy, priority, preemptor = (
             self._time_sharing.policy,
             time_account.group.spec.priority,
             time_account.segment,
@@ -590,79 +614,83 @@ class TimeShare:
         queue = time_account.group.queue
         if policy is None or queue is None:
             return
-        crowd, spared_until = self._time_sharing.crowd(queue.name), policy.spared_until
-        for one in worse:
-            group, segment = one.group, one.segment
+        contention, spared_until = self._time_sharing.contention(queue.name), policy.spared_until
+        for account in ranked_after:
+            group, segment = account.group, account.segment
             spec = group.spec
             if spec.priority > priority or not spec.preemptible or segment.started is None:
                 continue
-            until = spared_until(segment, claimer, one.value(now), crowd, now)
-            if crowd.asked:
-                crowd.asked = False
+            until = spared_until(segment, preemptor, account.value(now), contention, now)
+            if contention.asked:
+                contention.asked = False
                 self._levels[queue.name] = self._time_sharing.waiting_index.level(queue.name)
             if until > now:
-                if noting and until < AFTER_ALL:
-                    self._note(until, one)
+                if recording and until < AFTER_ALL:
+                    self._add_protection(until, account)
             elif not _unconfirmed(group):
-                yield one
-            elif noting:
+                yield account
+            elif recording:
                 self._unconfirmed.add(group.key)
 
-    def _there(self, rows: set[int]) -> Iterable[TimeAccount]:
+    def _accounts_on(self, rows: set[int]) -> Iterable[TimeAccount]:
         """Return the running accounts with tasks on these nodes."""
         tasks, accounts = self._context.state.table.tasks, self._time_sharing.accounts
-        found: dict[str, TimeAccount] = {}
+        result: dict[str, TimeAccount] = {}
         for row in rows:
             for entry in tasks[row].values():
                 time_account = accounts.get(entry.task.group)
                 if time_account is not None and time_account.started is not None:
-                    found[entry.task.group] = time_account
-        return found.values()
+                    result[entry.task.group] = time_account
+        return result.values()
 
-    def _spared(self, preemption: Preemption, one: TimeAccount) -> bool:
-        unit = _unit(one)
-        if not all(e.task.preemptible and not e.task.critical for e in unit.entries):
+    def _is_protected(self, preemption: Preemption, account: TimeAccount) -> bool:
+        victim_set = _victim_set(account)
+        if not all(e.task.preemptible and not e.task.critical for e in victim_set.entries):
             return True
         for plugin in self._context.plugins.victim_filters:
-            if plugin.spares(preemption, unit.view):
+            if plugin.spares(preemption, victim_set.view):
                 until = getattr(plugin, "spared_until", None)
-                self._note(until(preemption, unit.view) if until is not None else None, one)
+                self._add_protection(
+                    until(preemption, victim_set.view) if until is not None else None, account
+                )
                 return True
         return False
 
-    def _valid(self, preemption: Preemption, units: list[PooledVictimSet]) -> bool:
+    def _is_allowed(self, preemption: Preemption, victim_sets: list[PooledVictimSet]) -> bool:
         """Return whether the rules allow these victims together."""
         taking = FreedByQueue()
         rules = self._context.plugins.validations
-        for unit in units:
-            if not all(rule.may_take(preemption, unit.view, taking.by_queue) for rule in rules):
+        for victim_set in victim_sets:
+            if not all(rule.may_take(preemption, victim_set.view, taking.by_queue) for rule in rules):
                 return False
-            taking.add(unit)
-        freed = FreedResources([unit.view for unit in units], taking.by_queue, [unit.view for unit in units])
+            taking.add(victim_set)
+        freed = FreedResources(
+            [unit.view for unit in victim_sets], taking.by_queue, [unit.view for unit in victim_sets]
+        )
         return all(rule.validates(preemption, freed) for rule in rules)
 
-    def _note(self, until: float | None, one: TimeAccount) -> None:
+    def _add_protection(self, until: float | None, account: TimeAccount) -> None:
         """Record a victim that is protected until then."""
-        if until is not None and one.started is not None:
-            self._wait(until, one.group.key, one.started)
+        if until is not None and account.started is not None:
+            self._add_end(until, account.group.key, account.started)
 
-    def _wait(self, until: float, key: str, started: float = -1.0) -> None:
+    def _add_end(self, until: float, key: str, started: float = -1.0) -> None:
         """Add a time to :attr:`_protected_until`."""
-        wait = (until, key, started)
-        if wait not in self._waits:
-            self._waits.add(wait)
-            heapq.heappush(self._spared_until, wait)
+        end = (until, key, started)
+        if end not in self._waits:
+            self._waits.add(end)
+            heapq.heappush(self._protected_until, end)
 
     # ------------------------------------------------------------------ for ``dump``
 
     def as_record(self) -> TimeShareRecord:
         """Return what failed tries have taught; changes that all groups have processed are left out."""
         state = self._context.state
-        heard = min((told for _, told in self._failed.values()), default=len(self._news))
+        processed = min((seen for _, seen in self._failed.values()), default=len(self._changes))
         return TimeShareRecord(
-            {key: (number(rank), told - heard) for key, (rank, told) in sorted(self._failed.items())},
-            [(state.table.names[row], number(a), number(b)) for row, a, b in self._news[heard:]],
-            sorted(self._spared_until),
+            {key: (number(rank), seen - processed) for key, (rank, seen) in sorted(self._failed.items())},
+            [(state.table.names[row], number(a), number(b)) for row, a, b in self._changes[processed:]],
+            sorted(self._protected_until),
             sorted(self._unconfirmed),
             state.budgets.version != self._seen_budgets,
             dict(sorted(self._levels.items())),
@@ -672,18 +700,18 @@ class TimeShare:
         """Restore into a new action, after nodes and budgets have been restored."""
         state = self._context.state
         rows = state.table.rows
-        self._failed = {key: (float(rank), told) for key, (rank, told) in record.failed.items()}
-        self._news = [
-            (rows[name], float(a), float(b)) if name in rows else NOWHERE for name, a, b in record.news
+        self._failed = {key: (float(rank), seen) for key, (rank, seen) in record.failed.items()}
+        self._changes = [
+            (rows[name], float(a), float(b)) if name in rows else NO_CHANGE for name, a, b in record.news
         ]
-        self._spared_until = list(record.spared_until)
-        self._waits = set(self._spared_until)
+        self._protected_until = list(record.spared_until)
+        self._waits = set(self._protected_until)
         self._unconfirmed = set(record.unconfirmed)
         self._seen_budgets = state.budgets.version - record.budgets_unseen
         self._levels = dict(record.levels)
 
 
-def _place(group: GroupEntry) -> tuple[object, str]:
+def _position_of(group: GroupEntry) -> tuple[object, str]:
     """Return the position of a group in the queue order."""
     return (group.order_key, group.key)
 
@@ -698,7 +726,7 @@ def _unconfirmed(group: GroupEntry) -> bool:
     return ASSUMED in [entry.state for entry in group.tasks.values()]
 
 
-def _touches(group: GroupEntry, rows: set[int]) -> bool:
+def _is_on(group: GroupEntry, rows: set[int]) -> bool:
     """Return whether any task of a group is on one of the nodes."""
     return not rows.isdisjoint([entry.row for entry in group.tasks.values()])
 
@@ -713,14 +741,14 @@ def _entries(group: GroupEntry) -> list[TaskEntry]:
     return [e for e in group.tasks.values() if e.state in OCCUPYING and e.state is not TERMINATING]
 
 
-def _unit(time_account: TimeAccount) -> PooledVictimSet:
+def _victim_set(time_account: TimeAccount) -> PooledVictimSet:
     """Return all active tasks of a group as one victim set."""
     group = time_account.group
     entries = _entries(group)
     request: dict[str, int] = {}
     for entry in entries:
-        for name, units in entry.cls.items:
-            request[name] = request.get(name, 0) + units
+        for name, victim_sets in entry.cls.items:
+            request[name] = request.get(name, 0) + victim_sets
     view = VictimSet(
         group.spec,
         () if group.queue is None else group.queue.path,

@@ -25,22 +25,22 @@ class VolcanoBackfill:
         """Groups with pending best-effort pods."""
         self._tried: set[str] = set()
         """Groups that got nothing and have not changed since."""
-        self._fresh = True
+        self._is_new = True
 
     def run(self, cycle: CycleContext) -> None:
         if self._tiers is None:
             return
         state = self._context.state
-        for group in state.groups.values() if self._fresh else list(cycle.touched.values()):
-            self._follow(group)
-        self._fresh = False
+        for group in state.groups.values() if self._is_new else list(cycle.touched.values()):
+            self._update(group)
+        self._is_new = False
         if cycle.improved:
             self._tried.clear()
         due = [group for key, group in self._waiting.items() if key not in self._tried]
         for group in sorted(due, key=state.group_order):
-            self._serve(cycle, group)
+            self._place(cycle, group)
 
-    def _follow(self, group: GroupEntry) -> None:
+    def _update(self, group: GroupEntry) -> None:
         """Update what is known of a group."""
         known = self._context.state.groups.get(group.key) is group and group.group is not None
         self._tried.discard(group.key)
@@ -49,7 +49,7 @@ class VolcanoBackfill:
         else:
             self._waiting.pop(group.key, None)
 
-    def _serve(self, cycle: CycleContext, group: GroupEntry) -> None:
+    def _place(self, cycle: CycleContext, group: GroupEntry) -> None:
         context = self._context
         self._tried.add(group.key)
         if group.spec.held or group.queue is None or closed_reason(group.queue) is not None:
@@ -57,7 +57,7 @@ class VolcanoBackfill:
         if context.state.gate.closed(group) or group.not_before > cycle.now:
             return
         failed: set[int] = set()
-        for entry in [entry for entry in group.waiting() if entry.cls.asks_nothing]:
+        for entry in [entry for entry in group.waiting() if entry.cls.is_best_effort]:
             if entry.cls.number in failed:
                 continue
             scope = (
@@ -66,18 +66,18 @@ class VolcanoBackfill:
                 else None
             )
             with context.placer.within(scope):
-                placed = not self._refused(group, entry) and context.placer.place_class(
+                placed = not self._is_rejected(group, entry) and context.placer.place_class(
                     context.statement, group, entry.cls, [entry]
                 )
             if not placed:
                 failed.add(entry.cls.number)
-        if len(context.statement) and cycle.consents(group):
+        if len(context.statement) and cycle.is_permitted(group):
             context.statement.commit(cycle.out)
             cycle.touched[group.key] = group
-            context.enqueuer.settle(group, cycle.now)
-            self._follow(group)
+            context.enqueuer.update(group, cycle.now)
+            self._update(group)
 
-    def _refused(self, group: GroupEntry, entry: TaskEntry) -> bool:
+    def _is_rejected(self, group: GroupEntry, entry: TaskEntry) -> bool:
         """Return whether a limit rejects the pod."""
         queue = group.queue
         step = StepView(group.spec, entry.cls.request, 1, extra=True, needs=(entry.cls.needs,))

@@ -55,7 +55,7 @@ class _Round:
     now: float
     used: Mapping[str, int]
     booked: dict[str, Sums] = field(default_factory=dict)
-    asked: dict[str, Sums] = field(default_factory=dict)
+    requested: dict[str, Sums] = field(default_factory=dict)
 
 
 class VolcanoEnqueue:
@@ -72,7 +72,7 @@ class VolcanoEnqueue:
         self._context = context
         self._tiers = tiers_of(context.plugins)
         self._lines: dict[Hashable, list[tuple[Any, str]]] = {}
-        self._places: dict[str, tuple[Any, str]] = {}
+        self._positions: dict[str, tuple[Any, str]] = {}
         """Pending group → its entry in its line."""
         self._deadlines: list[tuple[float, str]] = []
         self._bookings: dict[str, _Booking] = {}
@@ -80,7 +80,7 @@ class VolcanoEnqueue:
         self._cluster: Sums = {}
         self._decided: Mapping[str, GroupEntry] = {}
         """Groups touched in the previous cycle, about which later actions decided since."""
-        self._fresh = True
+        self._is_new = True
         if self._tiers is not None:
             context.state.gate.serves = self._tiers.serves
 
@@ -89,36 +89,38 @@ class VolcanoEnqueue:
         if tiers is None:
             return
         state = self._context.state
-        changed = list(state.groups.values()) if self._fresh else list(cycle.touched.values())
+        changed = list(state.groups.values()) if self._is_new else list(cycle.touched.values())
         changed += [
-            group for key, group in self._decided.items() if key not in cycle.touched and self._moved(group)
+            group
+            for key, group in self._decided.items()
+            if key not in cycle.touched and self._booking_changed(group)
         ]
-        self._fresh, self._decided = False, cycle.touched
+        self._is_new, self._decided = False, cycle.touched
         while self._deadlines and self._deadlines[0][0] <= cycle.now:
             _, key = heapq.heappop(self._deadlines)
-            if key in self._places:
+            if key in self._positions:
                 changed.append(state.groups[key])
         for group in changed:
-            self._follow(tiers, group, cycle.now)
-        if self._lines and (changed or cycle.improved or cycle.varied):
+            self._update(tiers, group, cycle.now)
+        if self._lines and (changed or cycle.improved or cycle.plugins_changed):
             self._pass(tiers, cycle)
-        while self._deadlines and self._deadlines[0][1] not in self._places:
+        while self._deadlines and self._deadlines[0][1] not in self._positions:
             heapq.heappop(self._deadlines)
         cycle.wake(self._deadlines[0][0] if self._deadlines else None)
 
     # ------------------------------------------------------------------ waiting groups and bookings
 
-    def _follow(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
+    def _update(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
         """Update what is known of a group."""
         state = self._context.state
         known = state.groups.get(group.key) is group and group.group is not None
         closed = known and state.gate.closed(group)
-        self._leave(group.key)
+        self._remove_from_line(group.key)
         if closed:
-            self._stand(tiers, group, now)
+            self._add_to_line(tiers, group, now)
         self._book(group.key, self._booking(group) if known and not closed else _Booking())
 
-    def _moved(self, group: GroupEntry) -> bool:
+    def _booking_changed(self, group: GroupEntry) -> bool:
         """Return whether what an admitted group holds or lacks differs from its booking.
 
         Decisions of other actions are not announced, so this has to be compared.
@@ -130,7 +132,7 @@ class VolcanoEnqueue:
             and self._booking(group) != booked
         )
 
-    def _stand(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
+    def _add_to_line(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
         """Add the group to the line of equal requests."""
         state, spec, queue = self._context.state, group.spec, group.queue
         if queue is None or spec.held or closed_reason(queue) is not None:
@@ -140,38 +142,38 @@ class VolcanoEnqueue:
         if deadline is not None and not overdue:
             heapq.heappush(self._deadlines, (deadline, group.key))
         namespace = spec.key.partition("/")[0]
-        alone = spec.key if tiers.personal else ""
-        line = (queue.name, namespace, tuple(sorted(spec.min_resources.items())), overdue, alone)
-        place = (state.group_order(group), group.key)
-        self._places[group.key] = place
+        identity = spec.key if tiers.personal else ""
+        line = (queue.name, namespace, tuple(sorted(spec.min_resources.items())), overdue, identity)
+        position = (state.group_order(group), group.key)
+        self._positions[group.key] = position
         state.gate.lines[group.key] = line
-        bisect.insort(self._lines.setdefault(line, []), place)
+        bisect.insort(self._lines.setdefault(line, []), position)
 
-    def _leave(self, key: str) -> None:
-        gate, place = self._context.state.gate, self._places.pop(key, None)
+    def _remove_from_line(self, key: str) -> None:
+        gate, position = self._context.state.gate, self._positions.pop(key, None)
         line = gate.lines.pop(key, None)
-        if place is None or line is None:
+        if position is None or line is None:
             return
         entries = self._lines[line]
-        del entries[bisect.bisect_left(entries, place)]
+        del entries[bisect.bisect_left(entries, position)]
         if not entries:
             del self._lines[line]
             gate.rejections.pop(line, None)
 
     def _booking(self, group: GroupEntry) -> _Booking:
-        queue, wanted = group.queue, group.spec.min_resources
-        if queue is None or not (wanted or group.active):
+        queue, required = group.queue, group.spec.min_resources
+        if queue is None or not (required or group.active):
             return _Booking()
         held = EngineGangView(group).holding
         below = group.held_members < group.minimum
         reserves = below or group.active >= group.minimum
         account: Sums = {}
-        for name in {*wanted, *held}:
-            units = wanted.get(name, 0) - held.get(name, 0)
+        for name in {*required, *held}:
+            units = required.get(name, 0) - held.get(name, 0)
             if units < 0 or (reserves and units > 0):
                 account[name] = units
         path = tuple(entry.name for entry in queue.path)
-        return _Booking(path, account, dict(wanted) if below else {})
+        return _Booking(path, account, dict(required) if below else {})
 
     def _book(self, key: str, booking: _Booking) -> None:
         before = self._bookings.get(key, _Booking())
@@ -179,10 +181,10 @@ class VolcanoEnqueue:
             self._bookings[key] = booking
         else:
             self._bookings.pop(key, None)
-        for sign, part in ((-1, before), (1, booking)):
-            for name in part.path:
-                _add(self._by_queue.setdefault(name, {}), part.queue, sign)
-            _add(self._cluster, part.cluster, sign)
+        for sign, booking_part in ((-1, before), (1, booking)):
+            for name in booking_part.path:
+                _add(self._by_queue.setdefault(name, {}), booking_part.queue, sign)
+            _add(self._cluster, booking_part.cluster, sign)
 
     # ------------------------------------------------------------------ one pass
 
@@ -194,7 +196,7 @@ class VolcanoEnqueue:
             if group.queue is not None:
                 by_queue.setdefault(group.queue.name, []).append((entries[0], line))
         current = _Round(cycle.now, self._used())
-        for name in sorted(by_queue, key=self._place_of):
+        for name in sorted(by_queue, key=self._queue_position):
             heads = by_queue[name]
             heapq.heapify(heads)
             while heads:
@@ -214,30 +216,30 @@ class VolcanoEnqueue:
     ) -> bool:
         """Admit a group, or record the reason for all groups in its line."""
         gate, group = self._context.state.gate, self._context.state.groups[key]
-        wanted = group.spec.min_resources
-        rejection = tiers.admit(self._admission(group, current)) if wanted else None
+        required = group.spec.min_resources
+        rejection = tiers.admit(self._admission(group, current)) if required else None
         if rejection is not None:
             if gate.refuse(line, rejection):
                 for _, other in self._lines[line]:
                     cycle.touched[other] = self._context.state.groups[other]
             return False
-        _add(current.booked.setdefault(_namespace(key), {}), _to_come(group), 1)
+        _add(current.booked.setdefault(_namespace(key), {}), _still_to_request(group), 1)
         gate.let_in.add(key)
         tiers.admitted(EngineGangView(group))
-        self._follow(tiers, group, cycle.now)
+        self._update(tiers, group, cycle.now)
         cycle.touched[key] = group
-        self._context.enqueuer.settle(group, cycle.now)
+        self._context.enqueuer.update(group, cycle.now)
         return True
 
     def _admission(self, group: GroupEntry, current: _Round) -> EnqueueRequest:
         namespace = _namespace(group.key)
         quotas = self._quotas(namespace)
-        asked: Sums = {}
+        requested: Sums = {}
         if quotas:
-            if namespace not in current.asked:
-                current.asked[namespace] = self._asked_in(namespace)
-            asked = dict(current.asked[namespace])
-            _add(asked, group.asked, -1)  # its own requests are part of its minimum
+            if namespace not in current.requested:
+                current.requested[namespace] = self._requested_in(namespace)
+            requested = dict(current.requested[namespace])
+            _add(requested, group.asked, -1)  # its own requests are part of its minimum
         return EnqueueRequest(
             gang=EngineGangView(group),
             now=current.now,
@@ -245,7 +247,7 @@ class VolcanoEnqueue:
             cluster_booked=self._cluster,
             cluster_used=current.used,
             namespace_booked=current.booked.get(namespace, {}),
-            namespace_used=asked,
+            namespace_used=requested,
             quotas=quotas,
         )
 
@@ -253,17 +255,17 @@ class VolcanoEnqueue:
         known = self._context.state.namespace_quotas
         return tuple([quota for key, quota in known.items() if _namespace(key) == namespace])
 
-    def _asked_in(self, namespace: str) -> Sums:
+    def _requested_in(self, namespace: str) -> Sums:
         state = self._context.state
         sums: Sums = {}
         for key, group in state.groups.items():
             if _namespace(key) == namespace:
                 _add(sums, group.asked, 1)
                 if group.group is not None and (group.spec.admitted or key in state.gate.let_in):
-                    _add(sums, _to_come(group), 1)
+                    _add(sums, _still_to_request(group), 1)
         return sums
 
-    def _place_of(self, name: str) -> tuple[Any, ...]:
+    def _queue_position(self, name: str) -> tuple[Any, ...]:
         """Return the position of a queue among all, from the root down."""
         orders = self._context.plugins.queue_orders
         path: Iterable[QueueEntry] = reversed(self._context.state.queues.get(name).path)
@@ -282,13 +284,17 @@ def _namespace(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _to_come(group: GroupEntry) -> Sums:
+def _still_to_request(group: GroupEntry) -> Sums:
     """Return what an admitted group may still request: its minimum less its pods' requests."""
-    asked = group.asked
-    least = group.spec.min_resources
-    return {name: units - asked.get(name, 0) for name, units in least.items() if units > asked.get(name, 0)}
+    requested = group.asked
+    minimum = group.spec.min_resources
+    return {
+        name: units - requested.get(name, 0)
+        for name, units in minimum.items()
+        if units > requested.get(name, 0)
+    }
 
 
-def _add(sums: Sums, more: Mapping[str, int], sign: int) -> None:
-    for name, units in more.items():
+def _add(sums: Sums, amounts: Mapping[str, int], sign: int) -> None:
+    for name, units in amounts.items():
         sums[name] = sums.get(name, 0) + sign * units

@@ -38,10 +38,10 @@ from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 
-TRIALS = 16
+MAX_TRIALS = 16
 """Maximum number of victims for which the search tries whether the group fits without them."""
 
-AGAIN_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 """Interval in seconds between tries where the protection of victims may end with time."""
 
 
@@ -50,22 +50,22 @@ def tiers_of(plugins: PluginSet) -> Tiers | None:
     return next((plugin for plugin in plugins.plugins if isinstance(plugin, Tiers)), None)
 
 
-class _Tiered(PreemptAction):
+class _TieredPreemption(PreemptAction):
     """Preemption by tiers.
 
     The pass over pending groups and the backoff are those of :class:`PreemptAction`.
     The tiers select preemptors and victims.
     """
 
-    named = ""
-    told = ""
+    action_name = ""
+    eviction_action = ""
     purpose = Purpose.PREEMPT
 
     def __init__(self, context: ActionContext) -> None:
-        super().__init__(self.named, context)
+        super().__init__(self.action_name, context)
         self._context = context
         self._tiers = tiers_of(context.plugins)
-        self._imagined: list[TaskEntry] | None = None
+        self._trial_victims: list[TaskEntry] | None = None
         """Victims of a trial; ``None`` outside trials."""
 
     def run(self, cycle: CycleContext) -> None:
@@ -74,36 +74,36 @@ class _Tiered(PreemptAction):
 
     # ------------------------------------------------------------------ one preemptor
 
-    def _concerns(self, pending_class: PendingClass) -> bool:
+    def _applies_to(self, pending_class: PendingClass) -> bool:
         return self._tiers is not None and self._tiers.serves(pending_class.queue)
 
-    def _claim(self, cycle: CycleContext, group: GroupEntry) -> PreemptionOutcome:
+    def _preempt(self, cycle: CycleContext, group: GroupEntry) -> PreemptionOutcome:
         """Evict for one group, if that helps it."""
         tiers, gang = self._tiers, EngineGangView(group)
         if tiers is None or group.step is None or group.queue is None or not tiers.serves(group.queue):
             return PreemptionOutcome()
         if group.spec.never_preempts and tiers.gang_must_fit:
-            return PreemptionOutcome(next_may=True)
-        if not tiers.starving(gang) or self._passes(tiers, group.queue):
+            return PreemptionOutcome(try_next=True)
+        if not tiers.starving(gang) or self._skips_queue(tiers, group.queue):
             return PreemptionOutcome()
         done = False
-        for candidates, whole in self._sources(tiers, group):
+        for candidates, whole in self._candidate_sets(tiers, group):
             if candidates and tiers.starving(gang):
-                done |= self._from(cycle, tiers, gang, candidates, whole)
-        if done and self._imagined is None:
+                done |= self._evict_from(cycle, tiers, gang, candidates, whole)
+        if done and self._trial_victims is None:
             keep_waiting(self._context, cycle, group)
-        again = None if done else _again(tiers, group, cycle.now)
-        return PreemptionOutcome(done=done, until=again)
+        retry = None if done else _retry_time(tiers, group, cycle.now)
+        return PreemptionOutcome(done=done, until=retry)
 
-    def _going(self, cycle: CycleContext, group: GroupEntry) -> list[TaskEntry]:
-        self._imagined = []
+    def _victims(self, cycle: CycleContext, group: GroupEntry) -> list[TaskEntry]:
+        self._trial_victims = []
         try:
-            self._claim(cycle, group)
-            return self._imagined
+            self._preempt(cycle, group)
+            return self._trial_victims
         finally:
-            self._imagined = None
+            self._trial_victims = None
 
-    def _from(
+    def _evict_from(
         self,
         cycle: CycleContext,
         tiers: Tiers,
@@ -115,16 +115,16 @@ class _Tiered(PreemptAction):
 
         ``whole``: all of its minimum or nothing.
         """
-        for scope in self._scopes(gang.entry):
-            inside = candidates
+        for scope in self._domains(gang.entry):
+            local = candidates
             if scope is not None:
-                inside = [entry for entry in candidates if scope.mask[entry.row]]
+                local = [entry for entry in candidates if scope.mask[entry.row]]
             with self._context.placer.within(scope):
-                if inside and self._from_scope(cycle, tiers, gang, inside, whole):
+                if local and self._evict_in_domain(cycle, tiers, gang, local, whole):
                     return True
         return False
 
-    def _scopes(self, group: GroupEntry) -> Iterable[DomainRows | None]:
+    def _domains(self, group: GroupEntry) -> Iterable[DomainRows | None]:
         """Return where the group's pods may be placed.
 
         If they have to be in one domain, these are the domains, those with most
@@ -141,11 +141,11 @@ class _Tiered(PreemptAction):
         demand = DomainDemand(1)
         for entry in group.pending.values():
             demand.classes[entry.cls] = demand.classes.get(entry.cls, 0) + 1
-        room = domain_selector.room(tree, need.required, demand, future=True)
-        order = np.argsort(-room[1:], kind="stable") + 1
+        capacity = domain_selector.room(tree, need.required, demand, future=True)
+        order = np.argsort(-capacity[1:], kind="stable") + 1
         return (tree.scope(need.required, code) for code in order.tolist())
 
-    def _from_scope(
+    def _evict_in_domain(
         self,
         cycle: CycleContext,
         tiers: Tiers,
@@ -153,20 +153,20 @@ class _Tiered(PreemptAction):
         candidates: list[TaskEntry],
         whole: bool,
     ) -> bool:
-        """Run :meth:`_from` on the rows to which placement is restricted."""
+        """Run :meth:`_evict_from` on the rows to which placement is restricted."""
         group = gang.entry
         with self._context.reservations.reserved_from(group, cycle.now):
-            fits = self._cleared(tiers, gang, candidates, whole, cycle.now)
+            fits = self._free_capacity(tiers, gang, candidates, whole, cycle.now)
         if fits is None:
             return False
-        if self._imagined is not None:
-            self._imagined += self._context.statement.deciding()[1]
+        if self._trial_victims is not None:
+            self._trial_victims += self._context.statement.deciding()[1]
             return True
         done = cycle.commit(group)
         group.claimed_in_part |= done and not fits
         return done
 
-    def _cleared(
+    def _free_capacity(
         self, tiers: Tiers, gang: EngineGangView, candidates: list[TaskEntry], whole: bool, now: float
     ) -> bool | None:
         """Free capacity in the open statement.
@@ -177,15 +177,15 @@ class _Tiered(PreemptAction):
         request = NodeSearchRequest(
             group,
             self.purpose,
-            self.told,
+            self.eviction_action,
             self.purpose is Purpose.PREEMPT,
             self._rank_for(tiers, group),
             now,
-            self._compared(tiers),
+            self._compared_nodes(tiers),
         )
         search = NodeSearch(self._context, tiers, request, candidates)
         must_fit = whole and (tiers.gang_must_fit or group.claimed_in_part)
-        if must_fit and self._out_of_reach(search, group):
+        if must_fit and self._cannot_fit(search, group):
             return None
         mark = statement.checkpoint()
         failed: set[tuple[int, bool]] = set()
@@ -193,27 +193,27 @@ class _Tiered(PreemptAction):
             kind = (entry.cls.number, entry.task.never_preempts)
             if entry.promised >= 0 or kind in failed:
                 continue
-            if not self._lacks(tiers, gang):
+            if not self._needs_more(tiers, gang):
                 break
-            if self._refuses(tiers, gang, entry) or not search.place(entry):
+            if self._rejects(tiers, gang, entry) or not search.place(entry):
                 failed.add(kind)
         fits = not whole or not search.evictions or self._fits(group, keep=must_fit)
         if not search.evictions or (must_fit and not fits):
             statement.rollback(mark)
             return None
-        search.spare_needless()
-        self._spare_by_moving(group, search)
+        search.protect_unnecessary()
+        self._protect_by_moving(group, search)
         return fits
 
-    def _spare_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
+    def _protect_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
         """Keep victims without which the group still fits on other freed nodes.
 
         This is tried by placing the group again a few times.
         """
         step, statement = group.step, self._context.statement
-        if step is None or step.extra or search.bound or len(search.gone) < 2:
+        if step is None or step.extra or search.bound or len(search.victims) < 2:
             return
-        for victim in search.gone[: -TRIALS - 1 : -1]:
+        for victim in search.victims[: -MAX_TRIALS - 1 : -1]:
             if victim.state is not TaskState.RELEASING:
                 continue
             mark = statement.checkpoint()
@@ -221,7 +221,7 @@ class _Tiered(PreemptAction):
             if not self._context.gang_allocator.try_step(statement, group, step, future=True).done:
                 statement.rollback(mark)
 
-    def _lacks(self, tiers: Tiers, gang: EngineGangView) -> bool:
+    def _needs_more(self, tiers: Tiers, gang: EngineGangView) -> bool:
         """Return whether more pods of the group need capacity.
 
         Subgroups may need more than the minimum.
@@ -231,72 +231,72 @@ class _Tiered(PreemptAction):
             return tiers.starving(gang)
         return group.promises < whole_step(group, group.step).tasks
 
-    def _compared(self, tiers: Tiers) -> int:
+    def _compared_nodes(self, tiers: Tiers) -> int:
         """Return the number of nodes among which the cheapest is chosen."""
         return 0
 
     def _fits(self, group: GroupEntry, *, keep: bool) -> bool:
         """Return whether the group could start now. ``keep``: its pods may be placed again for that."""
         mark = self._context.statement.checkpoint()
-        fits = self._whole(group)
+        fits = self._place_whole(group)
         if not keep:
             self._context.statement.rollback(mark)
         return fits
 
-    def _whole(self, group: GroupEntry) -> bool:
+    def _place_whole(self, group: GroupEntry) -> bool:
         """Return whether the group could start. A group with subgroups is placed again as a whole."""
         if group.parts is None or group.step is None:
-            return complete(group)
+            return has_minimum(group)
         context = self._context
         for entry in nominated(group):
             context.statement.withdraw_nomination(entry)
         return context.gang_allocator.try_step(context.statement, group, group.step, future=True).done
 
-    def _out_of_reach(self, search: NodeSearch, group: GroupEntry) -> bool:
+    def _cannot_fit(self, search: NodeSearch, group: GroupEntry) -> bool:
         step = group.step
         if step is None or step.extra or not step.single_class:
             return False
         return search.could_hold(step.batches[0].cls) < step.members - group.promises
 
-    def _refuses(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
+    def _rejects(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
         return entry.task.never_preempts
 
-    def _rank_for(self, tiers: Tiers, claimer: GroupEntry) -> Any:
+    def _rank_for(self, tiers: Tiers, preemptor: GroupEntry) -> Any:
         def rank(entries: Iterable[TaskEntry]) -> list[TaskEntry]:
-            return self._victim_order(tiers, claimer, entries)
+            return self._victim_order(tiers, preemptor, entries)
 
         return rank
 
     def _victim_order(
-        self, tiers: Tiers, claimer: GroupEntry, entries: Iterable[TaskEntry]
+        self, tiers: Tiers, preemptor: GroupEntry, entries: Iterable[TaskEntry]
     ) -> list[TaskEntry]:
         """Return the victims by queue, by reverse group order without age, by reverse pod order."""
         context = self._context
-        found = sorted(entries, key=lambda entry: context.state.task_order(entry.task), reverse=True)
+        victims = sorted(entries, key=lambda entry: context.state.task_order(entry.task), reverse=True)
         group_keys: dict[str, tuple[Any, ...]] = {}
-        for entry in found:
+        for entry in victims:
             group = _group(entry)
             if group.key not in group_keys:
                 group_keys[group.key] = tuple(
                     [order.group_key(group) for order in context.plugins.group_orders]
                 )
-        found.sort(key=lambda entry: group_keys[_group(entry).key], reverse=True)
-        return found
+        victims.sort(key=lambda entry: group_keys[_group(entry).key], reverse=True)
+        return victims
 
-    def _passes(self, tiers: Tiers, queue: QueueEntry) -> bool:
+    def _skips_queue(self, tiers: Tiers, queue: QueueEntry) -> bool:
         """Return whether nothing is evicted for groups of this queue."""
         return False
 
-    def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
+    def _candidate_sets(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
         raise NotImplementedError
 
 
-class VolcanoPreempt(_Tiered):
-    named = "volcano-preempt"
-    told = "preempt"
+class VolcanoPreempt(_TieredPreemption):
+    action_name = "volcano-preempt"
+    eviction_action = "preempt"
     purpose = Purpose.PREEMPT
 
-    def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
+    def _candidate_sets(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
         """Yield other groups of the queue, for the whole minimum.
 
         Then the group's own pods, one by one.
@@ -311,51 +311,51 @@ class VolcanoPreempt(_Tiered):
         yield others, True
         yield _evictable(group, (TaskState.BOUND, TaskState.RUNNING), only_light), False
 
-    def _compared(self, tiers: Tiers) -> int:
+    def _compared_nodes(self, tiers: Tiers) -> int:
         """Return the number of nodes with ``enableTopologyAwarePreemption``.
 
         It is ``minCandidateNodesPercentage`` of all nodes, at least
         ``minCandidateNodesAbsolute``, at most ``maxCandidateNodesAbsolute``.
         """
-        arguments = tiers.arguments.get(self.told, {})
+        arguments = tiers.arguments.get(self.eviction_action, {})
         if str(arguments.get("enableTopologyAwarePreemption", False)).lower() != "true":
             return 0
         nodes = int(self._context.state.table.live.sum())
-        part = nodes * _whole_number(arguments.get("minCandidateNodesPercentage"), 10) // 100
-        least = max(part, _whole_number(arguments.get("minCandidateNodesAbsolute"), 1))
-        return max(1, min(least, _whole_number(arguments.get("maxCandidateNodesAbsolute"), 100)))
+        percentage_nodes = nodes * _whole_number(arguments.get("minCandidateNodesPercentage"), 10) // 100
+        minimum = max(percentage_nodes, _whole_number(arguments.get("minCandidateNodesAbsolute"), 1))
+        return max(1, min(minimum, _whole_number(arguments.get("maxCandidateNodesAbsolute"), 100)))
 
 
-class VolcanoReclaim(_Tiered):
-    named = "volcano-reclaim"
-    told = "reclaim"
+class VolcanoReclaim(_TieredPreemption):
+    action_name = "volcano-reclaim"
+    eviction_action = "reclaim"
     purpose = Purpose.RECLAIM
 
-    def _passes(self, tiers: Tiers, queue: QueueEntry) -> bool:
+    def _skips_queue(self, tiers: Tiers, queue: QueueEntry) -> bool:
         return tiers.overused(queue)
 
-    def _refuses(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
+    def _rejects(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
         return entry.task.never_preempts or tiers.may_claim(gang.path, entry.cls.request) is not None
 
-    def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
+    def _candidate_sets(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
         """Yield what runs in other reclaimable queues."""
         running = self._context.running
-        found: list[TaskEntry] = []
+        victims: list[TaskEntry] = []
         for name in running.queues():
             queue = self._context.state.queues.get(name)
             if queue is group.queue or not queue.spec.reclaimable or not tiers.serves(queue):
                 continue
             for other in running.of(queue).values():
-                found += _evictable(other, (TaskState.RUNNING,), only_light=False)  # no guests
-        yield found, True
+                victims += _evictable(other, (TaskState.RUNNING,), only_light=False)  # no guests
+        yield victims, True
 
     def _victim_order(
-        self, tiers: Tiers, claimer: GroupEntry, entries: Iterable[TaskEntry]
+        self, tiers: Tiers, preemptor: GroupEntry, entries: Iterable[TaskEntry]
     ) -> list[TaskEntry]:
-        found = super()._victim_order(tiers, claimer, entries)
-        path = claimer.queue.path if claimer.queue is not None else ()
+        victims = super()._victim_order(tiers, preemptor, entries)
+        path = preemptor.queue.path if preemptor.queue is not None else ()
         queues = {}
-        for entry in found:
+        for entry in victims:
             queue = _group(entry).queue
             if queue is not None:
                 queues[queue.name] = queue
@@ -363,16 +363,16 @@ class VolcanoReclaim(_Tiered):
         keys = {
             name: tuple([order.queue_key(queue, None) for order in orders]) for name, queue in queues.items()
         }
-        found.sort(key=lambda entry: keys[_queue(entry).name], reverse=True)
-        found.sort(key=lambda entry: tiers.victim_queue_key(path, _queue(entry).path))
-        return found
+        victims.sort(key=lambda entry: keys[_queue(entry).name], reverse=True)
+        victims.sort(key=lambda entry: tiers.victim_queue_key(path, _queue(entry).path))
+        return victims
 
 
-def _again(tiers: Tiers, group: GroupEntry, now: float) -> float | None:
+def _retry_time(tiers: Tiers, group: GroupEntry, now: float) -> float | None:
     """Return the time at which a failed group is tried again without any change."""
     if group.refusal is not None:
         return now + PAUSE_SECONDS
-    return now + AGAIN_SECONDS if tiers.timed else None
+    return now + RETRY_SECONDS if tiers.timed else None
 
 
 def _whole_number(value: object, default: int) -> int:
@@ -380,7 +380,7 @@ def _whole_number(value: object, default: int) -> int:
     return int(text) if text.isdecimal() else default
 
 
-def complete(group: GroupEntry) -> bool:
+def has_minimum(group: GroupEntry) -> bool:
     """Return whether a group holds its minimum, nominations included, and each role its own."""
     if group.held_members + group.promises < group.minimum:
         return False
@@ -406,8 +406,8 @@ def _evictable(
     spec = group.group
     if spec is None or not spec.preemptible:
         return []
-    by = preemptor.group if preemptor is not None else None
-    if spec.guest and not (by is not None and spec.yields_to("preempt", by.priority)):
+    preemptor_spec = preemptor.group if preemptor is not None else None
+    if spec.guest and not (preemptor_spec is not None and spec.yields_to("preempt", preemptor_spec.priority)):
         return []
     if any(entry.state is TaskState.ASSUMED for entry in group.tasks.values()):
         return []

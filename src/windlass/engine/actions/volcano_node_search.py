@@ -24,7 +24,7 @@ from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.nodes.view import TableView
 from windlass.engine.pending.freed_devices import FreedDevices
 from windlass.engine.queueing.tier_views import EngineGangView, EngineTaskView
-from windlass.engine.queues.flavors import bound_of
+from windlass.engine.queues.flavors import flavor_bound_of
 from windlass.spi.objects import TaskState
 from windlass.spi.plugins import Rejection, StepView
 from windlass.spi.tiers import Purpose, Tiers
@@ -62,54 +62,54 @@ class NodeSearch:
     ) -> None:
         self._context = context
         self._tiers = tiers
-        self._hunt = request
+        self._request = request
         self._gang = EngineGangView(request.group)
-        self._looks: dict[str, EngineGangView] = {request.group.key: self._gang}
+        self._views: dict[str, EngineGangView] = {request.group.key: self._gang}
         self._by_row: dict[int, list[TaskEntry]] = {}
         for entry in request.rank(candidates):
             self._by_row.setdefault(entry.row, []).append(entry)
         self._rows = np.fromiter(sorted(self._by_row), dtype=np.int64, count=len(self._by_row))
-        self._at = {row: position for position, row in enumerate(self._rows.tolist())}
-        self._room = self._ahead(self._rows)
+        self._positions = {row: position for position, row in enumerate(self._rows.tolist())}
+        self._capacity = self._future_free(self._rows)
         """Free amounts of each of these rows if all candidates on it were evicted."""
-        vacated, codes = FreedDevices(context.state.table), context.state.table.resources.codes
+        freed, codes = FreedDevices(context.state.table), context.state.table.resources.codes
         for victim in candidates:
-            self._room[self._at[victim.row]] += victim.cls.vector
-            for name, units in vacated.set_evicted(victim, 1).items():
-                self._room[self._at[victim.row], codes[name]] += units
+            self._capacity[self._positions[victim.row]] += victim.cls.vector
+            for name, units in freed.set_evicted(victim, 1).items():
+                self._capacity[self._positions[victim.row], codes[name]] += units
         self._orders: dict[int, NDArray[np.int64]] = {}
         """Class → positions of rows in the order of their trial.
 
         Tentative evictions and nominations do not change scores.
         """
         self._known: dict[int, TaskClass] = {}
-        self._vacancies: dict[int, NDArray[np.int64]] = {}
+        self._future_keys: dict[int, NDArray[np.int64]] = {}
         """Class → key of every row after all releases; see :meth:`TaskClass.future`."""
-        self._gone: list[TaskEntry] = []
+        self._last_victims: list[TaskEntry] = []
         """Victims of the last node."""
-        self.gone: list[TaskEntry] = []
+        self.victims: list[TaskEntry] = []
         """Victims in order."""
         self.bound = False
         """True if queues rejected a pod before any eviction."""
         self.evictions = 0
         """Number of victims of all placed pods."""
-        self._hopeless: set[tuple[int, int]] = set()
+        self._insufficient: set[tuple[int, int]] = set()
         """(Class, row) pairs for which all candidates were not enough."""
 
     def place(self, entry: TaskEntry) -> bool:
         """Nominate one pod to a node, and evict what is necessary. False: nothing was done."""
-        row = self._vacant(entry)
+        row = self._without_evictions(entry)
         if row >= 0:
-            self._promise(entry, row)
+            self._nominate(entry, row)
             return True
-        row = self._cheapest(entry) if self._hunt.compared else self._first(entry)
+        row = self._cheapest(entry) if self._request.compared else self._first_suitable(entry)
         if row < 0:
             return False
-        self.gone += self._gone
-        self._promise(entry, row)
+        self.victims += self._last_victims
+        self._nominate(entry, row)
         return True
 
-    def spare_needless(self) -> None:
+    def protect_unnecessary(self) -> None:
         """Keep victims that free capacity which no pod uses, after all pods are placed.
 
         If queues or other pods affected the search, the victims stay as they are.
@@ -117,7 +117,7 @@ class NodeSearch:
         if self.bound or any(self._context.placer.constraints(cls) for cls in self._known.values()):
             return
         statement, planes = self._context.statement, self._context.state.table.planes
-        for victim in reversed(self.gone):
+        for victim in reversed(self.victims):
             mark = statement.checkpoint()
             statement.withdraw_eviction(victim)
             allocatable, used, releasing, promised = planes[victim.row]
@@ -127,10 +127,10 @@ class NodeSearch:
             else:
                 self.evictions -= 1
 
-    def _first(self, entry: TaskEntry) -> int:
+    def _first_suitable(self, entry: TaskEntry) -> int:
         """Evict on the first suitable node and return it; -1 if there is none."""
-        for row in self._clearable(entry.cls):
-            if self._clear(entry, row):
+        for row in self._promising_rows(entry.cls):
+            if self._evict_on(entry, row):
                 return row
         return -1
 
@@ -143,85 +143,85 @@ class NodeSearch:
         statement = self._context.statement
         best: tuple[tuple[int, int, int, float], int] | None = None
         tried = 0
-        for row in self._clearable(entry.cls):
+        for row in self._promising_rows(entry.cls):
             mark = statement.checkpoint()
-            if not self._clear(entry, row):
+            if not self._evict_on(entry, row):
                 continue
-            cost = self._cost(self._gone)
+            cost = self._cost(self._last_victims)
             statement.rollback(mark)
-            self.evictions -= len(self._gone)
+            self.evictions -= len(self._last_victims)
             if best is None or cost < best[0]:
                 best = (cost, row)
             tried += 1
-            if tried >= self._hunt.compared:
+            if tried >= self._request.compared:
                 break
         if best is None:
             return -1
-        self._clear(entry, best[1])
+        self._evict_on(entry, best[1])
         return best[1]
 
-    def _clearable(self, cls: TaskClass) -> Iterator[int]:
+    def _promising_rows(self, cls: TaskClass) -> Iterator[int]:
         """Yield rows that may become suitable, in order, without those that failed."""
-        for position in self._promising(cls).tolist():
+        for position in self._promising_positions(cls).tolist():
             row = int(self._rows[position])
-            if (cls.number, row) not in self._hopeless:
+            if (cls.number, row) not in self._insufficient:
                 yield row
 
     @staticmethod
     def _cost(victims: Sequence[TaskEntry]) -> tuple[int, int, int, float]:
         priorities = [victim.task.priority for victim in victims]
-        began = min((victim.task.started or 0.0 for victim in victims), default=0.0)
-        return max(priorities, default=0), sum(priorities), len(priorities), -began
+        started = min((victim.task.started or 0.0 for victim in victims), default=0.0)
+        return max(priorities, default=0), sum(priorities), len(priorities), -started
 
-    def _promise(self, entry: TaskEntry, row: int) -> None:
+    def _nominate(self, entry: TaskEntry, row: int) -> None:
         self._context.statement.pipeline(entry, row)
         rows = np.array([row], dtype=np.int64)
-        position = self._at.get(row)
+        position = self._positions.get(row)
         if position is not None:
-            self._room[position] -= entry.cls.vector
+            self._capacity[position] -= entry.cls.vector
         for cls in self._known.values():
-            self._vacancies[cls.number][row] = cls.future(rows)[1][0]
+            self._future_keys[cls.number][row] = cls.future(rows)[1][0]
 
     def could_hold(self, cls: TaskClass) -> int:
         """Return an upper bound of the pods of the class that could be placed, whatever is evicted."""
         table = self._context.state.table
         cls.refresh()
-        free = self._ahead(np.arange(table.height, dtype=np.int64))
-        free[self._rows] = self._room
-        asked = cls.vector > 0
-        each = np.maximum(free[:, asked], 0) // cls.vector[asked]
-        open_ = cls.static[: table.height]
+        free = self._future_free(np.arange(table.height, dtype=np.int64))
+        free[self._rows] = self._capacity
+        requested = cls.vector > 0
+        each = np.maximum(free[:, requested], 0) // cls.vector[requested]
+        accepting = cls.static[: table.height]
         if self._context.placer.scope is not None:
-            open_ = open_ & self._context.placer.scope.mask
-        return int(each.min(axis=1)[open_].sum()) if len(each) else 0
+            accepting = accepting & self._context.placer.scope.mask
+        return int(each.min(axis=1)[accepting].sum()) if len(each) else 0
 
     # ------------------------------------------------------------------ nodes
 
-    def _ahead(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _future_free(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what will be free on the rows, by resource."""
         planes = self._context.state.table.planes[rows]
         return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, NOMINATED]
 
-    def _vacant(self, entry: TaskEntry) -> int:
+    def _without_evictions(self, entry: TaskEntry) -> int:
         """Return the best node that takes the pod without further evictions; -1 if there is none."""
-        if self._refused(entry):
+        if self._rejection(entry):
             self.bound = True
             return -1
         cls = entry.cls
         rows = np.arange(self._context.state.table.height, dtype=np.int64)
         if not len(rows):
             return -1
-        if cls.number not in self._vacancies:
-            self._vacancies[cls.number] = cls.future(rows)[1]
+        if cls.number not in self._future_keys:
+            self._future_keys[cls.number] = cls.future(rows)[1]
             self._known[cls.number] = cls
-        key = self._masked(cls, self._vacancies[cls.number], rows)
-        at = int(key.argmax())
-        return at if key[at] >= 0 else -1
+        key = self._masked(cls, self._future_keys[cls.number], rows)
+        index = int(key.argmax())
+        return index if key[index] >= 0 else -1
 
     def _masked(self, cls: TaskClass, key: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         placer = self._context.placer
         domains = placer.constraints(cls)
-        bound = bound_of(self._hunt.group, cls, future=True)
+        bound = flavor_bound_of(self._request.group, cls, future=True)
         if bound is not None:
             domains.append(bound)
         if not domains:
@@ -230,18 +230,18 @@ class NodeSearch:
             mask = placer.domain_mask(cls, domains)
         return key if mask is None else np.where(mask[rows], key, -1)
 
-    def _promising(self, cls: TaskClass) -> NDArray[np.int64]:
+    def _promising_positions(self, cls: TaskClass) -> NDArray[np.int64]:
         """Return positions of rows where all candidates would be enough, in order of trial."""
         rows = self._rows
         order = self._orders.get(cls.number)
         if order is None:
             tie = self._context.state.table.ranking.tie[rows]
-            order = np.lexsort((-tie, -self._scores(cls, rows))) if self._hunt.scored else np.argsort(-tie)
+            order = np.lexsort((-tie, -self._scores(cls, rows))) if self._request.scored else np.argsort(-tie)
             self._orders[cls.number] = order
         cls.refresh()
-        asked = cls.vector > 0
-        enough = (self._room[:, asked] >= cls.vector[asked]).all(axis=1) & cls.static[rows]
-        return order[enough[order]]
+        requested = cls.vector > 0
+        is_enough = (self._capacity[:, requested] >= cls.vector[requested]).all(axis=1) & cls.static[rows]
+        return order[is_enough[order]]
 
     def _scores(self, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         plugins, view = self._context.plugins, TableView(self._context.state.table, rows)
@@ -255,34 +255,34 @@ class NodeSearch:
 
     # ------------------------------------------------------------------ one node
 
-    def _clear(self, entry: TaskEntry, row: int) -> bool:
+    def _evict_on(self, entry: TaskEntry, row: int) -> bool:
         """Evict on the node until the pod fits there. False: nothing was done."""
-        statement, request = self._context.statement, self._hunt
-        offered = [
-            EngineTaskView(victim, self._look(victim), request.now, self._context.state.table.nodes[row])
+        statement, request = self._context.statement, self._request
+        candidates = [
+            EngineTaskView(victim, self._view_of(victim), request.now, self._context.state.table.nodes[row])
             for victim in self._by_row[row]
             if victim.state is not TaskState.RELEASING
         ]
-        if not offered:
+        if not candidates:
             return False
-        claimer = EngineTaskView(entry, self._gang, request.now)
-        named = {look.task.key for look in self._tiers.victims(request.purpose, claimer, offered)}
-        chosen = [look.entry for look in offered if look.task.key in named]
+        preemptor = EngineTaskView(entry, self._gang, request.now)
+        victim_keys = {view.task.key for view in self._tiers.victims(request.purpose, preemptor, candidates)}
+        chosen = [view.entry for view in candidates if view.task.key in victim_keys]
         mark = statement.checkpoint()
         evicted: list[TaskEntry] = []
         for victim in chosen:
             statement.evict(victim, request.action, request.group.key)
             evicted.append(victim)
             if self._fits(entry, row):
-                self._spare(entry, row, mark, evicted)
+                self._protect(entry, row, mark, evicted)
                 return True
         statement.rollback(mark)
-        self._hopeless.add((entry.cls.number, row))
+        self._insufficient.add((entry.cls.number, row))
         return False
 
-    def _spare(self, entry: TaskEntry, row: int, mark: int, evicted: Sequence[TaskEntry]) -> None:
+    def _protect(self, entry: TaskEntry, row: int, mark: int, evicted: Sequence[TaskEntry]) -> None:
         """Keep unnecessary victims, those that were evicted last first."""
-        statement, request = self._context.statement, self._hunt
+        statement, request = self._context.statement, self._request
         needed = list(evicted)
         for victim in reversed(evicted[:-1]):
             rest = [other for other in needed if other is not victim]
@@ -295,20 +295,20 @@ class NodeSearch:
         for other in needed:
             statement.evict(other, request.action, request.group.key)
         self.evictions += len(needed)
-        self._gone = needed
+        self._last_victims = needed
 
     def _fits(self, entry: TaskEntry, row: int) -> bool:
-        if self._refused(entry):
+        if self._rejection(entry):
             return False
         rows = np.array([row], dtype=np.int64)
         count, key = entry.cls.future(rows)
         return bool(count[0] > 0) and bool(self._masked(entry.cls, key, rows)[0] >= 0)
 
-    def _refused(self, entry: TaskEntry) -> Rejection | None:
+    def _rejection(self, entry: TaskEntry) -> Rejection | None:
         """Return the rejection of the pod by the queues after all evictions."""
-        group = self._hunt.group
+        group = self._request.group
         path = self._gang.path
-        if self._hunt.purpose is Purpose.PREEMPT:
+        if self._request.purpose is Purpose.PREEMPT:
             rejection = self._tiers.allots(path, entry.cls.request)
             if rejection is not None:
                 return rejection
@@ -321,11 +321,11 @@ class NodeSearch:
                     return rejection
         return None
 
-    def _look(self, victim: TaskEntry) -> EngineGangView:
+    def _view_of(self, victim: TaskEntry) -> EngineGangView:
         group = victim.group
         if group is None:
             raise RuntimeError(f"{victim.key} belongs to no group")
-        look = self._looks.get(group.key)
-        if look is None:
-            look = self._looks[group.key] = EngineGangView(group)
-        return look
+        view = self._views.get(group.key)
+        if view is None:
+            view = self._views[group.key] = EngineGangView(group)
+        return view

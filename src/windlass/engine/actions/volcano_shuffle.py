@@ -33,51 +33,51 @@ class VolcanoShuffle:
     def run(self, cycle: CycleContext) -> None:
         if self._tiers is None:
             return
-        looks: dict[str, EngineTaskView] | None = None
-        for at, voter in enumerate(self._tiers.evicting):
-            due = self._due.get(at, cycle.now)
+        views: dict[str, EngineTaskView] | None = None
+        for index, plugin in enumerate(self._tiers.evicting):
+            due = self._due.get(index, cycle.now)
             if due is not None and due <= cycle.now:
-                if looks is None:
-                    looks = self._running(self._tiers, cycle)
-                if isinstance(voter, RelievesLoad):
-                    self._relieve(voter, looks, cycle)
+                if views is None:
+                    views = self._running(self._tiers, cycle)
+                if isinstance(plugin, RelievesLoad):
+                    self._relieve(plugin, views, cycle)
                 else:
-                    self._evict(voter, looks, cycle)
-                due = self._due[at] = voter.next_due(cycle.now)
+                    self._evict(plugin, views, cycle)
+                due = self._due[index] = plugin.next_due(cycle.now)
             cycle.wake(due)
         if len(self._context.statement):
             cycle.commit()
 
-    def _evict(self, voter: VictimTasks, looks: dict[str, EngineTaskView], cycle: CycleContext) -> None:
-        for named in voter.due(list(looks.values()), cycle.now):
-            entry = looks[named.task.key].entry
+    def _evict(self, plugin: VictimTasks, views: dict[str, EngineTaskView], cycle: CycleContext) -> None:
+        for victim in plugin.due(list(views.values()), cycle.now):
+            entry = views[victim.task.key].entry
             if entry.state is TaskState.RUNNING:
-                why = voter.why(named) if isinstance(voter, EvictionReason) else ""
-                self._context.statement.evict(entry, SHUFFLE, why=why)
+                reason = plugin.why(victim) if isinstance(plugin, EvictionReason) else ""
+                self._context.statement.evict(entry, SHUFFLE, why=reason)
 
-    def _relieve(self, voter: RelievesLoad, looks: dict[str, EngineTaskView], cycle: CycleContext) -> None:
+    def _relieve(self, plugin: RelievesLoad, views: dict[str, EngineTaskView], cycle: CycleContext) -> None:
         context = self._context
-        relief = voter.relief(list(looks.values()), TableView(context.state.table), cycle.now)
+        relief = plugin.relief(list(views.values()), TableView(context.state.table), cycle.now)
         if relief is None:
             return
-        reliever = LoadRescheduler(
+        rescheduler = LoadRescheduler(
             context.state,
             context.placer,
             context.statement,
             context.gang_allocator.domain_selector,
             relief,
-            looks,
+            views,
         )
         for candidate in relief.candidates:
-            look = looks[candidate.task.key]
-            with context.reservations.reserved_from(look.gang.entry, cycle.now):
-                reliever.try_evict(look, SHUFFLE)
+            view = views[candidate.task.key]
+            with context.reservations.reserved_from(view.gang.entry, cycle.now):
+                rescheduler.try_evict(view, SHUFFLE)
 
     def _running(self, tiers: Tiers, cycle: CycleContext) -> dict[str, EngineTaskView]:
         """Return the pods that run in the queues of the configuration, without guests."""
         context = self._context
         context.running.update(cycle.touched.values())
-        looks: dict[str, EngineTaskView] = {}
+        views: dict[str, EngineTaskView] = {}
         for name in context.running.queues():
             queue = context.state.queues.get(name)
             if not tiers.serves(queue):
@@ -88,7 +88,7 @@ class VolcanoShuffle:
                 gang = EngineGangView(group)
                 for entry in group.tasks.values():
                     if entry.state is TaskState.RUNNING:
-                        looks[entry.key] = EngineTaskView(
+                        views[entry.key] = EngineTaskView(
                             entry, gang, cycle.now, context.state.table.nodes[entry.row]
                         )
-        return looks
+        return views

@@ -60,7 +60,7 @@ class Aging:
         waiting = {key: group for key in self.since if (group := self._waiting_group(key)) is not None}
         if len(waiting) < len(self.since):
             self.since = {key: since for key, since in self.since.items() if key in waiting}
-        return [group for group in waiting.values() if not self._never_fits.beyond(group)]
+        return [group for group in waiting.values() if not self._never_fits.never_runs(group)]
 
     def due(self, now: float) -> list[GroupEntry]:
         """Return the groups that have waited too long, the longest first."""
@@ -71,7 +71,7 @@ class Aging:
             if since + self._seconds > now:
                 break
             group = self._waiting_group(key)
-            if group is not None and not self._never_fits.beyond(group):
+            if group is not None and not self._never_fits.never_runs(group):
                 due.append(group)
         return due
 

@@ -111,7 +111,7 @@ class Forecaster:
     def _tentative_plan(self, statement: Statement, now: float) -> Iterator[_Planning]:
         """Make a plan inside the context, and undo all of it at the end."""
         mark, queues = statement.checkpoint(), self._state.queues
-        demanding, was_changed = dict(queues.demanding), queues.stirred
+        demanding, was_changed = dict(queues.demanding), queues.was_changed
         planning = _Planning(statement, self._state, now, self._state.ledger.ends.at(now))
         try:
             yield planning
@@ -120,7 +120,7 @@ class Forecaster:
             planning.undo()
             # Tentative releases do not change the share of any queue, and are no change
             # for preemptors.
-            queues.demanding, queues.stirred = demanding, was_changed
+            queues.demanding, queues.was_changed = demanding, was_changed
 
     def _hold_reserved(
         self, planning: _Planning, groups: Sequence[GroupEntry], reserved: Mapping[str, ReservedCounts]
@@ -502,7 +502,7 @@ class _Planning:
         present = [(end, entry) for end, entry in present if entry.key not in self._placed]
         present += [(end, entry) for end, _, _, entries in self._own for entry in entries]
         releases: dict[int, list[Event]] = {}
-        released_by = self._ledger.table.leaves
+        released_by = self._ledger.table.released_by
         for end, entry in present:
             row = place_of(entry)
             if end <= last and row in rows:
@@ -510,7 +510,7 @@ class _Planning:
         return releases
 
     def undo(self, remaining: int = 0) -> None:
-        """Undo the release of all but the first ``left`` released tasks."""
+        """Undo the release of all but the first ``remaining`` released tasks."""
         for entry in self._released[remaining:]:
             self._release(entry, -1)
             del self._ledger.leaving[entry.key]
@@ -549,7 +549,7 @@ class _Planning:
 
     def _release(self, entry: TaskEntry, sign: int) -> None:
         ledger = self._ledger
-        ledger.table.release(entry, sign)
+        ledger.table.mark_releasing(entry, sign)
         ledger.table.touch(entry.row)
         ledger.holdings.ends(entry, sign)
         ledger.count_ending(entry, sign)

@@ -209,11 +209,11 @@ class PlannedCapacity:
 
     def _current_shape(self) -> tuple[int, ...]:
         table = self._table
-        return (table.epoch, table.statics.mark, table.height, table.width)
+        return (table.epoch, table.static_log.mark, table.height, table.width)
 
     def _changed_rows(self, now: float) -> set[int] | None:
         """Return the rows on which tasks came, went or end at another time; ``None`` for all."""
-        resource_log, ends, shape = self._table.amounts, self._ledger.ends, self._current_shape()
+        resource_log, ends, shape = self._table.resource_log, self._ledger.ends, self._current_shape()
         self._ends = ends.at(now)
         changed = None
         if shape == self._shape and now >= self._now:
@@ -279,10 +279,10 @@ class PlannedCapacity:
 
     def _released(self, entry: TaskEntry) -> _ColumnUnits:
         """Return what becomes free at the end of a task."""
-        units_by_column, table = entry.cls.fit.evaluator.plain_asked, self._table
-        if entry.row not in table.ailing:
+        units_by_column, table = entry.cls.fit.evaluator.plain_request, self._table
+        if entry.row not in table.unhealthy_rows:
             return units_by_column
-        leaves = table.leaves(entry)
+        leaves = table.released_by(entry)
         return [(column, leaves.item(column)) for column, _ in units_by_column]
 
     def _first_short_window(self, row: int) -> _Window | None:
@@ -323,7 +323,7 @@ class PlannedCapacity:
             for entry in ends[position][2]:
                 row = place_of(entry)
                 if row not in unknown:
-                    free[row] += sign * self._table.leaves(entry)
+                    free[row] += sign * self._table.released_by(entry)
         for row in unknown:
             free[row] = _free(self._planes_at_horizon(row))
 
@@ -354,7 +354,7 @@ class PlannedCapacity:
         """
         cls, free = batch.cls, self._free
         cls.refresh()
-        units_by_column = cls.fit.evaluator.plain_asked
+        units_by_column = cls.fit.evaluator.plain_request
         capacity = free[:, units_by_column[0][0]] // units_by_column[0][1]
         for column, units in units_by_column[1:]:
             np.minimum(capacity, free[:, column] // units, out=capacity)
@@ -370,7 +370,7 @@ class PlannedCapacity:
         if total >= members:
             return True
         free, ends = self._free, self._ends
-        units_by_column, static = batch.cls.fit.evaluator.plain_asked, batch.cls.fit.static
+        units_by_column, static = batch.cls.fit.evaluator.plain_request, batch.cls.fit.static
         position = bisect_right(ends, self._time, key=_time_of)
         last = min(len(ends), position + MAX_EVENTS)
         own = sorted(
@@ -387,7 +387,7 @@ class PlannedCapacity:
             while position < last and ends[position][0] == time:
                 for entry in ends[position][2]:
                     row = place_of(entry)
-                    free[row] += self._table.leaves(entry)
+                    free[row] += self._table.released_by(entry)
                     rows.add(row)
                 position += 1
             while own and own[0][0] == time:
@@ -425,7 +425,7 @@ class PlannedCapacity:
         released. ``booked``: row → additional units that must stay free there.
         """
         fit, time = batch.cls.fit, self._time
-        open_rows = (self._free >= fit.evaluator.least).all(axis=1) & fit.static[: len(self._free)]
+        open_rows = (self._free >= fit.evaluator.minimum).all(axis=1) & fit.static[: len(self._free)]
         planes = {row: self._planes_at_horizon(row) for row in open_rows.nonzero()[0].tolist()}
         for row in planes.keys() & booked.keys():
             for column, units in booked[row].items():
@@ -437,7 +437,7 @@ class PlannedCapacity:
         if len(rows) < members:
             return None
         held_units = {
-            row: [(column, units * n) for column, units in fit.evaluator.plain_asked]
+            row: [(column, units * n) for column, units in fit.evaluator.plain_request]
             for row, n in Counter(rows).items()
         }
         end = time + (run_time(group) or _FOREVER)
@@ -483,7 +483,7 @@ class PlannedCapacity:
         return moved, blocked
 
     def _fits_before(self, window: _Window, earliest: float, batch: TaskBatch, members: int) -> bool:
-        """Return whether the group fits at some time from ``begin`` on before its start.
+        """Return whether the group fits at some time from ``earliest`` on before its start.
 
         The horizon is moved to the first such time. No group starts in between, so the
         capacity never shrinks later.
@@ -579,7 +579,7 @@ class PlannedCapacity:
 def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
     """Return the rows that have free capacity without any release."""
     ranked = []
-    rarest, least = fit.evaluator.plain_asked[0]
+    rarest, least = fit.evaluator.plain_request[0]
     for row, (allocatable, used, releasing, promised) in planes.items():
         if allocatable[rarest] - used[rarest] - max(promised[rarest] - releasing[rarest], 0) < least:
             continue
@@ -607,7 +607,7 @@ def _ranked_later(fit: NodeFit, planes: Mapping[int, _Planes], taken: Mapping[in
                 allocatable_units - releasing + nominated
                 for allocatable_units, releasing, nominated in zip(used, releasing, promised, strict=True)
             ]
-            for column, units in fit.evaluator.plain_asked:
+            for column, units in fit.evaluator.plain_request:
                 held_units[column] += units * taken.get(row, 0)
             count, key = fit.ranked_later(row, allocatable, held_units)
             ranked.append((key, row, count))
@@ -636,4 +636,4 @@ def _free(planes: _Planes) -> list[int]:
 
 def _is_plain(r: Reservation) -> bool:
     """Return whether only resources decide on the reservation."""
-    return all(cls.fit.evaluator.plain_later for cls in r.tasks)
+    return all(cls.fit.evaluator.plain_future for cls in r.tasks)

@@ -146,7 +146,7 @@ class Reservations:
         ended: list[Reservation] = []
         broken: set[str] = set()
         due: list[Reservation] = []
-        groups, mark = self._state.groups, self._state.table.statics.mark
+        groups, mark = self._state.groups, self._state.table.static_log.mark
         same_nodes, self._nodes_mark = mark == self._nodes_mark, mark
         for key, r in self.by_group.items():
             group = r.group
@@ -213,7 +213,7 @@ class Reservations:
             new = [
                 group for group in touched if group.bucket in self.without_capacity and self._has_none(group)
             ]
-            new = [group for group in new if not self._never_fits.beyond(group)]
+            new = [group for group in new if not self._never_fits.never_runs(group)]
             if new and len(by_group) >= self._depth:
                 worst_rank = max(r.group.rank for r in by_group.values())
                 new = [group for group in new if group.rank < worst_rank]
@@ -237,10 +237,10 @@ class Reservations:
 
     def _never_fits_class(self, pending_class: PendingClass) -> bool:
         """Return whether no group of the pending class, all with equal requests, can ever run."""
-        return self._never_fits.beyond(next(iter(pending_class.members.values())))
+        return self._never_fits.never_runs(next(iter(pending_class.members.values())))
 
     def _first_unreserved(self, pending_classes: Iterable[PendingClass], maximum: int) -> list[GroupEntry]:
-        """Return the first groups in rank of these classes without a reservation, at most ``most``."""
+        """Return the first groups in rank of these classes without a reservation, at most ``maximum``."""
         result: list[GroupEntry] = []
         for pending_class in pending_classes:
             ranked = (pending_class.members[key] for key in pending_class.by_rank())
@@ -517,7 +517,7 @@ class Reservations:
                 _MIN_PRUNE_SIZE,
                 2 * sum(len(pending_class.members) for pending_class in self._waiting_classes()),
             )
-        if not self._state.timed or self._never_fits.beyond(group):
+        if not self._state.timed or self._never_fits.never_runs(group):
             return
         first = next(iter([group] if is_known else self._first_unreserved([group.bucket], 1)), None)
         if first is None or first.key in self.by_group or self._plans >= _PLANS_PER_CYCLE:
@@ -626,7 +626,7 @@ class Reservations:
 
         Call it after :meth:`restore`.
 
-        ``turns``: group key → number of cycles since its start was reached.
+        ``due_cycles``: group key → number of cycles since its start was reached.
         """
         table = self._state.table
         self._capacity_gained, self._planned_shape = gained, table.shape - nodes_changed

@@ -132,7 +132,7 @@ class ReservedCapacity:
                 events.append((end, -1, r.column_units[row]))
         for end, entry in ending:
             if end <= last:
-                events.append((end, -1, enumerate(self._table.leaves(entry).tolist())))
+                events.append((end, -1, enumerate(self._table.released_by(entry).tolist())))
         return peak(events)
 
     # ------------------------------------------------------------------ with device shares
@@ -188,7 +188,7 @@ class ReservedCapacity:
         width = self._table.width
         sums = np.zeros(width, dtype=np.int64)
         for entry in entries:
-            sums += self._table.leaves(entry)[:width]
+            sums += self._table.released_by(entry)[:width]
         return sums
 
 

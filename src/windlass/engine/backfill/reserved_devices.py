@@ -138,7 +138,7 @@ class ReservedDevices:
     ) -> TaskShares:
         """Return the devices to close to new shares for plain whole devices of a reservation.
 
-        ``leaving``: what ``ending`` hold, without device shares.
+        ``releasing``: what ``ending`` hold, without device shares.
         """
         table, closed = self.table, []
         for resource, indices in self.vacated(row, ending).items():

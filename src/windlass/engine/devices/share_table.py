@@ -271,7 +271,7 @@ class ShareTable:
     def _build_row(self, row: int, unknown: Sequence[Device]) -> RowDevices:
         """Build the devices of a row.
 
-        ``more``: devices that tasks refer to and that the node does not have.
+        ``unknown``: devices that tasks refer to and that the node does not have.
         """
         node = self._table.nodes[row]
         listed = tuple(node.devices) if node is not None else ()
@@ -428,7 +428,7 @@ class ShareTable:
                 table.devices.give(row, masks)
             slots = table.devices.rows[row][share.resource]
             if slots.known != slots.healthy and self._bits_current:
-                table.settle_allocatable(row)
+                table.write_allocatable(row)
 
     def _count_tokens(self, devices: RowDevices, slot: int, share: TaskShare, side: int, sign: int) -> None:
         counts = devices.tokens.setdefault(slot, {})

@@ -13,7 +13,7 @@ from windlass.spi.devices import DeviceNeed, DeviceOption, Draws, JointDeviceNee
 from windlass.spi.plugins import NodeBlocker
 from windlass.spi.quantities import from_units
 
-_NAMED = 4
+_MAX_NAMED = 4
 """Maximum number of devices that are named one by one."""
 
 
@@ -25,88 +25,94 @@ def device_blockers(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -
     ``lasting``: only the former.
     """
     needs, allocator = cls.needs, cls.allocator
-    where = rows.tolist()
-    ever = allocator.empty_counts(where, needs) > 0
-    now = allocator.counts(where, needs) > 0
-    blocked = np.flatnonzero(~ever if lasting else ~ever | ~now).tolist()
-    lasts: dict[int, list[int]] = {}
+    row_numbers = rows.tolist()
+    fits_empty = allocator.empty_counts(row_numbers, needs) > 0
+    fits_now = allocator.counts(row_numbers, needs) > 0
+    blocked = np.flatnonzero(~fits_empty if lasting else ~fits_empty | ~fits_now).tolist()
+    permanent: dict[int, list[int]] = {}
     short: dict[int, list[tuple[int, DeviceSummary]]] = {}
-    together: list[int] = []
-    looks: dict[int, list[DeviceSummary]] = {}
-    held: list[bool] = ever.tolist()
+    fits_partly: list[int] = []
+    summaries: dict[int, list[DeviceSummary]] = {}
+    holds_if_empty: list[bool] = fits_empty.tolist()
     for empty in (False, True):
-        ats = [at for at in blocked if held[at] != empty]
-        said = allocator.summaries([where[at] for at in ats], needs, empty=empty) if ats else []
-        looks.update(zip(ats, said, strict=True))
-    for at in blocked:
-        told = False
-        for number, summary in enumerate(looks[at]):
-            if summary.fitting < summary.need.count:
-                told = True
-                if ever[at]:
-                    short.setdefault(number, []).append((at, summary))
-                else:
-                    lasts.setdefault(number, []).append(at)
-        if not told:
-            together.append(at)
-    found = [
-        NodeBlocker(
-            Reason.NO_SUITABLE_DEVICE, _mask(len(rows), ats), detail=f"needs {wish(needs.devices[n])}"
+        positions = [at for at in blocked if holds_if_empty[at] != empty]
+        row_summaries = (
+            allocator.summaries([row_numbers[at] for at in positions], needs, empty=empty)
+            if positions
+            else []
         )
-        for n, ats in sorted(lasts.items())
+        summaries.update(zip(positions, row_summaries, strict=True))
+    for position in blocked:
+        has_reason = False
+        for number, summary in enumerate(summaries[position]):
+            if summary.fitting < summary.need.count:
+                has_reason = True
+                if fits_empty[position]:
+                    short.setdefault(number, []).append((position, summary))
+                else:
+                    permanent.setdefault(number, []).append(position)
+        if not has_reason:
+            fits_partly.append(position)
+    blockers = [
+        NodeBlocker(
+            Reason.NO_SUITABLE_DEVICE,
+            _mask(len(rows), ats),
+            detail=f"needs {describe_need(needs.devices[n])}",
+        )
+        for n, ats in sorted(permanent.items())
     ]
-    found += [
+    blockers += [
         NodeBlocker(
             Reason.DEVICE_SHARES_TAKEN,
             _mask(len(rows), [at for at, _ in glances]),
-            detail=f"needs {wish(needs.devices[n])}; {_left([glance for _, glance in glances])}",
+            detail=f"needs {describe_need(needs.devices[n])}; {_describe_free([summary for _, summary in glances])}",
         )
         for n, glances in sorted(short.items())
     ]
-    if together:
+    if fits_partly:
         detail = "needs all of it at once" if len(needs.devices) > 1 else "other work is promised the cards"
-        found.append(NodeBlocker(Reason.DEVICE_SHARES_TAKEN, _mask(len(rows), together), detail=detail))
-    return found
+        blockers.append(NodeBlocker(Reason.DEVICE_SHARES_TAKEN, _mask(len(rows), fits_partly), detail=detail))
+    return blockers
 
 
-def _mask(size: int, at: list[int]) -> NDArray[np.bool_]:
+def _mask(size: int, position: list[int]) -> NDArray[np.bool_]:
     mask = np.zeros(size, dtype=np.bool_)
-    mask[at] = True
+    mask[position] = True
     return mask
 
 
-def _left(glances: list[DeviceSummary]) -> str:
+def _describe_free(summaries: list[DeviceSummary]) -> str:
     """Return what is left on the freest device of these nodes."""
-    need = glances[0].need
+    need = summaries[0].need
     if need.joint is not None:
-        cards = max(summary.devices for summary in glances)
-        return f"not all of it at once is free beside what others have of the {cards} devices that could serve it"
+        devices = max(summary.devices for summary in summaries)
+        return f"not all of it at once is free beside what others have of the {devices} devices that could serve it"
     if need.count > 1:
-        most = max(summary.fitting for summary in glances)
-        return f"at most {most} of {need.count} cards have that"
+        maximum = max(summary.fitting for summary in summaries)
+        return f"at most {maximum} of {need.count} cards have that"
     if need.profile:
         return "no card has a place for it"
-    told = []
+    has_reason = []
     if need.milli:
-        told.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in glances))} of a card")
+        has_reason.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in summaries))} of a card")
     if need.memory_mib or (need.memory_milli and not need.milli):
-        told.append(f"{max(g.mib for g in glances)} MiB")
-    crowded = max(summary.at_limit for summary in glances)
-    if crowded and not any(summary.milli or summary.mib for summary in glances):
+        has_reason.append(f"{max(g.mib for g in summaries)} MiB")
+    at_limit = max(summary.at_limit for summary in summaries)
+    if at_limit and not any(summary.milli or summary.mib for summary in summaries):
         return "as many share each card as its device plug-in serves"
-    left = f"the freest card has {' and '.join(told)} left" if told else "no card is free for it"
+    text = f"the freest card has {' and '.join(has_reason)} left" if has_reason else "no card is free for it"
     return (
-        f"{left}; as many share {crowded} cards of a node as its device plug-in serves" if crowded else left
+        f"{text}; as many share {at_limit} cards of a node as its device plug-in serves" if at_limit else text
     )
 
 
-def wish(need: DeviceNeed, whole: str = "a whole") -> str:
+def describe_need(need: DeviceNeed, whole: str = "a whole") -> str:
     """Return a text like ``0.5 of an H100 GPU, 9000 MiB of its memory``.
 
     ``whole``: article of a device without a named share.
     """
     if need.joint is not None:
-        return _joined(need.joint)
+        return _describe_joint(need.joint)
     kind = "/".join(need.models) or (need.resource.rpartition("/")[2] if need.resource else "accelerator")
     if need.profile:
         text = f"a {need.profile} slice of a {kind} card"
@@ -124,35 +130,37 @@ def wish(need: DeviceNeed, whole: str = "a whole") -> str:
         text += f" of at least {need.min_memory_mib} MiB"
     if need.min_compute > (0, 0):
         text += f" of compute capability {need.min_compute[0]}.{need.min_compute[1]} or more"
-    if len(need.uuids) > _NAMED:
+    if len(need.uuids) > _MAX_NAMED:
         text += f" ({len(need.uuids)} of the cluster's)"
     elif need.uuids:
         text += f" ({', '.join(need.uuids)})"
     return f"{need.count} times {text}" if need.count > 1 else text
 
 
-def _joined(joint: JointDeviceNeed) -> str:
+def _describe_joint(joint: JointDeviceNeed) -> str:
     """Return the request of resource claims."""
-    asked = [
-        " or else ".join(_option(option) for option in options)
+    requests = [
+        " or else ".join(_describe_option(option) for option in options)
         for requests in joint.claims
         for options in requests
     ]
-    tied = [f"that {'differ' if rule.distinct else 'agree'} in {rule.attribute}" for rule in joint.rules]
-    return ", ".join([" and ".join(asked), *dict.fromkeys(tied)])
+    constraints = [
+        f"that {'differ' if rule.distinct else 'agree'} in {rule.attribute}" for rule in joint.rules
+    ]
+    return ", ".join([" and ".join(requests), *dict.fromkeys(constraints)])
 
 
-def _option(option: DeviceOption) -> str:
-    text = wish(option.need, _part(option.parts[0][1]) if option.parts else "a whole")
+def _describe_option(option: DeviceOption) -> str:
+    text = describe_need(option.need, _describe_share(option.parts[0][1]) if option.parts else "a whole")
     if option.every:
         text = f"every device of a node like {text}"
     return f"a look at {text}" if option.admin else text
 
 
-def _part(draws: Draws) -> str:
+def _describe_share(draws: Draws) -> str:
     """Return a text like ``memory 30Gi of one`` for a share of a device."""
-    told = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
-    return f"{' and '.join(told)} of one" if told else "a share of one"
+    has_reason = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
+    return f"{' and '.join(has_reason)} of one" if has_reason else "a share of one"
 
 
 def _amount(units: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.api.reasons import Blocker, NearMiss, Reason
-from windlass.engine.diagnosis.node_diagnosis import held_empty
+from windlass.engine.diagnosis.node_diagnosis import capacity_if_empty
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import MissingSubGroup, NextTasks
@@ -24,7 +24,7 @@ from windlass.spi.nodes import IntArray
 from windlass.spi.quantities import from_units
 from windlass.spi.topology import NODE_NAME, TopologyNeed
 
-NAMED = 8
+MAX_NAMED = 8
 """Maximum number of domains that are named, those that lack least."""
 
 
@@ -59,33 +59,35 @@ def diagnose_domains(
     need = group.spec.topology
     if need is not None and need.required >= 0:
         demand = DomainDemand.of(step.batches, max(step.members, 1))
-        found = _Judge(state, domain_selector, need, demand, held_rows(group)).verdict("")
-        if found is not None:
-            return found
-    for part in _lacking(step):
-        below = group.near_parts.get(part.name)
-        if below is None or below.required < 0:
+        result = _DomainDiagnoser(state, domain_selector, need, demand, held_rows(group)).diagnose("")
+        if result is not None:
+            return result
+    for subgroup in _missing_subgroups(step):
+        constraint = group.near_parts.get(subgroup.name)
+        if constraint is None or constraint.required < 0:
             continue
-        held = held_rows(group, part.name)
-        found = _Judge(state, domain_selector, below, DomainDemand.of_part(part), held).verdict(part.name)
-        if found is not None and (step.root is not None or step.options[:1] == [part]):
-            return found
+        held = held_rows(group, subgroup.name)
+        result = _DomainDiagnoser(
+            state, domain_selector, constraint, DomainDemand.of_part(subgroup), held
+        ).diagnose(subgroup.name)
+        if result is not None and (step.root is not None or step.options[:1] == [subgroup]):
+            return result
     return None
 
 
-def _lacking(step: NextTasks) -> list[MissingSubGroup]:
+def _missing_subgroups(step: NextTasks) -> list[MissingSubGroup]:
     """Return all subgroups of a step, from the top."""
-    found: list[MissingSubGroup] = []
-    left = [step.root] if step.root is not None else list(step.options)
-    while left:
-        part = left.pop(0)
-        found.append(part)
-        if part.needed == len(part.parts):
-            left += part.parts
-    return found
+    result: list[MissingSubGroup] = []
+    remaining = [step.root] if step.root is not None else list(step.options)
+    while remaining:
+        subgroup = remaining.pop(0)
+        result.append(subgroup)
+        if subgroup.needed == len(subgroup.parts):
+            remaining += subgroup.parts
+    return result
 
 
-class _Judge:
+class _DomainDiagnoser:
     def __init__(
         self,
         state: ClusterState,
@@ -101,28 +103,28 @@ class _Judge:
         self._held = held
         self._tree: DomainTree = domain_selector.forest.of(need)
 
-    def verdict(self, part: str) -> DomainDiagnosis | None:
+    def diagnose(self, subgroup: str) -> DomainDiagnosis | None:
         need, demand = self._need, self._demand
         level = need.required
         codes = self._codes(level)
-        room = self._room(level)
-        if len(codes) and int(room[codes].max()) >= demand.members:
+        capacity = self._capacity(level)
+        if len(codes) and int(capacity[codes].max()) >= demand.members:
             return None
-        ever = self._ever(level)
-        fitting = int(room[codes].max()) if len(codes) else 0
-        most = int(ever[codes].max()) if len(codes) else 0
-        never = most < demand.members + len(self._held)
+        if_empty = self._capacity_if_empty(level)
+        fitting = int(capacity[codes].max()) if len(codes) else 0
+        best_if_empty = int(if_empty[codes].max()) if len(codes) else 0
+        never = best_if_empty < demand.members + len(self._held)
         code = Reason.EXCEEDS_EVERY_DOMAIN if never else Reason.TOPOLOGY_PLACEMENT_FAILED
-        order = codes[np.lexsort((codes, -ever[codes] if never else -room[codes]))][:NAMED]
+        order = codes[np.lexsort((codes, -if_empty[codes] if never else -capacity[codes]))][:MAX_NAMED]
         return DomainDiagnosis(
             code,
-            self._sentence(part, codes, order, room, ever, never=never),
-            (*self._summary(code, codes, fitting), *self._each(code, order, room, ever)),
-            self._nearest(order, room) if len(order) else None,
+            self._sentence(subgroup, codes, order, capacity, if_empty, never=never),
+            (*self._summary(code, codes, fitting), *self._each(code, order, capacity, if_empty)),
+            self._nearest(order, capacity) if len(order) else None,
             need,
             demand.members,
             fitting,
-            most,
+            best_if_empty,
             self._coarser(),
         )
 
@@ -133,24 +135,28 @@ class _Judge:
             return np.array([common] if common else [], dtype=np.int64)
         return np.arange(1, len(self._tree.names[level]), dtype=np.int64)
 
-    def _room(self, level: int) -> IntArray:
+    def _capacity(self, level: int) -> IntArray:
         """Return the current capacity per domain, at most that of empty nodes if NUMA matters."""
-        room = self._domain_selector.room(self._tree, level, self._demand)
+        capacity = self._domain_selector.room(self._tree, level, self._demand)
         if any(
             cls.needs.zones is not None for cls in self._demand.classes
         ):  # counted by resources only so far
-            room = np.minimum(room, self._ever(level))
-        return self._by_amounts(level, room, used=True)
+            capacity = np.minimum(capacity, self._capacity_if_empty(level))
+        return self._limited_by_resources(level, capacity, used=True)
 
-    def _ever(self, level: int) -> IntArray:
+    def _capacity_if_empty(self, level: int) -> IntArray:
         """Return the capacity per domain if it were empty."""
-        found = np.zeros(len(self._tree.names[level]), dtype=np.int64)
-        for cls, there in self._demand.classes.items():
-            most = self._tree.sums(level, self._empty(cls), self._matching(cls))
-            found += most if len(self._demand.classes) == 1 else np.minimum(most, there + len(self._held))
-        return self._by_amounts(level, found, used=False)
+        result = np.zeros(len(self._tree.names[level]), dtype=np.int64)
+        for cls, count in self._demand.classes.items():
+            best_if_empty = self._tree.sums(level, self._empty(cls), self._matching(cls))
+            result += (
+                best_if_empty
+                if len(self._demand.classes) == 1
+                else np.minimum(best_if_empty, count + len(self._held))
+            )
+        return self._limited_by_resources(level, result, used=False)
 
-    def _by_amounts(self, level: int, room: IntArray, *, used: bool) -> IntArray:
+    def _limited_by_resources(self, level: int, capacity: IntArray, *, used: bool) -> IntArray:
         """Limit counts of several classes by the resources that all of them request.
 
         The counts are for each class alone. Together the tasks fit no more often than
@@ -158,16 +164,16 @@ class _Judge:
         ``used``: take running tasks into account.
         """
         if len(self._demand.classes) == 1:
-            return room
+            return capacity
         requests = [dict(cls.needs.node_request) for cls in self._demand.classes]
-        sums = DomainSums(self._state.table, self._tree, level, np.arange(1, len(room), dtype=np.int64))
-        found = room.copy()
+        sums = DomainSums(self._state.table, self._tree, level, np.arange(1, len(capacity), dtype=np.int64))
+        result = capacity.copy()
         for name in set[str](requests[0]).intersection(*requests[1:]):
             units = min(request[name] for request in requests)
             if units > 0:
                 free = sums.allocatable(name) - (sums.used(name) if used else 0)
-                found[1:] = np.minimum(found[1:], np.maximum(free // units, 0))
-        return found
+                result[1:] = np.minimum(result[1:], np.maximum(free // units, 0))
+        return result
 
     def _matching(self, cls: TaskClass) -> IntArray:
         cls.refresh()
@@ -175,23 +181,31 @@ class _Judge:
         return np.flatnonzero(table.live[: self._tree.height] & cls.static[: self._tree.height])
 
     def _empty(self, cls: TaskClass) -> IntArray:
-        return held_empty(self._state, cls, self._matching(cls))
+        return capacity_if_empty(self._state, cls, self._matching(cls))
 
     # ------------------------------------------------------------------ messages
 
     def _sentence(
-        self, part: str, codes: IntArray, order: IntArray, room: IntArray, ever: IntArray, *, never: bool
+        self,
+        subgroup: str,
+        codes: IntArray,
+        order: IntArray,
+        capacity: IntArray,
+        if_empty: IntArray,
+        *,
+        never: bool,
     ) -> str:
         tree, need, members = self._tree, self._need, self._demand.members
         level = need.levels[need.required].shown
         full = level if level == need.topology else f"{level} ({need.topology})"
-        whose = f" of sub-group {part}" if part else ""
-        pods = f"{members} {'pod' if members == 1 else 'pods'}{whose}"
+        of_subgroup = f" of sub-group {subgroup}" if subgroup else ""
+        pods = f"{members} {'pod' if members == 1 else 'pods'}{of_subgroup}"
         more = f" more beside the {len(self._held)} that run" if self._held else ""
         single = need.levels[need.required].label == NODE_NAME
         where = "on one node" if single else f"in one domain of {full}"
         if not len(codes) and self._held:
-            return f"Its {len(self._held)} running pods{whose} lie in no one domain of {level}, which is required."
+            running = f"Its {len(self._held)} running pods{of_subgroup}"
+            return f"{running} lie in no one domain of {level}, which is required."
         if not len(codes):
             if level == need.topology:
                 return f"No node carries the label {level}, by which its pods must lie together."
@@ -201,64 +215,64 @@ class _Judge:
             best = int(order[0])
             return (
                 f"{pods}{more} must lie {where}; of {len(codes)} none would "
-                f"hold them even if empty: {names[best]} would hold {int(ever[best])}."
+                f"hold them even if empty: {names[best]} would hold {int(if_empty[best])}."
             )
-        listed = ", ".join(f"{names[code]} holds {int(room[code])}" for code in order[:4].tolist())
+        listed = ", ".join(f"{names[code]} holds {int(capacity[code])}" for code in order[:4].tolist())
         rest = f", {len(codes) - 4} others hold no more" if len(codes) > 4 else ""
         return f"{pods}{more} must lie {where}; of {len(codes)} none holds them now: {listed}{rest}."
 
     def _summary(self, code: Reason, codes: IntArray, fitting: int) -> list[Blocker]:
         """Return the blockers of the required level, then of the tighter levels that were tried."""
         need, tree = self._need, self._tree
-        found = []
+        result = []
         for level in sorted(need.tried()):
             inside = codes if level == need.required else self._codes(level)
             nodes = int((tree.codes[level] > 0).sum())
             best = fitting
             if level != need.required:
-                room = self._room(level)
-                best = int(room[inside].max()) if len(inside) else 0
+                capacity = self._capacity(level)
+                best = int(capacity[inside].max()) if len(inside) else 0
             words = f"the most that one domain of {need.levels[level].shown} takes, of {len(inside)}"
-            found.append(Blocker(code, nodes, "tasks", str(self._demand.members), str(best), words))
-        return found
+            result.append(Blocker(code, nodes, "tasks", str(self._demand.members), str(best), words))
+        return result
 
-    def _each(self, code: Reason, order: IntArray, room: IntArray, ever: IntArray) -> list[Blocker]:
+    def _each(self, code: Reason, order: IntArray, capacity: IntArray, if_empty: IntArray) -> list[Blocker]:
         tree, level = self._tree, self._need.required
-        shown = ever if code is Reason.EXCEEDS_EVERY_DOMAIN else room
+        shown = if_empty if code is Reason.EXCEEDS_EVERY_DOMAIN else capacity
         return [
             Blocker(
                 code,
-                len(tree.scope(level, one).rows),
+                len(tree.scope(level, domain).rows),
                 "tasks",
                 str(self._demand.members),
-                str(int(shown[one])),
-                f"{self._need.levels[level].shown} {tree.names[level][one]}",
+                str(int(shown[domain])),
+                f"{self._need.levels[level].shown} {tree.names[level][domain]}",
             )
-            for one in order.tolist()
+            for domain in order.tolist()
         ]
 
-    def _nearest(self, order: IntArray, room: IntArray) -> NearMiss:
+    def _nearest(self, order: IntArray, capacity: IntArray) -> NearMiss:
         """Return the best domain and what it lacks.
 
         It lacks total resources, or else capacity on single nodes.
         """
         tree, level, code = self._tree, self._need.required, int(order[0])
         sums = DomainSums(self._state.table, tree, level, np.array([code], dtype=np.int64))
-        lacks = []
+        missing = []
         for name, units in self._demand.request().items():
-            short = units - int(sums.allocatable(name)[0] - sums.used(name)[0])
-            if name != PODS and short > 0:
-                lacks.append(f"{from_units(name, short)} {name}")
-        left = self._demand.members - int(room[code])
-        pods = "1 pod" if left == 1 else f"{left} pods"
-        return NearMiss(tree.names[level][code], ", ".join(lacks) or f"nodes with room for {pods} more")
+            lacking_units = units - int(sums.allocatable(name)[0] - sums.used(name)[0])
+            if name != PODS and lacking_units > 0:
+                missing.append(f"{from_units(name, lacking_units)} {name}")
+        remaining = self._demand.members - int(capacity[code])
+        pods = "1 pod" if remaining == 1 else f"{remaining} pods"
+        return NearMiss(tree.names[level][code], ", ".join(missing) or f"nodes with room for {pods} more")
 
     def _coarser(self) -> tuple[str, str] | None:
         need, tree = self._need, self._tree
         for level in range(need.required - 1, -1, -1):
             codes = self._codes(level)
-            room = self._room(level)
-            able = codes[room[codes] >= self._demand.members] if len(codes) else codes
-            if len(able):
-                return tree.names[level][int(able[0])], need.levels[level].shown
+            capacity = self._capacity(level)
+            fitting = codes[capacity[codes] >= self._demand.members] if len(codes) else codes
+            if len(fitting):
+                return tree.names[level][int(fitting[0])], need.levels[level].shown
         return None

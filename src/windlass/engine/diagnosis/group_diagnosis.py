@@ -30,7 +30,7 @@ from windlass.engine.diagnosis import messages
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose_domains
 from windlass.engine.diagnosis.holders import Holders
 from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagnosis, diagnose_nodes
-from windlass.engine.diagnosis.remedies import of_domains, remedies_for
+from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for
 from windlass.engine.diagnosis.smallest_change import SmallestChange
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import PENDING, GroupEntry, nominated, passing_time
@@ -49,13 +49,13 @@ from windlass.spi.plugins import Rejection
 from windlass.spi.quantities import from_units
 
 _ORDER = {reason: position for position, reason in enumerate(Reason)}
-_Verdicts = dict[tuple[int, DiagnosedRequest], NodeDiagnosis]
-_CLASSES_JUDGED = 8
+_Diagnoses = dict[tuple[int, DiagnosedRequest], NodeDiagnosis]
+_MAX_CLASSES = 8
 """Maximum number of classes of a group that are diagnosed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class PendingReason:
     """One reason of the group as a whole, with a sentence and its numbers."""
 
     code: Reason
@@ -85,20 +85,20 @@ class Diagnosis:
         self._placer = placer
         self._gang_allocator = gang_allocator
         self._statement = statement
-        self._positions = QueuePositions(state, _waits)
-        self._who_holds = Holders(state)
+        self._positions = QueuePositions(state, _is_waiting)
+        self._holders_index = Holders(state)
         ungated = GangAllocator(state.table, state.plugins, placer, gated=False)
         self._changes = SmallestChange(state, placer, gang_allocator, ungated)
         self._estimates = StartEstimator(state, Forecaster(state, gang_allocator), self._positions)
-        self._verdicts: _Verdicts = {}
-        self._plain: dict[tuple[int, int, bool], Explanation] = {}
+        self._diagnoses: _Diagnoses = {}
+        self._nodes_only: dict[tuple[int, int, bool], Explanation] = {}
         """Explanations with nodes as the only reason, by diagnosis, for this version of the table."""
         self._version = -1
-        self._lasting: _Verdicts = {}
+        self._permanent: _Diagnoses = {}
         self._shape = -1
         self._totals: dict[str, int] = {}
         """Total of all nodes by resource, valid for the shape ``_totals_shape``."""
-        self._counted = -1
+        self._totals_shape = -1
 
     def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
         """Return the explanation of a group that waits or has lost members.
@@ -110,16 +110,16 @@ class Diagnosis:
         """
         if not (in_full or self._state.config.reports):
             return None
-        if not _waits(group):
+        if not _is_waiting(group):
             return self.diagnose(group, now, in_full=in_full) if group.bereft() else None
         if in_full:
-            return self._completed(group, self.diagnose(group, now, in_full=True), now)
+            return self._complete(group, self.diagnose(group, now, in_full=True), now)
         pending_class = group.bucket
         if (
             pending_class is None
             or not pending_class.parked
             or pending_class.explanation is None
-            or _personal(group, pending_class)
+            or _is_individual(group, pending_class)
         ):
             return self.diagnose(group, now)
         return pending_class.explanation
@@ -129,72 +129,72 @@ class Diagnosis:
     def diagnose(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
         """Return everything that keeps a pending group from its next step."""
         if nominated(group):
-            return self._of_promises(group)
+            return self._nomination_reasons(group)
         step = next_step(group) if group.group is not None else None
-        obstacles = self._of_group(group, step, now) + self._of_queue(group)
-        verdicts: list[NodeDiagnosis] = []
+        reasons = self._group_reasons(group, step, now) + self._queue_reasons(group)
+        diagnoses: list[NodeDiagnosis] = []
         domains: DomainDiagnosis | None = None
         if isinstance(step, NextTasks):
-            obstacles += self._of_limits(group, step) + _of_reservations(group) + _of_budgets(group)
-            obstacles += self._of_sharing(group, now)
-            verdicts = self._verdicts_on_nodes(group, step)
-            obstacles += self._of_sum(group, step, verdicts)
+            reasons += self._limit_reasons(group, step) + _reservation_reasons(group) + _budget_reasons(group)
+            reasons += self._time_sharing_reasons(group, now)
+            diagnoses = self._node_diagnoses(group, step)
+            reasons += self._sum_reasons(group, step, diagnoses)
             if (
-                not (obstacles or in_full or group.near)
-                and len(verdicts) == 1
-                and (said := _says(verdicts[0]))
+                not (reasons or in_full or group.near)
+                and len(diagnoses) == 1
+                and (node_reason := _reason_of(diagnoses[0]))
             ):
-                return self._of_nodes_alone(group, step, verdicts[0], said)
-            domains = self._of_domains(group, step)
+                return self._nodes_only_explanation(group, step, diagnoses[0], node_reason)
+            domains = self._domain_diagnosis(group, step)
             if domains is not None:
-                obstacles.append(Obstacle(domains.code, domains.sentence, domains.blockers))
-            obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles), in_full=in_full)
+                reasons.append(PendingReason(domains.code, domains.sentence, domains.blockers))
+            reasons += self._node_reasons(group, step, diagnoses, certain=bool(reasons), in_full=in_full)
         elif group.pending:
-            verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
-            obstacles += [obstacle for v in verdicts if (obstacle := _never(v)) is not None]
+            diagnoses = self._node_diagnoses(group, step, permanent=not in_full)
+            reasons += [reason for v in diagnoses if (reason := _never(v)) is not None]
         if not isinstance(step, NextTasks):
-            obstacles += self._of_minimum(group)
-        if not obstacles:
-            return _not_yet()
-        obstacles.sort(key=lambda obstacle: obstacle.severity)
-        first = obstacles[0]
-        nearest = next((NearMiss(*v.nearest) for v in verdicts if v.nearest is not None), None)
+            reasons += self._minimum_reasons(group)
+        if not reasons:
+            return _not_evaluated()
+        reasons.sort(key=lambda obstacle: obstacle.severity)
+        first = reasons[0]
+        nearest = next((NearMiss(*v.nearest) for v in diagnoses if v.nearest is not None), None)
         if domains is not None and first.code is domains.code:
             nearest = domains.nearest
-        codes = [o.code for o in obstacles if not o.remedies]
+        codes = [o.code for o in reasons if not o.remedies]
         remedies = (
-            *dict.fromkeys(remedy for obstacle in obstacles for remedy in obstacle.remedies),
-            *remedies_for(codes, group, self._state, verdicts, step),
-            *budget_blockers.remedies(_stopped(group)),
+            *dict.fromkeys(remedy for obstacle in reasons for remedy in obstacle.remedies),
+            *remedies_for(codes, group, self._state, diagnoses, step),
+            *budget_blockers.remedies(_budget_blockers(group)),
         )
         return Explanation(
             code=first.code,
-            message=" ".join(obstacle.sentence for obstacle in obstacles),
-            blockers=tuple(dict.fromkeys(b for obstacle in obstacles for b in obstacle.blockers)),
+            message=" ".join(obstacle.sentence for obstacle in reasons),
+            blockers=tuple(dict.fromkeys(b for obstacle in reasons for b in obstacle.blockers)),
             nearest=nearest,
-            holders=self._holders(group, step, verdicts) if in_full else (),
-            remedies=remedies if domains is None else (*of_domains(domains, group), *remedies),
+            holders=self._holders(group, step, diagnoses) if in_full else (),
+            remedies=remedies if domains is None else (*domain_remedies(domains, group), *remedies),
             nodes_considered=int(self._state.table.live.sum()),
         )
 
-    def _of_nodes_alone(
-        self, group: GroupEntry, step: NextTasks, verdict: NodeDiagnosis, obstacle: Obstacle
+    def _nodes_only_explanation(
+        self, group: GroupEntry, step: NextTasks, diagnosis: NodeDiagnosis, reason: PendingReason
     ) -> Explanation:
         """Return one explanation for all groups with the same node diagnosis and no other reason."""
-        key = (id(verdict), group.held_members, group.timed)
-        known = self._plain.get(key)
-        if known is None:
-            known = self._plain[key] = Explanation(
-                code=obstacle.code,
-                message=obstacle.sentence,
-                blockers=tuple(dict.fromkeys(obstacle.blockers)),
-                nearest=NearMiss(*verdict.nearest) if verdict.nearest else None,
-                remedies=remedies_for([obstacle.code], group, self._state, [verdict], step),
+        key = (id(diagnosis), group.held_members, group.timed)
+        cached = self._nodes_only.get(key)
+        if cached is None:
+            cached = self._nodes_only[key] = Explanation(
+                code=reason.code,
+                message=reason.sentence,
+                blockers=tuple(dict.fromkeys(reason.blockers)),
+                nearest=NearMiss(*diagnosis.nearest) if diagnosis.nearest else None,
+                remedies=remedies_for([reason.code], group, self._state, [diagnosis], step),
                 nodes_considered=int(self._state.table.live.sum()),
             )
-        return known
+        return cached
 
-    def _completed(self, group: GroupEntry, explanation: Explanation, now: float) -> Explanation:
+    def _complete(self, group: GroupEntry, explanation: Explanation, now: float) -> Explanation:
         """Add what is specific to the group: position, estimated start, smallest changes."""
         position, ahead = self._positions.find(group, now)
         step = next_step(group) if group.group is not None else None
@@ -214,7 +214,7 @@ class Diagnosis:
 
     # ------------------------------------------------------------------ group
 
-    def _of_promises(self, group: GroupEntry) -> Explanation:
+    def _nomination_reasons(self, group: GroupEntry) -> Explanation:
         """Return the explanation of a group with nominated capacity that is still being released."""
         table = self._state.table
         names = table.names
@@ -225,31 +225,33 @@ class Diagnosis:
         )
         return Explanation(
             code=Reason.WAITING_FOR_VICTIMS,
-            message=messages.promises(
+            message=messages.nominations(
                 sorted(tasks.items()),
-                there=any(table.planes[entry.promised, RELEASING, 0] > 0 for entry in nominated(group)),
+                present=any(table.planes[entry.promised, RELEASING, 0] > 0 for entry in nominated(group)),
             ),
             blockers=blockers,
             nodes_considered=int(self._state.table.live.sum()),
         )
 
-    def _of_group(self, group: GroupEntry, step: NextTasks | Shortage | None, now: float) -> list[Obstacle]:
+    def _group_reasons(
+        self, group: GroupEntry, step: NextTasks | Shortage | None, now: float
+    ) -> list[PendingReason]:
         spec = group.group
         if spec is None:
-            return [_obstacle(Reason.WAITING_FOR_MEMBERS, messages.unknown_group(group.key))]
-        found = []
+            return [_reason(Reason.WAITING_FOR_MEMBERS, messages.unknown_group(group.key))]
+        reasons = []
         if spec.held:
-            found.append(_obstacle(Reason.ON_HOLD, "It is on hold."))
+            reasons.append(_reason(Reason.ON_HOLD, "It is on hold."))
         rejection = self._state.gate.rejection(group)
         if rejection is not None:
-            found.append(_refused(rejection))
-        if not group.tasks and (rejection is not None or self._of_queue(group)):
-            return found  # no controller creates its pods before it is admitted
+            reasons.append(_rejected(rejection))
+        if not group.tasks and (rejection is not None or self._queue_reasons(group)):
+            return reasons  # no controller creates its pods before it is admitted
         if group.refusal is not None:
-            found.append(_refused(group.refusal))
+            reasons.append(_rejected(group.refusal))
         elif group.not_before > now:
             sentence = messages.bind_failed(group.failure, group.failures, group.not_before - now)
-            found.append(_obstacle(Reason.BIND_FAILED, sentence))
+            reasons.append(_reason(Reason.BIND_FAILED, sentence))
         if not group.tasks and not group.ready():
             step = Shortage("", spec.min_member, 0, 0)
         if isinstance(step, Shortage):
@@ -260,27 +262,29 @@ class Diagnosis:
                 needed=str(step.needed),
                 available=str(step.there),
             )
-            found.append(Obstacle(code, messages.shortage(step), (blocker,)))
-        return found
+            reasons.append(PendingReason(code, messages.shortage(step), (blocker,)))
+        return reasons
 
-    def _of_sharing(self, group: GroupEntry, now: float) -> list[Obstacle]:
+    def _time_sharing_reasons(self, group: GroupEntry, now: float) -> list[PendingReason]:
         """Return the reason of a time-sharing group that was suspended, or may not suspend others."""
         time_sharing = self._state.time_sharing
         time_account = time_sharing.accounts.get(group.key)
         if time_account is None or time_account.started is not None:
             return []
         if not time_account.segment.suspensions:
-            spared = time_sharing.outweighed(time_account, now)
-            if spared is None:
+            protected_until = time_sharing.outweighed(time_account, now)
+            if protected_until is None:
                 return []
-            saved = spared - now if now < spared < inf else None
-            return [_obstacle(Reason.TIME_SHARED, messages.outweighed(saved))]
-        turn = time_sharing.next_turn(time_account, now)
-        left = None if turn is None else max(turn - now, 0.0)
-        sentence = messages.suspended(time_account.segment.suspensions, time_account.segment.attained, left)
-        return [_obstacle(Reason.TIME_SHARED, sentence)]
+            until_saved = protected_until - now if now < protected_until < inf else None
+            return [_reason(Reason.TIME_SHARED, messages.outweighed(until_saved))]
+        next_turn = time_sharing.next_turn(time_account, now)
+        seconds_left = None if next_turn is None else max(next_turn - now, 0.0)
+        sentence = messages.suspended(
+            time_account.segment.suspensions, time_account.segment.attained, seconds_left
+        )
+        return [_reason(Reason.TIME_SHARED, sentence)]
 
-    def _of_minimum(self, group: GroupEntry) -> list[Obstacle]:
+    def _minimum_reasons(self, group: GroupEntry) -> list[PendingReason]:
         """Return the reason if a gang without all its pods requires more than all nodes have.
 
         It is known before its pods are created.
@@ -288,34 +292,34 @@ class Diagnosis:
         spec = group.group
         if spec is None or not spec.min_resources or group.active:
             return []
-        return self._beyond_all(spec.min_resources)
+        return self._exceeds_cluster(spec.min_resources)
 
-    def _of_sum(
-        self, group: GroupEntry, step: NextTasks, verdicts: Sequence[NodeDiagnosis]
-    ) -> list[Obstacle]:
+    def _sum_reasons(
+        self, group: GroupEntry, step: NextTasks, diagnoses: Sequence[NodeDiagnosis]
+    ) -> list[PendingReason]:
         """Return the reason if a gang of several classes requires more than all nodes have."""
-        if step.extra or len(verdicts) < 2 or any(v.never is not None for v in verdicts):
+        if step.extra or len(diagnoses) < 2 or any(v.never is not None for v in diagnoses):
             return []
-        return self._beyond_all(least_in_sum(group, step))
+        return self._exceeds_cluster(least_in_sum(group, step))
 
-    def _beyond_all(self, needs: Mapping[str, int]) -> list[Obstacle]:
+    def _exceeds_cluster(self, needs: Mapping[str, int]) -> list[PendingReason]:
         """Return the reason if all nodes together, even empty, have too little."""
-        short = []
+        missing = []
         for name, units in sorted(needs.items()):
-            there = self._there(name)
-            if units > there:
-                needed, available = from_units(name, units), from_units(name, there)
-                short.append(Blocker(Reason.EXCEEDS_CLUSTER, 0, name, needed, available))
-        if not short:
+            total = self._total(name)
+            if units > total:
+                needed, available = from_units(name, units), from_units(name, total)
+                missing.append(Blocker(Reason.EXCEEDS_CLUSTER, 0, name, needed, available))
+        if not missing:
             return []
-        return [Obstacle(Reason.EXCEEDS_CLUSTER, messages.minimum(short), tuple(short))]
+        return [PendingReason(Reason.EXCEEDS_CLUSTER, messages.minimum(missing), tuple(missing))]
 
-    def _there(self, resource: str) -> int:
+    def _total(self, resource: str) -> int:
         """Return the total of all nodes, in units."""
         table = self._state.table
-        if self._counted != table.shape:
+        if self._totals_shape != table.shape:
             self._totals.clear()
-            self._counted = table.shape
+            self._totals_shape = table.shape
         if resource not in self._totals:
             view = TableView(table, np.flatnonzero(table.live[: table.height]))
             self._totals[resource] = int(view.allocatable(resource).sum())
@@ -323,7 +327,7 @@ class Diagnosis:
 
     # ------------------------------------------------------------------ queue
 
-    def _of_queue(self, group: GroupEntry) -> list[Obstacle]:
+    def _queue_reasons(self, group: GroupEntry) -> list[PendingReason]:
         queue = group.queue
         if queue is None:
             return []
@@ -333,147 +337,150 @@ class Diagnosis:
         missing = next((a.name for a in queue.path if a.missing), queue.name)
         codes = {"missing": Reason.QUEUE_NOT_FOUND, "parent-missing": Reason.QUEUE_NOT_FOUND}
         codes |= {"not-leaf": Reason.QUEUE_NOT_LEAF, "closed": Reason.QUEUE_CLOSED}
-        shut = next((a for a in queue.path if a.spec.state != "Open"), queue)
+        closed = next((a for a in queue.path if a.spec.state != "Open"), queue)
         sentence = {
             "missing": f"Queue {queue.name} does not exist.",
             "parent-missing": f"Queue {missing}, above queue {queue.name}, does not exist.",
             "not-leaf": f"Queue {queue.name} has queues below it; work goes into one of those.",
-            "closed": f"Queue {shut.name} is {shut.spec.state.value.lower()} and takes no new work.",
+            "closed": f"Queue {closed.name} is {closed.spec.state.value.lower()} and takes no new work.",
         }[reason]
-        return [_obstacle(codes[reason], sentence, detail=missing if "missing" in reason else shut.name)]
+        return [_reason(codes[reason], sentence, detail=missing if "missing" in reason else closed.name)]
 
-    def _of_limits(self, group: GroupEntry, step: NextTasks) -> list[Obstacle]:
+    def _limit_reasons(self, group: GroupEntry, step: NextTasks) -> list[PendingReason]:
         """Return the rejections of the whole step by queues and plugins."""
         return [
-            _refused(rejection)
+            _rejected(rejection)
             for rejection in self._gang_allocator.refusals_of(group, whole_step(group, step))
         ]
 
     # ------------------------------------------------------------------ nodes
 
-    def _verdicts_on_nodes(
-        self, group: GroupEntry, step: NextTasks | Shortage | None, *, lasting: bool = False
+    def _node_diagnoses(
+        self, group: GroupEntry, step: NextTasks | Shortage | None, *, permanent: bool = False
     ) -> list[NodeDiagnosis]:
         """Return one node diagnosis per pending class, in task order.
 
         A gang of one class is diagnosed for all missing tasks, otherwise for a single
-        task per class. ``lasting``: use a diagnosis from the last change of nodes, for
+        task per class. ``permanent``: use a diagnosis from the last change of nodes, for
         a gang that is examined for every new member.
         """
         classes: dict[TaskClass, str] = {}
         for entry in group.waiting():
             if entry.cls not in classes:
                 classes[entry.cls] = entry.task.role
-                if len(classes) in (len(group.pending_classes), _CLASSES_JUDGED):
+                if len(classes) in (len(group.pending_classes), _MAX_CLASSES):
                     break
         if isinstance(step, NextTasks) and len(classes) == 1:
             (cls,) = classes
             held = 0
             if not step.extra:
                 held = sum(1 for entry in group.tasks.values() if entry.cls is cls and entry.row >= 0)
-            return [self._verdict(cls, DiagnosedRequest(step.members, held))]
-        cache = self._lasting if lasting else self._verdicts
+            return [self._node_diagnosis(cls, DiagnosedRequest(step.members, held))]
+        cache = self._permanent if permanent else self._diagnoses
         return [
-            self._verdict(cls, DiagnosedRequest(1, 0, role, lasting), cache) for cls, role in classes.items()
+            self._node_diagnosis(cls, DiagnosedRequest(1, 0, role, permanent), cache)
+            for cls, role in classes.items()
         ]
 
-    def _verdict(
-        self, cls: TaskClass, request: DiagnosedRequest, cache: _Verdicts | None = None
+    def _node_diagnosis(
+        self, cls: TaskClass, request: DiagnosedRequest, cache: _Diagnoses | None = None
     ) -> NodeDiagnosis:
         table = self._state.table
         if self._version != table.version:
-            self._verdicts.clear()
-            self._plain.clear()
+            self._diagnoses.clear()
+            self._nodes_only.clear()
             self._version = table.version
         if self._shape != table.shape:
-            self._lasting.clear()
+            self._permanent.clear()
             self._shape = table.shape
-        cache = self._verdicts if cache is None else cache
-        found = cache.get((cls.number, request))
-        if found is None:
-            found = cache[cls.number, request] = diagnose_nodes(self._state, self._placer, cls, request)
-        return found
+        cache = self._diagnoses if cache is None else cache
+        reasons = cache.get((cls.number, request))
+        if reasons is None:
+            reasons = cache[cls.number, request] = diagnose_nodes(self._state, self._placer, cls, request)
+        return reasons
 
-    def _of_nodes(
+    def _node_reasons(
         self,
         group: GroupEntry,
         step: NextTasks,
-        verdicts: list[NodeDiagnosis],
+        diagnoses: list[NodeDiagnosis],
         *,
         certain: bool,
         in_full: bool,
-    ) -> list[Obstacle]:
-        found = []
-        for verdict in verdicts:
-            obstacle = _says(verdict)
-            if obstacle is not None:
-                found.append(obstacle)
-        if not found and not certain and group.bucket is not None and group.bucket.parked:
-            found.append(self._together(group, step, verdicts, in_full=in_full))
-        return found
+    ) -> list[PendingReason]:
+        reasons = []
+        for diagnosis in diagnoses:
+            reason = _reason_of(diagnosis)
+            if reason is not None:
+                reasons.append(reason)
+        if not reasons and not certain and group.bucket is not None and group.bucket.parked:
+            reasons.append(self._gang_reason(group, step, diagnoses, in_full=in_full))
+        return reasons
 
-    def _of_domains(self, group: GroupEntry, step: NextTasks) -> DomainDiagnosis | None:
+    def _domain_diagnosis(self, group: GroupEntry, step: NextTasks) -> DomainDiagnosis | None:
         """Return the diagnosis of the domains that the group requires."""
         if not group.near:
             return None
         return diagnose_domains(self._state, self._gang_allocator.domain_selector, group, step)
 
-    def _together(
-        self, group: GroupEntry, step: NextTasks, verdicts: list[NodeDiagnosis], *, in_full: bool
-    ) -> Obstacle:
+    def _gang_reason(
+        self, group: GroupEntry, step: NextTasks, diagnoses: list[NodeDiagnosis], *, in_full: bool
+    ) -> PendingReason:
         """Return the reason if every pod fits by itself, but not all together.
 
         It tells how many fit and, with ``in_full``, what blocks the next one.
         """
-        reached = self._gang_allocator.try_step(self._statement, group, step)
+        placed = self._gang_allocator.try_step(self._statement, group, step)
         self._statement.rollback()
-        near = group.near and self._gang_allocator.domain_selector.requires(group)
-        code = Reason.TOPOLOGY_PLACEMENT_FAILED if near else Reason.INSUFFICIENT_RESOURCES
-        sentence = messages.not_together(reached.reached, step.members, near=near)
+        requires_domain = group.near and self._gang_allocator.domain_selector.requires(group)
+        code = Reason.TOPOLOGY_PLACEMENT_FAILED if requires_domain else Reason.INSUFFICIENT_RESOURCES
+        sentence = messages.not_together(placed.reached, step.members, near=requires_domain)
         blocker = Blocker(
             code,
             resource="tasks",
             needed=str(step.members),
-            available=str(reached.reached),
+            available=str(placed.reached),
             detail="placed together",
         )
-        further = self._beside(group, step, reached.reached) if in_full and not group.near else None
-        if further is not None:
-            sentence = f"{sentence} {messages.one_more(further.sentence)}"
-            verdicts = [further]
-        blockers = tuple(b for verdict in verdicts for b in verdict.blockers if b.resource != "tasks")
-        return Obstacle(code, sentence, (blocker, *blockers))
+        next_pod = (
+            self._next_pod_diagnosis(group, step, placed.reached) if in_full and not group.near else None
+        )
+        if next_pod is not None:
+            sentence = f"{sentence} {messages.one_more(next_pod.sentence)}"
+            diagnoses = [next_pod]
+        blockers = tuple(b for diagnosis in diagnoses for b in diagnosis.blockers if b.resource != "tasks")
+        return PendingReason(code, sentence, (blocker, *blockers))
 
-    def _beside(self, group: GroupEntry, step: NextTasks, placed: int) -> NodeDiagnosis | None:
+    def _next_pod_diagnosis(self, group: GroupEntry, step: NextTasks, placed: int) -> NodeDiagnosis | None:
         """Return the blockers of one more pod after ``placed`` pods; ``None`` if it fits."""
-        verdict = None
+        diagnosis = None
         if (
             placed
             and self._gang_allocator.try_step(
                 self._statement, group, NextTasks(list(step.batches), placed, {})
             ).done
         ):
-            left = next((entry.cls for entry in group.waiting()), None)
-            if left is not None:
-                verdict = diagnose_nodes(self._state, self._placer, left, DiagnosedRequest(1))
+            seconds_left = next((entry.cls for entry in group.waiting()), None)
+            if seconds_left is not None:
+                diagnosis = diagnose_nodes(self._state, self._placer, seconds_left, DiagnosedRequest(1))
         self._statement.rollback()
-        return verdict if verdict is not None and (verdict.never or verdict.now) else None
+        return diagnosis if diagnosis is not None and (diagnosis.never or diagnosis.now) else None
 
     def _holders(
-        self, group: GroupEntry, step: NextTasks | Shortage | None, verdicts: list[NodeDiagnosis]
+        self, group: GroupEntry, step: NextTasks | Shortage | None, diagnoses: list[NodeDiagnosis]
     ) -> tuple[str, ...]:
         """Return the groups that hold what is missing."""
         rejections: list[Rejection] = []
         if isinstance(step, NextTasks):
             rejections = self._gang_allocator.refusals_of(group, whole_step(group, step))
-        return self._who_holds.find(group, verdicts, rejections)
+        return self._holders_index.find(group, diagnoses, rejections)
 
 
-def _says(verdict: NodeDiagnosis) -> Obstacle | None:
-    return _never(verdict) or _now(verdict)
+def _reason_of(diagnosis: NodeDiagnosis) -> PendingReason | None:
+    return _never(diagnosis) or _now(diagnosis)
 
 
-def _waits(group: GroupEntry) -> bool:
+def _is_waiting(group: GroupEntry) -> bool:
     """Return whether any task of the group is pending or missing."""
     if group.pending:
         return True
@@ -484,12 +491,12 @@ def _waits(group: GroupEntry) -> bool:
     return any(e.state is PENDING for e in group.tasks.values())
 
 
-def _personal(group: GroupEntry, pending_class: PendingClass) -> bool:
+def _is_individual(group: GroupEntry, pending_class: PendingClass) -> bool:
     """Return whether groups of the class wait for individual reasons."""
     return pending_class.is_strict or (group.timed and bool(pending_class.wake_conditions.reserved_for))
 
 
-def _of_reservations(group: GroupEntry) -> list[Obstacle]:
+def _reservation_reasons(group: GroupEntry) -> list[PendingReason]:
     """Return the reason if capacity is reserved for another group, or if the order is strict."""
     pending_class = group.bucket
     if (
@@ -498,15 +505,15 @@ def _of_reservations(group: GroupEntry) -> list[Obstacle]:
         and (head := pending_class.head()) is not None
         and head is not group
     ):
-        return [_obstacle(Reason.BEHIND_IN_QUEUE, messages.behind(head.key), head.key)]
+        return [_reason(Reason.BEHIND_IN_QUEUE, messages.behind_strict(head.key), head.key)]
     kept_for = group.bucket.wake_conditions.reserved_for if group.bucket is not None else ""
     if not kept_for:
         return []
-    sentence = messages.kept(kept_for, passing_time(group), group.spec.learned)
-    return [_obstacle(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
+    sentence = messages.reserved(kept_for, passing_time(group), group.spec.learned)
+    return [_reason(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
 
 
-def _stopped(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:
+def _budget_blockers(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:
     """Return the budgets that alone blocked its preemptions.
 
     In a strict order only those of the first group.
@@ -521,16 +528,18 @@ def _stopped(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:
     return budget_blockers.merge_blockers(pending_class.budget_blockers)
 
 
-def _of_budgets(group: GroupEntry) -> list[Obstacle]:
-    found = _stopped(group)
-    if not found:
+def _budget_reasons(group: GroupEntry) -> list[PendingReason]:
+    reasons = _budget_blockers(group)
+    if not reasons:
         return []
     return [
-        Obstacle(Reason.DISRUPTION_BUDGETS, budget_blockers.sentence(found), budget_blockers.blockers(found))
+        PendingReason(
+            Reason.DISRUPTION_BUDGETS, budget_blockers.sentence(reasons), budget_blockers.blockers(reasons)
+        )
     ]
 
 
-def _not_yet() -> Explanation:
+def _not_evaluated() -> Explanation:
     return Explanation(Reason.PENDING_EVALUATION, "It has not been looked at yet.")
 
 
@@ -538,28 +547,28 @@ def _gates_decide(shortage: Shortage) -> bool:
     return shortage.gated > 0 and shortage.there + shortage.gated >= shortage.needed
 
 
-def _obstacle(code: Reason, sentence: str, detail: str = "") -> Obstacle:
-    return Obstacle(code, sentence, (Blocker(code, detail=detail),))
+def _reason(code: Reason, sentence: str, detail: str = "") -> PendingReason:
+    return PendingReason(code, sentence, (Blocker(code, detail=detail),))
 
 
-def _refused(rejection: Rejection) -> Obstacle:
+def _rejected(rejection: Rejection) -> PendingReason:
     resource = rejection.resource
     needed = from_units(resource, rejection.needed) if resource else ""
     available = from_units(resource, rejection.available) if resource else ""
     blocker = Blocker(
         rejection.code, resource=resource, needed=needed, available=available, detail=rejection.detail
     )
-    return Obstacle(rejection.code, messages.refusal(rejection), (blocker,), rejection.remedies)
+    return PendingReason(rejection.code, messages.rejection(rejection), (blocker,), rejection.remedies)
 
 
-def _never(verdict: NodeDiagnosis) -> Obstacle | None:
+def _never(diagnosis: NodeDiagnosis) -> PendingReason | None:
     """Return the reason if waiting does not help: the nodes, even empty, do not hold it."""
-    if verdict.never is None:
+    if diagnosis.never is None:
         return None
-    return Obstacle(verdict.never, verdict.sentence, verdict.blockers)
+    return PendingReason(diagnosis.never, diagnosis.sentence, diagnosis.blockers)
 
 
-def _now(verdict: NodeDiagnosis) -> Obstacle | None:
-    if verdict.now is None:
+def _now(diagnosis: NodeDiagnosis) -> PendingReason | None:
+    if diagnosis.now is None:
         return None
-    return Obstacle(verdict.now, verdict.sentence, verdict.blockers)
+    return PendingReason(diagnosis.now, diagnosis.sentence, diagnosis.blockers)

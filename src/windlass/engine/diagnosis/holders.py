@@ -13,7 +13,7 @@ from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.plugins import Rejection
 
-_TASKS_LOOKED_AT = 512
+_MAX_EXAMINED = 512
 
 
 class Holders:
@@ -25,38 +25,38 @@ class Holders:
         self._stamp = -1
 
     def find(
-        self, group: GroupEntry, verdicts: Sequence[NodeDiagnosis], rejections: Sequence[Rejection]
+        self, group: GroupEntry, diagnoses: Sequence[NodeDiagnosis], rejections: Sequence[Rejection]
     ) -> tuple[str, ...]:
         """Return the groups that hold what is short, on nodes and then in queues.
 
         The largest holder first.
         """
         limit = self._state.config.explain_holders
-        on_nodes = [self._on_nodes(verdict) for verdict in verdicts]
+        on_nodes = [self._on_nodes(diagnosis) for diagnosis in diagnoses]
         in_queues = [self._in_queue(rejection) for rejection in rejections]
-        found = (*_most(on_nodes, group.key, limit), *_most(in_queues, group.key, limit))
-        return tuple(dict.fromkeys(found))[:limit]
+        holders = (*_largest(on_nodes, group.key, limit), *_largest(in_queues, group.key, limit))
+        return tuple(dict.fromkeys(holders))[:limit]
 
-    def _on_nodes(self, verdict: NodeDiagnosis) -> Mapping[str, int]:
+    def _on_nodes(self, diagnosis: NodeDiagnosis) -> Mapping[str, int]:
         """Return group → amount of scarce resources that it holds on matching nodes.
 
         At most a few hundred tasks are examined, node by node in the order of names.
         """
-        if verdict.held_by is not None:
-            return verdict.held_by
-        held = verdict.held_by = {}
-        short = _short(verdict)
-        if verdict.now is None or not short:
+        if diagnosis.held_by is not None:
+            return diagnosis.held_by
+        held = diagnosis.held_by = {}
+        short = _short(diagnosis)
+        if diagnosis.now is None or not short:
             return held
         table = self._state.table
-        looked_at = 0
-        for row in sorted(verdict.matching.tolist(), key=table.names.__getitem__):
+        examined = 0
+        for row in sorted(diagnosis.matching.tolist(), key=table.names.__getitem__):
             for entry in table.tasks[row].values():
-                looked_at += 1
+                examined += 1
                 units = sum(entry.cls.request.get(name, 0) for name in short)
                 if units and entry.group is not None:
                     held[entry.group.key] = held.get(entry.group.key, 0) + units
-            if looked_at > _TASKS_LOOKED_AT:
+            if examined > _MAX_EXAMINED:
                 break
         return held
 
@@ -85,16 +85,16 @@ class Holders:
         return held
 
 
-def _short(verdict: NodeDiagnosis) -> list[str]:
+def _short(diagnosis: NodeDiagnosis) -> list[str]:
     """Return the resources that are short on some node, or in total.
 
     Pods only if nothing else is.
     """
-    short = dict.fromkeys((*verdict.short, *(name for name, _ in verdict.scarce)))
+    short = dict.fromkeys((*diagnosis.short, *(name for name, _ in diagnosis.scarce)))
     return [name for name in short if name != "pods"] or list(short)
 
 
-def _most(sums: Iterable[Mapping[str, int]], own: str, limit: int) -> list[str]:
+def _largest(sums: Iterable[Mapping[str, int]], own: str, limit: int) -> list[str]:
     total: dict[str, int] = {}
     for held in sums:
         for key, units in held.items():

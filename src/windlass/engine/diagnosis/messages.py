@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windlass.api.reasons import FACTS, Blocker, Reason
-from windlass.engine.diagnosis.device_messages import wish
+from windlass.engine.diagnosis.device_messages import describe_need
 from windlass.engine.groups.next_step import Shortage
 from windlass.kits import durations
 from windlass.spi.plugins import NodeBlocker, Rejection
@@ -40,7 +40,7 @@ _PER_NODE = {
 
 _SINGULAR = {"attach": "attaches", "do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
 
-_ZONES_TOLD = 3
+_MAX_NUMA_DETAILS = 3
 
 
 def count(n: int, noun: str) -> str:
@@ -51,18 +51,20 @@ def short_meaning(code: Reason) -> str:
     return FACTS[code].meaning.rstrip(".").lower()
 
 
-def amounts(items: Sequence[tuple[str, int]]) -> str:
+def resources(items: Sequence[tuple[str, int]]) -> str:
     """Return a text like ``1 nvidia.com/gpu, 4 cpu, 8Gi memory``; ``pods`` is left out."""
-    told = [f"{from_units(name, units)} {name}" for name, units in items if name != PODS]
-    return ", ".join(told) or "nothing in particular"
+    texts = [f"{from_units(name, units)} {name}" for name, units in items if name != PODS]
+    return ", ".join(texts) or "nothing in particular"
 
 
-def asked(cls: TaskClass) -> str:
+def request(cls: TaskClass) -> str:
     """Return the request of a task of the class; device shares in words."""
     if not cls.needs.devices:
-        return amounts(cls.items)
+        return resources(cls.items)
     plain = [item for item in cls.node_items if item[0] != PODS]
-    return ", ".join([*([amounts(plain)] if plain else []), *(wish(need) for need in cls.needs.devices)])
+    return ", ".join(
+        [*([resources(plain)] if plain else []), *(describe_need(need) for need in cls.needs.devices)]
+    )
 
 
 def unknown_group(key: str) -> str:
@@ -70,17 +72,17 @@ def unknown_group(key: str) -> str:
 
 
 def bind_failed(failure: str, failures: int, seconds: float) -> str:
-    again = f"it is tried again in {max(1, round(seconds))} s"
+    retry = f"it is tried again in {max(1, round(seconds))} s"
     reason = failure.rstrip(".") or "no reason was given"
-    return f"Starting it has failed {count(failures, 'time')} ({reason}); {again}."
+    return f"Starting it has failed {count(failures, 'time')} ({reason}); {retry}."
 
 
-def behind(holder: str) -> str:
+def behind_strict(holder: str) -> str:
     """Return the sentence for a strict order, where ``holder`` is first."""
     return f"It waits behind {holder}: in this order nobody passes the first."
 
 
-def unsure(running: str, others: int, learned: str) -> str:
+def unknown_ends(running: str, others: int, learned: str) -> str:
     """Return a clause: no reservation is possible, because the end of these groups is unknown.
 
     ``others``: number of groups besides ``running``.
@@ -94,18 +96,19 @@ def unsure(running: str, others: int, learned: str) -> str:
     )
 
 
-def kept(holder: str, estimate: float | None, learned: str = "") -> str:
+def reserved(holder: str, estimate: float | None, learned: str = "") -> str:
     """Return the sentence for capacity that is reserved for ``holder``.
 
     ``estimate``: run time of the group in seconds, if known.
     ``learned``: earlier runs from which it was learned.
     """
-    room = f"The nodes have room for it, but that is kept for {holder}, which comes first"
+    capacity_text = f"The nodes have room for it, but that is kept for {holder}, which comes first"
     if estimate is None:
-        return f"{room}; it is not known how long this group runs, so it may not pass."
+        return f"{capacity_text}; it is not known how long this group runs, so it may not pass."
     if learned:
-        return f"{room}; this group, which may run for {estimate:.0f} s ({learned}), might not have ended by then."
-    return f"{room}; this group, which runs for {estimate:.0f} s, might not have ended by then."
+        run_time = f"{estimate:.0f} s ({learned})"
+        return f"{capacity_text}; this group, which may run for {run_time}, might not have ended by then."
+    return f"{capacity_text}; this group, which runs for {estimate:.0f} s, might not have ended by then."
 
 
 def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str:
@@ -113,14 +116,13 @@ def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str
 
     ``turn_seconds``: time until it may claim capacity again, if known.
     """
-    often = "once" if times == 1 else f"{times} times"
-    text = (
-        f"It shares time: it has run for {durations.write(ran_seconds)} and was suspended {often} for others"
-    )
+    count_text = "once" if times == 1 else f"{times} times"
+    run_time = durations.write(ran_seconds)
+    sentence = f"It shares time: it has run for {run_time} and was suspended {count_text} for others"
     if turn_seconds is None:
-        return f"{text}; it runs again when one of them ends."
-    turn = f"in {durations.write(turn_seconds)} at the earliest"
-    return f"{text}; it runs again when one of them ends, or ranks below it, {turn}."
+        return f"{sentence}; it runs again when one of them ends."
+    next_turn = f"in {durations.write(turn_seconds)} at the earliest"
+    return f"{sentence}; it runs again when one of them ends, or ranks below it, {next_turn}."
 
 
 def outweighed(saved_seconds: float | None) -> str:
@@ -129,35 +131,35 @@ def outweighed(saved_seconds: float | None) -> str:
     The others would lose more than it would gain. ``saved_seconds``: time until one of
     them has its next checkpoint, if known.
     """
-    text = (
+    sentence = (
         "It shares time: whoever ranks below it would lose more work by a suspension than its room is worth"
     )
     if saved_seconds is None:
-        return f"{text}; none of them says when it saves its work next (windlass.dev/checkpoint-every)."
-    return f"{text}; the next of them saves its work in {durations.write(saved_seconds)}."
+        return f"{sentence}; none of them says when it saves its work next (windlass.dev/checkpoint-every)."
+    return f"{sentence}; the next of them saves its work in {durations.write(saved_seconds)}."
 
 
 def shortage(shortage: Shortage) -> str:
-    whose = f" of role {shortage.role}" if shortage.role else ""
+    of_subgroup = f" of role {shortage.role}" if shortage.role else ""
     if shortage.part:
-        whose = f" of sub-group {shortage.part}"
-    there = f"{shortage.there} of the {shortage.needed} pods{whose} that it needs"
+        of_subgroup = f" of sub-group {shortage.part}"
+    present = f"{shortage.there} of the {shortage.needed} pods{of_subgroup} that it needs"
     if shortage.there >= shortage.needed:
         verb = "is" if shortage.gated == 1 else "are"
-        return f"{count(shortage.gated, 'pod')}{whose} {verb} held back by a scheduling gate."
+        return f"{count(shortage.gated, 'pod')}{of_subgroup} {verb} held back by a scheduling gate."
     if shortage.gated:
         verb = "is" if shortage.gated == 1 else "are"
-        return f"It has {there}; {shortage.gated} more {verb} held back by a scheduling gate."
-    return f"It has {there}."
+        return f"It has {present}; {shortage.gated} more {verb} held back by a scheduling gate."
+    return f"It has {present}."
 
 
 def minimum(short: Sequence[Blocker]) -> str:
     """Return the sentence for a gang that requires more than all nodes together have."""
-    lacking = ", ".join(f"{b.needed} {b.resource} (all nodes have {b.available})" for b in short)
-    return f"Together its pods need at least {lacking}."
+    missing = ", ".join(f"{b.needed} {b.resource} (all nodes have {b.available})" for b in short)
+    return f"Together its pods need at least {missing}."
 
 
-def refusal(rejection: Rejection) -> str:
+def rejection(rejection: Rejection) -> str:
     if not rejection.resource:
         return (
             f"{FACTS[rejection.code].meaning.rstrip('.')}: {rejection.detail}."
@@ -174,19 +176,22 @@ def refusal(rejection: Rejection) -> str:
     return f"It needs {needed}, and queue {rejection.queue} has {available} left ({rejection.detail})."
 
 
-def promises(tasks: Sequence[tuple[str, int]], *, there: bool) -> str:
+def nominations(tasks: Sequence[tuple[str, int]], *, present: bool) -> str:
     """Return the sentence for nominated capacity.
 
     ``tasks``: node → number of nominated tasks.
-    ``there``: capacity on one of these nodes is still being released.
+    ``present``: capacity on one of these nodes is still being released.
     """
     total = sum(n for _, n in tasks)
-    told = ", ".join(f"{n} on {name}" for name, n in tasks[:5])
-    more = f" and {count(len(tasks) - 5, 'more node')}" if len(tasks) > 5 else ""
-    kept = f"Room is kept for {count(total, 'pod')} ({told}{more})"
-    if there:
-        return f"{kept}; others are still leaving it."
-    return f"{kept}; others are still leaving elsewhere, and count in its queue or keep it away until they are gone."
+    texts = ", ".join(f"{n} on {name}" for name, n in tasks[:5])
+    further = f" and {count(len(tasks) - 5, 'more node')}" if len(tasks) > 5 else ""
+    sentence = f"Room is kept for {count(total, 'pod')} ({texts}{further})"
+    if present:
+        return f"{sentence}; others are still leaving it."
+    return (
+        f"{sentence}; others are still leaving elsewhere,"
+        " and count in its queue or keep it away until they are gone."
+    )
 
 
 def not_together(reached: int, members: int, *, near: bool = False) -> str:
@@ -194,8 +199,8 @@ def not_together(reached: int, members: int, *, near: bool = False) -> str:
 
     ``near``: because of its topology.
     """
-    how = "as near to one another as they have to be" if near else "at the same time"
-    return f"Only {reached} of the {count(members, 'pod')} that must start together fit {how}."
+    manner = "as near to one another as they have to be" if near else "at the same time"
+    return f"Only {reached} of the {count(members, 'pod')} that must start together fit {manner}."
 
 
 def one_more(sentence: str) -> str:
@@ -213,7 +218,7 @@ def nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> s
 
 
 def _nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
-    each = asked(verdict.cls)
+    each = request(verdict.cls)
     nodes = count(verdict.nodes, "node")
     if verdict.never is not None and not len(verdict.matching):
         if not verdict.nodes:
@@ -227,10 +232,10 @@ def _nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> 
                 for (name, units), (_, most) in zip(verdict.cls.node_items, verdict.largest, strict=True)
                 if units > most
             ]
-            unfit = [blocker for blocker in findings if blocker.code is Reason.NO_SUITABLE_DEVICE]
-            limit = nowhere_together(verdict) + (_of_zones(findings) if verdict.by_zones else "")
-            if unfit and not largest:
-                limit = f"of {nodes}, {obstacles(unfit)}"
+            unsuitable = [blocker for blocker in findings if blocker.code is Reason.NO_SUITABLE_DEVICE]
+            limit = nowhere_together(verdict) + (_numa_details(findings) if verdict.limited_by_numa else "")
+            if unsuitable and not largest:
+                limit = f"of {nodes}, {obstacles(unsuitable)}"
             elif largest:
                 limit = f"the most that one matching node has is {', '.join(largest)}"
             return f"One pod needs {each}; {limit}."
@@ -242,50 +247,50 @@ def _nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> 
         case Reason.CLAIM_UNAVAILABLE:
             faults = dict.fromkeys(f.detail for f in findings if f.code is Reason.CLAIM_UNAVAILABLE)
             return f"It can be placed nowhere: {'; '.join(faults)}."
-    several = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
+    requested = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
     fitting = f"; {verdict.fitting} would fit now" if verdict.wanted > 1 else ""
-    return f"It needs {several}{fitting}. Of {nodes}, {obstacles(findings)}."
+    return f"It needs {requested}{fitting}. Of {nodes}, {obstacles(findings)}."
 
 
 def nowhere_together(verdict: NodeDiagnosis) -> str:
     """Return why no empty node holds a pod, although each has enough of everything."""
-    if verdict.by_zones:
+    if verdict.limited_by_numa:
         return "no node's NUMA zones would serve it, even empty"
     return "no node has all of it together"
 
 
-def _of_zones(findings: Sequence[NodeBlocker]) -> str:
+def _numa_details(findings: Sequence[NodeBlocker]) -> str:
     """Return the NUMA details in parentheses, those of most nodes first.
 
     Example: `` (single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than
     4)``.
     """
-    told = [f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()]
-    told.sort(key=lambda blocker: -int(blocker.blocked.sum()))
-    details = dict.fromkeys(blocker.detail for blocker in told)
-    return f" ({'; '.join(list(details)[:_ZONES_TOLD])})" if details else ""
+    texts = [f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()]
+    texts.sort(key=lambda blocker: -int(blocker.blocked.sum()))
+    details = dict.fromkeys(blocker.detail for blocker in texts)
+    return f" ({'; '.join(list(details)[:_MAX_NUMA_DETAILS])})" if details else ""
 
 
 def obstacles(findings: Sequence[NodeBlocker]) -> str:
     """Return a text like ``3 lack nvidia.com/gpu (8 needed, at most 2 free), 1 are cordoned``."""
-    told = []
+    texts = []
     for blocker in findings:
         nodes = int(blocker.blocked.sum())
         if not nodes:
             continue
         if blocker.code is Reason.VOLUME_UNAVAILABLE and blocker.resource:
-            text = f"attach no more volumes ({blocker.resource})"
+            sentence = f"attach no more volumes ({blocker.resource})"
         elif blocker.resource and blocker.resource != PODS and blocker.available is not None:
             needed = from_units(blocker.resource, blocker.needed)
             free = from_units(blocker.resource, blocker.most_available)
-            text = f"lack {blocker.resource} ({needed} needed, at most {free} free)"
+            sentence = f"lack {blocker.resource} ({needed} needed, at most {free} free)"
         else:
-            text = _PER_NODE.get(blocker.code, f"have an obstacle: {short_meaning(blocker.code)}")
+            sentence = _PER_NODE.get(blocker.code, f"have an obstacle: {short_meaning(blocker.code)}")
             if blocker.detail:
-                text += f" ({blocker.detail})"
+                sentence += f" ({blocker.detail})"
         if nodes == 1:
-            verb, _, rest = text.partition(" ")
-            text = f"{_SINGULAR[verb]} {rest}"
-        told.append((-nodes, f"{nodes} {text}"))
-    told.sort()
-    return ", ".join(text for _, text in told) or "each could take a pod, but not enough of them"
+            verb, _, rest = sentence.partition(" ")
+            sentence = f"{_SINGULAR[verb]} {rest}"
+        texts.append((-nodes, f"{nodes} {sentence}"))
+    texts.sort()
+    return ", ".join(text for _, text in texts) or "each could take a pod, but not enough of them"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from windlass.api.reasons import Blocker, Reason
 from windlass.engine.diagnosis import messages
 from windlass.engine.diagnosis.device_messages import device_blockers
-from windlass.engine.diagnosis.transient_blockers import found_by, returning
+from windlass.engine.diagnosis.transient_blockers import blockers_by, recoverable
 from windlass.engine.feasibility.task_class import UNLIMITED, TaskClass
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import view_of
@@ -27,7 +27,7 @@ from windlass.spi.plugins import NodeBlocker
 from windlass.spi.quantities import from_units, is_device
 
 PODS = "pods"
-ASTRIDE = 0.5
+NUMA_MISALIGNED = 0.5
 """Missing fraction of a node with enough resources, but not in the required NUMA nodes.
 
 Below 1.
@@ -65,7 +65,7 @@ class NodeDiagnosis:
     """Number of tasks of the class that fit now."""
     ever: int
     """Number of tasks that would fit on the matching nodes if these were empty."""
-    by_zones: bool = False
+    limited_by_numa: bool = False
     """True if NUMA makes this number smaller."""
     short: tuple[str, ...] = ()
     """Resources that are too scarce on some matching node."""
@@ -94,9 +94,9 @@ def diagnose_nodes(
     domains = placer.constraints(cls)
     mask = placer.domain_mask(cls, domains) if domains else None
     count = cls.count[live] if mask is None else cls.count[live] * mask[live]
-    by_amounts = int(room_for(state, cls.needs, matching, empty=True).sum())
-    ever = held_empty(state, cls, matching)
-    verdict = NodeDiagnosis(
+    by_resources = int(capacity_by_resources(state, cls.needs, matching, empty=True).sum())
+    ever = capacity_if_empty(state, cls, matching)
+    diagnosis = NodeDiagnosis(
         cls,
         request.tasks,
         request.held,
@@ -105,39 +105,39 @@ def diagnose_nodes(
         matching=matching,
         fitting=int(count.sum()),
         ever=int(ever.sum()),
-        by_zones=int(ever.sum()) < by_amounts,
+        limited_by_numa=int(ever.sum()) < by_resources,
         largest=_largest(table, cls, matching),
     )
-    asked = state.plugins.static_findings if request.lasting else state.plugins.findings
-    findings = found_by(asked, cls.needs, view)
+    plugins = state.plugins.static_findings if request.lasting else state.plugins.findings
+    findings = blockers_by(plugins, cls.needs, view)
     if cls.needs.devices:
         findings += device_blockers(cls, live, lasting=request.lasting)
-    verdict.short = tuple(
+    diagnosis.short = tuple(
         dict.fromkeys(f.resource for f in findings if f.resource and bool(f.blocked[cls.static[live]].any()))
     )
-    verdict.scarce = _scarce(verdict, table)
-    _decide(verdict, table, findings)
-    if verdict.never is not None:
-        verdict.never = _what_passes(verdict, state, live) or verdict.never
-    verdict.blockers = _blockers(verdict, table, findings)
-    if verdict.never is not None or verdict.now is not None:
-        verdict.nearest = _nearest(table, cls, live, findings)
-        verdict.sentence = messages.nodes_sentence(verdict, findings)
-    return verdict
+    diagnosis.scarce = _scarce(diagnosis, table)
+    _set_reason(diagnosis, table, findings)
+    if diagnosis.never is not None:
+        diagnosis.never = _transient_reason(diagnosis, state, live) or diagnosis.never
+    diagnosis.blockers = _blockers(diagnosis, table, findings)
+    if diagnosis.never is not None or diagnosis.now is not None:
+        diagnosis.nearest = _nearest_node(table, cls, live, findings)
+        diagnosis.sentence = messages.nodes_sentence(diagnosis, findings)
+    return diagnosis
 
 
-def held_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def capacity_if_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many tasks of the class each row holds if empty, by resources and NUMA."""
-    found = room_for(state, cls.needs, rows, empty=True)
-    books = state.plugins.zone_books
-    if books is None or cls.needs.zones is None:
-        return found
-    most = [books.most(cls.number, row) for row in rows.tolist()]
-    by_zones = np.array([UNLIMITED if count is None else count for count in most], dtype=np.int64)
-    return np.minimum(found, by_zones)
+    result = capacity_by_resources(state, cls.needs, rows, empty=True)
+    numa_usage = state.plugins.zone_books
+    if numa_usage is None or cls.needs.zones is None:
+        return result
+    maxima = [numa_usage.most(cls.number, row) for row in rows.tolist()]
+    by_numa = np.array([UNLIMITED if count is None else count for count in maxima], dtype=np.int64)
+    return np.minimum(result, by_numa)
 
 
-def room_for(
+def capacity_by_resources(
     state: ClusterState, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
 ) -> NDArray[np.int64]:
     """Return how many tasks with these needs each row holds, by resources only.
@@ -163,46 +163,49 @@ def _largest(table: NodeTable, cls: TaskClass, matching: NDArray[np.int64]) -> t
     return tuple((name, int(view.allocatable(name).max())) for name, _ in cls.node_items)
 
 
-def _scarce(verdict: NodeDiagnosis, table: NodeTable) -> tuple[tuple[str, int], ...]:
-    view = view_of(table, verdict.matching)
-    found = []
-    for name, units in verdict.cls.node_items:
+def _scarce(diagnosis: NodeDiagnosis, table: NodeTable) -> tuple[tuple[str, int], ...]:
+    view = view_of(table, diagnosis.matching)
+    result = []
+    for name, units in diagnosis.cls.node_items:
         available = np.maximum(view.available(name), 0)
-        if int((available // units).sum()) < verdict.wanted:
-            found.append((name, int(available.sum())))
-    return tuple(found)
+        if int((available // units).sum()) < diagnosis.wanted:
+            result.append((name, int(available.sum())))
+    return tuple(result)
 
 
-def _decide(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> None:
-    if not len(verdict.matching):
-        verdict.never = Reason.NO_MATCHING_NODE
-    elif verdict.ever == 0:
-        verdict.never = Reason.EXCEEDS_EVERY_NODE
-    elif verdict.ever < verdict.wanted + verdict.held:
-        verdict.never = Reason.EXCEEDS_CLUSTER
-    elif verdict.fitting < verdict.wanted:
-        verdict.now = _present_reason(verdict, table, findings)
+def _set_reason(diagnosis: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> None:
+    if not len(diagnosis.matching):
+        diagnosis.never = Reason.NO_MATCHING_NODE
+    elif diagnosis.ever == 0:
+        diagnosis.never = Reason.EXCEEDS_EVERY_NODE
+    elif diagnosis.ever < diagnosis.wanted + diagnosis.held:
+        diagnosis.never = Reason.EXCEEDS_CLUSTER
+    elif diagnosis.fitting < diagnosis.wanted:
+        diagnosis.now = _present_reason(diagnosis, table, findings)
 
 
-def _what_passes(verdict: NodeDiagnosis, state: ClusterState, live: NDArray[np.int64]) -> Reason | None:
+def _transient_reason(
+    diagnosis: NodeDiagnosis, state: ClusterState, live: NDArray[np.int64]
+) -> Reason | None:
     """Return the reason that blocks now, if nodes that are cordoned or not ready would suffice."""
-    cls, there = verdict.cls, verdict.ever
-    found = found_by(state.plugins.static_findings, cls.needs, view_of(state.table, live))
-    for code, nodes in returning(found, len(live)):
+    cls, capacity = diagnosis.cls, diagnosis.ever
+    result = blockers_by(state.plugins.static_findings, cls.needs, view_of(state.table, live))
+    for code, nodes in recoverable(result, len(live)):
         if (
             nodes.any()
-            and there + int(held_empty(state, cls, live[nodes]).sum()) >= verdict.wanted + verdict.held
+            and capacity + int(capacity_if_empty(state, cls, live[nodes]).sum())
+            >= diagnosis.wanted + diagnosis.held
         ):
             return code
     return None
 
 
-def _present_reason(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> Reason:
+def _present_reason(diagnosis: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> Reason:
     """Return the reason of suitable nodes: resources, fragmentation, or other pods."""
-    cls = verdict.cls
+    cls = diagnosis.cls
     if any(f.code is Reason.CLAIM_UNAVAILABLE for f in findings):
         return Reason.CLAIM_UNAVAILABLE
-    if cls.total >= verdict.wanted:
+    if cls.total >= diagnosis.wanted:
         codes = [f.code for f in findings if not f.resource and f.blocked.any()]
         for code in (
             Reason.POD_ANTI_AFFINITY_CONFLICT,
@@ -214,23 +217,23 @@ def _present_reason(verdict: NodeDiagnosis, table: NodeTable, findings: list[Nod
         ):
             if code in codes:
                 return code
-    if _scattered(verdict, table):
+    if _is_fragmented(diagnosis, table):
         return Reason.DEVICES_FRAGMENTED
     return Reason.INSUFFICIENT_RESOURCES
 
 
-def _scattered(verdict: NodeDiagnosis, table: NodeTable) -> bool:
+def _is_fragmented(diagnosis: NodeDiagnosis, table: NodeTable) -> bool:
     """Return whether the totals are sufficient, and only devices are short on each node."""
-    view = view_of(table, verdict.matching)
-    for name, units in verdict.cls.node_items:
-        if int(np.maximum(view.available(name), 0).sum()) < units * verdict.wanted:
+    view = view_of(table, diagnosis.matching)
+    for name, units in diagnosis.cls.node_items:
+        if int(np.maximum(view.available(name), 0).sum()) < units * diagnosis.wanted:
             return False
-    return any(is_device(name) for name in verdict.short)
+    return any(is_device(name) for name in diagnosis.short)
 
 
-def _blockers(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> tuple[Blocker, ...]:
+def _blockers(diagnosis: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> tuple[Blocker, ...]:
     """Return the overall blocker, then each blocker with its number of nodes."""
-    found = [*_summary(verdict, table)]
+    result = [*_summary(diagnosis, table)]
     per_node = []
     for blocker in findings:
         nodes = int(blocker.blocked.sum())
@@ -242,60 +245,62 @@ def _blockers(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlock
             available = from_units(blocker.resource, blocker.most_available)
         per_node.append(Blocker(blocker.code, nodes, blocker.resource, needed, available, blocker.detail))
     per_node.sort(key=lambda b: (-b.nodes, b.code, b.resource, b.detail))
-    return (*found, *per_node)
+    return (*result, *per_node)
 
 
-def _summary(verdict: NodeDiagnosis, table: NodeTable) -> list[Blocker]:
-    code = verdict.never or verdict.now
+def _summary(diagnosis: NodeDiagnosis, table: NodeTable) -> list[Blocker]:
+    code = diagnosis.never or diagnosis.now
     if code is None:
         return []
     if code is Reason.NO_MATCHING_NODE:
-        return [Blocker(code, verdict.nodes)]
+        return [Blocker(code, diagnosis.nodes)]
     if code is Reason.EXCEEDS_EVERY_NODE:
-        largest = dict(verdict.largest)
-        over = [
+        largest = dict(diagnosis.largest)
+        exceeded = [
             Blocker(
                 code,
-                verdict.nodes,
+                diagnosis.nodes,
                 name,
                 from_units(name, units),
                 from_units(name, largest.get(name, 0)),
                 "the most that one node has",
             )
-            for name, units in verdict.cls.node_items
+            for name, units in diagnosis.cls.node_items
             if units > largest.get(name, 0)
         ]
-        return over or [Blocker(code, verdict.nodes, detail=messages.nowhere_together(verdict))]
+        return exceeded or [Blocker(code, diagnosis.nodes, detail=messages.nowhere_together(diagnosis))]
     if code is Reason.EXCEEDS_CLUSTER:
         return [
             Blocker(
                 code,
-                verdict.nodes,
+                diagnosis.nodes,
                 "tasks",
-                str(verdict.wanted + verdict.held),
-                str(verdict.ever),
+                str(diagnosis.wanted + diagnosis.held),
+                str(diagnosis.ever),
                 "what the matching nodes would hold if they were empty",
             )
         ]
-    fitting = str(min(verdict.fitting, verdict.wanted))
-    found = [Blocker(code, verdict.nodes, "tasks", str(verdict.wanted), fitting, "what the nodes hold now")]
-    if verdict.wanted > 1 and verdict.now is not None:
-        requested = dict(verdict.cls.node_items)
-        found += [
+    fitting = str(min(diagnosis.fitting, diagnosis.wanted))
+    result = [
+        Blocker(code, diagnosis.nodes, "tasks", str(diagnosis.wanted), fitting, "what the nodes hold now")
+    ]
+    if diagnosis.wanted > 1 and diagnosis.now is not None:
+        requested = dict(diagnosis.cls.node_items)
+        result += [
             Blocker(
                 Reason.TOO_MANY_PODS if name == PODS else Reason.INSUFFICIENT_RESOURCES,
-                len(verdict.matching),
+                len(diagnosis.matching),
                 name,
-                from_units(name, requested[name] * verdict.wanted),
+                from_units(name, requested[name] * diagnosis.wanted),
                 from_units(name, available),
                 "what the matching nodes have available in all",
             )
-            for name, available in verdict.scarce
+            for name, available in diagnosis.scarce
         ]
-    return found
+    return result
 
 
-def _nearest(
+def _nearest_node(
     table: NodeTable, cls: TaskClass, live: NDArray[np.int64], findings: list[NodeBlocker]
 ) -> tuple[str, str] | None:
     """Return the node that lacks least: fewest blockers, then the smallest missing fraction."""
@@ -305,27 +310,27 @@ def _nearest(
     missing = np.zeros(len(live))
     for blocker in findings:
         if blocker.resource and blocker.available is not None and blocker.needed:
-            lack = np.where(blocker.blocked, blocker.needed - blocker.available, 0)
-            missing += lack / blocker.needed
+            lacking = np.where(blocker.blocked, blocker.needed - blocker.available, 0)
+            missing += lacking / blocker.needed
         elif blocker.code is Reason.NUMA_ALIGNMENT_FAILED:
-            missing += blocker.blocked * ASTRIDE  # enough resources, but not on one NUMA node
+            missing += blocker.blocked * NUMA_MISALIGNED  # enough resources, but not on one NUMA node
         else:
             obstacles += blocker.blocked
-    blocked = np.zeros(len(live), dtype=np.bool_)
+    is_blocked = np.zeros(len(live), dtype=np.bool_)
     for blocker in findings:
-        blocked |= blocker.blocked
-    if not blocked.any():
+        is_blocked |= blocker.blocked
+    if not is_blocked.any():
         return None
     table.ranking.settle()
-    order = np.lexsort((-table.ranking.tie[live], missing, obstacles, ~blocked))
-    at = int(order[0])
+    order = np.lexsort((-table.ranking.tie[live], missing, obstacles, ~is_blocked))
+    index = int(order[0])
     lacks = []
     for blocker in findings:
-        if not blocker.blocked[at]:
+        if not blocker.blocked[index]:
             continue
         if blocker.resource and blocker.available is not None:
-            short = blocker.needed - int(blocker.available[at])
+            short = blocker.needed - int(blocker.available[index])
             lacks.append(f"{from_units(blocker.resource, short)} {blocker.resource}")
         else:
             lacks.append(blocker.detail or messages.short_meaning(blocker.code))
-    return table.names[int(live[at])], ", ".join(lacks)
+    return table.names[int(live[index])], ", ".join(lacks)

@@ -31,12 +31,12 @@ class ExplanationRecheck:
         self._state = state
         self._scheduling_queue = scheduling_queue
         self._diagnosis = diagnosis
-        self.open: dict[Signature | str, None] = {}
+        self.scheduled: dict[Signature | str, None] = {}
         """Signatures of pending classes, and keys of groups outside any, to check in this order."""
         self.revived = False
         """True if some groups that could never run can run now. The reader resets it."""
 
-    def tell(self, parked: Mapping[PendingClass, None], now: float) -> dict[str, GroupEntry]:
+    def explain_parked(self, parked: Mapping[PendingClass, None], now: float) -> dict[str, GroupEntry]:
         """Explain classes that were just parked. Return the groups to report."""
         touched: dict[str, GroupEntry] = {}
         for pending_class in parked:
@@ -44,7 +44,7 @@ class ExplanationRecheck:
                 self._explain(pending_class, now, touched)
         return touched
 
-    def note(self, touched: Mapping[str, GroupEntry], reshaped: Iterable[QueueEntry]) -> None:
+    def schedule(self, touched: Mapping[str, GroupEntry], reshaped: Iterable[QueueEntry]) -> None:
         """Schedule checks after changes of nodes or of queue rules.
 
         ``touched``: checked anyway, if outside any class.
@@ -53,14 +53,14 @@ class ExplanationRecheck:
         for queue in reshaped:
             for group in queue.groups.values():
                 if group.bucket is not None and group.bucket.parked:
-                    self.open[group.bucket.signature] = None
+                    self.scheduled[group.bucket.signature] = None
         table = self._state.table
-        if not table.reshaped:
+        if not table.nodes_changed:
             return
-        table.reshaped = False
+        table.nodes_changed = False
         for signature, pending_class in self._scheduling_queue.pending_classes.items():
             if pending_class.parked:
-                self.open[signature] = None
+                self.scheduled[signature] = None
         for key, group in self._state.groups.items():
             if (
                 group.bucket is None
@@ -68,13 +68,13 @@ class ExplanationRecheck:
                 and group.reported.explanation is not None
                 and key not in touched
             ):
-                self.open[key] = None
+                self.scheduled[key] = None
 
-    def review(self, now: float) -> dict[str, GroupEntry]:
+    def check(self, now: float) -> dict[str, GroupEntry]:
         """Check some of the scheduled explanations again. Return the groups with another reason."""
         touched: dict[str, GroupEntry] = {}
-        for item in list(self.open)[:PER_CYCLE]:
-            del self.open[item]
+        for item in list(self.scheduled)[:PER_CYCLE]:
+            del self.scheduled[item]
             if isinstance(item, str):
                 group = self._state.groups.get(item)
                 if group is not None and group.bucket is None and self._differs(group, now):
@@ -90,7 +90,7 @@ class ExplanationRecheck:
         if head is None:
             raise RuntimeError(f"{pending_class!r} is empty")
         explanation = self._diagnosis.diagnose(head, now)
-        beyond = all_hopeless(pending_class)
+        was_hopeless = all_hopeless(pending_class)
         reasons = " ".join(_reasons(explanation))
         if reasons != pending_class.reported_codes:
             pending_class.reported_codes = reasons
@@ -98,7 +98,7 @@ class ExplanationRecheck:
             pending_class.explanation = explanation
         elif pending_class.explanation is None:
             pending_class.explanation = explanation
-        self.revived |= beyond and not all_hopeless(pending_class)
+        self.revived |= was_hopeless and not all_hopeless(pending_class)
 
     def _differs(self, group: GroupEntry, now: float) -> bool:
         explanation = self._diagnosis.explain(group, now)
@@ -110,5 +110,5 @@ def _reasons(explanation: Explanation | None) -> list[str]:
     """Return the first reason, and the reasons that more nodes would not resolve."""
     if explanation is None:
         return []
-    elsewhere = {str(blocker.code) for blocker in explanation.blockers if not blocker.nodes}
-    return [str(explanation.code), *sorted(elsewhere)]
+    other_reasons = {str(blocker.code) for blocker in explanation.blockers if not blocker.nodes}
+    return [str(explanation.code), *sorted(other_reasons)]

@@ -26,60 +26,62 @@ def remedies_for(
     codes: Sequence[Reason],
     group: GroupEntry,
     state: ClusterState,
-    verdicts: Sequence[NodeDiagnosis],
+    diagnoses: Sequence[NodeDiagnosis],
     step: NextTasks | Shortage | None,
 ) -> tuple[str, ...]:
     """Return one or two remedies per blocker, in the order of the blockers."""
-    found: list[str] = []
+    remedies: list[str] = []
     for code in codes:
-        found += _of_queue(code, group, state)
-        found += _of_nodes(code, group, state, verdicts, able=not _CLOSED.intersection(codes))
+        remedies += _queue_remedies(code, group, state)
+        remedies += _node_remedies(code, group, state, diagnoses, nodes_only=not _CLOSED.intersection(codes))
         if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
             what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
             if step.part:
                 what = f"the minimum of sub-group {step.part}"
             if step.there:
-                found.append(f"Create the missing pods, or lower {what} to {step.there}.")
+                remedies.append(f"Create the missing pods, or lower {what} to {step.there}.")
             else:
-                found.append(f"Create the {step.needed} pods; whoever made the group has not done so.")
+                remedies.append(f"Create the {step.needed} pods; whoever made the group has not done so.")
         if code is Reason.SCHEDULING_GATED:
-            found.append("Remove the scheduling gates (spec.schedulingGates) from the pods.")
+            remedies.append("Remove the scheduling gates (spec.schedulingGates) from the pods.")
         if code is Reason.BEHIND_IN_QUEUE and group.group is not None and not group.timed:
-            found.append(
+            remedies.append(
                 "State how long it runs (windlass run --time, runningEstimate), so that it may go first."
             )
         if code is Reason.ON_HOLD:
-            found.append("Release it.")
-        if code is Reason.EXCEEDS_CLUSTER and not any(v.never is code for v in verdicts):
-            found.append("Ask for less at once (minAvailable), or add nodes.")
-    return tuple(dict.fromkeys(found))
+            remedies.append("Release it.")
+        if code is Reason.EXCEEDS_CLUSTER and not any(v.never is code for v in diagnoses):
+            remedies.append("Ask for less at once (minAvailable), or add nodes.")
+    return tuple(dict.fromkeys(remedies))
 
 
-def of_domains(verdict: DomainDiagnosis, group: GroupEntry) -> tuple[str, ...]:
+def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str, ...]:
     """Return remedies for topology domains that do not hold the group."""
-    found = []
-    level = verdict.need.levels[verdict.need.required].shown
-    if verdict.coarser is not None:
-        name, coarser = verdict.coarser
-        found.append(f"Require {coarser} instead of {level}: {name} would hold it now.")
-    if verdict.nearest is None and not group.held_members:
-        if level == verdict.need.topology:
-            found.append(
+    remedies = []
+    level = diagnosis.need.levels[diagnosis.need.required].shown
+    if diagnosis.coarser is not None:
+        name, coarser = diagnosis.coarser
+        remedies.append(f"Require {coarser} instead of {level}: {name} would hold it now.")
+    if diagnosis.nearest is None and not group.held_members:
+        if level == diagnosis.need.topology:
+            remedies.append(
                 f"Label nodes (kubectl label node NODE {level}=VALUE), or name a label that nodes carry."
             )
         else:
-            found.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
-    elif verdict.code is Reason.EXCEEDS_EVERY_DOMAIN:
-        if verdict.ever:
-            found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes to a domain of {level}.")
-    elif verdict.fitting and group.group is not None and not group.near_parts:
-        least = group.held_members + verdict.fitting
-        if least < group.minimum:
-            found.append(f"With minAvailable (minMember) {least} it could start now.")
-    return tuple(found)
+            remedies.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
+    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN:
+        if diagnosis.ever:
+            remedies.append(
+                f"Ask for at most {diagnosis.ever} pods at once, or add nodes to a domain of {level}."
+            )
+    elif diagnosis.fitting and group.group is not None and not group.near_parts:
+        minimum = group.held_members + diagnosis.fitting
+        if minimum < group.minimum:
+            remedies.append(f"With minAvailable (minMember) {minimum} it could start now.")
+    return tuple(remedies)
 
 
-def _of_queue(code: Reason, group: GroupEntry, state: ClusterState) -> list[str]:
+def _queue_remedies(code: Reason, group: GroupEntry, state: ClusterState) -> list[str]:
     queue = group.queue
     if queue is None:
         return []
@@ -89,51 +91,53 @@ def _of_queue(code: Reason, group: GroupEntry, state: ClusterState) -> list[str]
             missing = next((a.name for a in queue.path if a.missing), queue.name)
             usable = sorted(e.name for e in state.queues if closed_reason(e) is None)
             use = f", or use one that exists: {', '.join(usable[:8])}" if usable else ""
-            how = f"a Queue {_plain(missing)} of {_KAI}/v2" if kai else f"windlass queue create {missing}"
+            how = (
+                f"a Queue {_object_name(missing)} of {_KAI}/v2" if kai else f"windlass queue create {missing}"
+            )
             return [f"Create it: {how}{use}."]
         case Reason.QUEUE_CLOSED:
-            shut = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
-            return [f"Open the queue: windlass queue set {shut} state=Open."]
+            closed = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
+            return [f"Open the queue: windlass queue set {closed} state=Open."]
         case Reason.QUEUE_NOT_LEAF:
             leaves = sorted(e.name for e in state.queues if queue in e.path and closed_reason(e) is None)
             return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
         case Reason.EXCEEDS_QUEUE_LIMIT:
             how = f"windlass queue set {queue.name} capability.RESOURCE=AMOUNT"
             if kai:
-                how = f"kubectl edit queues.{_KAI} {_plain(queue.name)} (spec.resources)"
+                how = f"kubectl edit queues.{_KAI} {_object_name(queue.name)} (spec.resources)"
             return [f"Ask for less, or raise the limit: {how}."]
         case Reason.WAITING_FOR_QUOTA:
             return [f"Wait for work of queue {queue.name} to end, or raise its limit."]
     return []
 
 
-def _plain(name: str) -> str:
+def _object_name(name: str) -> str:
     """Return the object name of a KAI queue."""
     return name.rpartition("/")[2]
 
 
-def _on_no_node(verdict: NodeDiagnosis, state: ClusterState) -> list[str]:
+def _missing_resources(diagnosis: NodeDiagnosis, state: ClusterState) -> list[str]:
     """Return remedies for resources that no node has: a typo, or a missing device plugin."""
-    total, found = state.table.total, []
-    for name, units in verdict.cls.node_items:
+    total, remedies = state.table.total, []
+    for name, units in diagnosis.cls.node_items:
         if units and not total.get(name):
-            near = difflib.get_close_matches(
+            similar = difflib.get_close_matches(
                 name, sorted(other for other, has in total.items() if has), 1, 0.8
             )
-            found.append(
-                f"No node has any {name}: did you mean {near[0]}?"
-                if near
+            remedies.append(
+                f"No node has any {name}: did you mean {similar[0]}?"
+                if similar
                 else f"No node has any {name}: correct the name, or add a node that has it."
             )
-    return found
+    return remedies
 
 
-def _of_spread(verdict: NodeDiagnosis) -> list[str]:
+def _spread_remedies(diagnosis: NodeDiagnosis) -> list[str]:
     """Return remedies for spread constraints with a label that no node has."""
     labels = [
         blocker.detail.removeprefix("no label ")
-        for blocker in verdict.blockers
-        if blocker.code is Reason.TOPOLOGY_SPREAD_CONFLICT and blocker.nodes == verdict.nodes
+        for blocker in diagnosis.blockers
+        if blocker.code is Reason.TOPOLOGY_SPREAD_CONFLICT and blocker.nodes == diagnosis.nodes
     ]
     return [
         f"Label nodes (kubectl label node NODE {label}=VALUE), or spread by a label that nodes carry."
@@ -141,56 +145,63 @@ def _of_spread(verdict: NodeDiagnosis) -> list[str]:
     ]
 
 
-def _of_nodes(
-    code: Reason, group: GroupEntry, state: ClusterState, verdicts: Sequence[NodeDiagnosis], *, able: bool
+def _node_remedies(
+    code: Reason,
+    group: GroupEntry,
+    state: ClusterState,
+    diagnoses: Sequence[NodeDiagnosis],
+    *,
+    nodes_only: bool,
 ) -> list[str]:
-    """Return remedies for nodes. ``able``: nothing but nodes prevents the start."""
-    found = []
-    for verdict in verdicts:
-        if code not in (verdict.never, verdict.now):
+    """Return remedies for nodes. ``nodes_only``: nothing but nodes prevents the start."""
+    remedies = []
+    for diagnosis in diagnoses:
+        if code not in (diagnosis.never, diagnosis.now):
             continue
         match code:
             case Reason.EXCEEDS_EVERY_NODE:
-                largest = dict(verdict.largest)
-                found += [
+                largest = dict(diagnosis.largest)
+                remedies += [
                     f"Ask for at most {from_units(name, largest[name])} {name} per pod."
-                    for name, units in verdict.cls.items
+                    for name, units in diagnosis.cls.items
                     if units > largest.get(name, 0) > 0
                 ]
-                if verdict.by_zones:
-                    wish = verdict.cls.needs.zones and verdict.cls.needs.zones.policy
-                    found += [f"Ask for another NUMA policy than {wish}, or for none."] if wish else []
-                    found.append(
+                if diagnosis.limited_by_numa:
+                    policy = diagnosis.cls.needs.zones and diagnosis.cls.needs.zones.policy
+                    remedies += [f"Ask for another NUMA policy than {policy}, or for none."] if policy else []
+                    remedies.append(
                         "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
                     )
-                missing = _on_no_node(verdict, state)
-                found += missing
-                found += advice_on_devices(verdict, state) or (
+                missing = _missing_resources(diagnosis, state)
+                remedies += missing
+                remedies += advice_on_devices(diagnosis, state) or (
                     [] if missing else ["Add a node that is large enough."]
                 )
             case Reason.EXCEEDS_CLUSTER:
-                found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes.")
+                remedies.append(f"Ask for at most {diagnosis.ever} pods at once, or add nodes.")
             case Reason.NO_MATCHING_NODE:
-                found += _of_spread(verdict) or [
+                remedies += _spread_remedies(diagnosis) or [
                     "Change the selectors, affinities or tolerations, or add a node that satisfies them."
                 ]
             case Reason.NODE_NOT_READY:
-                found.append("See why nodes are not ready: windlass node ls, kubectl describe node NODE.")
+                remedies.append("See why nodes are not ready: windlass node ls, kubectl describe node NODE.")
             case Reason.NODE_UNSCHEDULABLE:
-                found.append("Uncordon nodes: windlass node ls, windlass node uncordon NODE.")
+                remedies.append("Uncordon nodes: windlass node ls, windlass node uncordon NODE.")
             case Reason.CLAIM_UNAVAILABLE:
-                found += [
+                remedies += [
                     f"Look at the claim: kubectl -n {namespace} describe pvc {name}"
-                    for volume in verdict.cls.needs.volumes
+                    for volume in diagnosis.cls.needs.volumes
                     if volume.fault or volume.exclusive
                     for namespace, _, name in (volume.claim.partition("/"),)
                 ]
             case Reason.VOLUME_UNAVAILABLE:
-                found.append("Make room on the nodes that reach its volume, or drop what keeps it from them.")
+                remedies.append(
+                    "Make room on the nodes that reach its volume, or drop what keeps it from them."
+                )
             case Reason.NUMA_ALIGNMENT_FAILED:
-                found.append("With less per pod it may fit into what is left of the NUMA zones.")
+                remedies.append("With less per pod it may fit into what is left of the NUMA zones.")
             case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:
-                if able and 0 < verdict.fitting < verdict.wanted and group.group is not None:
-                    least = group.held_members + verdict.fitting
-                    found.append(f"With minAvailable (minMember) {least} it could start now.")
-    return found
+                if nodes_only and 0 < diagnosis.fitting < diagnosis.wanted and group.group is not None:
+                    minimum = group.held_members + diagnosis.fitting
+                    remedies.append(f"With minAvailable (minMember) {minimum} it could start now.")
+    return remedies

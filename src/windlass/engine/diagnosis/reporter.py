@@ -21,7 +21,7 @@ class DiagnosisReporter:
 
     def groups(self, touched: Iterable[GroupEntry], now: float) -> tuple[GroupStatus, ...]:
         """Return the new statuses of these groups, without unchanged ones."""
-        found = []
+        result = []
         explain = self._diagnosis.explain
         for group in touched:
             spec, tasks, pending_class = group.group, len(group.tasks), group.bucket
@@ -34,7 +34,7 @@ class DiagnosisReporter:
             placed = tasks and tasks == group.active and tasks >= group.minimum
             status = GroupStatus(
                 group.key,
-                spec is not None and self.admitted(group),
+                spec is not None and self.is_admitted(group),
                 group.active + group.succeeded,
                 0 if placed else waiting_tasks(group),
                 None if placed else explain(group, now),
@@ -42,10 +42,10 @@ class DiagnosisReporter:
             )
             if status != group.reported:
                 group.reported = status
-                found.append(status)
-        return tuple(found)
+                result.append(status)
+        return tuple(result)
 
-    def admitted(self, group: GroupEntry) -> bool:
+    def is_admitted(self, group: GroupEntry) -> bool:
         """Return whether the group's controller may create pods.
 
         It may if the queue is open and nothing holds the group.
@@ -64,7 +64,7 @@ class DiagnosisReporter:
     def queues(self) -> tuple[QueueUsage, ...]:
         """Return the usage of changed queues."""
         changed, self._state.queues.changed = self._state.queues.changed, {}
-        found = []
+        result = []
         for name in sorted(changed):
             entry = changed[name]
             if entry.missing:
@@ -73,8 +73,8 @@ class DiagnosisReporter:
             usage = usage_of(entry)
             if usage != entry.reported:
                 entry.reported = usage
-                found.append(usage)
-        return tuple(found)
+                result.append(usage)
+        return tuple(result)
 
 
 def waiting_tasks(group: GroupEntry) -> int:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Reason, SuggestedChange, SuggestedChangeKind
 from windlass.engine.devices.whole_device_table import WHOLE
-from windlass.engine.diagnosis.device_messages import wish
-from windlass.engine.diagnosis.node_diagnosis import held_empty, room_for
-from windlass.engine.diagnosis.transient_blockers import found_by
+from windlass.engine.diagnosis.device_messages import describe_need
+from windlass.engine.diagnosis.node_diagnosis import capacity_by_resources, capacity_if_empty
+from windlass.engine.diagnosis.transient_blockers import blockers_by
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, Shortage, runs_of, whole_step
@@ -42,7 +42,7 @@ from windlass.spi.quantities import from_units, is_device
 from windlass.spi.topology import TopologyNeed
 
 _LIMITS = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_QUEUE_LIMIT})
-_LIFTED: dict[Reason, tuple[SuggestedChangeKind, str, str]] = {
+_REMOVABLE: dict[Reason, tuple[SuggestedChangeKind, str, str]] = {
     Reason.TAINT_NOT_TOLERATED: (SuggestedChangeKind.TOLERATE, "spec.tolerations", "Tolerate the taint {}"),
     Reason.NODE_SELECTOR_MISMATCH: (
         SuggestedChangeKind.SELECTOR,
@@ -50,7 +50,7 @@ _LIFTED: dict[Reason, tuple[SuggestedChangeKind, str, str]] = {
         "Drop the node selector {}",
     ),
 }
-_NAMED = 8
+_MAX_NAMED = 8
 """Maximum number of nodes that are named in a change."""
 
 
@@ -62,12 +62,12 @@ class SmallestChange:
         state: ClusterState,
         placer: Placer,
         gang_allocator: GangAllocator,
-        open_allocation: GangAllocator,
+        open_allocator: GangAllocator,
     ) -> None:
         self._state = state
         self._placer = placer
         self._gang_allocator = gang_allocator
-        self._open = open_allocation
+        self._open_allocator = open_allocator
 
     def find(
         self, statement: Statement, group: GroupEntry, step: NextTasks | Shortage | None
@@ -81,7 +81,7 @@ class SmallestChange:
             return ()
         if closed_reason(group.queue) is not None:
             return ()  # nothing else helps while its queue takes no work
-        if isinstance(step, NextTasks) and self._tries(statement, group, step).done:
+        if isinstance(step, NextTasks) and self._try(statement, group, step).done:
             return ()  # it fits: that capacity is reserved for others, or the order is strict
         found = [self._fewer_members(statement, group, step)]
         if isinstance(step, NextTasks):
@@ -107,24 +107,24 @@ class SmallestChange:
         if group.roles_enforced and spec.min_member != sum(group.roles_enforced.values()):
             return None
         if isinstance(step, Shortage):
-            runs, missing = runs_of(group.waiting()), spec.min_member - group.held_members
-            least = min(missing - 1, len(group.pending))
+            batches, missing = runs_of(group.waiting()), spec.min_member - group.held_members
+            members = min(missing - 1, len(group.pending))
         elif step.extra:
             return None
         else:
-            runs, missing = step.batches, _members(step)
-            least = self._tries(statement, group, NextTasks(list(runs), missing, {})).reached
-        while least > 0:
-            attempt = self._tries(statement, group, NextTasks(list(runs), least, {}))
+            batches, missing = step.batches, _required_tasks(step)
+            members = self._try(statement, group, NextTasks(list(batches), missing, {})).reached
+        while members > 0:
+            attempt = self._try(statement, group, NextTasks(list(batches), members, {}))
             if attempt.done:
                 break
-            least = min(attempt.reached, least - 1)
-        if least <= 0:
+            members = min(attempt.reached, members - 1)
+        if members <= 0:
             return None
-        more = least + 1 < missing and isinstance(step, NextTasks)
-        if more and self._tries(statement, group, NextTasks(list(runs), least + 1, {})).done:
+        could_be_larger = members + 1 < missing and isinstance(step, NextTasks)
+        if could_be_larger and self._try(statement, group, NextTasks(list(batches), members + 1, {})).done:
             return None  # placing is not monotone here: nothing is certain
-        wanted = group.held_members + least
+        wanted = group.held_members + members
         return SuggestedChange(
             SuggestedChangeKind.MIN_MEMBER,
             group.key,
@@ -135,7 +135,7 @@ class SmallestChange:
             f"With minAvailable (minMember) {wanted} instead of {spec.min_member} it would start now.",
         )
 
-    def _tries(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
+    def _try(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
         mark = statement.checkpoint()
         attempt = self._gang_allocator.try_step(statement, group, step)
         statement.rollback(mark)
@@ -151,7 +151,7 @@ class SmallestChange:
         rejections = self._gang_allocator.refusals_of(group, view)
         if not rejections or any(rejection.code not in _LIMITS for rejection in rejections):
             return None
-        over = [
+        exceeded = [
             (queue, resource, limit, queue.allocated.get(resource, 0) + units)
             for queue in (group.queue.path if group.queue is not None else ())
             for resource, limit in sorted(queue.spec.capability.items())
@@ -159,19 +159,19 @@ class SmallestChange:
             and queue.allocated.get(resource, 0) + units > limit
         ]
         mark = statement.checkpoint()
-        fits = self._open.try_step(statement, group, step).done
+        fits = self._open_allocator.try_step(statement, group, step).done
         statement.rollback(mark)
-        if not over or not fits:
+        if not exceeded or not fits:
             return None
-        words = [f"{name} of queue {q.name} to {from_units(name, to)}" for q, name, _, to in over]
+        texts = [f"{name} of queue {q.name} to {from_units(name, to)}" for q, name, _, to in exceeded]
         return SuggestedChange(
             SuggestedChangeKind.QUEUE_LIMIT,
-            ",".join(queue.name for queue, *_ in over),
-            ",".join(f"capability[{name}]" for _, name, *_ in over),
-            ",".join(from_units(name, limit) for _, name, limit, _ in over),
-            ",".join(from_units(name, to) for _, name, _, to in over),
-            max((to - limit) / max(limit, 1) for _, _, limit, to in over),
-            f"Raise the limit on {' and on '.join(words)}.",
+            ",".join(queue.name for queue, *_ in exceeded),
+            ",".join(f"capability[{name}]" for _, name, *_ in exceeded),
+            ",".join(from_units(name, limit) for _, name, limit, _ in exceeded),
+            ",".join(from_units(name, to) for _, name, _, to in exceeded),
+            max((to - limit) / max(limit, 1) for _, _, limit, to in exceeded),
+            f"Raise the limit on {' and on '.join(texts)}.",
         )
 
     # ------------------------------------------------------------------ topology
@@ -187,7 +187,7 @@ class SmallestChange:
         for level in range(need.required - 1, -2, -1):
             group.group = altered(spec, topology=replace(need, required=level))
             try:
-                fits = self._tries(statement, group, step).done
+                fits = self._try(statement, group, step).done
             finally:
                 group.group = spec
             if fits:
@@ -196,7 +196,7 @@ class SmallestChange:
 
     # ------------------------------------------------------------------ nodes
 
-    def _for_parts(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
+    def _for_subgroups(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
         """Return node changes for a gang of required subgroups, where only the number counts."""
         (cls,) = group.pending_classes
         root = step.root
@@ -207,8 +207,8 @@ class SmallestChange:
         if self._gang_allocator.refusals_of(group, whole_step(group, step)):
             return []
         cls.refresh()
-        lacking = max(step.members, root.least()) - cls.total
-        return [self._more_nodes(cls, lacking), *self._lifted(cls, lacking)] if lacking > 0 else []
+        missing = max(step.members, root.least()) - cls.total
+        return [self._more_nodes(cls, missing), *self._without_blocker(cls, missing)] if missing > 0 else []
 
     def _with_nodes(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
         """Return changes that follow from the capacity of each node, for one countable class."""
@@ -216,67 +216,67 @@ class SmallestChange:
         if len(group.pending_classes) != 1:
             return []
         if group.spec.subgroups:
-            return self._for_parts(group, step)
+            return self._for_subgroups(group, step)
         domains = self._gang_allocator.domain_selector.domains(group) if group.near else None
         (cls,) = group.pending_classes
         if self._placer.constraints(cls) or not state.plugins.countable:
             return []
         cls.refresh()
-        found = [self._smaller_request(group, cls, step, name) for name, _ in cls.node_items]
+        changes = [self._smaller_request(group, cls, step, name) for name, _ in cls.node_items]
         if cls.needs.devices:
-            found.append(self._smaller_part(group, cls, step))
-        members = _members(step)
+            changes.append(self._smaller_share(group, cls, step))
+        members = _required_tasks(step)
         if self._gang_allocator.refusals_of(group, whole_step(group, step)):
-            return found
+            return changes
         if domains is None:
             if cls.total >= members:
-                return found
-            found.append(self._more_nodes(cls, members - cls.total))
-            return found + self._lifted(cls, members - cls.total)
-        return found + self._in_domains(cls, members, domains)
+                return changes
+            changes.append(self._more_nodes(cls, members - cls.total))
+            return changes + self._without_blocker(cls, members - cls.total)
+        return changes + self._in_domains(cls, members, domains)
 
     def _in_domains(
         self, cls: TaskClass, members: int, domains: NDArray[np.int64]
     ) -> list[SuggestedChange | None]:
         """Return the smallest addition of nodes in a domain, and the smallest change per blocker."""
         added: list[SuggestedChange] = []
-        lifted: dict[SuggestedChangeKind, SuggestedChange] = {}
+        removable: dict[SuggestedChangeKind, SuggestedChange] = {}
         for code in range(1, int(domains.max(initial=0)) + 1):
             inside = np.flatnonzero(domains == code)
-            there = int(cls.count[inside].sum())
+            present = int(cls.count[inside].sum())
             if not len(inside):
                 continue
-            if there >= members:
+            if present >= members:
                 return []
-            more = self._more_nodes(cls, members - there, inside)
-            if more is not None:
-                added.append(more)
-            for change in self._lifted(cls, members - there, inside):
+            could_be_larger = self._more_nodes(cls, members - present, inside)
+            if could_be_larger is not None:
+                added.append(could_be_larger)
+            for change in self._without_blocker(cls, members - present, inside):
                 if change is not None and (
-                    change.kind not in lifted or change.size < lifted[change.kind].size
+                    change.kind not in removable or change.size < removable[change.kind].size
                 ):
-                    lifted[change.kind] = change
+                    removable[change.kind] = change
         added.sort(key=lambda change: (change.size, change.target))
-        return [*added[:1], *lifted.values()]
+        return [*added[:1], *removable.values()]
 
-    def _would_do(self, group: GroupEntry, cls: TaskClass, step: NextTasks, needs: Needs) -> bool:
+    def _would_start(self, group: GroupEntry, cls: TaskClass, step: NextTasks, needs: Needs) -> bool:
         """Return whether the step would start now if its tasks had these needs."""
         rows = self._rows(cls)
-        members = _members(step)
+        members = _required_tasks(step)
         domains = self._gang_allocator.domain_selector.domains(group) if group.near else None
-        holds = np.minimum(room_for(self._state, needs, rows), members)
+        capacities = np.minimum(capacity_by_resources(self._state, needs, rows), members)
         if domains is not None:
             sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
-            np.add.at(sums, domains[rows], holds)
+            np.add.at(sums, domains[rows], capacities)
             if int(sums[1:].max(initial=0)) < members:
                 return False
-        elif int(holds.sum()) < members:
+        elif int(capacities.sum()) < members:
             return False
         whole = {name: each * members for name, each in needs.request}
         view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
         return not self._gang_allocator.refusals_of(group, view)
 
-    def _smaller_part(self, group: GroupEntry, cls: TaskClass, step: NextTasks) -> SuggestedChange | None:
+    def _smaller_share(self, group: GroupEntry, cls: TaskClass, step: NextTasks) -> SuggestedChange | None:
         """Return the largest device share with which the step would start.
 
         It is a share of compute, and of memory if both are equal; or of memory if only
@@ -287,7 +287,7 @@ class SmallestChange:
         if len(cls.needs.devices) > 1 or need.whole or now <= 1:
             return None
 
-        def with_part(n: int) -> DeviceNeed:
+        def with_share(n: int) -> DeviceNeed:
             if not need.milli:
                 return replace(need, memory_mib=n) if need.memory_mib else replace(need, memory_milli=n)
             same = need.memory_milli == need.milli
@@ -299,20 +299,20 @@ class SmallestChange:
                 (name, n * need.count if charged.get(name) == units else units)
                 for name, units in cls.request.items()
             ]
-            return replace(cls.needs, request=tuple(sorted(request)), devices=(with_part(n),))
+            return replace(cls.needs, request=tuple(sorted(request)), devices=(with_share(n),))
 
-        most = _largest(lambda n: self._would_do(group, cls, step, needs_with(n)), now - 1)
-        if not most:
+        maximum = _largest(lambda n: self._would_start(group, cls, step, needs_with(n)), now - 1)
+        if not maximum:
             return None
-        before, after = wish(need), wish(with_part(most))
+        current, suggested = describe_need(need), describe_need(with_share(maximum))
         return SuggestedChange(
             SuggestedChangeKind.REQUEST,
             group.key,
             f"devices[{need.resource}]",
-            before,
-            after,
-            (now - most) / now,
-            f"With {after} per pod instead of {before} it would start now.",
+            current,
+            suggested,
+            (now - maximum) / now,
+            f"With {suggested} per pod instead of {current} it would start now.",
         )
 
     def _smaller_request(
@@ -324,27 +324,27 @@ class SmallestChange:
         if resource == PODS or units <= unit:
             return None
 
-        def does(n: int) -> bool:
+        def suffices(n: int) -> bool:
             request = {**cls.request, resource: n * unit}
             needs = replace(cls.needs, request=tuple(sorted(request.items())))
-            return self._would_do(group, cls, step, needs)
+            return self._would_start(group, cls, step, needs)
 
-        most = _largest(does, (units - 1) // unit)
-        if not most:
+        maximum = _largest(suffices, (units - 1) // unit)
+        if not maximum:
             return None
-        wanted, now = from_units(resource, most * unit), from_units(resource, units)
+        wanted, now = from_units(resource, maximum * unit), from_units(resource, units)
         return SuggestedChange(
             SuggestedChangeKind.REQUEST,
             group.key,
             f"resources.requests[{resource}]",
             now,
             wanted,
-            (units - most * unit) / units,
+            (units - maximum * unit) / units,
             f"With {wanted} {resource} per pod instead of {now} it would start now.",
         )
 
     def _more_nodes(
-        self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
+        self, cls: TaskClass, missing: int, inside: NDArray[np.int64] | None = None
     ) -> SuggestedChange | None:
         """Return how many more empty nodes like the best matching one are needed.
 
@@ -355,12 +355,12 @@ class SmallestChange:
             rows = np.intersect1d(rows, inside)
         if not len(rows):
             return None
-        holds = held_empty(self._state, cls, rows)
-        each = int(holds.max())
+        capacities = capacity_if_empty(self._state, cls, rows)
+        each = int(capacities.max())
         if each <= 0:
             return None
-        name = min(self._state.table.names[row] for row in rows[holds == each].tolist())
-        n = -(-lacking // each)
+        name = min(self._state.table.names[row] for row in rows[capacities == each].tolist())
+        n = -(-missing // each)
         live = int(self._state.table.live.sum())
         nodes = f"{n} node" if n == 1 else f"{n} nodes"
         return SuggestedChange(
@@ -373,8 +373,8 @@ class SmallestChange:
             f"With {nodes} more like {name}, empty, it would start.",
         )
 
-    def _lifted(
-        self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
+    def _without_blocker(
+        self, cls: TaskClass, missing: int, inside: NDArray[np.int64] | None = None
     ) -> list[SuggestedChange | None]:
         """Return changes for nodes with capacity and a single blocker: cordon, taint or selector.
 
@@ -385,32 +385,34 @@ class SmallestChange:
         if inside is not None:
             live = np.intersect1d(live, inside)
         view = TableView(state.table, live)
-        findings = found_by(state.plugins.static_findings, cls.needs, view)
+        findings = blockers_by(state.plugins.static_findings, cls.needs, view)
         if not findings:
             return []
         obstacles = np.sum([finding.blocked for finding in findings], axis=0)
-        holds = room_for(state, cls.needs, live)
-        found: list[SuggestedChange | None] = []
+        capacities = capacity_by_resources(state, cls.needs, live)
+        changes: list[SuggestedChange | None] = []
         for blocker in findings:
-            alone = np.flatnonzero(blocker.blocked & (obstacles == 1) & (holds > 0))
-            if not len(alone) or int(holds[alone].sum()) < lacking:
+            single_blocker = np.flatnonzero(blocker.blocked & (obstacles == 1) & (capacities > 0))
+            if not len(single_blocker) or int(capacities[single_blocker].sum()) < missing:
                 continue
             if blocker.code is Reason.NODE_UNSCHEDULABLE:
-                found.append(self._uncordoned(live[alone], holds[alone], lacking))
-            elif blocker.code in _LIFTED:
-                found.append(_dropped(blocker))
-        return found
+                changes.append(self._uncordon(live[single_blocker], capacities[single_blocker], missing))
+            elif blocker.code in _REMOVABLE:
+                changes.append(_drop_blocker(blocker))
+        return changes
 
-    def _uncordoned(self, rows: NDArray[np.int64], holds: NDArray[np.int64], lacking: int) -> SuggestedChange:
+    def _uncordon(
+        self, rows: NDArray[np.int64], capacities: NDArray[np.int64], missing: int
+    ) -> SuggestedChange:
         names = self._state.table.names
-        order = sorted(range(len(rows)), key=lambda at: (-int(holds[at]), names[int(rows[at])]))
-        chosen, room = [], 0
-        for at in order:
-            chosen.append(names[int(rows[at])])
-            room += int(holds[at])
-            if room >= lacking:
+        order = sorted(range(len(rows)), key=lambda at: (-int(capacities[at]), names[int(rows[at])]))
+        chosen, capacity = [], 0
+        for index in order:
+            chosen.append(names[int(rows[index])])
+            capacity += int(capacities[index])
+            if capacity >= missing:
                 break
-        shown = ", ".join(chosen[:_NAMED]) + (" …" if len(chosen) > _NAMED else "")
+        shown = ", ".join(chosen[:_MAX_NAMED]) + (" …" if len(chosen) > _MAX_NAMED else "")
         return SuggestedChange(
             SuggestedChangeKind.UNCORDON,
             ",".join(chosen),
@@ -426,11 +428,11 @@ class SmallestChange:
         return live[cls.static[live]]
 
 
-def _all_needed(part: MissingSubGroup) -> bool:
-    return part.needed >= len(part.parts) and all(_all_needed(below) for below in part.parts)
+def _all_needed(subgroup: MissingSubGroup) -> bool:
+    return subgroup.needed >= len(subgroup.parts) and all(_all_needed(below) for below in subgroup.parts)
 
 
-def _members(step: NextTasks) -> int:
+def _required_tasks(step: NextTasks) -> int:
     """Return the minimum number of tasks that the step places."""
     return max(step.members, sum(step.roles.values()))
 
@@ -438,12 +440,12 @@ def _members(step: NextTasks) -> int:
 def _coarser(group: str, need: TopologyNeed, level: int) -> SuggestedChange:
     now = need.levels[need.required].shown
     wanted = need.levels[level].shown if level >= 0 else ""
-    words = (
+    texts = (
         f"With {wanted} instead of {now} as the level"
         if wanted
         else f"If {now} were not required as the level"
     )
-    sentence = f"{words} of {need.topology} it would start now."
+    sentence = f"{texts} of {need.topology} it would start now."
     if now == need.topology and not wanted:
         sentence = f"If its pods did not have to share one value of {now} it would start now."
     return SuggestedChange(
@@ -457,21 +459,21 @@ def _coarser(group: str, need: TopologyNeed, level: int) -> SuggestedChange:
     )
 
 
-def _dropped(blocker: NodeBlocker) -> SuggestedChange:
-    kind, field, words = _LIFTED[blocker.code]
-    sentence = words.format(blocker.detail) + ": nodes that have the room differ in nothing else."
+def _drop_blocker(blocker: NodeBlocker) -> SuggestedChange:
+    kind, field, texts = _REMOVABLE[blocker.code]
+    sentence = texts.format(blocker.detail) + ": nodes that have the room differ in nothing else."
     return SuggestedChange(kind, blocker.detail, field, "", blocker.detail, 0.5, sentence)
 
 
-def _largest(does: Callable[[int], bool], most: int) -> int:
-    """Return the largest n from 1 to ``most`` for which ``does(n)`` is true, 0 if none.
+def _largest(suffices: Callable[[int], bool], maximum: int) -> int:
+    """Return the largest n from 1 to ``maximum`` for which ``does(n)`` is true, 0 if none.
 
-    ``does`` has to be monotone: true for small n only.
+    ``suffices`` has to be monotone: true for small n only.
     """
-    low, high = 0, most + 1
+    low, high = 0, maximum + 1
     while high - low > 1:
         middle = (low + high) // 2
-        if does(middle):
+        if suffices(middle):
             low = middle
         else:
             high = middle

@@ -22,7 +22,7 @@ Kind = tuple[Needs, NDArray[np.int64]]
 """Needs of a task, and its request as a row of the table."""
 
 
-def joins(plugins: PluginSet, needs: Needs) -> bool:
+def can_join(plugins: PluginSet, needs: Needs) -> bool:
     """Return whether tasks with these needs can be evaluated together with others."""
     return (
         not needs.devices
@@ -49,16 +49,16 @@ def evaluate_together(
 
 
 def _counts(vectors: Sequence[NDArray[np.int64]], view: TableView) -> NDArray[np.int64]:
-    alike: dict[bytes, list[int]] = {}
-    for at, vector in enumerate(vectors):
-        alike.setdefault((vector > 0).tobytes(), []).append(at)
+    by_columns: dict[bytes, list[int]] = {}
+    for index, vector in enumerate(vectors):
+        by_columns.setdefault((vector > 0).tobytes(), []).append(index)
     counts = np.empty((len(vectors), view.size), dtype=np.int64)
-    for members in alike.values():
-        asked = np.flatnonzero(vectors[members[0]])
-        free = view.free(asked)
-        units = np.stack([vectors[at][asked] for at in members])
-        found = free[:, 0] // units[:, 0, None]
-        for column in range(1, len(asked)):
-            np.minimum(found, free[:, column] // units[:, column, None], out=found)
-        counts[members] = np.maximum(found, 0)
+    for members in by_columns.values():
+        columns = np.flatnonzero(vectors[members[0]])
+        free = view.free(columns)
+        units = np.stack([vectors[at][columns] for at in members])
+        counts_of_kind = free[:, 0] // units[:, 0, None]
+        for column in range(1, len(columns)):
+            np.minimum(counts_of_kind, free[:, column] // units[:, column, None], out=counts_of_kind)
+        counts[members] = np.maximum(counts_of_kind, 0)
     return counts

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.device_allocation.allocator import DeviceAllocator
-from windlass.engine.feasibility.batch_evaluate import joins
+from windlass.engine.feasibility.batch_evaluate import can_join
 from windlass.engine.nodes.row_cache import Cells, PlainScores, RowCache, plain_scores
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
@@ -38,24 +38,24 @@ class NodeEvaluator:
     __slots__ = (
         "__weakref__",
         "_allocator",
-        "_asked",
         "_cells",
-        "_count_cards",
+        "_columns",
+        "_count_devices",
         "_plugins",
         "_request",
         "_table",
-        "at_once",
-        "by_card",
-        "by_cards",
-        "heard",
-        "joins",
-        "least",
+        "can_join",
+        "depends_on_devices",
+        "evaluate_row",
+        "minimum",
         "needs",
-        "one",
-        "plain",
-        "plain_asked",
-        "plain_later",
+        "plain_future",
+        "plain_request",
+        "plain_scores",
+        "plugins_epoch",
+        "prefers_plain",
         "scores",
+        "scores_devices",
         "vector",
     )
 
@@ -77,35 +77,35 @@ class NodeEvaluator:
         self._cells = cells
         self.vector = table.request_vector(request)
         """Request as a row of the table; it always has the table's width."""
-        self._note_asked()
-        self.hear()
+        self._update_columns()
+        self.update_plugins()
         self.widen()  # a plugin may have named a new resource
-        table.kept_wide.add(self)
+        table.width_listeners.add(self)
 
-    def hear(self) -> None:
+    def update_plugins(self) -> None:
         """Read the scores of the plugins, and how they can be computed."""
         plugins, needs = self._plugins, self.needs
         self.scores = plugins.scores(needs.dialect)
-        self.plain: PlainScores | None = plain_scores(plugins, needs, self._table)
+        self.plain_scores: PlainScores | None = plain_scores(plugins, needs, self._table)
         """Row scores for one row in plain integers; ``None`` if a plugin does not support this."""
-        self.by_cards = any(of is not None for _, _, of in self.plain or ())
+        self.scores_devices = any(of is not None for _, _, of in self.plain_scores or ())
         """True if some of these scores read single devices."""
-        self.at_once = self.plain is not None and bool(needs.devices) and not self.by_cards
+        self.prefers_plain = self.plain_scores is not None and bool(needs.devices) and not self.scores_devices
         """True if evaluating a row in plain integers is faster than finding it in the cache.
 
         The cache key would contain the devices of the row.
         """
-        self.by_card = bool(needs.devices) or self.scores.reads_cards
+        self.depends_on_devices = bool(needs.devices) or self.scores.reads_cards
         """True if the result depends on the node's single devices."""
-        self._count_cards = self._allocator.counter(needs) if needs.devices else None
-        self.plain_later = self.plain is not None and not self.by_cards and not needs.devices
+        self._count_devices = self._allocator.counter(needs) if needs.devices else None
+        self.plain_future = self.plain_scores is not None and not self.scores_devices and not needs.devices
         """True if the future state of a row can be evaluated in plain integers."""
-        self.joins = joins(plugins, needs)
+        self.can_join = can_join(plugins, needs)
         """True if this can join :mod:`windlass.engine.feasibility.batch_evaluate`."""
-        self.heard = self._table.epoch
+        self.plugins_epoch = self._table.epoch
         """Epoch of the table for which the plugins were read."""
-        self.one = self._one()
-        """Function for :meth:`counts` and :meth:`score` of one row; valid only with :attr:`plain`.
+        self.evaluate_row = self._row_evaluator()
+        """Function for :meth:`counts` and :meth:`score` of one row; valid only with :attr:`plain_scores`.
 
         The score is 0 if the row holds no task.
         """
@@ -114,14 +114,14 @@ class NodeEvaluator:
         """Adapt to rows of the table that may have become wider."""
         if len(self.vector) != self._table.width:
             self.vector = self._table.request_vector(self._request)
-            self._note_asked()
-            self.one = self._one()
+            self._update_columns()
+            self.evaluate_row = self._row_evaluator()
 
-    def _note_asked(self) -> None:
-        self._asked = np.flatnonzero(self.vector)
-        self.least = np.where(self.vector > 0, self.vector, -UNBOUNDED)
+    def _update_columns(self) -> None:
+        self._columns = np.flatnonzero(self.vector)
+        self.minimum = np.where(self.vector > 0, self.vector, -UNBOUNDED)
         """By column, what has to be free for one task."""
-        self.plain_asked = [(at, int(self.vector[at])) for at in reversed(self._asked.tolist())]
+        self.plain_request = [(index, int(self.vector[index])) for index in reversed(self._columns.tolist())]
         """Columns and units, the rarest resources first."""
 
     # ------------------------------------------------------------------ many rows
@@ -131,21 +131,21 @@ class NodeEvaluator:
         view = TableView(self._table, rows)
         mask = self._table.live[rows]
         for plugin in self._plugins.static_filters:
-            verdict = plugin.filter(self.needs, view)
-            if verdict is not None:
-                mask = mask & verdict
+            result = plugin.filter(self.needs, view)
+            if result is not None:
+                mask = mask & result
         score = np.zeros(len(rows))
         for plugin in self.scores.static:
-            part = plugin.score(self.needs, view)
-            if part is not None:
-                score += plugin.weight * part
+            weighted = plugin.score(self.needs, view)
+            if weighted is not None:
+                score += plugin.weight * weighted
         return mask, score
 
     def counts(self, view: TableView) -> IntArray:
         """Return how many tasks each row holds, without the static mask."""
         if self._plugins.amounts_decide:
-            asked = self._asked
-            count = (view.free(asked) // self.vector[asked]).min(axis=1)
+            columns = self._columns
+            count = (view.free(columns) // self.vector[columns]).min(axis=1)
         else:
             count = np.full(view.size, UNLIMITED, dtype=np.int64)
         for plugin in self._plugins.other_capacities:
@@ -153,9 +153,9 @@ class NodeEvaluator:
             if limit is not None:
                 np.minimum(count, limit, out=count)
         for plugin in self._plugins.row_filters:
-            verdict = plugin.filter(self.needs, view)
-            if verdict is not None:
-                count[~verdict] = 0
+            result = plugin.filter(self.needs, view)
+            if result is not None:
+                count[~result] = 0
         np.maximum(count, 0, out=count)
         if self.needs.devices:
             self._allocator.limit_counts(count, view, self.needs)
@@ -165,9 +165,9 @@ class NodeEvaluator:
         """Return the weighted row score."""
         score = np.zeros(view.size)
         for plugin in self.scores.row:
-            part = plugin.score(self.needs, view)
-            if part is not None:
-                score += plugin.weight * part
+            weighted = plugin.score(self.needs, view)
+            if weighted is not None:
+                score += plugin.weight * weighted
         return score
 
     def score_open(self, view: TableView, count: IntArray, static: BoolArray) -> FloatArray:
@@ -176,12 +176,12 @@ class NodeEvaluator:
         ``static``: mask of all rows of the table.
         """
         if self.scores.reads_cards:
-            at = np.flatnonzero((count > 0) & static[view.rows])
-            if 2 * len(at) < view.size:
+            index = np.flatnonzero((count > 0) & static[view.rows])
+            if 2 * len(index) < view.size:
                 score = np.zeros(view.size)
-                if len(at):
-                    some = TableView(self._table, view.rows[at], empty=view.empty, future=view.future)
-                    score[at] = self.score(some)
+                if len(index):
+                    subset = TableView(self._table, view.rows[index], empty=view.empty, future=view.future)
+                    score[index] = self.score(subset)
                 return score
         return self.score(view)
 
@@ -193,36 +193,36 @@ class NodeEvaluator:
 
     # ------------------------------------------------------------------ one row
 
-    def _one(self) -> Callable[[int, Cells], tuple[int, float]]:
-        """Return the function for :attr:`one`. It is called most often, so everything is prepared."""
-        asked, scores = tuple(self.plain_asked), tuple(self.plain or ())
-        count_cards, cards_of = self._count_cards, self._allocator.devices_of
+    def _row_evaluator(self) -> Callable[[int, Cells], tuple[int, float]]:
+        """Return the function for :attr:`evaluate_row`. It is called most often, so everything is prepared."""
+        columns, scores = tuple(self.plain_request), tuple(self.plain_scores or ())
+        count_devices, devices_of = self._count_devices, self._allocator.devices_of
 
-        def one(row: int, cells: Cells) -> tuple[int, float]:
+        def evaluate(row: int, cells: Cells) -> tuple[int, float]:
             _, free, allocatable, used, releasing = cells
             count = UNLIMITED
-            for column, units in asked:
-                left = free[column] // units
-                if left < count:
-                    if left <= 0:
+            for column, units in columns:
+                fits = free[column] // units
+                if fits < count:
+                    if fits <= 0:
                         return 0, 0.0
-                    count = left
-            if count_cards is not None:
-                left = count_cards(row, free)
-                if left < count:
-                    if left <= 0:
+                    count = fits
+            if count_devices is not None:
+                fits = count_devices(row, free)
+                if fits < count:
+                    if fits <= 0:
                         return 0, 0.0
-                    count = left
-            score, cards = 0.0, None
-            for weight, by_amounts, by_cards in scores:
-                if by_amounts is not None:
-                    score += weight * by_amounts(allocatable, used, releasing)
-                elif by_cards is not None:
-                    cards = cards or cards_of(row)
-                    score += weight * by_cards(free, used, cards)
+                    count = fits
+            score, devices = 0.0, None
+            for weight, by_resources, by_devices in scores:
+                if by_resources is not None:
+                    score += weight * by_resources(allocatable, used, releasing)
+                elif by_devices is not None:
+                    devices = devices or devices_of(row)
+                    score += weight * by_devices(free, used, devices)
             return count, score
 
-        return one
+        return evaluate
 
     def key(self, row: int, score: float) -> int:
         """Return :meth:`keys` of one row. ``score``: sum of both scores."""
@@ -234,30 +234,33 @@ class NodeEvaluator:
 
         ``static``: mask of all rows.
         """
-        if self.plain is None:
+        if self.plain_scores is None:
             view = TableView(self._table, np.array(rows, dtype=np.int64))
             counts = self.counts(view)
             scores = self.score_open(view, counts, static)
             return list(zip(counts.tolist(), scores.tolist(), strict=True))
-        cells, stamps = self._cells, self._table.amounts.stamps
-        return [self.one(row, cells.of(row, stamps[row])) for row in rows]
+        cells, stamps = self._cells, self._table.resource_log.stamps
+        return [self.evaluate_row(row, cells.get(row, stamps[row])) for row in rows]
 
-    def later(self, row: int, *, scored: bool) -> tuple[int, float]:
+    def future(self, row: int, *, scored: bool) -> tuple[int, float]:
         """Return capacity and, if ``scored``, score of a row after all releases and nominations.
 
-        Valid only with :attr:`plain_later`.
+        Valid only with :attr:`plain_future`.
         """
-        allocatable, used, releasing, promised = self._table.planes[row].tolist()
-        held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
+        allocatable, used, releasing, nominated = self._table.planes[row].tolist()
+        held = [
+            used_units - releasing_units + nominated_units
+            for used_units, releasing_units, nominated_units in zip(used, releasing, nominated, strict=True)
+        ]
         return self.held(allocatable, held, scored=scored)
 
     def held(self, allocatable: list[int], held: list[int], *, scored: bool) -> tuple[int, float]:
         """Return the same for a row with these held amounts."""
-        count = min([(allocatable[column] - held[column]) // units for column, units in self.plain_asked])
+        count = min([(allocatable[column] - held[column]) // units for column, units in self.plain_request])
         score = 0.0
         if count > 0 and scored:
             nothing = [0] * len(held)
-            for weight, by_amounts, _ in self.plain or ():
-                if by_amounts is not None:
-                    score += weight * by_amounts(allocatable, held, nothing)
+            for weight, by_resources, _ in self.plain_scores or ():
+                if by_resources is not None:
+                    score += weight * by_resources(allocatable, held, nothing)
         return max(count, 0), score

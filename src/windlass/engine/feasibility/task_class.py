@@ -27,18 +27,18 @@ from windlass.spi.quantities import is_device
 __all__ = ["SCORE_UNITS", "TIE_BITS", "UNLIMITED", "ClassIndex", "NodeFit", "TaskClass", "request_of"]
 
 
-def request_of(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+def request_of(request_items: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return a complete request: every task takes one of ``pods``."""
-    request = {name: units for name, units in amounts if units > 0}
+    request = {name: units for name, units in request_items if units > 0}
     request[PODS] = max(1, request.get(PODS, 0))
     return request
 
 
 def _countable(needs: Needs, plugins: PluginSet) -> bool:
-    return plugins.countable and plugins.rises(needs) and not _ranked(needs, plugins)
+    return plugins.countable and plugins.rises(needs) and not _uses_device_ranks(needs, plugins)
 
 
-def _ranked(needs: Needs, plugins: PluginSet) -> bool:
+def _uses_device_ranks(needs: Needs, plugins: PluginSet) -> bool:
     """Return whether device scores of whole nodes may change how many tasks the devices hold."""
     several = len(needs.devices) > 1 or any(need.count > 1 for need in needs.devices)
     return bool(plugins.card_ranks) and several
@@ -50,15 +50,14 @@ class TaskClass:
     __slots__ = (
         "_domains",
         "_plugins",
+        "_plugins_version",
         "_rankers",
         "_staying_domains",
-        "_told",
         "accelerators",
-        "asks_nothing",
         "countable",
         "device_requests",
-        "ending",
         "fit",
+        "is_best_effort",
         "items",
         "needs",
         "node_items",
@@ -66,6 +65,7 @@ class TaskClass:
         "placed",
         "request",
         "tasks",
+        "terminating",
         "used_at",
     )
 
@@ -84,7 +84,7 @@ class TaskClass:
             plugins,
             FitContext(table, plugins),
         )
-        self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
+        self.is_best_effort = not any(name != PODS for name, units in needs.request if units > 0)
         """True if its tasks request nothing (best effort)."""
         self.items = tuple(sorted(self.request.items()))
         self.accelerators = sum(units for name, units in self.items if is_device(name))
@@ -100,11 +100,11 @@ class TaskClass:
         """Number of existing tasks of the class."""
         self.placed: dict[int, int] = {}
         """Row → number of its tasks on it or nominated to it."""
-        self.ending: dict[int, int] = {}
+        self.terminating: dict[int, int] = {}
         """Row → number of its terminating tasks."""
         self.used_at = 0
         self._plugins = plugins
-        self._told = -1
+        self._plugins_version = -1
         self._domains: tuple[Domain, ...] = ()
         self._staying_domains: tuple[Domain, ...] = ()
         self._rankers: tuple[RelativeScore, ...] = ()
@@ -116,32 +116,32 @@ class TaskClass:
     @property
     def domains(self) -> tuple[Domain, ...]:
         """Return the plugins about the relation of pods that need updates about tasks of the class."""
-        if self._told != self._plugins.told:
-            self._hear()
+        if self._plugins_version != self._plugins.told:
+            self._update_plugins()
         return self._domains
 
     @property
-    def staying_domains(self) -> tuple[Domain, ...]:
+    def domains_without_terminating(self) -> tuple[Domain, ...]:
         """Return those of :attr:`domains` that ignore terminating tasks."""
-        if self._told != self._plugins.told:
-            self._hear()
+        if self._plugins_version != self._plugins.told:
+            self._update_plugins()
         return self._staying_domains
 
     @property
     def rankers(self) -> tuple[RelativeScore, ...]:
         """Return the scores by other nodes or pods that may apply to the class."""
-        if self._told != self._plugins.told:
-            self._hear()
+        if self._plugins_version != self._plugins.told:
+            self._update_plugins()
         return self._rankers
 
-    def staying(self) -> Mapping[int, int]:
+    def placed_without_terminating(self) -> Mapping[int, int]:
         """Return :attr:`placed` without terminating tasks."""
-        left = {row: n - self.ending.get(row, 0) for row, n in self.placed.items()}
-        return {row: n for row, n in left.items() if n}
+        counts = {row: n - self.terminating.get(row, 0) for row, n in self.placed.items()}
+        return {row: n for row, n in counts.items() if n}
 
-    def _hear(self) -> None:
+    def _update_plugins(self) -> None:
         plugins = self._plugins
-        self._told = plugins.told
+        self._plugins_version = plugins.told
         self._domains = plugins.minding(self.number)
         self._staying_domains = tuple([p for p in self._domains if not counts_terminating(p)])
         self._rankers = plugins.rankers(self.number, self.needs.dialect)
@@ -232,22 +232,22 @@ class ClassIndex:
 
     def get(self, needs: Needs) -> TaskClass:
         """Return the class of these needs; a new one is created. Look-up is by identity first."""
-        known = self._by_identity.get(id(needs))
-        if known is not None:
-            return known[1]
-        found = self._by_needs.get(needs) or self.restore(self._next, needs)
+        cached = self._by_identity.get(id(needs))
+        if cached is not None:
+            return cached[1]
+        cls = self._by_needs.get(needs) or self.restore(self._next, needs)
         if len(self._by_identity) > 4 * self._keep:
             self._by_identity.clear()
-        self._by_identity[id(needs)] = (needs, found)
-        return found
+        self._by_identity[id(needs)] = (needs, cls)
+        return cls
 
     def restore(self, number: int, needs: Needs) -> TaskClass:
         """Create the class of these needs, which have to be new, with a given number."""
-        found = TaskClass(number, needs, self._table, self._plugins, self._fit(needs))
+        cls = TaskClass(number, needs, self._table, self._plugins, self._fit(needs))
         self._next = max(self._next, number + 1)
         self._plugins.learn(number, needs, self.counted_by)
-        self._by_needs[needs] = found
-        return found
+        self._by_needs[needs] = cls
+        return cls
 
     def _fit(self, needs: Needs) -> NodeFit:
         part = needs.node_part()
@@ -264,15 +264,17 @@ class ClassIndex:
         """Yield every placed class, with its tasks by row."""
         return ((cls.number, cls.placed) for cls in self._by_needs.values() if cls.placed)
 
-    def staying(self) -> Iterator[tuple[int, Mapping[int, int]]]:
+    def placed_without_terminating(self) -> Iterator[tuple[int, Mapping[int, int]]]:
         """Yield :meth:`placed` without terminating tasks."""
-        return ((cls.number, cls.staying()) for cls in self._by_needs.values() if cls.placed)
+        return (
+            (cls.number, cls.placed_without_terminating()) for cls in self._by_needs.values() if cls.placed
+        )
 
     def counted_by(self, plugin: Domain) -> Iterator[tuple[int, Mapping[int, int]]]:
         """Return what a plugin about the relation of pods counts, by class."""
-        return self.placed() if counts_terminating(plugin) else self.staying()
+        return self.placed() if counts_terminating(plugin) else self.placed_without_terminating()
 
-    def judge_trends(self) -> None:
+    def update_countable(self) -> None:
         """Check again which classes may be placed by counting, after scores changed their trend."""
         for cls in self._by_needs.values():
             cls.countable = _countable(cls.needs, self._plugins)
@@ -287,19 +289,19 @@ class ClassIndex:
         if len(self._by_needs) <= self._trim_at:
             return
         idle = sorted((c for c in self._by_needs.values() if not c.tasks), key=lambda c: c.used_at)
-        gone = idle[: len(self._by_needs) - self._keep]
-        for cls in gone:
+        removed = idle[: len(self._by_needs) - self._keep]
+        for cls in removed:
             self._plugins.forget(cls.number)
             del self._by_needs[cls.needs]
             cls.fit.users -= 1
             if not cls.fit.users:
                 del self._context.fits[cls.fit.needs]
-        if gone:
+        if removed:
             self._by_identity.clear()
             self._context.budget.share(len(self._context.fits))
-        kept = {cls.fit for cls in self._by_needs.values() if cls in watched}
+        keep = {cls.fit for cls in self._by_needs.values() if cls in watched}
         built = sorted(
-            (f for f in self._context.fits.values() if f.built and f not in kept), key=lambda f: f.used_at
+            (f for f in self._context.fits.values() if f.built and f not in keep), key=lambda f: f.used_at
         )
         for fit in built[: max(0, len(built) - self._keep)]:
             fit.drop()

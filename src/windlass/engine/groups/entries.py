@@ -251,7 +251,7 @@ class GroupEntry:
         standing_in: dict[str, int] = {}
         if self.apart and self.asking_nothing:
             for entry in self.pending.values():
-                if entry.cls.asks_nothing:
+                if entry.cls.is_best_effort:
                     standing_in[entry.task.role] = standing_in.get(entry.task.role, 0) + 1
         found = {}
         for role, n in self.roles_enforced.items():
@@ -332,7 +332,7 @@ class GroupEntry:
         self.pending[entry.key] = entry
         counts = self.pending_classes
         counts[entry.cls] = counts.get(entry.cls, 0) + 1
-        if entry.cls.asks_nothing:
+        if entry.cls.is_best_effort:
             self.asking_nothing += 1
         if self._ordered is not None:
             entry.sort_key = self._task_order(entry.task)
@@ -352,12 +352,12 @@ class GroupEntry:
             pending[entry.key] = entry
         counts = self.pending_classes
         counts[cls] = counts.get(cls, 0) + len(entries)
-        if cls.asks_nothing:
+        if cls.is_best_effort:
             self.asking_nothing += len(entries)
 
     def drop_pending(self, entry: TaskEntry) -> None:
         del self.pending[entry.key]
-        if entry.cls.asks_nothing:
+        if entry.cls.is_best_effort:
             self.asking_nothing -= 1
         counts = self.pending_classes
         left = counts[entry.cls] - 1
@@ -371,7 +371,7 @@ class GroupEntry:
         pending, classes = self.pending, self.pending_classes
         for entry in entries:
             del pending[entry.key]
-        if cls.asks_nothing:
+        if cls.is_best_effort:
             self.asking_nothing -= len(entries)
         if not pending:
             classes.clear()
@@ -410,7 +410,7 @@ class GroupEntry:
         """:meth:`waiting`, without those that are placed apart from the gang."""
         if not self.apart:
             return self.waiting()
-        return (entry for entry in self.waiting() if not entry.cls.asks_nothing)
+        return (entry for entry in self.waiting() if not entry.cls.is_best_effort)
 
     def waiting_count(self) -> int:
         """How many :meth:`candidates` there are."""

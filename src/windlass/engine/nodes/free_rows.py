@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
 
-_MANY = 64
+_MAX_CHANGES = 64
 """Maximum number of changes before the log is restarted."""
 
 
 class FreeRows:
     """``column``: column of the resource."""
 
-    __slots__ = ("_column", "_mark", "_stamps", "_table", "floor", "shut")
+    __slots__ = ("_column", "_mark", "_stamps", "_table", "floor", "full")
 
     def __init__(self, table: NodeTable, column: int) -> None:
         self._table = table
@@ -30,55 +30,55 @@ class FreeRows:
         self._mark = 0
         self._stamps: dict[int, int] = {}
         """Row with free units → number of its latest change, the latest last."""
-        self.shut: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.full: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         """By row: -1 without free units, else 0."""
         self.floor = 0
         """The log does not contain changes up to this one."""
 
     def sync(self) -> None:
         """Process the changes since the last call."""
-        table, log = self._table, self._table.amounts
+        table, log = self._table, self._table.resource_log
         if self._mark == log.mark:
             return
         changed = log.since(self._mark)
-        if len(self.shut) != table.capacity:
-            self.shut = np.zeros(table.capacity, dtype=np.int64)
-            self._begin(np.arange(table.capacity, dtype=np.int64))
-        elif len(changed) > _MANY:
-            self._begin(np.array(changed, dtype=np.int64))
+        if len(self.full) != table.capacity:
+            self.full = np.zeros(table.capacity, dtype=np.int64)
+            self._restart(np.arange(table.capacity, dtype=np.int64))
+        elif len(changed) > _MAX_CHANGES:
+            self._restart(np.array(changed, dtype=np.int64))
         else:
-            stamps, latest, shut, item = self._stamps, log.stamps, self.shut, table.planes.item
+            stamps, latest, full, item = self._stamps, log.stamps, self.full, table.planes.item
             column = self._column
             for row in reversed(changed):
                 stamps.pop(row, None)
                 if item(row, ALLOCATABLE, column) > item(row, USED, column):
                     stamps[row] = latest[row]
-                    shut[row] = 0
+                    full[row] = 0
                 else:
-                    shut[row] = -1
+                    full[row] = -1
         self._mark = log.mark
 
-    def _begin(self, rows: NDArray[np.int64]) -> None:
+    def _restart(self, rows: NDArray[np.int64]) -> None:
         """Start a new log after these rows have changed."""
         planes, column = self._table.planes, self._column
         left = planes[rows, ALLOCATABLE, column] > planes[rows, USED, column]
-        self.shut[rows] = left.astype(np.int64) - 1
-        self.floor = self._table.amounts.mark
+        self.full[rows] = left.astype(np.int64) - 1
+        self.floor = self._table.resource_log.mark
         self._stamps = {}
 
-    def since(self, mark: int, most: int) -> list[int] | None:
+    def since(self, mark: int, maximum: int) -> list[int] | None:
         """Return the rows that changed after ``mark`` and have free units, the latest first.
 
-        ``None`` if there are more than ``most``, or if the log does not reach back so
+        ``None`` if there are more than ``maximum``, or if the log does not reach back so
         far.
         """
         if mark < self.floor:
             return None
-        found: list[int] = []
+        rows: list[int] = []
         for row, stamp in reversed(self._stamps.items()):
             if stamp <= mark:
                 break
-            found.append(row)
-            if len(found) > most:
+            rows.append(row)
+            if len(rows) > maximum:
                 return None
-        return found
+        return rows

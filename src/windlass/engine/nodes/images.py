@@ -37,14 +37,14 @@ class ImageTable:
 
     def column(self, name: str, height: int) -> NDArray[np.int64]:
         """Return the bytes by row, for rows below ``height``."""
-        found = self._columns.get(name)
-        if found is None or len(found) < height:
-            found = np.zeros(height, dtype=np.int64)
+        column = self._columns.get(name)
+        if column is None or len(column) < height:
+            column = np.zeros(height, dtype=np.int64)
             rows = self._rows.get(name)
             if rows:
-                found[list(rows)] = list(rows.values())
-            self._columns[name] = found
-        return found[:height]
+                column[list(rows)] = list(rows.values())
+            self._columns[name] = column
+        return column[:height]
 
 
 class TableImages:
@@ -57,7 +57,7 @@ class TableImages:
         self, table: ImageTable, pick: slice | NDArray[np.int64], height: int, live: NDArray[np.bool_]
     ) -> None:
         self._table = table
-        self._pick = pick
+        self._selection = pick
         self._height = height
         self._live = live
 
@@ -66,7 +66,7 @@ class TableImages:
         return int(self._live.sum())
 
     def sizes(self, image: str) -> IntArray:
-        return self._table.column(image, self._height)[self._pick]
+        return self._table.column(image, self._height)[self._selection]
 
     def carriers(self, image: str) -> int:
         return self._table.carriers(image)

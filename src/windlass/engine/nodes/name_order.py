@@ -23,7 +23,7 @@ class NameRanking:
         self._names: list[str] = []
         self._rows: dict[str, int] = {}
         self._labels: dict[str, int] = {}
-        self._fresh: dict[str, int] = {}
+        self._new: dict[str, int] = {}
 
     def resize(self, capacity: int) -> None:
         grown = np.zeros(capacity, dtype=np.int64)
@@ -32,46 +32,46 @@ class NameRanking:
 
     def add(self, name: str, row: int) -> None:
         """Add a name; the next :meth:`settle` assigns its label."""
-        self._fresh[name] = row
+        self._new[name] = row
         self._rows[name] = row
 
     def remove(self, name: str) -> None:
         self._rows.pop(name, None)
-        if self._fresh.pop(name, None) is None:
+        if self._new.pop(name, None) is None:
             del self._names[bisect_left(self._names, name)]
             del self._labels[name]
 
     def settle(self) -> None:
         """Assign labels to the names added since the last call."""
-        if not self._fresh:
+        if not self._new:
             return
-        fresh, self._fresh = sorted(self._fresh), {}
-        if len(fresh) > 16 + len(self._names) // 8:
-            self._names = sorted(self._names + fresh)
+        names, self._new = sorted(self._new), {}
+        if len(names) > 16 + len(self._names) // 8:
+            self._names = sorted(self._names + names)
             self._spread()
             return
-        for name in fresh:
+        for name in names:
             if not self._insert(name):
-                self._names = sorted({*self._names, *fresh})
+                self._names = sorted({*self._names, *names})
                 self._spread()
                 return
 
     def _insert(self, name: str) -> bool:
-        at = bisect_left(self._names, name)
-        low = self._labels[self._names[at - 1]] if at else 0
-        high = self._labels[self._names[at]] if at < len(self._names) else SPAN
+        index = bisect_left(self._names, name)
+        low = self._labels[self._names[index - 1]] if index else 0
+        high = self._labels[self._names[index]] if index < len(self._names) else SPAN
         if high - low < 2:
             return False
-        self._names.insert(at, name)
-        self._give(name, (low + high) // 2)
+        self._names.insert(index, name)
+        self._set_label(name, (low + high) // 2)
         return True
 
     def _spread(self) -> None:
-        step = SPAN // (len(self._names) + 1)
+        gap = SPAN // (len(self._names) + 1)
         for position, name in enumerate(self._names, start=1):
-            self._give(name, position * step)
+            self._set_label(name, position * gap)
         self.epoch += 1
 
-    def _give(self, name: str, label: int) -> None:
+    def _set_label(self, name: str, label: int) -> None:
         self._labels[name] = label
         self.tie[self._rows[name]] = SPAN - 1 - label

@@ -15,7 +15,7 @@ from windlass.spi.scoring import CardScorer, PlainDeviceScore
 
 Cells = tuple[int, list[int], list[int], list[int], list[int]]
 """Number of the change that it shows; by column: free, allocatable, used, releasing."""
-MOST = 4096
+MAX_CACHED = 4096
 
 
 class RowCache:
@@ -33,12 +33,12 @@ class RowCache:
 
         A row is current if its first entry is its stamp in the change log.
         """
-        if self._epoch != self._table.epoch or len(self._known) > MOST:
+        if self._epoch != self._table.epoch or len(self._known) > MAX_CACHED:
             self._known = {}
             self._epoch = self._table.epoch
         return self._known
 
-    def of(self, row: int, stamp: int) -> Cells:
+    def get(self, row: int, stamp: int) -> Cells:
         """Return the row. ``stamp``: its stamp in the change log."""
         cells = self.known().get(row)
         return self.read(row, stamp) if cells is None or cells[0] != stamp else cells
@@ -53,10 +53,13 @@ def resources_at(table: NodeTable, row: int) -> tuple[list[int], list[int], list
     """Return by column what is free, allocatable, used and releasing on a row."""
     planes = table.planes[row].tolist()
     allocatable, used, releasing = planes[ALLOCATABLE], planes[USED], planes[RELEASING]
-    free = [has - taken for has, taken in zip(allocatable, used, strict=True)]
+    free = [
+        allocatable_units - used_units
+        for allocatable_units, used_units in zip(allocatable, used, strict=True)
+    ]
     if any(planes[NOMINATED]):
-        for at, promised in enumerate(planes[NOMINATED]):
-            free[at] -= max(promised - releasing[at], 0)
+        for column, nominated in enumerate(planes[NOMINATED]):
+            free[column] -= max(nominated - releasing[column], 0)
     return free, allocatable, used, releasing
 
 
@@ -74,15 +77,15 @@ def plain_scores(plugins: PluginSet, needs: Needs, table: NodeTable) -> PlainSco
         return None
     if any(resource not in table.resources.values for resource, _ in needs.request):
         return None
-    found: PlainScores = []
+    scores: PlainScores = []
     for plugin in plugins.scores(needs.dialect).row:
-        by_amounts = by_cards = None
+        by_resources = by_devices = None
         if isinstance(plugin, PlainScore):
-            by_amounts = plugin.plain(needs, table.resources.values)
+            by_resources = plugin.plain(needs, table.resources.values)
         elif isinstance(plugin, PlainDeviceScore):
-            by_cards = plugin.plain_cards(needs, table.resources.values)
+            by_devices = plugin.plain_cards(needs, table.resources.values)
         else:
             return None
-        if by_amounts is not None or by_cards is not None:
-            found.append((plugin.weight, by_amounts, by_cards))
-    return found
+        if by_resources is not None or by_devices is not None:
+            scores.append((plugin.weight, by_resources, by_devices))
+    return scores

@@ -47,7 +47,7 @@ class WideRow(Protocol):
         ...
 
 
-def _nobody(row: int) -> None:
+def _no_numa_accounting(row: int) -> None:
     """Do nothing: no plugin accounts for NUMA."""
 
 
@@ -74,11 +74,11 @@ class NodeTable:
         self.expected: dict[int, dict[str, TaskEntry]] = {}
         """Row → tasks that are nominated to it."""
         self.devices = WholeDeviceTable()
-        self.ailing: set[int] = set()
+        self.unhealthy_rows: set[int] = set()
         """Rows with unhealthy devices."""
-        self.zones: dict[int, NumaTopology] = {}
+        self.numa: dict[int, NumaTopology] = {}
         """Row → NUMA topology of the node, if known."""
-        self.on_zones: Callable[[int], None] = _nobody
+        self.on_numa_change: Callable[[int], None] = _no_numa_accounting
         """Called for rows with a new, removed or changed NUMA topology."""
         self.shares = ShareTable(self)
         self.images = ImageTable()
@@ -88,19 +88,19 @@ class NodeTable:
         self.total: dict[str, int] = {}
         """Exact sum of allocatable over all live nodes."""
         self.total_changed = False
-        self.reshaped = False
+        self.nodes_changed = False
         """True if nodes were added, removed or changed since the last check by the engine."""
         self.shape = 0
         """Number of such changes."""
-        self.amounts = ChangeLog()
-        self.statics = ChangeLog()
+        self.resource_log = ChangeLog()
+        self.static_log = ChangeLog()
         self.improved: set[int] = set()
         """Rows on which something became possible since the last check by the engine."""
         self.epoch = 0
         """Number of events that invalidate every cached array."""
-        self.kept_wide: WeakSet[WideRow] = WeakSet()
+        self.width_listeners: WeakSet[WideRow] = WeakSet()
         """Objects to notify when the block becomes wider."""
-        self._asked_carried: set[str] = set()
+        self._watched_labels: set[str] = set()
         self.relabelled: set[int] = set()
         self.version = 0
         """Number of changes of any kind."""
@@ -116,17 +116,17 @@ class NodeTable:
             grown[:, :, : self.planes.shape[2]] = self.planes
             self.planes = grown
             self.epoch += 1
-            for one in self.kept_wide:
-                one.widen()
+            for listener in self.width_listeners:
+                listener.widen()
         return column
 
     def columns(self, resources: tuple[str, ...]) -> NDArray[np.int64] | None:
         """Return the columns of several resources; ``None`` if one of them has no column yet."""
-        found = self._column_sets.get(resources)
-        if found is None and all(resource in self.resources.codes for resource in resources):
-            found = np.array([self.resources.codes[resource] for resource in resources], dtype=np.int64)
-            self._column_sets[resources] = found
-        return found
+        columns = self._column_sets.get(resources)
+        if columns is None and all(resource in self.resources.codes for resource in resources):
+            columns = np.array([self.resources.codes[resource] for resource in resources], dtype=np.int64)
+            self._column_sets[resources] = columns
+        return columns
 
     @property
     def width(self) -> int:
@@ -189,13 +189,13 @@ class NodeTable:
         self._count_total(node, 1)
         self.nodes[row] = node
         self.live[row] = True
-        self.reshaped = True
+        self.nodes_changed = True
         self.shape += 1
         for resource in node.allocatable:
             self.column(resource)
         if old is None or old.devices != node.devices or old.allocatable != node.allocatable:
-            self._renew_devices(row, node)
-        self.settle_allocatable(row)
+            self._update_devices(row, node)
+        self.write_allocatable(row)
         self._write_statics(row, node)
         if old is None or (old.labels, old.taints, old.unschedulable, old.ready) != (
             node.labels,
@@ -209,18 +209,18 @@ class NodeTable:
         else:
             self._touch(row, static=False)
         self.improved.add(row)
-        self._renew_zones(row, node)
+        self._update_numa(row, node)
         return row
 
-    def _renew_zones(self, row: int, node: Node | None) -> None:
-        zones = node.zones if node is not None else None
-        if zones == self.zones.get(row):
+    def _update_numa(self, row: int, node: Node | None) -> None:
+        numa = node.zones if node is not None else None
+        if numa == self.numa.get(row):
             return
-        if zones is None:
-            del self.zones[row]
+        if numa is None:
+            del self.numa[row]
         else:
-            self.zones[row] = zones
-        self.on_zones(row)
+            self.numa[row] = numa
+        self.on_numa_change(row)
 
     def remove(self, name: str) -> int | None:
         """Remove a node. Its row stays, not live, while tasks are on it."""
@@ -232,13 +232,13 @@ class NodeTable:
         self._count_total(node, -1)
         self.nodes[row] = None
         self.live[row] = False
-        self.reshaped = True
+        self.nodes_changed = True
         self.shape += 1
         self.planes[row, ALLOCATABLE] = 0
         self._write_statics(row, None)
         self._touch(row, static=True)
         self.relabelled.add(row)
-        self._renew_zones(row, None)
+        self._update_numa(row, None)
         if self.planes[row, NOMINATED, 0] > 0:
             self.improved.add(row)  # groups with nominations on this row have to be tried again
         self.release_row(row)
@@ -254,7 +254,7 @@ class NodeTable:
             self.names[row] = ""
             self.planes[row] = 0
             self.devices.rows[row] = {}
-            self.ailing.discard(row)
+            self.unhealthy_rows.discard(row)
             self.shares.detach(row)
             self.free_rows.append(row)
             self._touch(row, static=True)
@@ -272,38 +272,38 @@ class NodeTable:
     def _touch(self, row: int, *, static: bool) -> None:
         self.touch(row)
         if static:
-            self.statics.add(row)
+            self.static_log.add(row)
 
     def touch(self, row: int) -> None:
         """Record that resources of the row were written."""
         self.version += 1
-        self.amounts.add(row)
+        self.resource_log.add(row)
 
     # ------------------------------------------------------------------ resources
 
-    def vacating(self) -> NDArray[np.int64]:
+    def releasing_rows(self) -> NDArray[np.int64]:
         """Return the rows with terminating tasks."""
         return np.flatnonzero(self.planes[: self.height, RELEASING, 0] > 0)
 
-    def leaves(self, entry: TaskEntry) -> NDArray[np.int64]:
+    def released_by(self, entry: TaskEntry) -> NDArray[np.int64]:
         """Return what a task on a node releases, without its unhealthy devices."""
         vector = entry.cls.vector
-        if entry.row in self.ailing:
+        if entry.row in self.unhealthy_rows:
             for resource, mask in entry.masks:
-                sick = self.devices.rows[entry.row][resource].unhealthy & mask
-                if sick:
+                unhealthy = self.devices.rows[entry.row][resource].unhealthy & mask
+                if unhealthy:
                     vector = vector.copy()
-                    vector[self.resources.codes[resource]] -= sick.bit_count() * WHOLE
+                    vector[self.resources.codes[resource]] -= unhealthy.bit_count() * WHOLE
         return vector
 
-    def release(self, entry: TaskEntry, sign: int) -> None:
+    def mark_releasing(self, entry: TaskEntry, sign: int) -> None:
         """Add a task to the releasing plane of its row (1), or remove it (-1)."""
         if sign > 0:
-            self.planes[entry.row, RELEASING] += self.leaves(entry)
+            self.planes[entry.row, RELEASING] += self.released_by(entry)
         else:
-            self.planes[entry.row, RELEASING] -= self.leaves(entry)
+            self.planes[entry.row, RELEASING] -= self.released_by(entry)
 
-    def settle_allocatable(self, row: int) -> None:
+    def write_allocatable(self, row: int) -> None:
         """Write the allocatable plane: what the node reports, without unusable devices."""
         node = self.nodes[row]
         cells = self.planes[row, ALLOCATABLE]
@@ -318,22 +318,22 @@ class NodeTable:
                 units = min(units, slots.known.bit_count() * WHOLE) - slots.unusable * WHOLE
             cells[self.resources.codes[resource]] = max(0, min(units, CELL_LIMIT))
 
-    def _renew_devices(self, row: int, node: Node) -> None:
-        leaving = [entry for entry in self.tasks[row].values() if entry.state is TaskState.RELEASING]
-        for entry in leaving:
-            self.release(entry, -1)
-        parts = self.shares.detach(row)
-        fresh = slots_of(node)
-        self.devices.rows[row] = fresh
-        if any(slots.unhealthy for slots in fresh.values()):
-            self.ailing.add(row)
+    def _update_devices(self, row: int, node: Node) -> None:
+        releasing = [entry for entry in self.tasks[row].values() if entry.state is TaskState.RELEASING]
+        for entry in releasing:
+            self.mark_releasing(entry, -1)
+        shares = self.shares.detach(row)
+        slots_by_resource = slots_of(node)
+        self.devices.rows[row] = slots_by_resource
+        if any(slots.unhealthy for slots in slots_by_resource.values()):
+            self.unhealthy_rows.add(row)
         else:
-            self.ailing.discard(row)
+            self.unhealthy_rows.discard(row)
         for entry in self.tasks[row].values():
             self.devices.take(row, entry.masks)
-        self.shares.reattach(row, parts)
-        for entry in leaving:
-            self.release(entry, 1)
+        self.shares.reattach(row, shares)
+        for entry in releasing:
+            self.mark_releasing(entry, 1)
 
     def request_vector(self, request: Mapping[str, int]) -> NDArray[np.int64]:
         """Return a request as a row of the block. A request above the limit never fits."""
@@ -354,24 +354,24 @@ class NodeTable:
             value = node.labels.get(key) if node else None
             old, new = int(codes[row]), 0 if value is None else interner.code(value)
             codes[row] = new
-            if old != new and key in self._asked_carried:
-                came, gone = new and int((codes == new).sum()) == 1, old and not (codes == old).any()
-                if came or gone:
+            if old != new and key in self._watched_labels:
+                added, removed = new and int((codes == new).sum()) == 1, old and not (codes == old).any()
+                if added or removed:
                     self.epoch += 1
 
-    def carried(self, key: str) -> NDArray[np.bool_]:
+    def label_in_use(self, key: str) -> NDArray[np.bool_]:
         """Return by code of the label whether any node has the value now.
 
         A change invalidates the cached arrays.
         """
         interner, codes = self.label_column(key)
-        self._asked_carried.add(key)
+        self._watched_labels.add(key)
         return np.bincount(codes, minlength=len(interner.values)) > 0
 
     def label_column(self, key: str) -> tuple[Interner[str], NDArray[np.int64]]:
         """Return the values of a label as codes. The column is built on first use."""
-        found = self.labels.get(key)
-        if found is None:
+        columns = self.labels.get(key)
+        if columns is None:
             # The text of code 0 cannot be a label value, so "" has a code of its own.
             interner = Interner[str]("\0absent")
             codes = np.zeros(self.capacity, dtype=np.int64)
@@ -379,5 +379,5 @@ class NodeTable:
                 value = node.labels.get(key) if node else None
                 if value is not None:
                     codes[row] = interner.code(value)
-            found = self.labels[key] = (interner, codes)
-        return found
+            columns = self.labels[key] = (interner, codes)
+        return columns

@@ -40,7 +40,7 @@ class TableView:
         self._block: NDArray[np.int64] | None = None
 
     @property
-    def _pick(self) -> slice | NDArray[np.int64]:
+    def _selection(self) -> slice | NDArray[np.int64]:
         return slice(0, self._table.height) if self._rows is None else self._rows
 
     @property
@@ -53,7 +53,7 @@ class TableView:
 
     @property
     def version(self) -> int:
-        return self._table.statics.mark
+        return self._table.static_log.mark
 
     def resources(self) -> Sequence[str]:
         return self._table.resources.values
@@ -63,9 +63,9 @@ class TableView:
         column = table.resources.codes.get(resource)
         if column is None or (self.empty and plane != ALLOCATABLE):
             return np.zeros(self.size, dtype=np.int64)
-        return self._cells()[:, plane, column]
+        return self._covered_rows()[:, plane, column]
 
-    def _cells(self) -> NDArray[np.int64]:
+    def _covered_rows(self) -> NDArray[np.int64]:
         """Return the covered rows of the table's block. A selection is gathered once."""
         if self._rows is None:
             return self._table.planes[: self._table.height]
@@ -78,8 +78,8 @@ class TableView:
 
     def used(self, resource: str) -> IntArray:
         if self.future:
-            leaving = self._plane(RELEASING, resource)
-            return self._plane(USED, resource) - leaving + self._plane(NOMINATED, resource)
+            releasing = self._plane(RELEASING, resource)
+            return self._plane(USED, resource) - releasing + self._plane(NOMINATED, resource)
         return self._plane(USED, resource)
 
     def releasing(self, resource: str) -> IntArray:
@@ -91,14 +91,14 @@ class TableView:
         free = self._plane(ALLOCATABLE, resource) - self.used(resource)
         if self.future:
             return free
-        promised = self._plane(NOMINATED, resource)
-        if promised.any():
-            free -= np.maximum(promised - self._plane(RELEASING, resource), 0)
+        nominated = self._plane(NOMINATED, resource)
+        if nominated.any():
+            free -= np.maximum(nominated - self._plane(RELEASING, resource), 0)
         return free
 
     def coming(self, resource: str) -> IntArray:
-        staying = self._plane(USED, resource) - self._plane(RELEASING, resource)
-        return self._plane(ALLOCATABLE, resource) - staying - self._plane(NOMINATED, resource)
+        remaining = self._plane(USED, resource) - self._plane(RELEASING, resource)
+        return self._plane(ALLOCATABLE, resource) - remaining - self._plane(NOMINATED, resource)
 
     def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
         columns = self._table.columns(resources)
@@ -106,30 +106,30 @@ class TableView:
             allocatable = [self.allocatable(resource) for resource in resources]
             used = [self.used(resource) for resource in resources]
             return np.stack(allocatable, axis=1), np.stack(used, axis=1)
-        cells = self._cells()
+        cells = self._covered_rows()
         return cells[:, ALLOCATABLE, columns], cells[:, USED, columns]
 
     def free(self, columns: IntArray) -> IntArray:
         """Return ``available`` for several columns of the table: rows × columns."""
-        planes = self._cells()[:, :, columns]
-        allocatable, used, releasing, promised = (planes[:, at] for at in range(4))
+        planes = self._covered_rows()[:, :, columns]
+        allocatable, used, releasing, nominated = (planes[:, plane_index] for plane_index in range(4))
         if self.empty:
             return allocatable
         if self.future:
-            return allocatable - used + releasing - promised
-        return allocatable - used - np.maximum(promised - releasing, 0)
+            return allocatable - used + releasing - nominated
+        return allocatable - used - np.maximum(nominated - releasing, 0)
 
     def label(self, key: str) -> IntArray:
-        return self._table.label_column(key)[1][self._pick]
+        return self._table.label_column(key)[1][self._selection]
 
     def label_values(self, key: str) -> Sequence[str]:
         return self._table.label_column(key)[0].values
 
     def label_carried(self, key: str) -> BoolArray:
-        return self._table.carried(key)
+        return self._table.label_in_use(key)
 
     def taints(self) -> IntArray:
-        return self._table.taint_codes[self._pick]
+        return self._table.taint_codes[self._selection]
 
     def taint_sets(self) -> Sequence[tuple[Taint, ...]]:
         return self._table.taint_sets.values
@@ -146,13 +146,13 @@ class TableView:
 
     def images(self) -> ImageView:
         table = self._table
-        return TableImages(table.images, self._pick, table.height, table.live[: table.height])
+        return TableImages(table.images, self._selection, table.height, table.live[: table.height])
 
     def unschedulable(self) -> BoolArray:
-        return self._table.unschedulable[self._pick]
+        return self._table.unschedulable[self._selection]
 
     def ready(self) -> BoolArray:
-        return self._table.ready[self._pick]
+        return self._table.ready[self._selection]
 
 
 def view_of(table: NodeTable, rows: NDArray[np.int64], *, empty: bool = False) -> TableView:

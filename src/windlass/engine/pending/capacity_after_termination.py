@@ -42,7 +42,7 @@ class CapacityAfterTermination:
 
     def __init__(self, cls: TaskClass, leftover: FutureFree, device: int) -> None:
         """Static facts of nodes have to be part of ``cls`` already."""
-        requested = cls.fit.evaluator.plain_asked
+        requested = cls.fit.evaluator.plain_request
         self.columns = [column for column, _ in requested]
         self.requested = [units for _, units in requested]
         self.static = cls.static.tobytes()

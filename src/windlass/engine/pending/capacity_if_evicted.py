@@ -98,7 +98,7 @@ class FutureFree:
         of a resource, or -1; see
         :class:`~windlass.engine.pending.capacity_after_termination.CapacityAfterTermination`.
         """
-        state, fixed = self._state(), self.table.statics.mark
+        state, fixed = self._state(), self.table.static_log.mark
         cached = self._counts_by_class.get((cls, device))
         if cached is not None and cached[0] == state and cached[1] == fixed:
             return cached[2]
@@ -133,13 +133,13 @@ class FutureFree:
 
     def _state(self) -> _State:
         table = self.table
-        return table.epoch, table.shape, table.height, table.amounts.mark
+        return table.epoch, table.shape, table.height, table.resource_log.mark
 
     def _changed(self, before: _State | None, now: _State) -> list[int] | None:
         """Return the rows that changed between two states; ``None`` for all."""
         if before is None or before[:3] != now[:3]:
             return None
-        changed = self.table.amounts.since(before[3])
+        changed = self.table.resource_log.since(before[3])
         return changed if len(changed) <= _FEW_ROWS else None
 
 
@@ -239,7 +239,7 @@ class CapacityIfEvicted:
         vectors_seen: list[NDArray[np.int64]] = []
         for entry in entries:
             rows.append(entry.row)
-            released = self._table.leaves(entry)
+            released = self._table.released_by(entry)
             kind = numbers.setdefault(id(released), len(vectors_seen))
             if kind == len(vectors_seen):
                 vectors_seen.append(released)
@@ -253,7 +253,7 @@ class CapacityIfEvicted:
         free, requested, columns = self._free, self._requested, self._columns
         touched: set[int] = set()
         for entry in entries:
-            free[entry.row] += sign * self._table.leaves(entry)[columns]
+            free[entry.row] += sign * self._table.released_by(entry)[columns]
             if entry.cuts or self.cls.needs.devices:
                 self._change_devices(entry, sign)
             touched.add(entry.row)
@@ -286,7 +286,7 @@ class CapacityIfEvicted:
         table, evicted = self._table, self._freed.evicted(row)
         free_units = future_free_at(table, row)
         for key in evicted:
-            free_units = free_units + table.leaves(table.tasks[row][key])
+            free_units = free_units + table.released_by(table.tasks[row][key])
         return self.cls.allocator.count_if(row, self.cls.needs, self._freed, free_units)
 
 

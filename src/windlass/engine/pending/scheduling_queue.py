@@ -138,9 +138,9 @@ class PendingClass:
     def add(self, group: GroupEntry) -> None:
         self.members[group.key] = group
         group.bucket = self
-        self.order.enter(group.order_key, group.key, passing_time(group) if group.timed else None)
+        self.order.add(group.order_key, group.key, passing_time(group) if group.timed else None)
         if self.ranked is not None:
-            self.ranked.enter(group.rank, group.key, None)
+            self.ranked.add(group.rank, group.key, None)
         self.update_nominated(group)
 
     def update_nominated(self, group: GroupEntry) -> None:
@@ -155,16 +155,16 @@ class PendingClass:
         group.bucket = None
         self.nominated.pop(group.key, None)
         self.owners.pop(group.key, None)
-        self.order.leave(group.key)
+        self.order.remove(group.key)
         if self.ranked is not None:
-            self.ranked.leave(group.key)
+            self.ranked.remove(group.key)
 
     def by_rank(self) -> OrderedGroups:
         """Return the members by rank, independent of the order of plugins."""
         if self.ranked is None:
             self.ranked = OrderedGroups()
             for group in sorted(self.members.values(), key=_rank):
-                self.ranked.enter(group.rank, group.key, None)
+                self.ranked.add(group.rank, group.key, None)
         return self.ranked
 
     def head(self) -> GroupEntry | None:
@@ -176,9 +176,9 @@ class PendingClass:
         if self.limit is None:
             key = self.order.head()
         else:
-            key = self.order.within(self.limit)
+            key = self.order.first_within(self.limit)
             if self.owners:
-                key = self.order.foremost([*self.owners] if key is None else [key, *self.owners])
+                key = self.order.first_of([*self.owners] if key is None else [key, *self.owners])
         return None if key is None else self.members[key]
 
     def allow_passing(self, limit: float | None, owners: Iterable[GroupEntry]) -> None:
@@ -208,12 +208,12 @@ class PendingClass:
 
         Return whether it might pass now, but not before.
         """
-        if self.ranked is not None and self.ranked.place(group.key) != group.rank:
-            self.ranked.leave(group.key)
-            self.ranked.enter(group.rank, group.key, None)
+        if self.ranked is not None and self.ranked.order_key(group.key) != group.rank:
+            self.ranked.remove(group.key)
+            self.ranked.add(group.rank, group.key, None)
         before = self.order.times.get(group.key)
         time = passing_time(group) if group.timed else None
-        self.order.retime(group.key, time)
+        self.order.set_time(group.key, time)
         return time is not None and (before is None or time < before)
 
     @property

@@ -181,7 +181,7 @@ class DomainSelector:
         rows = outer.rows
         found = tree.sums(level, cls.count[rows], rows)
         if future:
-            leaving = self._table.vacating()
+            leaving = self._table.releasing_rows()
             leaving = leaving[outer.mask[leaving]]
             if len(leaving):
                 more = np.maximum(cls.future_count(leaving) - cls.count[leaving], 0)

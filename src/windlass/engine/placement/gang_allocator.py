@@ -131,7 +131,11 @@ class GangAllocator:
     def nominate_at(self, statement: Statement, group: GroupEntry, step: NextTasks, row: int) -> bool:
         """:meth:`try_step` with ``future`` of one task, on a row that is the only one to take it once all that
         terminates is gone, without the ceremony. Not done is not a no."""
-        if step.members != 1 or not self.by_amounts(group, step) or not step.batches[0].cls.fit.opens(row):
+        if (
+            step.members != 1
+            or not self.by_amounts(group, step)
+            or not step.batches[0].cls.fit.fits_after_release(row)
+        ):
             return False
         statement.pipeline(step.batches[0].entries[0], row)
         return True
@@ -145,7 +149,7 @@ class GangAllocator:
         return (
             not group.near
             and not group.promises
-            and cls.fit.evaluator.plain_later
+            and cls.fit.evaluator.plain_future
             and self._placer.by_amounts(group, cls)
             and not self._filler.asked(group.queue)
         )
@@ -317,7 +321,7 @@ def waits_for(
         waits.queues.update(ancestor.name for ancestor in group.queue.path)
     if group.queue is not None:
         waits.queues |= {queue.name for queue in group.queue.path if queue.flavored}
-        waits.queues |= group.queue.tree.due_by_model.keys()  # what is kept for them
+        waits.queues |= group.queue.tree.entitled_by_queue.keys()  # what is kept for them
     for rejection in rejections:
         if rejection.queue:
             waits.queues.add(rejection.queue)

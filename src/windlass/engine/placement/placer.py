@@ -31,7 +31,7 @@ from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placement.topology_domains import DomainRows
 from windlass.engine.plugin_set import PluginSet, counts_terminating
-from windlass.engine.queues.flavors import FlavorBound, bound_of
+from windlass.engine.queues.flavors import FlavorBound, flavor_bound_of
 from windlass.engine.state.statement import Statement
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.plugins import Domain
@@ -87,7 +87,7 @@ class Placer:
         ``future``: those that fit nowhere now are promised room that is being vacated. Returns how many
         were placed or promised room, always a prefix.
         """
-        self._bound = bound_of(group, cls, future=False)
+        self._bound = flavor_bound_of(group, cls, future=False)
         try:
             return self._place_class(statement, group, cls, entries, future)
         finally:
@@ -133,7 +133,7 @@ class Placer:
             if plugin.constrains(cls.number):
                 return False
         queue = group.queue
-        return queue is None or not queue.tree.flavors or bound_of(group, cls, future=False) is None
+        return queue is None or not queue.tree.flavors or flavor_bound_of(group, cls, future=False) is None
 
     def _place_class(
         self,
@@ -272,7 +272,7 @@ class Placer:
                 return placed - 1
             statement.allocate(group, cls, row, (entry,))
             if placed < len(entries):
-                current.took(row)
+                current.placed(row)
         return len(entries)
 
     # ------------------------------------------------------------------ room that is being vacated
@@ -284,7 +284,7 @@ class Placer:
         with self.vacated(statement):
             domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
             everywhere = np.arange(self._table.height, dtype=np.int64)
-            rows = everywhere if domains or rankers else self._table.vacating()
+            rows = everywhere if domains or rankers else self._table.releasing_rows()
             current = PlacementRound(self._table, self._ranks, cls, domains, rankers, later=rows)
             for done, entry in enumerate(entries, start=1):
                 row = current.best()
@@ -292,7 +292,7 @@ class Placer:
                     return done - 1
                 statement.pipeline(entry, row)
                 if done < len(entries):
-                    current.took(row)
+                    current.placed(row)
         return len(entries)
 
     def holds(self, statement: Statement, entry: TaskEntry) -> bool:
@@ -332,7 +332,7 @@ class Placer:
     def _nominate_by_counting(
         self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
-        rows = self._table.vacating()
+        rows = self._table.releasing_rows()
         if self.scope is not None:
             rows = rows[self.scope.mask[rows]]
         count, key = cls.future(rows)

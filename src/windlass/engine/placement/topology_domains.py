@@ -83,7 +83,7 @@ class DomainTree:
     def __init__(self, table: NodeTable, levels: Sequence[Level], *, nested: bool) -> None:
         self._table = table
         self.levels = tuple(levels)
-        self.version = table.statics.mark
+        self.version = table.static_log.mark
         self.height = table.height
         self.codes: list[IntArray] = []
         """Per level and row: the domain's number."""
@@ -166,7 +166,7 @@ class DomainTree:
     def future_totals(self, cls: TaskClass, level: int) -> IntArray:
         """:meth:`totals` as they will be once all that terminates is gone."""
         now = self.totals(cls, level)
-        rows = self._table.vacating()
+        rows = self._table.releasing_rows()
         if not len(rows):
             return now
         count = cls.future_count(rows)
@@ -179,7 +179,7 @@ class DomainTree:
         return _sums(codes, per_row, len(self.names[level]))
 
     def _fresh(self, fit: NodeFit) -> _Totals:
-        log = self._table.amounts
+        log = self._table.resource_log
         known = self._totals.get(fit)
         if known is not None and known.source is fit.count:
             behind = log.mark - known.mark
@@ -242,11 +242,11 @@ class DomainTrees:
         """The tree of what is asked for, over the nodes as they are."""
         table = self._table
         last, tree = self._last
-        if last is need and tree is not None and tree.version == table.statics.mark:
+        if last is need and tree is not None and tree.version == table.static_log.mark:
             return tree
         key = (need.levels, need.nested)
         found = self._trees.get(key)
-        if found is None or found.version != table.statics.mark:
+        if found is None or found.version != table.static_log.mark:
             if len(self._trees) > 64:
                 self._trees.clear()
             found = self._trees[key] = DomainTree(table, need.levels, nested=need.nested)

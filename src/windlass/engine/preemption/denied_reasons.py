@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from windlass.engine.groups.entries import GroupEntry, nominated
 from windlass.engine.groups.next_step import whole_step
 from windlass.engine.plugin_set import PluginSet
-from windlass.engine.queues.flavors import pinned_by
+from windlass.engine.queues.flavors import with_required_flavors
 from windlass.spi.victims import Preemption, PreemptionDenied
 
 
@@ -20,7 +20,7 @@ def denials(plugins: PluginSet, actions: Iterable[str], group: GroupEntry, now: 
     if step is None or queue is None or group.group is None or nominated(group):
         return {}
     view = whole_step(group, step)
-    request = pinned_by(step, view.request, queue.tree.flavors)
+    request = with_required_flavors(step, view.request, queue.tree.flavors)
     found: dict[str, str] = {}
     for action in actions:
         preemption = Preemption(action, group.group, request, view.tasks, queue.path, step.extra, now)

@@ -132,7 +132,7 @@ class Relocator:
     ) -> bool | None:
         """Return whether any of the tasks moves; ``None`` if not all of them get a place.
 
-        ``to``: preferred row of a single task; -1 for any.
+        ``target``: preferred row of a single task; -1 for any.
         """
         single = entries[0] if len(entries) == 1 and not group.near else None
         if single is not None and target not in (-1, single.row) and self._best(single.cls, target) == target:
@@ -206,7 +206,7 @@ class Relocator:
     def _best(self, cls: TaskClass, preferred: int = -1) -> int:
         """Return the best row for one more task of the class when all nominations hold; -1 if none.
 
-        ``wanted``: this row if the task fits there.
+        ``preferred``: this row if the task fits there.
         """
         keys = self._keys(cls)
         domains = self._placer.constraints(cls)

@@ -419,7 +419,7 @@ class PreemptionSolver:
     ) -> bool:
         """Return whether the step could fit if all candidates were evicted.
 
-        ``alone``: also check if there are no candidates.
+        ``without_victims``: also check if there are no candidates.
         """
         table = self._state.table
         candidates_all = list(candidates.all_tasks())

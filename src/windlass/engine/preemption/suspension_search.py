@@ -73,7 +73,7 @@ class SuspensionSearch:
         self._released: dict[TaskClass, list[int]] = {}
         """Class → amounts that each of its tasks releases where no device is unhealthy."""
         self._table = leftover.table
-        self._unhealthy_rows = leftover.table.ailing
+        self._unhealthy_rows = leftover.table.unhealthy_rows
         self._cells = cells = leftover.cells()
         self._allowed_rows: Collection[int] | None = None
         if rows is None:
@@ -181,7 +181,7 @@ class SuspensionSearch:
 
     def _released_by(self, entry: TaskEntry) -> list[int]:
         """Return the amounts that a task releases."""
-        vector = self._table.leaves(entry)
+        vector = self._table.released_by(entry)
         result = [int(vector[column]) for column in self._columns]
         if entry.row not in self._unhealthy_rows:
             self._released[entry.cls] = result
@@ -192,7 +192,7 @@ class SuspensionSearch:
     ) -> tuple[_Cost, list[TimeAccount]] | None:
         """Return the cheapest node for a single task with its cost.
 
-        Once the cost is at most ``enough``, no more groups are considered.
+        Once the cost is at most ``bound``, no more groups are considered.
         """
         best: tuple[_Cost, list[TimeAccount]] | None = None
         tried: dict[int, float] = {}

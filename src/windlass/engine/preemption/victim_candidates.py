@@ -66,7 +66,7 @@ class NoVictims(msgspec.Struct, frozen=True):
     def __call__(self) -> bool:
         if self.own:
             return not self.running.any_of(self.queue, self.below)
-        return self.running.only(self.queue.name)
+        return self.running.runs_only_in(self.queue.name)
 
 
 class VictimCandidates:

@@ -323,7 +323,7 @@ class VictimSearch:
     def _is_allowed(self, charged: Sequence[PooledVictimSet], victims: Sequence[PooledVictimSet]) -> bool:
         """Return whether the rules allow these victims in this order, and all together.
 
-        ``going``: includes moved victims.
+        ``victims``: includes moved victims.
         """
         freed_by_queue = FreedByQueue()
         rules = self._plugins.validations

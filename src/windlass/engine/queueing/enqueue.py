@@ -39,26 +39,26 @@ class Enqueuer:
         self._strict = state.config.backfill == STRICT
         self._pauses: list[tuple[float, str]] = []
 
-    def settle(self, group: GroupEntry, now: float) -> None:
+    def update(self, group: GroupEntry, now: float) -> None:
         """Update the position of a group after a change of its state."""
         pending_class = group.bucket
         if not group.pending and not group.failures and not group.newly_failed:
             if pending_class is not None:
-                self._forsake(group, pending_class)
+                self._take_out(group, pending_class)
                 group.order_key = group.step = None
             return
         if group.newly_failed:
-            self._begin_pause(group, now)
+            self._start_backoff(group, now)
         elif group.failures and not group.pending and all_confirmed(group):
             group.failures = 0
         step = self.step(group, now)
         if group.promises:
-            kept = nominated(group)
-            if step is None or (not step.extra and len(kept) < step.members):
-                for entry in kept:  # a part of what it lacks is useless
+            nominations = nominated(group)
+            if step is None or (not step.extra and len(nominations) < step.members):
+                for entry in nominations:  # a part of what it lacks is useless
                     self._state.ledger.withdraw(entry)
         if step is None:
-            self._leave(group)
+            self._remove(group)
             return
         group.step = step
         queue = group.queue
@@ -72,32 +72,32 @@ class Enqueuer:
             and group.order_key == order_key
         ):
             pending_class.update_nominated(group)
-            shorter = pending_class.update_member(group) and bool(pending_class.wake_conditions.reserved_for)
-            if shorter or self._served(pending_class, group):
-                self._look_again(pending_class)
+            may_pass = pending_class.update_member(group) and bool(pending_class.wake_conditions.reserved_for)
+            if may_pass or self._may_be_tried(pending_class, group):
+                self._activate(pending_class)
             return
         if pending_class is not None:
-            self._forsake(group, pending_class)
+            self._take_out(group, pending_class)
         group.order_key = order_key
         pending_class = self._scheduling_queue.enter(signature, queue, group)
         if not pending_class.parked:
-            self._queue_heap.came(pending_class, group)
-        elif (group.timed and pending_class.wake_conditions.reserved_for) or self._served(
+            self._queue_heap.group_added(pending_class, group)
+        elif (group.timed and pending_class.wake_conditions.reserved_for) or self._may_be_tried(
             pending_class, group
         ):
-            self._look_again(pending_class)  # it may pass the others, or comes first
+            self._activate(pending_class)  # it may pass the others, or comes first
 
-    def _served(self, pending_class: PendingClass, group: GroupEntry) -> bool:
+    def _may_be_tried(self, pending_class: PendingClass, group: GroupEntry) -> bool:
         """Return whether the group itself may be tried in a strict order: it is first, or nominated."""
         return self._strict and (pending_class.head() is group or group.key in pending_class.nominated)
 
-    def _leave(self, group: GroupEntry) -> None:
+    def _remove(self, group: GroupEntry) -> None:
         if group.bucket is not None:
-            self._forsake(group, group.bucket)
+            self._take_out(group, group.bucket)
         group.order_key = None
         group.step = None
 
-    def _forsake(self, group: GroupEntry, pending_class: PendingClass) -> None:
+    def _take_out(self, group: GroupEntry, pending_class: PendingClass) -> None:
         """Remove a group. In a strict order the others may have waited for it."""
         if not self._strict:
             self._scheduling_queue.leave(group)
@@ -105,9 +105,9 @@ class Enqueuer:
         first = pending_class.parked and pending_class.head() is group
         self._scheduling_queue.leave(group)
         if first and pending_class.members:
-            self._look_again(pending_class)
+            self._activate(pending_class)
 
-    def _look_again(self, pending_class: PendingClass) -> None:
+    def _activate(self, pending_class: PendingClass) -> None:
         """Activate a parked class, because another group may fit or is the first now."""
         if pending_class.parked:
             self._scheduling_queue.unpark(pending_class)
@@ -131,29 +131,29 @@ class Enqueuer:
 
     def due(self, now: float) -> list[GroupEntry]:
         """Return the groups with a finished backoff."""
-        found = []
+        due = []
         while self._pauses and self._pauses[0][0] <= now:
             not_before, key = heapq.heappop(self._pauses)
             group = self._state.groups.get(key)
             if group is not None and group.not_before == not_before:
                 group.not_before, group.refusal = 0.0, None
-                found.append(group)
-        return found
+                due.append(group)
+        return due
 
     def next_due(self) -> float | None:
         return self._pauses[0][0] if self._pauses else None
 
-    def refuse(self, group: GroupEntry, now: float) -> None:
+    def reject(self, group: GroupEntry, now: float) -> None:
         """Start a pause for a group that a plugin has rejected at commit."""
         self.resume_pause(group, now + PAUSE_SECONDS)
-        self.settle(group, now)
+        self.update(group, now)
 
     def resume_pause(self, group: GroupEntry, not_before: float) -> None:
         """Resume a pause that was active when the engine was dumped."""
         group.not_before = not_before
         heapq.heappush(self._pauses, (not_before, group.key))
 
-    def _begin_pause(self, group: GroupEntry, now: float) -> None:
+    def _start_backoff(self, group: GroupEntry, now: float) -> None:
         config = self._state.config
         group.newly_failed, group.refusal = False, None
         group.failures += 1
@@ -200,8 +200,8 @@ def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
     spec = group.group
     if spec is None or group.queue is None:
         raise ValueError(f"group {group.key} cannot wait anywhere")
-    runs = step.batches
-    standing = (
+    batches = step.batches
+    key = (
         group.queue.name,
         spec.dialect.value,
         spec.priority,
@@ -211,37 +211,37 @@ def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
         step.members,
     )
     if step.alone and not (group.promises or group.near):
-        number = runs[0].cls.number
-        return (*standing, "shares", number) if group.shares else (*standing, number)
+        number = batches[0].cls.number
+        return (*key, "shares", number) if group.shares else (*key, number)
     if group.shares:
-        standing = (*standing, "shares")  # the first time-sharing group may suspend others
+        key = (*key, "shares")  # the first time-sharing group may suspend others
     if group.promises:
         # Nominations are for this group alone. They change as its moved tasks are
         # recreated.
-        standing = (*standing, group.key, len(nominated(group)))
+        key = (*key, group.key, len(nominated(group)))
     if group.near:
-        standing = (*standing, *_nearness(group))
+        key = (*key, *_topology_key(group))
     if step.root is not None:
-        standing = (*standing, step.root.shape(), tuple(part.shape() for part in step.pool))
+        key = (*key, step.root.shape(), tuple(subgroup.shape() for subgroup in step.pool))
     if step.options:
-        standing = (*standing, tuple(option.shape() for option in step.options))
-    if len(runs) == 1 and not step.roles:
-        return (*standing, runs[0].cls.number)
+        key = (*key, tuple(option.shape() for option in step.options))
+    if len(batches) == 1 and not step.roles:
+        return (*key, batches[0].cls.number)
     return (
-        *standing,
+        *key,
         tuple(sorted(step.roles.items())),
-        tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in runs),
+        tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in batches),
     )
 
 
-def _nearness(group: GroupEntry) -> tuple[str, ...]:
+def _topology_key(group: GroupEntry) -> tuple[str, ...]:
     """Return the topology constraints of the group. A group with placed members is unique."""
-    needs = [] if group.spec.topology is None else [said(group.spec.topology)]
-    needs += [f"{part}: {said(need)}" for part, need in group.near_parts.items()]
+    needs = [] if group.spec.topology is None else [topology_text(group.spec.topology)]
+    needs += [f"{subgroup}: {topology_text(need)}" for subgroup, need in group.near_parts.items()]
     return (*needs, group.key) if group.active or group.near_parts else tuple(needs)
 
 
 @lru_cache(maxsize=1024)
-def said(need: TopologyNeed) -> str:
+def topology_text(need: TopologyNeed) -> str:
     """Return the constraint as text: equal for equal constraints."""
     return repr(need)

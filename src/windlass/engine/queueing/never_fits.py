@@ -19,10 +19,10 @@ class NeverFits:
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._at_best: dict[TaskClass, tuple[int, int]] = {}
+        self._capacity: dict[TaskClass, tuple[int, int]] = {}
         """Class → shape of the node table, and number of its tasks that empty nodes hold."""
 
-    def too_few_for(self, step: NextTasks) -> bool:
+    def never_holds(self, step: NextTasks) -> bool:
         """Return whether even empty nodes could not hold the step, each class by itself."""
         if step.extra:
             return not any([self._best(run.cls) > 0 for run in step.batches])
@@ -31,21 +31,21 @@ class NeverFits:
         counts = Counter[TaskClass]()
         for batch in step.batches:
             counts[batch.cls] += len(batch.entries)
-        spare = counts.total() - step.members
-        return any([self._best(cls) < count - spare for cls, count in counts.items()])
+        surplus = counts.total() - step.members
+        return any([self._best(cls) < count - surplus for cls, count in counts.items()])
 
-    def beyond(self, group: GroupEntry) -> bool:
+    def never_runs(self, group: GroupEntry) -> bool:
         """Return whether this holds for a group's step, or whether it was found to never run."""
         step = group.step
-        return hopeless(group) or (step is not None and self.too_few_for(step))
+        return hopeless(group) or (step is not None and self.never_holds(step))
 
     def _best(self, cls: TaskClass) -> int:
         shape = self._table.shape
-        known = self._at_best.get(cls)
-        if known is not None and known[0] == shape:
-            return known[1]
-        if len(self._at_best) > _CACHED:
-            self._at_best.clear()
+        cached = self._capacity.get(cls)
+        if cached is not None and cached[0] == shape:
+            return cached[1]
+        if len(self._capacity) > _CACHED:
+            self._capacity.clear()
         best = could_hold(self._table, cls)
-        self._at_best[cls] = shape, best
+        self._capacity[cls] = shape, best
         return best

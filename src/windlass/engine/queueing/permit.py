@@ -24,36 +24,36 @@ class PermitCheck:
     """Permit check of the open statement. Without such plugins it costs nothing."""
 
     def __init__(self, plugins: PluginSet, statement: Statement, table: NodeTable) -> None:
-        self._policies = plugins.consenting
+        self._plugins = plugins.consenting
         self._statement = statement
         self._table = table
-        self.asked = bool(self._policies)
+        self.is_active = bool(self._plugins)
         """True if any plugin takes part."""
 
     def rejection(self, group: GroupEntry | None, now: float) -> Rejection | None:
         """Return why the statement may not be committed for ``group``; ``None`` if it may."""
-        placed, going = self._statement.deciding()
-        if not placed and not going:
+        placed, victims = self._statement.deciding()
+        if not placed and not victims:
             return None
         gang = EngineGangView(group) if group is not None else None
-        outcome = ProposedDecision(gang, self._looks(placed, now), self._looks(going, now))
-        agreed = []
-        for policy in self._policies:
-            rejection = policy.consents(outcome)
+        decision = ProposedDecision(gang, self._views(placed, now), self._views(victims, now))
+        approved = []
+        for plugin in self._plugins:
+            rejection = plugin.consents(decision)
             if rejection is not None:
-                for earlier in reversed(agreed):
-                    earlier.withdrawn(outcome)
+                for earlier in reversed(approved):
+                    earlier.withdrawn(decision)
                 return rejection
-            agreed.append(policy)
+            approved.append(plugin)
         return None
 
-    def _looks(self, entries: list[TaskEntry], now: float) -> tuple[EngineTaskView, ...]:
+    def _views(self, entries: list[TaskEntry], now: float) -> tuple[EngineTaskView, ...]:
         gangs: dict[int, EngineGangView] = {}
-        found = []
+        views = []
         for entry in entries:
             group = entry.group
             if group is None:
                 raise RuntimeError(f"{entry.key} belongs to no group")
             gang = gangs.setdefault(id(group), EngineGangView(group))
-            found.append(EngineTaskView(entry, gang, now, self._table.nodes[entry.row]))
-        return tuple(found)
+            views.append(EngineTaskView(entry, gang, now, self._table.nodes[entry.row]))
+        return tuple(views)

@@ -27,13 +27,13 @@ class QueueHeap:
     def __init__(self, queues: QueueTree, plugins: PluginSet) -> None:
         self._queues = queues
         self._orders = plugins.queue_orders
-        self._entangled = any(getattr(order, "entangled", False) for order in self._orders)
+        self._interdependent = any(getattr(order, "entangled", False) for order in self._orders)
         """True if any placement may change the position of any queue."""
         self._top: list[tuple[Any, ...]] = []
         self._tickets = count()
         self._leaves: dict[str, QueueEntry] = {}
         """Leaves that may have something to try."""
-        self._moved: dict[str, QueueEntry] = {}
+        self._changed: dict[str, QueueEntry] = {}
         """Leaves with a possibly changed first group."""
 
     @property
@@ -55,16 +55,16 @@ class QueueHeap:
             or pending_class.entered is not head
             or pending_class.entered_key != head.order_key
         ):
-            self._line_up(pending_class, head)
-        self._leaves[leaf.name] = self._moved[leaf.name] = leaf
+            self._add_to_leaf(pending_class, head)
+        self._leaves[leaf.name] = self._changed[leaf.name] = leaf
         return True
 
-    def came(self, pending_class: PendingClass, group: GroupEntry) -> None:
+    def group_added(self, pending_class: PendingClass, group: GroupEntry) -> None:
         """Record a new group of an active class; it is tried if it is the first now."""
         if pending_class.ticket < 0 or group.order_key < pending_class.entered_key:
             self.push(pending_class)
 
-    def _line_up(self, pending_class: PendingClass, head: GroupEntry) -> None:
+    def _add_to_leaf(self, pending_class: PendingClass, head: GroupEntry) -> None:
         """Add the class to its leaf. Its earlier entry becomes invalid."""
         pending_class.ticket = next(self._tickets)
         pending_class.entered, pending_class.entered_key = head, head.order_key
@@ -72,9 +72,9 @@ class QueueHeap:
             pending_class.queue.waiting, (head.order_key, pending_class.ticket, pending_class, head)
         )
 
-    def left(self, pending_class: PendingClass) -> None:
+    def remove(self, pending_class: PendingClass) -> None:
         """Record that the class is not to be tried any more."""
-        self._moved[pending_class.queue.name] = pending_class.queue
+        self._changed[pending_class.queue.name] = pending_class.queue
 
     def pop(self) -> tuple[PendingClass, GroupEntry] | None:
         """Return the next class and its first group. Push the class again if it stays active."""
@@ -82,15 +82,15 @@ class QueueHeap:
             leaf = next(iter(leaves.values())) if len(leaves) == 1 else self._leaf()
             if leaf is None:
                 return None
-            found = self._head(leaf)
-            if found is None:
+            entry = self._head(leaf)
+            if entry is None:
                 self._leaves.pop(leaf.name, None)
-                self._moved[leaf.name] = leaf
+                self._changed[leaf.name] = leaf
                 continue
             heapq.heappop(leaf.waiting)
-            found[0].ticket = -1
-            self._moved[leaf.name] = leaf
-            return found
+            entry[0].ticket = -1
+            self._changed[leaf.name] = leaf
+            return entry
         return None
 
     def rebuild(self, pending_classes: Iterable[PendingClass]) -> None:
@@ -104,7 +104,7 @@ class QueueHeap:
             entry.waiting.clear()
         self._top.clear()
         self._leaves.clear()
-        self._moved.clear()
+        self._changed.clear()
         for pending_class in pending_classes:
             self.push(pending_class)
 
@@ -128,7 +128,7 @@ class QueueHeap:
                 pending_class.ticket = -1
                 head = None if pending_class.parked else pending_class.head()
                 if head is not None:  # the first group has left, another one is first
-                    self._line_up(pending_class, head)
+                    self._add_to_leaf(pending_class, head)
         return None
 
     def _leaf(self) -> QueueEntry | None:
@@ -136,10 +136,10 @@ class QueueHeap:
         self._resort()
         entry = self._peek(self._top)
         while entry is not None and entry.heap:
-            below = self._peek(entry.heap)
-            if below is None:
+            child = self._peek(entry.heap)
+            if child is None:
                 break
-            entry = below
+            entry = child
         return entry
 
     # ------------------------------------------------------------------ tree
@@ -147,8 +147,8 @@ class QueueHeap:
     def _resort(self) -> None:
         """Add queues with a possibly changed position again, the deepest first."""
         unsorted, self._queues.unsorted = self._queues.unsorted, {}
-        moved, self._moved = self._moved, {}
-        if self._entangled:
+        moved, self._changed = self._changed, {}
+        if self._interdependent:
             moved |= self._leaves
         for leaf in moved.values():
             for entry in leaf.path:

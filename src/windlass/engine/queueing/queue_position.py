@@ -21,11 +21,11 @@ from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.queues.tree import QueueEntry
 from windlass.engine.state.cluster_state import ClusterState
 
-SHORT = 1000
+MAX_EXACT = 1000
 """Maximum size of a queue with an order that is never outdated (running groups included)."""
-KEPT_SECONDS = 1e-4
+KEEP_SECONDS_PER_GROUP = 1e-4
 """Time in seconds per group to keep the order of a longer queue, about fifty times its cost."""
-LONGEST_SECONDS = 2.0
+MAX_KEEP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class _Order:
     stamp: int
     until: float
     keys: list[str]
-    places: dict[str, int]
+    positions: dict[str, int]
 
 
 class QueuePositions:
     def __init__(self, state: ClusterState, waits: Callable[[GroupEntry], bool]) -> None:
         self._state = state
-        self._waits = waits
+        self._is_waiting = waits
         self._orders: dict[str, _Order] = {}
 
     def find(self, group: GroupEntry, now: float) -> tuple[int, tuple[str, ...]]:
@@ -55,27 +55,27 @@ class QueuePositions:
         if group.queue is None or not self._counts(group):
             return 0, ()
         order = self._orders.get(group.queue.name)
-        if order is None or order.until <= now or group.key not in order.places:
-            order = self._made(group.queue, now)
-        place = order.places.get(group.key)
-        if place is None:
+        if order is None or order.until <= now or group.key not in order.positions:
+            order = self._order(group.queue, now)
+        position = order.positions.get(group.key)
+        if position is None:
             return 0, ()
-        ahead = order.keys[:place]
+        ahead = order.keys[:position]
         if order.stamp != self._state.stamp:
             ahead = filter(self._still_waits, ahead)
-        return place + 1, tuple(islice(ahead, self._state.config.explain_ahead))
+        return position + 1, tuple(islice(ahead, self._state.config.explain_ahead))
 
     def in_order(self, queue: QueueEntry, now: float) -> list[str]:
         """Return the keys of all waiting groups of the queue in order."""
-        return self._made(queue, now).keys
+        return self._order(queue, now).keys
 
-    def _made(self, queue: QueueEntry, now: float) -> _Order:
+    def _order(self, queue: QueueEntry, now: float) -> _Order:
         stamp = self._state.stamp
         order = self._orders.get(queue.name)
         if order is not None and order.stamp == stamp:
             return order
-        many = len(queue.groups)
-        kept = min(many * KEPT_SECONDS, LONGEST_SECONDS) if many > SHORT else 0.0
+        size = len(queue.groups)
+        keep_seconds = min(size * KEEP_SECONDS_PER_GROUP, MAX_KEEP_SECONDS) if size > MAX_EXACT else 0.0
         waiting: list[tuple[Any, str]] = [
             (group.order_key or self._state.group_order(group), group.key)
             for group in queue.groups.values()
@@ -83,12 +83,17 @@ class QueuePositions:
         ]
         waiting.sort()
         keys = [key for _, key in waiting]
-        places = {key: place for place, key in enumerate(keys)}
-        order = self._orders[queue.name] = _Order(stamp, now + kept, keys, places)
+        positions = {key: position for position, key in enumerate(keys)}
+        order = self._orders[queue.name] = _Order(stamp, now + keep_seconds, keys, positions)
         return order
 
     def _counts(self, group: GroupEntry) -> bool:
-        return group.group is not None and not group.group.held and self._waits(group) and not hopeless(group)
+        return (
+            group.group is not None
+            and not group.group.held
+            and self._is_waiting(group)
+            and not hopeless(group)
+        )
 
     def _still_waits(self, key: str) -> bool:
         group = self._state.groups.get(key)
@@ -99,11 +104,11 @@ def hopeless(group: GroupEntry) -> bool:
     """Return whether the group was found to never run, on the present nodes and queues."""
     if group.bucket is not None:
         return all_hopeless(group.bucket)
-    said = group.reported.explanation if group.reported is not None else None
-    return said is not None and said.facts.tier == 1
+    explanation = group.reported.explanation if group.reported is not None else None
+    return explanation is not None and explanation.facts.tier == 1
 
 
 def all_hopeless(pending_class: PendingClass) -> bool:
     """Return :func:`hopeless` for all groups of a class."""
-    said = pending_class.explanation if pending_class.parked else None
-    return said is not None and said.facts.tier == 1
+    explanation = pending_class.explanation if pending_class.parked else None
+    return explanation is not None and explanation.facts.tier == 1

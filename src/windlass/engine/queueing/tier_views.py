@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from windlass.engine.groups.entries import RUNNING, GroupEntry, TaskEntry
 from windlass.engine.nodes.table import PODS
-from windlass.engine.queues.flavors import flavored, pinned
+from windlass.engine.queues.flavors import held_flavors, required_flavors
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.objects import Group, Node, Task
 
@@ -95,7 +95,11 @@ class EngineTaskView:
         names = queue.tree.flavors if queue is not None else ()
         if not names:
             return entry.cls.request
-        models = flavored(entry.cls, self.node.labels, names) if self.node else pinned(entry.cls, names)
+        models = (
+            held_flavors(entry.cls, self.node.labels, names)
+            if self.node
+            else required_flavors(entry.cls, names)
+        )
         return {**entry.cls.request, **models}
 
     @property

@@ -36,10 +36,10 @@ class Meter:
         """Compute the integral up to ``now``."""
         if now <= self.since:
             return
-        fade = 0.5 ** ((now - self.since) / half_life)
-        grown = (1.0 - fade) * half_life / log(2.0)
+        factor = 0.5 ** ((now - self.since) / half_life)
+        growth = (1.0 - factor) * half_life / log(2.0)
         for name in sorted({*self.sums, *self.level}):
-            self.sums[name] = self.sums.get(name, 0.0) * fade + self.level.get(name, 0) * grown
+            self.sums[name] = self.sums.get(name, 0.0) * factor + self.level.get(name, 0) * growth
         self.since = now
 
 
@@ -74,14 +74,14 @@ class DecayedUsage:
             if meter is not None:
                 meter.advance(now, self._half_life)
                 for resource, used in meter.sums.items():
-                    there = cluster.sums.get(resource, 0.0)
-                    if there > 0.0 and used > 0.0:
-                        usage[resource] = min(MILLION, round(used / there * MILLION))
+                    capacity = cluster.sums.get(resource, 0.0)
+                    if capacity > 0.0 and used > 0.0:
+                        usage[resource] = min(MILLION, round(used / capacity * MILLION))
             if usage != entry.usage:
                 entry.usage = usage
                 self._queues.redivide = True
 
-    def note(self, changed: Mapping[str, QueueEntry], now: float) -> None:
+    def record(self, changed: Mapping[str, QueueEntry], now: float) -> None:
         """Record what queues hold from ``now`` on. ``changed``: queues with possible changes."""
         if not self._half_life:
             return

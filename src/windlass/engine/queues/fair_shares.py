@@ -41,8 +41,8 @@ class FairShares:
         divisions = [plugin for plugin in plugins.plugins if isinstance(plugin, Division)]
         self._kai = division_for(divisions, Dialect.KAI)
         self._volcano = division_for(divisions, Dialect.VOLCANO)
-        asked = [division for division in (self._kai, self._volcano) if division is not None]
-        self._heeds = [getattr(division, "heeds", _any_change) for division in asked]
+        divisions_used = [division for division in (self._kai, self._volcano) if division is not None]
+        self._relevance = [getattr(division, "heeds", _always_relevant) for division in divisions_used]
         self._total: dict[str, int] = {}
         self._demands: dict[str, Mapping[str, int]] = {}
         """Queue → its demand in the last division of its level."""
@@ -53,11 +53,11 @@ class FairShares:
         if queues.redivide:
             queues.redivide = False
             queues.demanding = {}
-            self._everything()
+            self._divide_all()
             return
         if not queues.demanding:
             return
-        if self._alone():
+        if self._is_single():
             queues.demanding = {}
             return
         moved, queues.demanding = queues.demanding, {}
@@ -67,18 +67,18 @@ class FairShares:
                 continue
             before, after = self._demands.get(name), entry.demand
             if before != after:
-                if before is not None and not self._heeded(entry, before, after):
+                if before is not None and not self._is_relevant(entry, before, after):
                     self._demands[name] = after
                     continue
                 stale[entry.parent.name if entry.parent is not None else ""] = entry.parent
         if stale:
             self._divide(stale)
 
-    def _heeded(self, entry: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    def _is_relevant(self, entry: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
         """Return whether the change of a queue's demand may change any share."""
-        return any([heeds(entry, before, after) for heeds in self._heeds])
+        return any([is_relevant(entry, before, after) for is_relevant in self._relevance])
 
-    def _alone(self) -> bool:
+    def _is_single(self) -> bool:
         """Return whether there is a single queue that gets everything, whatever its demand."""
         roots = self._queues.known_tops()
         if len(roots) != 1 or roots[0].children or roots[0].spec.dialect is Dialect.KAI:
@@ -116,7 +116,7 @@ class FairShares:
 
     # ------------------------------------------------------------------ details
 
-    def _everything(self) -> None:
+    def _divide_all(self) -> None:
         self._total = self._count_total()
         self._demands = {}
         levels: dict[str, QueueEntry | None] = {"": None}
@@ -135,7 +135,7 @@ class FairShares:
             node = table.nodes[row]
             for resource, units in node.allocatable.items() if node is not None else ():
                 total[resource] = total.get(resource, 0) - units
-        for name in self._queues.due_flavors:
+        for name in self._queues.entitled_flavors:
             total[name] = total_of_model(table, name)
         for resource, units in self._queues.foreign.items():
             total[resource] = total.get(resource, 0) - units
@@ -171,41 +171,43 @@ class FairShares:
     def _top(self) -> list[QueueEntry]:
         """Divide the cluster among the roots. Return those with a changed share."""
         roots = self._queues.known_tops()
-        division = self._for_one(roots[0]) if len(roots) == 1 else None
+        division = self._division_for_single(roots[0]) if len(roots) == 1 else None
         if division is not None:
             return self._assign_all(roots, division.divide(None, roots, self._total))
-        ours = [e for e in roots if e.spec.dialect is Dialect.KAI]
-        others = [e for e in roots if e.spec.dialect is not Dialect.KAI]
+        kai_roots = [e for e in roots if e.spec.dialect is Dialect.KAI]
+        other_roots = [e for e in roots if e.spec.dialect is not Dialect.KAI]
         changed: list[QueueEntry] = []
-        left = self._total
+        remaining = self._total
         flat = self._volcano is not None and self._volcano.flat
-        if not (ours or flat) and len(others) == 1 and _has_all(others[0], left):
-            self._demands[others[0].name] = others[0].demand
+        if not (kai_roots or flat) and len(other_roots) == 1 and _has_all(other_roots[0], remaining):
+            self._demands[other_roots[0].name] = other_roots[0].demand
             return changed
-        if ours and self._kai is not None:
+        if kai_roots and self._kai is not None:
             shares = self._kai.divide(None, roots, self._total)
-            left = dict(self._total)
+            remaining = dict(self._total)
             for entry, share in zip(roots, shares, strict=True):
                 if entry.spec.dialect is not Dialect.KAI:
                     continue
                 if self._assign(entry, share):
                     changed.append(entry)
                 for resource, units in share.fair.items():
-                    left[resource] = max(0, left.get(resource, 0) - units)
+                    remaining[resource] = max(0, remaining.get(resource, 0) - units)
         if flat:
-            if others:
-                self._flat(left)
-        elif len(others) == 1:
+            if other_roots:
+                self._flat(remaining)
+        elif len(other_roots) == 1:
             parts = {
-                resource: (SharePart(ShareCause.REST, units),) for resource, units in left.items() if ours
+                resource: (SharePart(ShareCause.REST, units),)
+                for resource, units in remaining.items()
+                if kai_roots
             }
-            if self._assign(others[0], QueueShare(left, {}, others[0].spec.capability, parts)):
-                changed.append(others[0])
-        elif others and self._volcano is not None:
-            changed += self._assign_all(others, self._volcano.divide(None, others, left))
+            if self._assign(other_roots[0], QueueShare(remaining, {}, other_roots[0].spec.capability, parts)):
+                changed.append(other_roots[0])
+        elif other_roots and self._volcano is not None:
+            changed += self._assign_all(other_roots, self._volcano.divide(None, other_roots, remaining))
         return changed
 
-    def _for_one(self, root: QueueEntry) -> Division | None:
+    def _division_for_single(self, root: QueueEntry) -> Division | None:
         """Return the division that gives everything to the only root.
 
         ``None`` if more is to be done.
@@ -245,12 +247,12 @@ class FairShares:
 
     def _volcano_total(self) -> Mapping[str, int]:
         """Return what Volcano's queues have to divide: the rest of KAI's roots."""
-        left = dict(self._total)
+        remaining = dict(self._total)
         for entry in self._queues.known_tops():
             if entry.spec.dialect is Dialect.KAI:
                 for resource, units in entry.share.fair.items():
-                    left[resource] = max(0, left.get(resource, 0) - units)
-        return left
+                    remaining[resource] = max(0, remaining.get(resource, 0) - units)
+        return remaining
 
     def _assign_all(self, entries: Sequence[QueueEntry], shares: Sequence[QueueShare]) -> list[QueueEntry]:
         return [entry for entry, share in zip(entries, shares, strict=True) if self._assign(entry, share)]
@@ -264,7 +266,7 @@ class FairShares:
             return False
         entry.share = share
         queues = self._queues
-        queues.stirred = True
+        queues.was_changed = True
         queues.changed[entry.name] = queues.unsorted[entry.name] = queues.freed[entry.name] = entry
         return before.fair != share.fair
 
@@ -285,7 +287,7 @@ def division_for(divisions: Iterable[Division], dialect: Dialect) -> Division | 
     return next((division for division in divisions if division.dialect is dialect), None)
 
 
-def _any_change(queue: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+def _always_relevant(queue: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
     """Return true: every change of a demand matters."""
     return True
 

@@ -29,10 +29,10 @@ from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.plugins import FLAVOR, flavor_matches, flavor_of, unfilled
 
 PRODUCT = ".product"
-ENDLESS = 1 << 62
+UNLIMITED_UNITS = 1 << 62
 
 
-def flavored(cls: TaskClass, labels: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
+def held_flavors(cls: TaskClass, labels: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
     """Return what a task of the class counts for by model, on a node with these labels."""
     return {
         name: units
@@ -42,50 +42,54 @@ def flavored(cls: TaskClass, labels: Mapping[str, str], names: Iterable[str]) ->
     }
 
 
-def wished(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
+def eligible_flavors(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
     """Return the models that a task of the class may get: all that its node selector allows."""
     selector = dict(cls.needs.node_selector)
-    found = {}
+    flavors = {}
     for name in names:
         plain, _ = flavor_of(name)
         units = cls.request.get(plain, 0)
         model = selector.get(plain + PRODUCT)
         if units and (model is None or flavor_matches(name, model)):
-            found[name] = units
-    return found
+            flavors[name] = units
+    return flavors
 
 
-def pinned(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
+def required_flavors(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
     """Return the models that the node selector of a task requires."""
     selector = dict(cls.needs.node_selector)
     return {
-        name: units for name, units in wished(cls, names).items() if flavor_of(name)[0] + PRODUCT in selector
+        name: units
+        for name, units in eligible_flavors(cls, names).items()
+        if flavor_of(name)[0] + PRODUCT in selector
     }
 
 
-def pinned_by(step: NextTasks, request: Mapping[str, int], names: Sequence[str]) -> Mapping[str, int]:
+def with_required_flavors(
+    step: NextTasks, request: Mapping[str, int], names: Sequence[str]
+) -> Mapping[str, int]:
     """Return ``request``, the sum of a step, with the models that its tasks require."""
     if not names:
         return request
-    found: dict[str, int] = {}
-    left = step.members
+    flavors: dict[str, int] = {}
+    remaining = step.members
     for batch in step.batches:
-        n = min(len(batch.entries), left)
-        left -= n
-        for name, units in pinned(batch.cls, names).items():
-            found[name] = found.get(name, 0) + units * n
-    return {**request, **found} if found else request
+        n = min(len(batch.entries), remaining)
+        remaining -= n
+        for name, units in required_flavors(batch.cls, names).items():
+            flavors[name] = flavors.get(name, 0) + units * n
+    return {**request, **flavors} if flavors else request
 
 
 def total_of_model(table: NodeTable, name: str) -> int:
     """Return the amount of a model on ready nodes."""
     plain, _ = flavor_of(name)
-    found = 0
+    flavors = 0
     for row in np.flatnonzero(table.live & table.ready).tolist():
         node = table.nodes[row]
         if node is not None and flavor_matches(name, node.labels.get(plain + PRODUCT, "")):
-            found += node.allocatable.get(plain, 0)
-    return found
+            flavors += node.allocatable.get(plain, 0)
+    return flavors
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,30 +116,37 @@ class FlavorBound(DomainBound):
     def __init__(
         self,
         limits: list[tuple[QueueEntry, str, int]],
-        kept: list[GuaranteedModel],
+        guaranteed: list[GuaranteedModel],
         nodes: NodeView,
         *,
         future: bool,
     ) -> None:
         self._limits = limits
-        self._kept = kept
+        self._guaranteed = guaranteed
         self._nodes = nodes
         self.future = future
         """True if releases count as done."""
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
-        full = [name for queue, name, units in self._limits if _room(queue, name, future=self.future) < units]
-        full += [kept.name for kept in self._kept if self._left(kept) < kept.units]
+        closed = [
+            name for queue, name, units in self._limits if _capacity(queue, name, future=self.future) < units
+        ]
+        closed += [
+            guaranteed.name for guaranteed in self._guaranteed if self._free(guaranteed) < guaranteed.units
+        ]
         mask: BoolArray | None = None
-        for name in dict.fromkeys(full):
-            open_ = ~of_model(name, nodes)
-            mask = open_ if mask is None else mask & open_
+        for name in dict.fromkeys(closed):
+            allowed = ~of_model(name, nodes)
+            mask = allowed if mask is None else mask & allowed
         return mask
 
-    def _left(self, kept: GuaranteedModel) -> int:
+    def _free(self, guaranteed: GuaranteedModel) -> int:
         """Return what is free of a model for this group."""
-        free = free_of_model(kept.name, self._nodes, future=self.future)
-        return free - sum(unfilled(top, kept.name, kept.path, kept.units) for top in kept.path[-1].siblings)
+        free = free_of_model(guaranteed.name, self._nodes, future=self.future)
+        return free - sum(
+            unfilled(top, guaranteed.name, guaranteed.path, guaranteed.units)
+            for top in guaranteed.path[-1].siblings
+        )
 
 
 def of_model(name: str, nodes: NodeView) -> BoolArray:
@@ -155,7 +166,7 @@ def free_of_model(name: str, nodes: NodeView, *, future: bool) -> int:
     return int(free[of_model(name, nodes) & nodes.ready() & (free > 0)].sum())
 
 
-def bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> FlavorBound | None:
+def flavor_bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> FlavorBound | None:
     """Return the bounds by the group's queues and by guarantees of others.
 
     ``None`` if there are none.
@@ -169,13 +180,13 @@ def bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> FlavorBound 
         for name in limited_models(queue)
         if (units := cls.request.get(flavor_of(name)[0], 0))
     ]
-    kept = [
+    guaranteed = [
         GuaranteedModel(name, units, path)
-        for name in tree.due_flavors
+        for name in tree.entitled_flavors
         if (units := cls.request.get(flavor_of(name)[0], 0))
-        and any(unfilled(top, name, path, ENDLESS) for top in path[-1].siblings)
+        and any(unfilled(top, name, path, UNLIMITED_UNITS) for top in path[-1].siblings)
     ]
-    return FlavorBound(limits, kept, tree.nodes, future=future) if limits or kept else None
+    return FlavorBound(limits, guaranteed, tree.nodes, future=future) if limits or guaranteed else None
 
 
 def limited_models(queue: QueueEntry) -> Iterable[str]:
@@ -183,10 +194,10 @@ def limited_models(queue: QueueEntry) -> Iterable[str]:
     return {*queue.flavored, *(name for name in queue.share.real_capability if FLAVOR in name)}
 
 
-def _room(queue: QueueEntry, name: str, *, future: bool) -> int:
-    leaving, promised = queue.releasing.get(name, 0), queue.promised.get(name, 0)
+def _capacity(queue: QueueEntry, name: str, *, future: bool) -> int:
+    releasing, nominated = queue.releasing.get(name, 0), queue.promised.get(name, 0)
     held = queue.allocated.get(name, 0)
-    held += promised - leaving if future else max(promised - leaving, 0)
+    held += nominated - releasing if future else max(nominated - releasing, 0)
     limits = (
         amounts[name] for amounts in (queue.spec.capability, queue.share.real_capability) if name in amounts
     )

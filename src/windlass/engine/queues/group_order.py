@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-_SLACK = 32
+_MAX_EMPTY = 32
 """Maximum number of empty entries at the front."""
 
 
@@ -24,11 +24,11 @@ class OrderedGroups:
     known.
     """
 
-    __slots__ = ("_ends", "_first", "_order", "_places", "times")
+    __slots__ = ("_ends", "_first", "_order", "_order_keys", "times")
 
     def __init__(self) -> None:
         self._order: list[tuple[Any, str]] = []
-        self._places: dict[str, Any] = {}
+        self._order_keys: dict[str, Any] = {}
         """Key → its order key here."""
         self._first = 0
         """Entries before this index are empty."""
@@ -39,21 +39,21 @@ class OrderedGroups:
     def __iter__(self) -> Iterator[str]:
         """Yield the keys in order."""
         order = self._order
-        return (order[at][1] for at in range(self._first, len(order)))
+        return (order[index][1] for index in range(self._first, len(order)))
 
-    def enter(self, order_key: Any, key: str, time: float | None) -> None:
+    def add(self, order_key: Any, key: str, time: float | None) -> None:
         """Add a member."""
         entry = (order_key, key)
-        self._places[key] = order_key
+        self._order_keys[key] = order_key
         order = self._order
         if not order or order[-1] < entry:
             order.append(entry)
         else:
             insort(order, entry, lo=self._first)
         if time is not None:
-            self.retime(key, time)
+            self.set_time(key, time)
 
-    def retime(self, key: str, time: float | None) -> None:
+    def set_time(self, key: str, time: float | None) -> None:
         """Set the run time of a member; ``None`` if unknown."""
         if time is None:
             self.times.pop(key, None)
@@ -61,41 +61,41 @@ class OrderedGroups:
             self.times[key] = time
             heapq.heappush(self._ends, (time, key))
 
-    def leave(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         """Remove a member. Raises ``KeyError`` if it is not one."""
-        order, place = self._order, self._places.pop(key)
+        order, order_key = self._order, self._order_keys.pop(key)
         first = self._first
-        at = first if order[first][1] == key else bisect_left(order, (place, key), lo=first)
-        if at == first:
-            order[at] = ((), "")
+        index = first if order[first][1] == key else bisect_left(order, (order_key, key), lo=first)
+        if index == first:
+            order[index] = ((), "")
             self._first += 1
-            if self._first > _SLACK and 2 * self._first > len(order):
+            if self._first > _MAX_EMPTY and 2 * self._first > len(order):
                 del order[: self._first]
                 self._first = 0
         else:
-            del order[at]
+            del order[index]
         if self.times:
             self.times.pop(key, None)
 
-    def place(self, key: str) -> Any:
+    def order_key(self, key: str) -> Any:
         """Return the order key of a member. Raises ``KeyError`` if it is not one."""
-        return self._places[key]
+        return self._order_keys[key]
 
     def head(self) -> str | None:
         """Return the first member."""
         return self._order[self._first][1] if self._first < len(self._order) else None
 
-    def foremost(self, keys: Iterable[str]) -> str:
+    def first_of(self, keys: Iterable[str]) -> str:
         """Return the first in order of some members."""
-        places = self._places
-        return min([(places[key], key) for key in keys])[1]
+        order_keys = self._order_keys
+        return min([(order_keys[key], key) for key in keys])[1]
 
     def ends_within(self, key: str, seconds: float) -> bool:
         """Return whether a member is known to end within ``seconds``."""
         time = self.times.get(key)
         return time is not None and time <= seconds
 
-    def within(self, seconds: float) -> str | None:
+    def first_within(self, seconds: float) -> str | None:
         """Return the first member that ends within ``seconds``."""
         times, ends = self.times, self._ends
         while ends and times.get(ends[0][1]) != ends[0][0]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Items = Iterable[tuple[str, int]]
 NO_SHARE = QueueShare()
-SUMS = ("allocated", "releasing", "pending", "promised", "firm")
+SUMS = ("allocated", "releasing", "pending", "promised", "nonpreemptible")
 """Sums of every queue over its subtree."""
 
 
@@ -31,7 +31,6 @@ class QueueEntry:
         "allocated",
         "children",
         "closed",
-        "firm",
         "flavored",
         "groups",
         "heap",
@@ -39,6 +38,7 @@ class QueueEntry:
         "mixed",
         "name",
         "next_step",
+        "nonpreemptible",
         "parent",
         "path",
         "pending",
@@ -68,7 +68,7 @@ class QueueEntry:
         self.releasing: dict[str, int] = {}
         self.pending: dict[str, int] = {}
         self.promised: dict[str, int] = {}
-        self.firm: dict[str, int] = {}
+        self.nonpreemptible: dict[str, int] = {}
         """Usage of groups that cannot be evicted: held and nominated, without releasing."""
         self.share = NO_SHARE
         """Maintained by ``fair_shares``."""
@@ -124,7 +124,7 @@ class QueueEntry:
 
     @property
     def allocated_nonpreemptible(self) -> Mapping[str, int]:
-        return self.firm
+        return self.nonpreemptible
 
     @property
     def fair_share(self) -> Mapping[str, int]:
@@ -170,13 +170,13 @@ class QueueEntry:
     def reserved(self) -> Mapping[str, int]:
         version = self.tree.version
         if self._reserved[0] != version:
-            found: dict[str, int] = {}
+            reserved: dict[str, int] = {}
             for child in self.subqueues:
-                add(found, child.reserved.items())
+                add(reserved, child.reserved.items())
             for name, units in self.spec.guarantee.items():
-                if units > found.get(name, 0):
-                    found[name] = units
-            self._reserved = (version, found)
+                if units > reserved.get(name, 0):
+                    reserved[name] = units
+            self._reserved = (version, reserved)
         return self._reserved[1]
 
     def __repr__(self) -> str:
@@ -202,9 +202,9 @@ def count_up(sums: dict[str, int], items: Items, count: int) -> None:
 def count_few(sums: dict[str, int], items: Items, count: int) -> None:
     """Add ``items`` times ``count`` to sums that are mostly zero; zeros are removed."""
     for name, units in items:
-        left = sums.get(name, 0) + units * count
-        if left:
-            sums[name] = left
+        units_left = sums.get(name, 0) + units * count
+        if units_left:
+            sums[name] = units_left
         else:
             sums.pop(name, None)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.queues.tree import QueueEntry
 
-_MOST_NOTED = 256
-_LONGEST = 8192
+_MAX_RECORDED = 256
+_MAX_CHANGES = 8192
 """Maximum number of stored changes. For older ones a reader has to examine all groups."""
 _Level = dict[str, GroupEntry]
 
@@ -24,11 +24,11 @@ class RunningGroups:
     def __init__(self, groups: Mapping[str, GroupEntry]) -> None:
         self._groups = groups
         self._by_queue: dict[str, dict[int, _Level]] | None = None
-        self._noted: dict[str, GroupEntry] = {}
-        self._home: dict[str, tuple[str, int]] = {}
+        self._recorded: dict[str, GroupEntry] = {}
+        self._positions: dict[str, tuple[str, int]] = {}
         """Group → its queue and priority in ``_by_queue``."""
         self._changes: list[GroupEntry] = []
-        self._forgotten = 0
+        self._dropped_changes = 0
         """Number of changes before the stored ones."""
 
     def of(self, queue: QueueEntry) -> Mapping[str, GroupEntry]:
@@ -54,7 +54,7 @@ class RunningGroups:
         levels = (self._by_queue or {}).get(queue.name, ())
         return bool(levels) if below is None else any(priority < below for priority in levels)
 
-    def only(self, name: str) -> bool:
+    def runs_only_in(self, name: str) -> bool:
         """Return whether nothing runs in any other queue."""
         known = self._by_queue or {}
         return not known or (len(known) == 1 and name in known)
@@ -63,10 +63,10 @@ class RunningGroups:
         """Return the sorted names of the queues in which something runs."""
         return sorted(self._by_queue or ())
 
-    def note(self, touched: Mapping[str, GroupEntry]) -> None:
+    def record(self, touched: Mapping[str, GroupEntry]) -> None:
         """Record groups for :meth:`update`, to be processed on the next query."""
-        self._noted.update(touched)
-        if len(self._noted) > _MOST_NOTED:
+        self._recorded.update(touched)
+        if len(self._recorded) > _MAX_RECORDED:
             self.update(())
 
     def update(self, touched: Iterable[GroupEntry]) -> None:
@@ -78,50 +78,52 @@ class RunningGroups:
         if self._by_queue is None:
             self._by_queue = {}
             touched = self._groups.values()
-        noted, self._noted = self._noted, {}
-        groups = (*noted.values(), *touched)
+        recorded, self._recorded = self._recorded, {}
+        groups = (*recorded.values(), *touched)
         for group in groups:
             self._place(group, self._by_queue)
-        self.tell(groups)
+        self.mark_changed(groups)
 
-    def tell(self, groups: Iterable[GroupEntry]) -> None:
+    def mark_changed(self, groups: Iterable[GroupEntry]) -> None:
         """Record that these groups have changed, possibly only until the next :meth:`update`."""
         self._changes += groups
-        if len(self._changes) > _LONGEST:
-            self._forgotten += len(self._changes)
+        if len(self._changes) > _MAX_CHANGES:
+            self._dropped_changes += len(self._changes)
             self._changes.clear()
 
     @property
     def seen(self) -> int:
         """Return the number of changes so far."""
-        return self._forgotten + len(self._changes)
+        return self._dropped_changes + len(self._changes)
 
     def since(self, seen: int) -> dict[str, GroupEntry] | None:
         """Return the groups that changed after ``seen`` changes, in their current state.
 
         ``None`` if unknown.
         """
-        if seen < self._forgotten:
+        if seen < self._dropped_changes:
             return None
-        return {group.key: group for group in self._changes[seen - self._forgotten :]}
+        return {group.key: group for group in self._changes[seen - self._dropped_changes :]}
 
     def _place(self, group: GroupEntry, by_queue: dict[str, dict[int, _Level]]) -> None:
         spec, queue = group.group, group.queue
-        wanted = (
+        position = (
             (queue.name, spec.priority) if queue is not None and spec is not None and group.active else None
         )
-        home = self._home.get(group.key)
-        if home is not None and (home != wanted or by_queue[home[0]][home[1]][group.key] is not group):
-            name, priority = home
+        previous = self._positions.get(group.key)
+        if previous is not None and (
+            previous != position or by_queue[previous[0]][previous[1]][group.key] is not group
+        ):
+            name, priority = previous
             levels = by_queue[name]
             del levels[priority][group.key]
             if not levels[priority]:
                 del levels[priority]
             if not levels:
                 del by_queue[name]
-            del self._home[group.key]
-            home = None
-        if wanted is not None and home is None:
-            name, priority = wanted
-            self._home[group.key] = wanted
+            del self._positions[group.key]
+            previous = None
+        if position is not None and previous is None:
+            name, priority = position
+            self._positions[group.key] = position
             by_queue.setdefault(name, {}).setdefault(priority, {})[group.key] = group

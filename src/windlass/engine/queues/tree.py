@@ -34,13 +34,13 @@ class QueueTree:
         self.tops: dict[str, QueueEntry] = {}
         """Queues without a parent."""
         self.changed: dict[str, QueueEntry] = {}
-        self.stirred = False
+        self.was_changed = False
         """True if usage, shares or rules of queues have changed since the last decision."""
         self.freed: dict[str, QueueEntry] = {}
         """Queues that released something, or got other rules, since the last check by the engine."""
         self.unsorted: dict[str, QueueEntry] = {}
         """Queues with a possibly changed position in the order."""
-        self.reshaped: dict[str, QueueEntry] = {}
+        self.rules_changed: dict[str, QueueEntry] = {}
         """Queues with other rules or another parent since the last check by the engine."""
         self.demanding: dict[str, QueueEntry] = {}
         """Queues with a possibly changed demand since the last division."""
@@ -48,9 +48,9 @@ class QueueTree:
         """True if everything has to be divided again, because rules or the tree have changed."""
         self.flavors: tuple[str, ...] = ()
         """Names of device models in the rules of some queue; these have sums of their own."""
-        self.due_flavors: tuple[str, ...] = ()
+        self.entitled_flavors: tuple[str, ...] = ()
         """Models with an entitlement of some queue; they are divided like any other resource."""
-        self.due_by_model: dict[str, set[str]] = {}
+        self.entitled_by_queue: dict[str, set[str]] = {}
         """Queue → models to which it is entitled."""
         self.recount = False
         """True if the sums by model have to be computed again."""
@@ -85,10 +85,10 @@ class QueueTree:
     def reserved(self) -> Mapping[str, int]:
         """Return the sum of all guarantees."""
         if self._reserved[0] != self.version:
-            found: dict[str, int] = {}
+            reserved: dict[str, int] = {}
             for entry in self.known_tops():
-                add(found, entry.reserved.items())
-            self._reserved = (self.version, found)
+                add(reserved, entry.reserved.items())
+            self._reserved = (self.version, reserved)
         return self._reserved[1]
 
     # ------------------------------------------------------------------ shape
@@ -99,14 +99,14 @@ class QueueTree:
             return entry
         moved = entry.missing or entry.spec.parent != spec.parent
         entry.spec = spec
-        self._note_flavors(entry)
+        self._update_flavors(entry)
         entry.missing = False
         if moved:
             self._move(entry, spec.parent)
-        self._weigh_siblings(entry.parent)
+        self._update_sibling_weights(entry.parent)
         self._mark_rules_changed(entry)
         if entry.parent is not None:
-            self.reshaped[entry.parent.name] = entry.parent
+            self.rules_changed[entry.parent.name] = entry.parent
         return entry
 
     def remove(self, name: str) -> None:
@@ -117,9 +117,9 @@ class QueueTree:
         self._mark_rules_changed(entry)
         self._move(entry, "")
         entry.spec = Queue(name)
-        self._note_flavors(entry)
+        self._update_flavors(entry)
         entry.missing = True
-        self._weigh_siblings(None)
+        self._update_sibling_weights(None)
         self.drop_if_unused(entry)
 
     def drop_if_unused(self, entry: QueueEntry) -> None:
@@ -129,22 +129,22 @@ class QueueTree:
             self.changed.pop(entry.name, None)
             self.freed.pop(entry.name, None)
             self.unsorted.pop(entry.name, None)
-            self.reshaped.pop(entry.name, None)
+            self.rules_changed.pop(entry.name, None)
             self.demanding.pop(entry.name, None)
 
-    def _note_flavors(self, entry: QueueEntry) -> None:
+    def _update_flavors(self, entry: QueueEntry) -> None:
         """Update :attr:`flavors` after a change of the rules of a queue."""
         spec = entry.spec
         entry.flavored = tuple(sorted(name for name in spec.capability if FLAVOR in name))
-        due = {name for amounts in (spec.guarantee, spec.deserved) for name in amounts if FLAVOR in name}
-        if due:
-            self.due_by_model[entry.name] = due
-        elif not self.due_by_model.pop(entry.name, None) and not (entry.flavored or self.flavors):
+        entitled = {name for amounts in (spec.guarantee, spec.deserved) for name in amounts if FLAVOR in name}
+        if entitled:
+            self.entitled_by_queue[entry.name] = entitled
+        elif not self.entitled_by_queue.pop(entry.name, None) and not (entry.flavored or self.flavors):
             return
-        self.due_flavors = tuple(sorted(set().union(*self.due_by_model.values())))
+        self.entitled_flavors = tuple(sorted(set().union(*self.entitled_by_queue.values())))
         before = self.flavors
         self.flavors = tuple(
-            sorted({name for queue in self for name in queue.flavored} | {*self.due_flavors})
+            sorted({name for queue in self for name in queue.flavored} | {*self.entitled_flavors})
         )
         self.recount = self.recount or self.flavors != before
 
@@ -168,13 +168,13 @@ class QueueTree:
         self._renew_paths(entry)
         for neighbour in {id(old): old, id(entry.parent): entry.parent}.values():
             if neighbour is not None:  # it may have become a leaf, or an inner queue
-                self.reshaped[neighbour.name] = neighbour
+                self.rules_changed[neighbour.name] = neighbour
         for ancestor in entry.path[1:]:
             for sums in SUMS:
                 add(getattr(ancestor, sums), getattr(entry, sums).items())
             self._mark(ancestor)
         if old is not entry.parent:
-            self._weigh_siblings(old)
+            self._update_sibling_weights(old)
         if old is not None:
             self._mark_freed(old)
             self.drop_if_unused(old)
@@ -184,7 +184,7 @@ class QueueTree:
         for child in entry.children.values():
             self._renew_paths(child)
 
-    def _weigh_siblings(self, parent: QueueEntry | None) -> None:
+    def _update_sibling_weights(self, parent: QueueEntry | None) -> None:
         """Sum the weights below a parent (``None``: of the queues without one)."""
         self.version += 1
         self.stamp += 1
@@ -215,12 +215,12 @@ class QueueTree:
         self._mark(entry)
         self._mark_freed(entry)
         self.redivide = True
-        self.reshaped[entry.name] = entry
+        self.rules_changed[entry.name] = entry
         for child in entry.children.values():
             self._mark_rules_changed(child)
 
     def _mark(self, entry: QueueEntry) -> None:
-        self.stirred = True
+        self.was_changed = True
         self.changed[entry.name] = self.unsorted[entry.name] = entry
 
     def _mark_freed(self, entry: QueueEntry) -> None:
@@ -239,11 +239,11 @@ class QueueTree:
         ``firm``: the tasks belong to a group that cannot be evicted.
         """
         self.touch(leaf)
-        self.stirred = True
+        self.was_changed = True
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
             if firm:
-                count_up(entry.firm, items, count)
+                count_up(entry.nonpreemptible, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
             if count < 0:
                 self.freed[entry.name] = entry
@@ -268,10 +268,10 @@ class QueueTree:
                     allocated.setdefault(name, units)  # otherwise the other one was missing
                     pending[name] = pending.get(name, 0) - units
             if firm:
-                count_up(entry.firm, items, count)
+                count_up(entry.nonpreemptible, items, count)
             changed[entry.name] = unsorted[entry.name] = entry
 
-    def start_flavored(self, leaf: QueueEntry, items: Items, wished: Items, count: int) -> None:
+    def start_flavored(self, leaf: QueueEntry, items: Items, eligible: Items, count: int) -> None:
         """Apply :meth:`start` to device models.
 
         ``items``: models that are held now.
@@ -281,27 +281,27 @@ class QueueTree:
         self.touch(leaf)
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
-            count_up(entry.pending, wished, -count)
+            count_up(entry.pending, eligible, -count)
             self.demanding[entry.name] = entry
 
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Mark ``count`` tasks as releasing; negative: they are gone, or stay."""
         self.touch(leaf)
-        self.stirred = True
+        self.was_changed = True
         for entry in leaf.path:
             count_few(entry.releasing, items, count)
             if firm:
-                count_up(entry.firm, items, -count)
+                count_up(entry.nonpreemptible, items, -count)
             self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
 
-    def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
+    def nominate(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Nominate ``count`` pending tasks; negative: withdraw the nominations."""
         self.touch(leaf)
-        self.stirred = True
+        self.was_changed = True
         for entry in leaf.path:
             count_few(entry.promised, items, count)
             if firm:
-                count_up(entry.firm, items, count)
+                count_up(entry.nonpreemptible, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
 
     def drop_flavored(self) -> None:
@@ -319,7 +319,7 @@ class QueueTree:
         for entry in leaf.path:
             self._mark_freed(entry)
 
-    def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
+    def add_pending(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """Add ``count`` pending tasks; negative: remove them."""
         self.stamp = leaf.touched = self.stamp + 1
         changed, demanding = self.changed, self.demanding

@@ -108,13 +108,13 @@ class ClusterState:
             return (
                 first(entry),
                 second(entry),
-                self.time_sharing.place(entry),
+                self.time_sharing.rank_of(entry),
                 group.created,
                 group.uid,
                 group.key,
             )
         own = [key(entry) for key in keys]
-        return (*own, self.time_sharing.place(entry), group.created, group.uid, group.key)
+        return (*own, self.time_sharing.rank_of(entry), group.created, group.uid, group.key)
 
     def relabel(self) -> None:
         """Let the domain policies count afresh where nodes with tasks changed their labels."""

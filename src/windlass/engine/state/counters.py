@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import OCCUPYING, PENDING, TERMINATING, GroupEntry, TaskEntry
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.queues.flavors import flavored, labels_at, wished
+from windlass.engine.queues.flavors import eligible_flavors, held_flavors, labels_at
 from windlass.engine.queues.tree import QueueEntry, QueueTree
 from windlass.engine.state.expected_ends import ExpectedEnds
 from windlass.spi.objects import TaskState
@@ -50,17 +50,17 @@ class StateCounters:
         """``n`` tasks wait; negative: they wait no longer."""
         if queue is None:
             return
-        self._queues.ask(queue, cls.items, n)
+        self._queues.add_pending(queue, cls.items, n)
         if self._queues.flavors:
-            self._queues.ask(queue, self.wished_models(cls).items(), n)
+            self._queues.add_pending(queue, self.wished_models(cls).items(), n)
 
     def promise(self, group: GroupEntry, cls: TaskClass, row: int, sign: int) -> None:
         """Room on ``row`` is promised to a task of the group (1), or no longer (-1)."""
         if group.queue is None:
             return
-        self._queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
+        self._queues.nominate(group.queue, cls.items, sign, firm=is_firm(group))
         if self._queues.flavors:
-            self._queues.promise(group.queue, self.by_model(cls, row).items(), sign)
+            self._queues.nominate(group.queue, self.by_model(cls, row).items(), sign)
 
     def release(self, entry: TaskEntry, sign: int) -> None:
         """A task begins to terminate (1), or goes on after all (-1)."""
@@ -133,12 +133,12 @@ class StateCounters:
     def by_model(self, cls: TaskClass, row: int) -> dict[str, int]:
         """What a task holds on a row by the names of single device models."""
         names = self._queues.flavors
-        return flavored(cls, labels_at(self._table, row), names) if names and row >= 0 else NO_MODELS
+        return held_flavors(cls, labels_at(self._table, row), names) if names and row >= 0 else NO_MODELS
 
     def wished_models(self, cls: TaskClass) -> dict[str, int]:
         """What a task asks for by the names of the models that would do."""
         names = self._queues.flavors
-        return wished(cls, names) if names else NO_MODELS
+        return eligible_flavors(cls, names) if names else NO_MODELS
 
     def recount_models(self, groups: Iterable[GroupEntry], holds: Iterable[RelocationHold]) -> None:
         """Make the sums by device model anew, from all groups and from the work of other schedulers."""
@@ -155,19 +155,19 @@ class StateCounters:
                     self._recount(group.queue, entry)
         for hold in holds:
             if hold.group.queue is not None:
-                queues.promise(hold.group.queue, self.by_model(hold.cls, hold.row).items(), 1)
+                queues.nominate(hold.group.queue, self.by_model(hold.cls, hold.row).items(), 1)
 
     def _recount(self, queue: QueueEntry, entry: TaskEntry) -> None:
         queues = self._queues
         if entry.state is PENDING and not entry.task.gated:
-            queues.ask(queue, self.wished_models(entry.cls).items(), 1)
+            queues.add_pending(queue, self.wished_models(entry.cls).items(), 1)
         if entry.state in OCCUPYING:
             by_model = self.by_model(entry.cls, entry.row).items()
             queues.allocate(queue, by_model, 1)
             if entry.state is TERMINATING:
                 queues.release(queue, by_model, 1)
         elif entry.promised >= 0:
-            queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), 1)
+            queues.nominate(queue, self.by_model(entry.cls, entry.promised).items(), 1)
 
 
 def is_firm(group: GroupEntry) -> bool:

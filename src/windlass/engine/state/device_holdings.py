@@ -143,11 +143,11 @@ class DeviceHoldings:
         if set(masks) != set(entry.masks):
             leaves = entry.state is TERMINATING
             if leaves:
-                self._table.release(entry, -1)
+                self._table.mark_releasing(entry, -1)
             devices.give(entry.row, entry.masks)
             self._hold(entry, masks)
             if leaves:
-                self._table.release(entry, 1)
+                self._table.mark_releasing(entry, 1)
             self._numa_usage.again(entry, None)
             self._table.touch(entry.row)
 
@@ -213,4 +213,4 @@ class DeviceHoldings:
 
     def _settle_health(self, row: int) -> None:
         if any(slots.known != slots.healthy for slots in self._table.devices.rows[row].values()):
-            self._table.settle_allocatable(row)
+            self._table.write_allocatable(row)

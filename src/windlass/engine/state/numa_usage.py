@@ -30,12 +30,12 @@ class NumaUsage:
         self._vacant = False
         """Whether what terminates counts as gone at present."""
         self._books: NumaAccounting | None = plugins.zone_books
-        self.rows = table.zones
+        self.rows = table.numa
         """The rows that have zones."""
         self._promised: dict[int, Counter[NumaHolding]] = {}
         """Row → what is booked there for promises."""
         if self._books is not None:
-            table.on_zones = self.reopen
+            table.on_numa_change = self.reopen
 
     # ------------------------------------------------------------------ tasks on a node
 

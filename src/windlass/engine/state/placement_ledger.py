@@ -235,7 +235,7 @@ class PlacementLedger:
         table.tasks[row][entry.key] = entry
         self.holdings.came(entry, indices, cuts, zones)
         if state is TERMINATING:
-            table.release(entry, 1)
+            table.mark_releasing(entry, 1)
             self.leaving[entry.key] = entry
         table.touch(row)
         _count(cls.placed, row, 1)
@@ -260,7 +260,7 @@ class PlacementLedger:
         table.planes[row, USED] -= cls.vector
         self.ends.leave(declared_end(entry))
         if entry.state is TERMINATING:
-            table.release(entry, -1)
+            table.mark_releasing(entry, -1)
             del self.leaving[entry.key]
         self.holdings.left(entry)
         if entry.state in ENDING:
@@ -286,14 +286,14 @@ class PlacementLedger:
         """A task on a node begins to terminate (1), in earnest or in thought, or does so no more (-1): to some
         policies it is gone meanwhile."""
         cls, row = entry.cls, entry.row
-        _count(cls.ending, row, sign)
-        for plugin in cls.staying_domains:
+        _count(cls.terminating, row, sign)
+        for plugin in cls.domains_without_terminating:
             plugin.add(cls.number, row, -sign)
 
     def heed_ending(self, cls: TaskClass) -> None:
         """A task of the class began to terminate, or goes on after all, for good: whoever waits for that must look
         again."""
-        if cls.staying_domains:
+        if cls.domains_without_terminating:
             self.moved.add(cls.number)
 
     def add_waiting(self, entry: TaskEntry) -> None:
@@ -353,7 +353,7 @@ class PlacementLedger:
             return
         sign = (state is TERMINATING) - (before is TERMINATING)
         if sign:
-            self.table.release(entry, sign)
+            self.table.mark_releasing(entry, sign)
             self.holdings.ends(entry, sign)
             self.table.touch(entry.row)
             if sign > 0:

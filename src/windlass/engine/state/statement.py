@@ -141,17 +141,17 @@ class Statement:
     def withheld(self, entry: TaskEntry) -> Iterator[None]:
         """Inside, the task is not promised what it is promised."""
         queues = self._ledger.queues
-        row, zones, stirred = entry.promised, entry.kept_zones, queues.stirred
+        row, zones, stirred = entry.promised, entry.kept_zones, queues.was_changed
         cuts = self._ledger.unpromise(entry)
         try:
             yield
         finally:
             self._ledger.promise_again(entry, row, cuts, zones)
-            queues.stirred = stirred
+            queues.was_changed = stirred
 
     def _begin(self) -> None:
         """The first operation is about to be tried."""
-        self._stirred = self._ledger.queues.stirred
+        self._stirred = self._ledger.queues.was_changed
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""
@@ -232,7 +232,7 @@ class Statement:
                     ledger.promise(entry, row, cuts, zones)
         if not self._log:
             self._before.clear()
-            ledger.queues.stirred = self._stirred
+            ledger.queues.was_changed = self._stirred
 
     def commit(self, out: Outbox) -> None:
         """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""

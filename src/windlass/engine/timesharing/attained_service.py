@@ -31,9 +31,9 @@ from windlass.spi.timeshare import Rank, RunSegment, TimeSharing
 BEFORE_ALL = float("-inf")
 """Rank of a group that did not opt in."""
 AFTER_ALL = float("inf")
-LOOKED_AT = 256
+MAX_EVALUATED = 256
 """Maximum number of worst-ranked groups per queue that are evaluated for a suspension."""
-SOON = 1e-6
+MIN_INTERVAL = 1e-6
 """Minimum interval between two evaluations of one group, in seconds.
 
 Times are sums of floating point numbers. A remaining time can be smaller than the
@@ -52,12 +52,12 @@ class TimeAccount:
     """
 
     __slots__ = (
-        "asked",
         "base",
         "epoch",
         "falls",
         "group",
-        "home",
+        "next_evaluation",
+        "queue_name",
         "rests_until",
         "segment",
         "since",
@@ -71,10 +71,10 @@ class TimeAccount:
         self.falls = 0.0
         self.since: float | None = None
         self.rests_until = 0.0
-        self.home = ""
+        self.queue_name = ""
         """Queue of which it is a runner."""
         self.epoch = 0
-        self.asked: float | None = None
+        self.next_evaluation: float | None = None
         """Time at which the policy has to be evaluated again."""
 
     def value(self, now: float) -> float:
@@ -95,7 +95,7 @@ class RunningAccounts:
     """Accounts of the running groups of a queue, sorted by rank, one list per decrease rate."""
 
     def __init__(self) -> None:
-        self._lines: dict[float, list[tuple[float, str]]] = {}
+        self._by_decrease: dict[float, list[tuple[float, str]]] = {}
         """Decrease of the rank per second → sorted positions; no list is empty."""
         self._accounts: dict[str, TimeAccount] = {}
         self._sizes: dict[float, int] = {}
@@ -113,7 +113,7 @@ class RunningAccounts:
         self.suspendable.add(time_account.group, time_account.base, time_account.falls)
 
     def discard(self, time_account: TimeAccount) -> None:
-        self.pull(time_account)
+        self.take_out(time_account)
         del self._accounts[time_account.group.key]
         size = time_account.segment.devices
         self._sizes[size] -= 1
@@ -121,40 +121,50 @@ class RunningAccounts:
             del self._sizes[size]
         self.suspendable.discard(time_account.group)
 
-    def look(self, time_account: TimeAccount) -> None:
+    def update(self, time_account: TimeAccount) -> None:
         """Update what the group holds, if it has changed."""
-        if self.suspendable.changed(time_account.group):
+        if self.suspendable.has_changed(time_account.group):
             self.suspendable.discard(time_account.group)
             self.suspendable.add(time_account.group, time_account.base, time_account.falls)
 
-    def pull(self, time_account: TimeAccount) -> None:
+    def take_out(self, time_account: TimeAccount) -> None:
         """Remove an account before its rank changes; :meth:`put` follows."""
-        line, place = self._lines[time_account.falls], time_account.place
-        at = bisect_left(line, place)
-        if line[at] != place:
+        positions, position = self._by_decrease[time_account.falls], time_account.place
+        index = bisect_left(positions, position)
+        if positions[index] != position:
             raise RuntimeError(f"{time_account.group.key} does not stand where it should")
-        del line[at]
-        if not line:
-            del self._lines[time_account.falls]
+        del positions[index]
+        if not positions:
+            del self._by_decrease[time_account.falls]
 
     def put(self, time_account: TimeAccount) -> None:
         self._enter(time_account)
         self.suspendable.rerank(time_account.group, time_account.base, time_account.falls)
 
     def _enter(self, time_account: TimeAccount) -> None:
-        line = self._lines.get(time_account.falls)
-        if line is None:
-            self._lines[time_account.falls] = [time_account.place]
+        positions = self._by_decrease.get(time_account.falls)
+        if positions is None:
+            self._by_decrease[time_account.falls] = [time_account.place]
         else:
-            insort(line, time_account.place)
+            insort(positions, time_account.place)
 
-    def next_asked(self) -> float | None:
+    def next_evaluation(self) -> float | None:
         """Return the time of the next evaluation by the policy."""
-        return min((one.asked for one in self._accounts.values() if one.asked is not None), default=None)
+        return min(
+            (
+                account.next_evaluation
+                for account in self._accounts.values()
+                if account.next_evaluation is not None
+            ),
+            default=None,
+        )
 
     def worst(self, now: float) -> float:
         """Return the largest rank."""
-        return max([line[-1][0] - falls * now for falls, line in self._lines.items()], default=BEFORE_ALL)
+        return max(
+            [positions[-1][0] - falls * now for falls, positions in self._by_decrease.items()],
+            default=BEFORE_ALL,
+        )
 
     def worst_first(
         self, now: float, above: float, more: float = BEFORE_ALL, most: float = AFTER_ALL
@@ -163,8 +173,13 @@ class RunningAccounts:
 
         Only accounts with more than ``more`` and at most ``most`` devices.
         """
-        lines = [self._falling(line, falls * now, above, more, most) for falls, line in self._lines.items()]
-        for *_, time_account in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
+        iterators = [
+            self._worst_of(positions, falls * now, above, more, most)
+            for falls, positions in self._by_decrease.items()
+        ]
+        for *_, time_account in (
+            iterators[0] if len(iterators) == 1 else heapq.merge(*iterators, reverse=True)
+        ):
             yield time_account
 
     def next_size(self, more: float) -> float | None:
@@ -174,15 +189,15 @@ class RunningAccounts:
         """
         return min([size for size in self._sizes if size > more], default=None)
 
-    def _falling(
-        self, line: list[tuple[float, str]], fallen: float, above: float, more: float, most: float
+    def _worst_of(
+        self, positions: list[tuple[float, str]], fallen: float, above: float, more: float, most: float
     ) -> Iterator[tuple[float, str, TimeAccount]]:
         """Yield the part of one list for :meth:`worst_first`, with ranks and keys.
 
         ``fallen``: decrease of all ranks of the list so far.
         """
         accounts = self._accounts
-        for base, key in reversed(line):
+        for base, key in reversed(positions):
             value = base - fallen
             if value <= above:
                 return
@@ -200,9 +215,9 @@ class TimeSharingState:
         self.runners: dict[str, RunningAccounts] = {}
         self.waiting_index = WaitingIndex()
         """Accounts that do not run."""
-        self.moments: list[tuple[float, str, int]] = []
+        self.evaluations: list[tuple[float, str, int]] = []
         """Heap of the next evaluations: time, group key, and epoch for which it is valid."""
-        self.late: list[GroupEntry] = []
+        self.reranked: list[GroupEntry] = []
         """Groups that were ranked again and have not been tried since."""
         self.risen: list[tuple[TimeAccount, float, float]] = []
         """Running accounts with a worse rank since this list was taken, with both ranks."""
@@ -213,7 +228,7 @@ class TimeSharingState:
 
     # ------------------------------------------------------------------ ranks of waiting groups
 
-    def place(self, group: GroupEntry) -> float:
+    def rank_of(self, group: GroupEntry) -> float:
         """Return the rank of a group among the waiting ones; smaller goes first."""
         if self.policy is None:
             return BEFORE_ALL
@@ -223,24 +238,29 @@ class TimeSharingState:
     def time_account(self, group: GroupEntry) -> TimeAccount | None:
         """Return the group's account. Open it if the group opted in; close it if it opted out."""
         policy, spec, queue = self.policy, group.group, group.queue
-        known = self.accounts.get(group.key)
+        cached = self.accounts.get(group.key)
         if policy is None or spec is None or queue is None:
-            return known
-        asked = group.consent
-        if asked is None or asked[0] is not spec or asked[1] is not queue or asked[2] != queue.version:
-            asked = group.consent = spec, queue, queue.version, policy.joins(spec, queue.path)
-        if not asked[3]:
-            if known is not None:
-                self._close(known)
+            return cached
+        consent = group.consent
+        if (
+            consent is None
+            or consent[0] is not spec
+            or consent[1] is not queue
+            or consent[2] != queue.version
+        ):
+            consent = group.consent = spec, queue, queue.version, policy.joins(spec, queue.path)
+        if not consent[3]:
+            if cached is not None:
+                self._close(cached)
             return None
-        if known is not None and known.group is group:
-            if known.segment.group is not spec:
-                self._said(known, spec)
-            return known
-        if known is not None:
-            self._close(known)
+        if cached is not None and cached.group is group:
+            if cached.segment.group is not spec:
+                self._update_spec(cached, spec)
+            return cached
+        if cached is not None:
+            self._close(cached)
         time_account = TimeAccount(group, RunSegment(spec, _devices(group)))
-        self._recollect(time_account, spec, self.now)
+        self._load_history(time_account, spec, self.now)
         self.accounts[group.key] = time_account
         group.shares = True
         self._rank(time_account)
@@ -262,26 +282,26 @@ class TimeSharingState:
             time_account = self.time_account(group)
             if time_account is None:
                 continue
-            runs, begun = group.active > 0 and group.ready(), now
+            runs, started = group.active > 0 and group.ready(), now
             if time_account.since is None:
-                begun = self._open(time_account, spec, runs, now)
+                started = self._open(time_account, spec, runs, now)
             if runs:
                 if time_account.started is None:
-                    self.start(time_account, begun)
+                    self.start(time_account, started)
                     continue
-                if group.queue is not None and group.queue.name != time_account.home:
-                    self._rehome(time_account, group.queue.name)
-                self.runners[time_account.home].look(time_account)
+                if group.queue is not None and group.queue.name != time_account.queue_name:
+                    self._move_to_queue(time_account, group.queue.name)
+                self.runners[time_account.queue_name].update(time_account)
                 continue
             if group.queue is not None:
-                self.waiting_index.moved(group.key, group.queue.name)
+                self.waiting_index.set_queue(group.key, group.queue.name)
             if time_account.started is not None:
                 if _is_over(group):
                     self._end(time_account, now)
                 else:
                     self.stop(time_account, now)
 
-    def past(self, key: str) -> AttainedService | None:
+    def attained_service(self, key: str) -> AttainedService | None:
         """Return the attained service when the group was last stopped, or started after that.
 
         ``None`` if it was never stopped, or has run long enough since then to be ranked
@@ -290,27 +310,27 @@ class TimeSharingState:
         time_account = self.accounts.get(key)
         if time_account is None or time_account.since is None or not time_account.segment.attained:
             return None
-        segment, at = time_account.segment, time_account.since
+        segment, index = time_account.segment, time_account.since
         return (
-            AttainedService(segment.attained, at, segment.suspensions)
-            if segment.started in (None, at)
+            AttainedService(segment.attained, index, segment.suspensions)
+            if segment.started in (None, index)
             else None
         )
 
     def start(self, time_account: TimeAccount, now: float) -> None:
         """Record that the group has its capacity."""
         group = time_account.group
-        self._settle(time_account, now)
+        self._count(time_account, now)
         time_account.segment.started = now
         time_account.segment.again = time_account.segment.attained > 0
         time_account.segment.devices = _devices(group)
         if self.counted > now:
-            self._settle(time_account, self.counted)
+            self._count(time_account, self.counted)
             time_account.segment.memory = None
         self._rank(time_account)
         self.waiting_index.drop(group.key)
-        time_account.home = group.queue.name if group.queue is not None else ""
-        self._come(time_account)
+        time_account.queue_name = group.queue.name if group.queue is not None else ""
+        self._add_runner(time_account)
         self.risen.append((time_account, BEFORE_ALL, time_account.base))
 
     def stop(self, time_account: TimeAccount, now: float) -> None:
@@ -330,42 +350,42 @@ class TimeSharingState:
         run.
         """
         self.now = now
-        if self.moments and self.moments[0][0] < now:
-            self.late += self._renew(now, missed=True)
+        if self.evaluations and self.evaluations[0][0] < now:
+            self.reranked += self._rerank(now, missed=True)
 
     def due(self, now: float) -> list[GroupEntry]:
         """Rank the groups that are due, as of their due time. Return those that wait."""
-        late, self.late = self.late, []
-        return late + self._renew(now, missed=False)
+        reranked, self.reranked = self.reranked, []
+        return reranked + self._rerank(now, missed=False)
 
-    def _renew(self, now: float, *, missed: bool) -> list[GroupEntry]:
-        found: list[GroupEntry] = []
-        moments = self.moments
-        while moments and (moments[0][0] < now or (not missed and moments[0][0] == now)):
-            moment, key, epoch = heapq.heappop(moments)
+    def _rerank(self, now: float, *, missed: bool) -> list[GroupEntry]:
+        result: list[GroupEntry] = []
+        evaluations = self.evaluations
+        while evaluations and (evaluations[0][0] < now or (not missed and evaluations[0][0] == now)):
+            time, key, epoch = heapq.heappop(evaluations)
             time_account = self.accounts.get(key)
             if time_account is None or time_account.epoch != epoch:
                 continue
-            self._settle(time_account, moment)
+            self._count(time_account, time)
             if time_account.started is None:
                 self._rank(time_account)
-                found.append(time_account.group)
+                result.append(time_account.group)
             else:
-                runners, before = self.runners[time_account.home], time_account.base
-                runners.pull(time_account)
+                runners, before = self.runners[time_account.queue_name], time_account.base
+                runners.take_out(time_account)
                 self._rank(time_account)
                 runners.put(time_account)
                 if time_account.base > before:
                     self.risen.append((time_account, before, time_account.base))
-        return found
+        return result
 
     def next_due(self) -> float | None:
-        while self.moments:
-            moment, key, epoch = self.moments[0]
+        while self.evaluations:
+            time, key, epoch = self.evaluations[0]
             time_account = self.accounts.get(key)
             if time_account is not None and time_account.epoch == epoch:
-                return moment
-            heapq.heappop(self.moments)
+                return time
+            heapq.heappop(self.evaluations)
         return None
 
     def worst(self, queue: str, now: float) -> float:
@@ -373,7 +393,7 @@ class TimeSharingState:
         runners = self.runners.get(queue)
         return BEFORE_ALL if runners is None else runners.worst(now)
 
-    def stand(self, time_account: TimeAccount) -> None:
+    def update_waiting(self, time_account: TimeAccount) -> None:
         """Add the account to the waiting index, with its rank, if the group waits."""
         group = time_account.group
         if time_account.started is None and group.queue is not None:
@@ -381,9 +401,9 @@ class TimeSharingState:
         else:
             self.waiting_index.drop(group.key)
 
-    def crowd(self, queue: str) -> MeasuredContention:
+    def contention(self, queue: str) -> MeasuredContention:
         """Return the current contention of a queue."""
-        return self.waiting_index.crowd(queue, len(self.runners.get(queue, ())))
+        return self.waiting_index.contention(queue, len(self.runners.get(queue, ())))
 
     def next_turn(self, time_account: TimeAccount, now: float) -> float | None:
         """Return the earliest time at which a waiting group may claim capacity in its queue.
@@ -397,61 +417,69 @@ class TimeSharingState:
             return None
         if time_account.rests_until > now and runners.worst(now) > time_account.base:
             return time_account.rests_until
-        saved = self.outweighed(time_account, now)
-        asked = [
-            moment
-            for moment in (runners.next_asked(), saved)
-            if moment is not None and now < moment < AFTER_ALL
+        protected_until = self.outweighed(time_account, now)
+        consent = [
+            time
+            for time in (runners.next_evaluation(), protected_until)
+            if time is not None and now < time < AFTER_ALL
         ]
-        return max(min(asked), time_account.rests_until) if asked else None
+        return max(min(consent), time_account.rests_until) if consent else None
 
     def outweighed(self, time_account: TimeAccount, now: float) -> float | None:
         """Return the time until which possible victims would lose more than a suspension gains.
 
         It is infinite if unknown, and ``None`` if no victim is protected by it. The
-        first :data:`LOOKED_AT` of them are evaluated.
+        first :data:`MAX_EVALUATED` of them are evaluated.
         """
         queue, policy = time_account.group.queue, self.policy
         runners = None if queue is None else self.runners.get(queue.name)
         if queue is None or policy is None or runners is None or time_account.rests_until > now:
             return None
-        crowd = self.crowd(queue.name)
-        found: float | None = None
-        for one in islice(runners.worst_first(now, time_account.base), LOOKED_AT):
-            until = policy.spared_until(one.segment, time_account.segment, one.value(now), crowd, now)
-            if crowd.asked and until > now:
-                found = until if found is None else min(found, until)
-            crowd.asked = False
-        return found
+        contention = self.contention(queue.name)
+        result: float | None = None
+        for account in islice(runners.worst_first(now, time_account.base), MAX_EVALUATED):
+            until = policy.spared_until(
+                account.segment, time_account.segment, account.value(now), contention, now
+            )
+            if contention.asked and until > now:
+                result = until if result is None else min(result, until)
+            contention.asked = False
+        return result
 
     # ------------------------------------------------------------------ details
 
     def _open(self, time_account: TimeAccount, spec: Group, runs: bool, now: float) -> float:
         """Start counting now, or at the start of a running group. Return that time."""
-        group, segment, past = time_account.group, time_account.segment, spec.past
-        begun = _running_since(group, now) if runs else now
-        if past is not None and runs:
-            begun = max(begun, min(past.at, now))
-        self._recollect(time_account, spec, begun)
-        time_account.since = begun
+        group, segment, history = time_account.group, time_account.segment, spec.past
+        started = _running_since(group, now) if runs else now
+        if history is not None and runs:
+            started = max(started, min(history.at, now))
+        self._load_history(time_account, spec, started)
+        time_account.since = started
         if not runs:
             segment.devices = _devices(group)
-            rests = self._rank(time_account).rests
-            if past is not None and past.suspensions:
-                time_account.rests_until = past.at + rests
-        return begun
+            pause = self._rank(time_account).rests
+            if history is not None and history.suspensions:
+                time_account.rests_until = history.at + pause
+        return started
 
-    def _recollect(self, time_account: TimeAccount, spec: Group, now: float) -> None:
+    def _load_history(self, time_account: TimeAccount, spec: Group, now: float) -> None:
         """Set what a group without any counts has attained up to a time."""
-        segment, past = time_account.segment, spec.past
-        if past is not None and not _is_over(time_account.group):
-            segment.attained, segment.suspensions, segment.memory = past.attained, past.suspensions, None
-        came = spec.created if past is None or past.since is None else min(past.since, spec.created)
-        segment.waited = max(now - came - segment.attained, 0.0)
+        segment, history = time_account.segment, spec.past
+        if history is not None and not _is_over(time_account.group):
+            segment.attained, segment.suspensions, segment.memory = (
+                history.attained,
+                history.suspensions,
+                None,
+            )
+        created = (
+            spec.created if history is None or history.since is None else min(history.since, spec.created)
+        )
+        segment.waited = max(now - created - segment.attained, 0.0)
 
     def _halt(self, time_account: TimeAccount, now: float) -> Rank:
-        self._leave(time_account)
-        self._settle(time_account, now)
+        self._remove_runner(time_account)
+        self._count(time_account, now)
         time_account.segment.started = None
         return self._rank(time_account)
 
@@ -470,21 +498,23 @@ class TimeSharingState:
         if rank.falls and runs and since is not None:
             time_account.base += rank.falls * since
         if not runs:
-            self.stand(time_account)
+            self.update_waiting(time_account)
         time_account.epoch += 1
-        time_account.asked = None
+        time_account.next_evaluation = None
         if since is None:
             return rank
         if runs:
-            left = None if rank.until is None else rank.until - segment.attained
+            remaining = None if rank.until is None else rank.until - segment.attained
         else:
-            left = None if rank.waited_until is None else rank.waited_until - segment.waited
-        if left is not None:
-            time_account.asked = since + max(left, SOON)
-            heapq.heappush(self.moments, (time_account.asked, time_account.group.key, time_account.epoch))
+            remaining = None if rank.waited_until is None else rank.waited_until - segment.waited
+        if remaining is not None:
+            time_account.next_evaluation = since + max(remaining, MIN_INTERVAL)
+            heapq.heappush(
+                self.evaluations, (time_account.next_evaluation, time_account.group.key, time_account.epoch)
+            )
         return rank
 
-    def _settle(self, time_account: TimeAccount, now: float) -> None:
+    def _count(self, time_account: TimeAccount, now: float) -> None:
         """Count the time since the account was last updated."""
         passed = now - (now if time_account.since is None else time_account.since)
         if time_account.started is not None:
@@ -493,33 +523,33 @@ class TimeSharingState:
             time_account.segment.waited += passed
         time_account.since = now
 
-    def _said(self, time_account: TimeAccount, spec: Group) -> None:
+    def _update_spec(self, time_account: TimeAccount, spec: Group) -> None:
         """Update the group's own statements, such as its last checkpoint."""
         before, time_account.segment.group = time_account.segment.group, spec
         if time_account.started is not None and before.annotations != spec.annotations:
             self.risen.append((time_account, BEFORE_ALL, AFTER_ALL))
 
-    def _come(self, time_account: TimeAccount) -> None:
-        runners = self.runners.get(time_account.home)
+    def _add_runner(self, time_account: TimeAccount) -> None:
+        runners = self.runners.get(time_account.queue_name)
         if runners is None:
-            runners = self.runners[time_account.home] = RunningAccounts()
+            runners = self.runners[time_account.queue_name] = RunningAccounts()
         runners.add(time_account)
 
-    def _leave(self, time_account: TimeAccount) -> None:
-        runners = self.runners[time_account.home]
+    def _remove_runner(self, time_account: TimeAccount) -> None:
+        runners = self.runners[time_account.queue_name]
         runners.discard(time_account)
         if not len(runners):
-            del self.runners[time_account.home]
+            del self.runners[time_account.queue_name]
 
-    def _rehome(self, time_account: TimeAccount, queue: str) -> None:
-        self._leave(time_account)
-        time_account.home = queue
-        self._come(time_account)
+    def _move_to_queue(self, time_account: TimeAccount, queue: str) -> None:
+        self._remove_runner(time_account)
+        time_account.queue_name = queue
+        self._add_runner(time_account)
 
     def _end(self, time_account: TimeAccount, now: float) -> None:
         """Close the account of a group that has ended."""
         if time_account.started is not None or time_account.segment.attained:
-            self._settle(time_account, now)
+            self._count(time_account, now)
             if self.policy is not None:
                 self.policy.ended(time_account.segment)
         self._close(time_account)
@@ -527,7 +557,7 @@ class TimeSharingState:
     def _close(self, time_account: TimeAccount) -> None:
         self.waiting_index.drop(time_account.group.key)
         if time_account.started is not None:
-            self._leave(time_account)
+            self._remove_runner(time_account)
             time_account.segment.started = None
         del self.accounts[time_account.group.key]
         time_account.group.shares = False
@@ -544,17 +574,17 @@ def _running_since(group: GroupEntry, now: float) -> float:
     Start times come from the cluster. The group may have run before this engine
     started.
     """
-    known = [entry.task.started for entry in group.tasks.values() if entry.row >= 0]
-    if known.count(None) == len(known):
+    cached = [entry.task.started for entry in group.tasks.values() if entry.row >= 0]
+    if cached.count(None) == len(cached):
         return now
-    started = sorted(min(now if at is None else at, now) for at in known)
+    started = sorted(min(now if index is None else index, now) for index in cached)
     return started[min(max(group.minimum, 1), len(started)) - 1]
 
 
 def _devices(group: GroupEntry) -> float:
     """Return the number of whole devices of the group's minimum."""
-    each = [entry.cls.accelerators for entry in group.tasks.values()]
-    if len(each) > 1:
-        each.sort(reverse=True)
-        each = each[: max(group.minimum, 1)]
-    return sum(each) / _WHOLE
+    devices = [entry.cls.accelerators for entry in group.tasks.values()]
+    if len(devices) > 1:
+        devices.sort(reverse=True)
+        devices = devices[: max(group.minimum, 1)]
+    return sum(devices) / _WHOLE

@@ -26,7 +26,7 @@ class CountsRecord(msgspec.Struct, frozen=True):
     counts: RunTimeCounts
 
 
-def counted(time_sharing: TimeSharingState) -> float:
+def counted_total(time_sharing: TimeSharingState) -> float:
     """Return how much has been counted so far; 0 without counters."""
     return time_sharing.policy.counted if isinstance(time_sharing.policy, PersistentCounts) else 0.0
 
@@ -36,23 +36,23 @@ def as_text(time_sharing: TimeSharingState) -> str | None:
     policy = time_sharing.policy
     if not isinstance(policy, PersistentCounts) or not policy.counted:
         return None
-    due, at = time_sharing.next_due(), max(time_sharing.now, time_sharing.counted)
-    if due is not None and due <= at:  # that is not counted yet
-        at = due - EXACT
-    return msgspec.json.encode(CountsRecord(VERSION, at, policy.counts())).decode()
+    due, time = time_sharing.next_due(), max(time_sharing.now, time_sharing.counted)
+    if due is not None and due <= time:  # that is not counted yet
+        time = due - EXACT
+    return msgspec.json.encode(CountsRecord(VERSION, time, policy.counts())).decode()
 
 
-def offer(time_sharing: TimeSharingState, text: str | None, now: float) -> None:
-    """Load counters like :func:`resume`.
+def load_if_possible(time_sharing: TimeSharingState, text: str | None, now: float) -> None:
+    """Load counters like :func:`load`.
 
     If they do not match the policy, counting begins at zero.
     """
     if text is not None:
         with contextlib.suppress(ValueError):
-            resume(time_sharing, text, now)
+            load(time_sharing, text, now)
 
 
-def resume(time_sharing: TimeSharingState, text: str, now: float) -> None:
+def load(time_sharing: TimeSharingState, text: str, now: float) -> None:
     """Load counters that the policy supports. ``now``: Unix seconds.
 
     Raises ``ValueError``, and changes nothing, if they cannot be loaded.

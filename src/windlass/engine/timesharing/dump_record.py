@@ -20,7 +20,7 @@ from windlass.spi.timeshare import RunSegment
 
 Number = float | str
 """Number, or the name of an infinite one."""
-_NAMES = {inf: "inf", -inf: "-inf"}
+_INFINITIES = {inf: "inf", -inf: "-inf"}
 
 
 class TimeAccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,39 +62,39 @@ class TimeSharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def number(value: float) -> Number:
     """Return the number in its written form."""
-    return _NAMES.get(value, value)
+    return _INFINITIES.get(value, value)
 
 
 def as_record(time_sharing: TimeSharingState) -> TimeSharingRecord:
     """Return all accounts, sorted by group."""
     return TimeSharingRecord(
         [_account(time_sharing.accounts[key]) for key in sorted(time_sharing.accounts)],
-        [group.key for group in time_sharing.late],
-        [(one.group.key, number(before), number(after)) for one, before, after in time_sharing.risen],
+        [group.key for group in time_sharing.reranked],
+        [(account.group.key, number(before), number(after)) for account, before, after in time_sharing.risen],
         None if time_sharing.counted == -inf else time_sharing.counted,
     )
 
 
 def restore(time_sharing: TimeSharingState, record: TimeSharingRecord, groups: dict[str, GroupEntry]) -> None:
     """Restore into a state without accounts. ``groups``: known groups with what they held."""
-    moments = []
-    for kept in record.accounts:
-        group = groups.get(kept.group)
-        spec = kept.last if group is None or group.group is None else group.group
+    times = []
+    for account_record in record.accounts:
+        group = groups.get(account_record.group)
+        spec = account_record.last if group is None or group.group is None else group.group
         if group is None or spec is None:
             continue
-        time_account = _restored(kept, group, spec)
+        time_account = _restored(account_record, group, spec)
         time_sharing.accounts[group.key] = time_account
         group.shares = True
-        time_sharing.stand(time_account)
+        time_sharing.update_waiting(time_account)
         if time_account.started is not None:
-            time_sharing.runners.setdefault(time_account.home, RunningAccounts()).add(time_account)
-        if time_account.asked is not None:
-            moments.append((time_account.asked, group.key, time_account.epoch))
-    heapq.heapify(moments)
-    time_sharing.moments = moments
+            time_sharing.runners.setdefault(time_account.queue_name, RunningAccounts()).add(time_account)
+        if time_account.next_evaluation is not None:
+            times.append((time_account.next_evaluation, group.key, time_account.epoch))
+    heapq.heapify(times)
+    time_sharing.evaluations = times
     time_sharing.counted = -inf if record.counted is None else record.counted
-    time_sharing.late = [groups[key] for key in record.late if key in groups]
+    time_sharing.reranked = [groups[key] for key in record.late if key in groups]
     time_sharing.risen = [
         (time_sharing.accounts[key], float(before), float(after))
         for key, before, after in record.risen
@@ -115,19 +115,26 @@ def _account(time_account: TimeAccount) -> TimeAccountRecord:
         time_account.falls,
         time_account.since,
         time_account.started,
-        time_account.home,
-        time_account.asked,
+        time_account.queue_name,
+        time_account.next_evaluation,
         segment.group if time_account.group.group is None else None,
         time_account.rests_until,
         segment.again,
     )
 
 
-def _restored(kept: TimeAccountRecord, group: GroupEntry, spec: Group) -> TimeAccount:
-    segment = RunSegment(spec, kept.devices, kept.attained, kept.waited, kept.suspensions, kept.memory)
-    segment.started, segment.again = kept.started, kept.again
+def _restored(account_record: TimeAccountRecord, group: GroupEntry, spec: Group) -> TimeAccount:
+    segment = RunSegment(
+        spec,
+        account_record.devices,
+        account_record.attained,
+        account_record.waited,
+        account_record.suspensions,
+        account_record.memory,
+    )
+    segment.started, segment.again = account_record.started, account_record.again
     time_account = TimeAccount(group, segment)
-    time_account.base, time_account.falls = float(kept.base), kept.falls
-    time_account.since, time_account.asked = kept.since, kept.asked
-    time_account.home, time_account.rests_until = kept.home, kept.rests_until
+    time_account.base, time_account.falls = float(account_record.base), account_record.falls
+    time_account.since, time_account.next_evaluation = account_record.since, account_record.asked
+    time_account.queue_name, time_account.rests_until = account_record.home, account_record.rests_until
     return time_account

@@ -8,7 +8,7 @@ from typing import Any
 from windlass.api.quantities import from_units
 from windlass.api.reasons import Blocker
 from windlass.engine.decision import QueueUsage
-from windlass.engine.diagnosis.share_messages import lending, why
+from windlass.engine.diagnosis.share_messages import explain_shares, lending
 from windlass.model.devices.assignment import AllocatedDevice
 from windlass.model.dryrun.dry_run import (
     DryRunPlan,
@@ -117,7 +117,7 @@ def _queue(usage: QueueUsage, both: bool, lent: Mapping[str, Mapping[str, int]])
         "allocated": amounts(usage.allocated),
         "requested": amounts(usage.requested),
         "borrowed": borrowed,
-        "why": why(usage),
+        "why": explain_shares(usage),
     }
 
 

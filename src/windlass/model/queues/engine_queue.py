@@ -10,7 +10,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.quantities import QuantityError, from_units, to_units
 from windlass.engine.decision import QueueUsage
-from windlass.engine.diagnosis.share_messages import why
+from windlass.engine.diagnosis.share_messages import explain_shares
 from windlass.spi.objects import Dialect, NodeGroups, Queue, QueueState
 
 ROOT = "root"
@@ -148,7 +148,7 @@ def share_record(usage: QueueUsage) -> dict[str, dict[str, str]]:
         "allocated": amounts(usage.allocated),
         "fairShare": amounts(usage.fair_share),
         "requested": amounts(usage.requested),
-        "why": why(usage),
+        "why": explain_shares(usage),
     }
 
 

@@ -301,5 +301,5 @@ class _Simulation:
     def _engine(self) -> Engine:
         """Return an engine that decides as the one in force does."""
         engine = make_engine(self.policy, lambda _: None, base=EngineConfig(reports=False))
-        counts_text.offer(engine.state.time_sharing, self.counts, self.state.now)
+        counts_text.load_if_possible(engine.state.time_sharing, self.counts, self.state.now)
         return engine

@@ -29,7 +29,7 @@ class TimeShareCounts:
     @property
     def total(self) -> float:
         """Amount that was counted."""
-        return counts_text.counted(self._state())
+        return counts_text.counted_total(self._state())
 
     @property
     def changed(self) -> bool:
@@ -47,7 +47,7 @@ class TimeShareCounts:
     def resume(self, text: str) -> None:
         """Continue with stored counters."""
         try:
-            counts_text.resume(self._state(), text, self._now())
+            counts_text.load(self._state(), text, self._now())
         except ValueError as error:
             log.warning("ignoring stored time-sharing counters", why=str(error))
             return

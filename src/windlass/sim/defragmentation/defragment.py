@@ -166,8 +166,8 @@ class Defrag:
         if self._engine is None:
             return np.zeros(0, dtype=np.bool_)
         table = self._engine.state.table
-        if self._takers[0] != table.statics.mark:
-            self._takers = (table.statics.mark, {})
+        if self._takers[0] != table.static_log.mark:
+            self._takers = (table.static_log.mark, {})
         found = self._takers[1]
         if cls not in found:
             cls.refresh()

@@ -244,7 +244,7 @@ class Forward:
 
     def _evicted(self, key: str, tasks: Sequence[str], now: float) -> None:
         work, deciding = self._works[key], self._deciding
-        past = self._engine.state.time_sharing.past(key)
+        past = self._engine.state.time_sharing.attained_service(key)
         group, anew = remade(work.group, work.tasks, tasks, self._state.restarts.get(key), now, past)
         deciding.confirmed[:] = [delta for delta in deciding.confirmed if not _tells_of(delta, anew)]
         deciding.changes += map(TaskRemoved, anew)
