@@ -44,6 +44,7 @@ from windlass.node.limits import find_limiter
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
 from windlass.node.pods.context import PodsContext
+from windlass.node.pods.pod_names import PodNames
 from windlass.node.pods.record import PodDecoder, PodRecord
 from windlass.node.pods.worker import PodWorker, read_pod_record
 from windlass.node.runtime import helpers, log_reader, syscalls
@@ -271,6 +272,7 @@ class NodeAgent:
             own_environment=dict(os.environ),
             host_address=found.address,
             rng=self._rng,
+            names=PodNames(self._clock),
         )
 
     def _find_cards(self, name: str) -> DeviceManager:
@@ -362,7 +364,7 @@ class NodeAgent:
     async def _chores(self) -> None:
         assert self.host is not None
         while True:
-            self.host.forget_retired_names()
+            self.host.names.expire()
             log_reader.prune(
                 self._paths.logs,
                 set(self.workers),
@@ -416,14 +418,14 @@ class NodeAgent:
             worker.object_removed()
         elif self.host is not None:
             self.host.network.release(record.uid)
-            self.host.rename(record.uid, None)
+            self.host.names.set_pod(record.uid, None)
 
     def _other_pod(self, record: PodRecord) -> None:
         """A pod of another node gives back the address that was kept for it here."""
         assert self.host is not None
         if (record.node or record.is_over) and record.uid not in self.workers:
             self.host.network.release(record.uid)
-            self.host.rename(record.uid, None)
+            self.host.names.set_pod(record.uid, None)
 
     def _reserve_siblings(self, record: PodRecord) -> None:
         """Addresses for the members of the gang that are not bound yet, so that their names resolve already."""
@@ -437,7 +439,7 @@ class NodeAgent:
                     record.subdomain and other.subdomain == record.subdomain
                 )
                 if same and other.namespace == record.namespace and not other.node and not other.is_over:
-                    self.host.rename(other.uid, self._named(other))
+                    self.host.names.set_pod(other.uid, self._named(other))
         except NetworkError as error:
             _log.warning("not all members of the gang of %s have an address here: %s", record.key, error)
 
@@ -455,13 +457,13 @@ class NodeAgent:
 
     def _service(self, service: NamedService) -> None:
         assert self.host is not None
-        self.host.services[f"{service.namespace}/{service.name}"] = service
-        self.host.names_changed()
+        self.host.names.services[f"{service.namespace}/{service.name}"] = service
+        self.host.names.changed()
 
     def _service_gone(self, service: NamedService) -> None:
         assert self.host is not None
-        self.host.services.pop(f"{service.namespace}/{service.name}", None)
-        self.host.names_changed()
+        self.host.names.services.pop(f"{service.namespace}/{service.name}", None)
+        self.host.names.changed()
 
     # -- workers -------------------------------------------------------------------------------
 

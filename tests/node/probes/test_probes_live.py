@@ -74,7 +74,7 @@ def leads_to(box: NodeBox, name: str) -> str:
     """The address that other pods find under this name."""
     assert box.agent is not None
     assert box.agent.host is not None
-    return box.agent.host.directory.table("default").get(name, "")
+    return box.agent.host.names.directory.table("default").get(name, "")
 
 
 async def test_a_server_is_ready_when_it_answers_and_its_service_follows(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 
 from windlass.kits.clock import FakeClock
-from windlass.node.pods.context import PodsContext
+from windlass.node.pods.pod_names import PodNames
 from windlass.node.sandbox.hosts import (
     Directory,
     NamedPod,
@@ -118,39 +118,33 @@ def test_an_ended_pod_keeps_its_own_names_and_leaves_its_services() -> None:
     assert "api" not in found
 
 
-def host_at(clock: FakeClock) -> PodsContext:
-    parts = {field.name: None for field in fields(PodsContext) if field.default is MISSING}
-    del parts["names"], parts["services"], parts["hosts_files"], parts["directory"], parts["_retired"]
-    return PodsContext(**{**parts, "clock": clock})  # type: ignore[arg-type]
-
-
 async def test_names_of_ended_pods_resolve_for_a_minute() -> None:
     clock = FakeClock()
-    context = host_at(clock)
+    names = PodNames(clock)
     for one in PODS[:2]:
-        context.rename(one.uid, one)
-    context.retire_name("u-j-m-0")
+        names.set_pod(one.uid, one)
+    names.retire("u-j-m-0")
     clock.jump(59)
-    context.forget_retired_names()
-    await context.names_settled()
-    assert "j-m-0.j" in context.directory.table("ns")
+    names.expire()
+    await names.settled()
+    assert "j-m-0.j" in names.directory.table("ns")
     clock.jump(2)
-    context.forget_retired_names()
-    await context.names_settled()
-    assert "j-m-0.j" not in context.directory.table("ns")
-    assert "j-w-0.j" in context.directory.table("ns")
+    names.expire()
+    await names.settled()
+    assert "j-m-0.j" not in names.directory.table("ns")
+    assert "j-w-0.j" in names.directory.table("ns")
 
 
 async def test_a_pod_made_anew_takes_its_name_over_at_once() -> None:
-    context = host_at(FakeClock())
-    context.rename(PODS[0].uid, PODS[0])
-    context.retire_name(PODS[0].uid)
-    context.rename("u-new", replace(PODS[0], uid="u-new", address="10.0.0.7"))
-    await context.names_settled()
-    assert context.directory.table("ns")["j-m-0"] == "10.0.0.7"
-    assert list(context.names) == ["u-new"]
-    context.rename(PODS[0].uid, None)
-    assert list(context.names) == ["u-new"]
+    names = PodNames(FakeClock())
+    names.set_pod(PODS[0].uid, PODS[0])
+    names.retire(PODS[0].uid)
+    names.set_pod("u-new", replace(PODS[0], uid="u-new", address="10.0.0.7"))
+    await names.settled()
+    assert names.directory.table("ns")["j-m-0"] == "10.0.0.7"
+    assert list(names.pods) == ["u-new"]
+    names.set_pod(PODS[0].uid, None)
+    assert list(names.pods) == ["u-new"]
 
 
 def test_services_leave_out_what_is_held_back_unless_they_say_otherwise() -> None:

@@ -159,7 +159,7 @@ class ContainerLauncher:
             images=context.options.images,
             own_environment=context.own_environment,
             system_files=system,
-            names=context.directory.table(self.pod["metadata"]["namespace"]),
+            names=context.names.directory.table(self.pod["metadata"]["namespace"]),
             sandbox=box,
             device_kinds=context.cards.inventory.kinds,
             daemon=context.cards.daemon,

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.node.lifecycle.events import Note, PodEvent
 from windlass.node.lifecycle.probe_results import Probe
 from windlass.node.lifecycle.state_machine import PodMachine
-from windlass.node.pods.context import PodsContext
+from windlass.node.paths import NodePaths
 from windlass.node.pods.launch_spec import commands_of
 from windlass.node.pods.launcher import ContainerLauncher
 from windlass.node.probes.handlers import Actions, HandlerOutcome
@@ -18,6 +20,7 @@ from windlass.node.probes.lifecycle_hooks import LifecycleHooks
 from windlass.node.probes.prober import Prober
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
+from windlass.node.sandbox.pod_network import Network
 
 
 class ProbesAndHooks:
@@ -25,32 +28,31 @@ class ProbesAndHooks:
 
     def __init__(
         self,
-        context: PodsContext,
         machine: PodMachine,
         launcher: ContainerLauncher,
+        network: Network,
+        paths: NodePaths,
         *,
+        clock: Clock,
+        rng: Random,
         tell: Callable[[PodEvent], None],
         note: Callable[[Note], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        self._context = context
+        self._paths = paths
         self._machine = machine
         self._launcher = launcher
         self._actions = Actions(
-            context.network,
-            context.clock,
-            attempt=lambda name: context.paths.attempt(machine.uid, name, machine.containers[name].attempt),
+            network,
+            clock,
+            attempt=lambda name: paths.attempt(machine.uid, name, machine.containers[name].attempt),
             address=lambda: machine.address,
         )
-        self.hooks = LifecycleHooks(
-            _hooks_of(launcher.pod), context.clock, self._carry_hook, note=note, spawn=spawn
-        )
+        self.hooks = LifecycleHooks(_hooks_of(launcher.pod), clock, self._carry_hook, note=note, spawn=spawn)
         self._probed = [one for one in machine.containers.values() if one.health.probes]
         self._prober = None
         if self._probed:
-            self._prober = Prober(
-                machine, context.clock, context.rng, self._carry_probe, tell=tell, note=note, spawn=spawn
-            )
+            self._prober = Prober(machine, clock, rng, self._carry_probe, tell=tell, note=note, spawn=spawn)
         self._before = self.record()
 
     async def _carry_probe(self, container: str, probe: Probe) -> HandlerOutcome:
@@ -99,7 +101,7 @@ class ProbesAndHooks:
         a pid namespace, that has seen to it.)"""
         self.hooks.ended(container)
         attempt = self._machine.containers[container].attempt
-        folder = self._context.paths.attempt(self._machine.uid, container, attempt)
+        folder = self._paths.attempt(self._machine.uid, container, attempt)
         spec = attempt_files.read(str(folder), attempt_files.SPEC)
         if spec and spec.get("commands") and not spec.get("pid_namespace"):
             syscalls.kill_marked(f"{ATTEMPT_MARK}={spec['env'][ATTEMPT_MARK]}")

@@ -43,10 +43,11 @@ from windlass.node.lifecycle.state_machine import PodMachine, gates_of, machine_
 from windlass.node.lifecycle.status import is_held_back, is_pod_ready
 from windlass.node.lifecycle.transitions import ContainerStep, PodStep
 from windlass.node.paths import numbers
-from windlass.node.pods.context import HostsFile, PodsContext
+from windlass.node.pods.context import PodsContext
 from windlass.node.pods.environment import ContainerConfigError
 from windlass.node.pods.launcher import ContainerLauncher
 from windlass.node.pods.notices import notices
+from windlass.node.pods.pod_names import HostsFile
 from windlass.node.pods.probes_and_hooks import ProbesAndHooks
 from windlass.node.pods.status_publisher import StatusPublisher
 from windlass.node.runtime import attempt_files, log_reader
@@ -76,7 +77,15 @@ class PodWorker:
         self._object_gone = False
         self._launcher = ContainerLauncher(context, pod, self.folder, self._spawn)
         self._probes_and_hooks = ProbesAndHooks(
-            context, self.machine, self._launcher, tell=self.send, note=self._note, spawn=self._spawn
+            self.machine,
+            self._launcher,
+            context.network,
+            context.paths,
+            clock=context.clock,
+            rng=context.rng,
+            tell=self.send,
+            note=self._note,
+            spawn=self._spawn,
         )
         self._ready = False
         self.publisher = StatusPublisher(
@@ -329,16 +338,16 @@ class PodWorker:
         self.machine.address = self._launcher.address = address
         self._announce()
         await self._launcher.prepare_volumes()
-        await context.names_settled()
+        await context.names.settled()
         await self._launcher.prepare_sandbox()
         return address
 
     def _announce(self) -> None:
         """Tell the others under which names and address this pod is found."""
         metadata, spec = self.pod["metadata"], self.pod["spec"]
-        if self._launcher.named and self.uid not in self.context.hosts_files:
+        if self._launcher.named and self.uid not in self.context.names.hosts_files:
             file, aliases = self.folder / "hosts", spec.get("hostAliases") or []
-            self.context.hosts_files[self.uid] = HostsFile(file, aliases, self._launcher.host_network)
+            self.context.names.hosts_files[self.uid] = HostsFile(file, aliases, self._launcher.host_network)
         named = NamedPod(
             uid=self.uid,
             namespace=metadata["namespace"],
@@ -350,10 +359,10 @@ class PodWorker:
             ready=is_pod_ready(self.machine),
             held_back=is_held_back(self.machine),
         )
-        before = self.context.names.get(self.uid)
-        self.context.rename(self.uid, named)
-        if before == named and self.uid in self.context.hosts_files:
-            self.context.names_changed()  # its own file is new
+        before = self.context.names.pods.get(self.uid)
+        self.context.names.set_pod(self.uid, named)
+        if before == named and self.uid in self.context.names.hosts_files:
+            self.context.names.changed()  # its own file is new
 
     def _note(self, note: Note) -> None:
         self.context.note(self.pod, note)
@@ -363,7 +372,7 @@ class PodWorker:
         ready = is_pod_ready(self.machine)
         if ready is not self._ready:
             self._ready = ready
-            if self.uid in self.context.names:
+            if self.uid in self.context.names.pods:
                 self._announce()
 
     # -- containers ----------------------------------------------------------------------------
@@ -451,9 +460,9 @@ class PodWorker:
         await self._launcher.sandbox.end()
         self.context.cards.release(self.uid)
         self.context.limiter.release(self.uid)
-        self.context.hosts_files.pop(self.uid, None)
+        self.context.names.hosts_files.pop(self.uid, None)
         self.context.network.release(self.uid)
-        self.context.retire_name(self.uid)
+        self.context.names.retire(self.uid)
         if self.machine.failure_reason and self.folder.is_dir():
             self._remember()
         for name in ("volumes", "work", "shm"):
@@ -465,7 +474,7 @@ class PodWorker:
         if self.machine.step is PodStep.ENDED:
             self.machine.handle(PodEvent(PodEventKind.REMOVED, self.context.clock.now()))
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.context.rename(self.uid, None)
+        self.context.names.set_pod(self.uid, None)
         self.gone.set()
 
 
