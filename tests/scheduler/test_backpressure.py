@@ -62,7 +62,7 @@ def gang(name: str, size: int, **fields: Any) -> list[dict[str, Any]]:
     return [group(name, size), *[pod(f"{name}-{i}", group=name, **fields) for i in range(size)]]
 
 
-async def crowd(api: SchedulerApi, running: Running, seconds: float) -> list[str]:
+async def add_gangs(api: SchedulerApi, running: Running, seconds: float) -> list[str]:
     """Add a gang of eight every fifth of a second. Return their names."""
     made = []
     for _ in range(round(seconds / 0.2)):
@@ -82,9 +82,9 @@ def figures(api: SchedulerApi) -> str:
 
 async def test_under_pressure_only_binds_and_reasons_are_written(api: SchedulerApi) -> None:
     async with Running(api) as running:
-        first = await crowd(api, running, 1.0)
+        first = await add_gangs(api, running, 1.0)
         api.add(*gang("late", 2, requests={"nvidia.com/gpu": "5000"}))
-        more = await crowd(api, running, 3.0)
+        more = await add_gangs(api, running, 3.0)
         told = [name for name in (*first, *more) if api.phase(name) == "Running"]
         assert len(api.bound()) == 8 * len((*first, *more))
         assert told == []
@@ -102,34 +102,34 @@ async def test_under_pressure_only_binds_and_reasons_are_written(api: SchedulerA
 
 async def test_under_pressure_a_gang_has_time_to_get_its_pods(api: SchedulerApi) -> None:
     async with Running(api) as running:
-        await crowd(api, running, 1.0)
+        await add_gangs(api, running, 1.0)
         api.add(group("slow", 3), pod("slow-0", group="slow"))
-        await crowd(api, running, 1.4)
+        await add_gangs(api, running, 1.4)
         api.add(pod("slow-1", group="slow"))
-        await crowd(api, running, 1.4)
+        await add_gangs(api, running, 1.4)
         assert "PodScheduled" not in api.conditions(PODS, "default/slow-0")
         api.add(pod("slow-2", group="slow"))
-        await crowd(api, running, 0.4)
+        await add_gangs(api, running, 0.4)
         assert {"slow-0", "slow-1", "slow-2"} <= set(api.bound())
         assert not running.reasons("slow-0")
         api.add(group("short", 3), pod("short-0", group="short"))
-        await crowd(api, running, GROWING_SECONDS + 1.0)
+        await add_gangs(api, running, GROWING_SECONDS + 1.0)
         assert api.conditions(PODS, "default/short-0")["PodScheduled"]["reason"] == "SchedulingGated"
 
 
 async def test_no_write_is_deferred_beyond_the_maximum(api: SchedulerApi) -> None:
     async with Running(api) as running:
-        made = await crowd(api, running, DEFERRED_SECONDS - 1.0)
+        made = await add_gangs(api, running, DEFERRED_SECONDS - 1.0)
         assert {api.phase(name) for name in made} != {"Running"}
         assert api.phase(made[0]) != "Running"
-        await crowd(api, running, 2.5)  # it goes on
+        await add_gangs(api, running, 2.5)  # it goes on
         assert api.phase(made[0]) == "Running"
         assert figures(api) != ""
 
 
 async def test_deferred_writes_are_done_before_the_process_stops(api: SchedulerApi) -> None:
     async with Running(api) as running:
-        made = await crowd(api, running, 2.0)
+        made = await add_gangs(api, running, 2.0)
         assert api.phase(made[0]) != "Running"
         ending = asyncio.create_task(running.service.drain(5.0))
         await running.settle(1.5)
@@ -146,9 +146,9 @@ async def test_outdated_explanations_of_pods_are_removed_after_the_pressure(api:
         assert (
             "windlass.dev/explanation" in (api.object(PODS, "default/alone") or {})["metadata"]["annotations"]
         )
-        await crowd(api, running, 1.0)
+        await add_gangs(api, running, 1.0)
         api.add(node("n3", gpus=0, labels={"late": "yes"}))
-        await crowd(api, running, 1.0)
+        await add_gangs(api, running, 1.0)
         assert "alone" in api.bound()
         assert (
             "windlass.dev/explanation" in (api.object(PODS, "default/alone") or {})["metadata"]["annotations"]
@@ -169,7 +169,7 @@ async def test_under_pressure_there_are_fewer_cycles(api: SchedulerApi) -> None:
             return running.service.last_decision.cycle - before
 
         calm = await cycles()
-        await crowd(api, running, 1.0)
+        await add_gangs(api, running, 1.0)
         assert await cycles() < calm / 2
         await running.settle()
         assert len(api.bound()) == len(api.objects(PODS))

@@ -17,7 +17,7 @@ from windlass.kits.clock import FakeClock
 from windlass.scheduler.write_queue import MAX_FORBIDDEN_ATTEMPTS, WriteQueue
 
 
-class Desk:
+class Harness:
     """Records when each key was written."""
 
     def __init__(self, clock: FakeClock, concurrency: int = 2) -> None:
@@ -61,9 +61,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_work(desk: Desk) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(desk.queue.run())
-    await desk.clock.advance(0)
+async def at_work(harness: Harness) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(harness.queue.run())
+    await harness.clock.advance(0)
     try:
         yield task
     finally:
@@ -72,71 +72,71 @@ async def at_work(desk: Desk) -> AsyncIterator[asyncio.Task[None]]:
 
 
 async def test_a_postponed_write_is_checked_again_and_delays_no_other(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock, concurrency=1)
-    desk.kept["a"] = 0
-    async with at_work(desk):
+    harness = Harness(fake_clock, concurrency=1)
+    harness.kept["a"] = 0
+    async with at_work(harness):
         begun = fake_clock.monotonic()
-        desk.queue.enqueue("a")
-        desk.queue.enqueue("b")
-        await desk.pass_time(2.25)
-        assert desk.times("a") == []
-        assert desk.kept["a"] == 5
-        assert desk.times("b") == [begun]
-        del desk.kept["a"]
-        await desk.pass_time(2.0)
-        assert desk.times("a") == [begun + 2.5]
+        harness.queue.enqueue("a")
+        harness.queue.enqueue("b")
+        await harness.pass_time(2.25)
+        assert harness.times("a") == []
+        assert harness.kept["a"] == 5
+        assert harness.times("b") == [begun]
+        del harness.kept["a"]
+        await harness.pass_time(2.0)
+        assert harness.times("a") == [begun + 2.5]
 
 
 async def test_a_request_that_is_due_first_wakes_the_queue(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    async with at_work(desk):
+    harness = Harness(fake_clock)
+    async with at_work(harness):
         begun = fake_clock.monotonic()
         for key, seconds in (("c", 3.0), ("d", 4.0), ("a", 1.0), ("b", 2.0)):
-            desk.queue.enqueue(key, seconds)
+            harness.queue.enqueue(key, seconds)
             await fake_clock.advance(0)
-        await desk.pass_time(5.0)
-        assert [(key, at - begun) for key, at in desk.written] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+        await harness.pass_time(5.0)
+        assert [(key, at - begun) for key, at in harness.written] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
 
 
 async def test_the_earliest_request_counts_and_many_are_one_write(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    async with at_work(desk):
-        desk.queue.enqueue("a", 5.0)
-        desk.queue.enqueue("a", 1.0)
-        desk.queue.enqueue("a", 3.0)
-        await desk.pass_time(10)
-    assert desk.times("a") == [1.0]
+    harness = Harness(fake_clock)
+    async with at_work(harness):
+        harness.queue.enqueue("a", 5.0)
+        harness.queue.enqueue("a", 1.0)
+        harness.queue.enqueue("a", 3.0)
+        await harness.pass_time(10)
+    assert harness.times("a") == [1.0]
 
 
 async def test_a_request_during_a_write_is_written_after_it(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    desk.hold["a"] = asyncio.Event()
-    async with at_work(desk):
-        desk.queue.enqueue("a")
-        await desk.pass_time(1)
-        desk.queue.enqueue("a")
-        desk.queue.enqueue("b")  # is not held up by it
-        await desk.pass_time(1)
-        assert desk.times("b") == [1.0]
-        assert len(desk.times("a")) == 1
-        assert not desk.queue.idle
-        desk.hold["a"].set()
-        await desk.pass_time(1)
-    assert len(desk.times("a")) == 2
-    assert desk.queue.idle
+    harness = Harness(fake_clock)
+    harness.hold["a"] = asyncio.Event()
+    async with at_work(harness):
+        harness.queue.enqueue("a")
+        await harness.pass_time(1)
+        harness.queue.enqueue("a")
+        harness.queue.enqueue("b")  # is not held up by it
+        await harness.pass_time(1)
+        assert harness.times("b") == [1.0]
+        assert len(harness.times("a")) == 1
+        assert not harness.queue.idle
+        harness.hold["a"].set()
+        await harness.pass_time(1)
+    assert len(harness.times("a")) == 2
+    assert harness.queue.idle
 
 
 async def test_concurrency_is_limited(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock, concurrency=2)
-    desk.hold = {key: asyncio.Event() for key in "abc"}
-    async with at_work(desk):
+    harness = Harness(fake_clock, concurrency=2)
+    harness.hold = {key: asyncio.Event() for key in "abc"}
+    async with at_work(harness):
         for key in "abc":
-            desk.queue.enqueue(key)
-        await desk.pass_time(1)
-        assert [key for key, _ in desk.written] == ["a", "b"]
-        desk.hold["b"].set()
-        await desk.pass_time(1)
-        assert [key for key, _ in desk.written] == ["a", "b", "c"]
+            harness.queue.enqueue(key)
+        await harness.pass_time(1)
+        assert [key for key, _ in harness.written] == ["a", "b"]
+        harness.hold["b"].set()
+        await harness.pass_time(1)
+        assert [key for key, _ in harness.written] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -157,110 +157,110 @@ async def test_concurrency_is_limited(fake_clock: FakeClock) -> None:
 async def test_temporary_errors_are_retried(
     fake_clock: FakeClock, problem: BaseException, again: bool
 ) -> None:
-    desk = Desk(fake_clock)
-    desk.problems["a"] = [problem]
-    async with at_work(desk):
-        desk.queue.enqueue("a")
-        await desk.pass_time(20)
-    assert len(desk.times("a")) == (2 if again else 1)
+    harness = Harness(fake_clock)
+    harness.problems["a"] = [problem]
+    async with at_work(harness):
+        harness.queue.enqueue("a")
+        await harness.pass_time(20)
+    assert len(harness.times("a")) == (2 if again else 1)
 
 
 async def test_a_forbidden_write_is_given_up_after_some_attempts(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    desk.problems["a"] = [failure(403, "Forbidden", "x")] * 100
-    async with at_work(desk):
-        desk.queue.enqueue("a")
-        await desk.pass_time(100)
-        assert len(desk.times("a")) == MAX_FORBIDDEN_ATTEMPTS
-        assert 10.0 < desk.times("a")[-1] < 30.0
-        assert desk.queue._backoffs == {}
+    harness = Harness(fake_clock)
+    harness.problems["a"] = [failure(403, "Forbidden", "x")] * 100
+    async with at_work(harness):
+        harness.queue.enqueue("a")
+        await harness.pass_time(100)
+        assert len(harness.times("a")) == MAX_FORBIDDEN_ATTEMPTS
+        assert 10.0 < harness.times("a")[-1] < 30.0
+        assert harness.queue._backoffs == {}
 
 
 async def test_retry_after_is_respected(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    desk.problems["a"] = [failure(429, "TooManyRequests", "x", {"retryAfterSeconds": 7})]
-    async with at_work(desk):
-        desk.queue.enqueue("a")
-        await desk.pass_time(20)
-    assert desk.times("a") == [0.0, 7.0]
+    harness = Harness(fake_clock)
+    harness.problems["a"] = [failure(429, "TooManyRequests", "x", {"retryAfterSeconds": 7})]
+    async with at_work(harness):
+        harness.queue.enqueue("a")
+        await harness.pass_time(20)
+    assert harness.times("a") == [0.0, 7.0]
 
 
 async def test_a_defect_ends_the_queue(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    desk.problems["a"] = [ZeroDivisionError()]
-    async with at_work(desk) as task:
-        desk.queue.enqueue("a")
-        await desk.pass_time(1)
+    harness = Harness(fake_clock)
+    harness.problems["a"] = [ZeroDivisionError()]
+    async with at_work(harness) as task:
+        harness.queue.enqueue("a")
+        await harness.pass_time(1)
         assert isinstance(task.exception(), ZeroDivisionError)
 
 
 async def test_a_dropped_request_is_not_written(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    async with at_work(desk):
-        desk.queue.enqueue("a", 1.0)
-        desk.queue.drop("a")
-        await desk.pass_time(5)
-    assert not desk.written
+    harness = Harness(fake_clock)
+    async with at_work(harness):
+        harness.queue.enqueue("a", 1.0)
+        harness.queue.drop("a")
+        await harness.pass_time(5)
+    assert not harness.written
 
 
 async def test_a_rejected_key_leaves_no_state(fake_clock: FakeClock) -> None:
     """Keys are names of pods: there are always new ones."""
-    desk = Desk(fake_clock)
-    desk.problems["a"] = [failure(503, "ServiceUnavailable", "later"), not_found(PODS, "a")]
-    async with at_work(desk):
-        desk.queue.enqueue("a")
-        await desk.pass_time(3)
-        assert len(desk.times("a")) == 2
-        assert desk.queue._backoffs == {}
+    harness = Harness(fake_clock)
+    harness.problems["a"] = [failure(503, "ServiceUnavailable", "later"), not_found(PODS, "a")]
+    async with at_work(harness):
+        harness.queue.enqueue("a")
+        await harness.pass_time(3)
+        assert len(harness.times("a")) == 2
+        assert harness.queue._backoffs == {}
 
 
-async def outage(desk: Desk, seconds: float) -> None:
+async def outage(harness: Harness, seconds: float) -> None:
     """No server answers, then a write of another key succeeds."""
-    desk.outages.failed("PATCH")
-    await desk.pass_time(seconds)
-    desk.outages.failed("PATCH")
-    desk.outages.answered("PATCH", 200)
+    harness.outages.failed("PATCH")
+    await harness.pass_time(seconds)
+    harness.outages.failed("PATCH")
+    harness.outages.answered("PATCH", 200)
 
 
 async def test_failed_writes_are_repeated_soon_once_the_server_answers(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock, concurrency=8)
+    harness = Harness(fake_clock, concurrency=8)
     for number in range(6):
-        desk.problems[f"k{number}"] = [Unreachable(UNREACHABLE, "gone") for _ in range(9)]
-    async with at_work(desk):
+        harness.problems[f"k{number}"] = [Unreachable(UNREACHABLE, "gone") for _ in range(9)]
+    async with at_work(harness):
         for number in range(6):
-            desk.queue.enqueue(f"k{number}")
-        await outage(desk, 80.0)
-        before, ended = len(desk.written), fake_clock.monotonic()
-        desk.problems.clear()
-        await desk.pass_time(1.25)
-        assert {key for key, _ in desk.written[before:]} == {f"k{number}" for number in range(6)}
-        moments = [at - ended for _, at in desk.written[before:]]
+            harness.queue.enqueue(f"k{number}")
+        await outage(harness, 80.0)
+        before, ended = len(harness.written), fake_clock.monotonic()
+        harness.problems.clear()
+        await harness.pass_time(1.25)
+        assert {key for key, _ in harness.written[before:]} == {f"k{number}" for number in range(6)}
+        moments = [at - ended for _, at in harness.written[before:]]
         assert len(set(moments)) > 2, "all at once"
 
 
 async def test_a_requested_pause_is_kept_when_other_writes_succeed(fake_clock: FakeClock) -> None:
-    desk = Desk(fake_clock)
-    desk.problems["k"] = [failure(429, "TooManyRequests", "later", {"retryAfterSeconds": 20})]
-    async with at_work(desk):
-        desk.queue.enqueue("k")
-        await desk.pass_time(1.0)
-        await outage(desk, OUTAGE_SECONDS)
-        await desk.pass_time(15.0)
-        assert len(desk.times("k")) == 1
-        await desk.pass_time(5.0)
-        assert len(desk.times("k")) == 2
+    harness = Harness(fake_clock)
+    harness.problems["k"] = [failure(429, "TooManyRequests", "later", {"retryAfterSeconds": 20})]
+    async with at_work(harness):
+        harness.queue.enqueue("k")
+        await harness.pass_time(1.0)
+        await outage(harness, OUTAGE_SECONDS)
+        await harness.pass_time(15.0)
+        assert len(harness.times("k")) == 1
+        await harness.pass_time(5.0)
+        assert len(harness.times("k")) == 2
 
 
 async def test_writes_forbidden_by_a_restarted_server_are_retried(
     fake_clock: FakeClock,
 ) -> None:
     """A server that has just started may not have loaded its rules yet."""
-    desk = Desk(fake_clock)
+    harness = Harness(fake_clock)
     gone = [Unreachable(UNREACHABLE, "gone") for _ in range(MAX_FORBIDDEN_ATTEMPTS)]
     no = [failure(403, "Forbidden", "no") for _ in range(MAX_FORBIDDEN_ATTEMPTS - 2)]
-    desk.problems["k"] = [*gone, *no]
-    async with at_work(desk):
-        desk.queue.enqueue("k")
-        await desk.pass_time(120.0)
-        assert desk.problems["k"] == []
-        assert len(desk.times("k")) == len(gone) + len(no) + 1
+    harness.problems["k"] = [*gone, *no]
+    async with at_work(harness):
+        harness.queue.enqueue("k")
+        await harness.pass_time(120.0)
+        assert harness.problems["k"] == []
+        assert len(harness.times("k")) == len(gone) + len(no) + 1

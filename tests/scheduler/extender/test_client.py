@@ -21,7 +21,7 @@ from windlass.api import views
 from windlass.engine.decision import Bind
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.plugins.volcano import extender
+from windlass.plugins.volcano import extender as volcano_extender
 from windlass.plugins.volcano.extender_votes import ExtenderContext
 from windlass.scheduler.extender import client
 from windlass.scheduler.extender.client import ExtenderClients, ExtenderConnection, HttpExtender, transport_to
@@ -82,7 +82,7 @@ class Server:
 
 
 @contextmanager
-def consulted(
+def open_round(
     server: Callable[[Caller], None], *, clock: Any = None, **arguments: Any
 ) -> Iterator[HttpExtender]:
     """An open round.
@@ -95,15 +95,15 @@ def consulted(
             if not arguments.pop("session", False):
                 del verbs[f"extender.{matter}Verb"]
         told = {f"extender.{name}": value for name, value in {"httpTimeout": "60s", **arguments}.items()}
-        hooks = extender.hooks_of({"extender.urlPrefix": f"{url}/at/", **verbs, **told})
-        line = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
-        found = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=clock or SystemClock())
+        hooks = volcano_extender.hooks_of({"extender.urlPrefix": f"{url}/at/", **verbs, **told})
+        connection = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
+        found = HttpExtender(hooks, connection, ExtenderEncoder(world()), clock=clock or SystemClock())
         found.open()
         try:
             yield found
             found.close()
         finally:
-            line.close()
+            connection.close()
 
 
 # ---------------------------------------------------------------------- what is sent, and how answers are read
@@ -112,8 +112,8 @@ def consulted(
 @pytest.mark.parametrize("matter", [ExtenderCall.PREEMPTABLE, ExtenderCall.RECLAIMABLE])
 def test_preemptor_and_victims_are_sent_and_uids_of_victims_are_read(matter: ExtenderCall) -> None:
     server = Server(**{matter: {"status": 1, "victims": [{"UID": "uid-default-low-0", "Name": "low-0"}]}})
-    with consulted(server) as consultant:
-        found = consultant.ask(ExtenderRequest(matter, task="default/high-0", others=("default/low-0",)))
+    with open_round(server) as extender:
+        found = extender.ask(ExtenderRequest(matter, task="default/high-0", others=("default/low-0",)))
     assert found == ExtenderReply(1, named=frozenset({"uid-default-low-0"}))
     ((verb, body),) = server.asked
     assert verb == matter
@@ -140,15 +140,15 @@ def test_preemptor_and_victims_are_sent_and_uids_of_victims_are_read(matter: Ext
 
 def test_a_group_is_sent_with_its_pods_as_decided() -> None:
     server = Server(jobReady={"status": True}, jobEnqueueable={"status": -1}, jobEnqueued={})
-    with consulted(server) as consultant:
+    with open_round(server) as extender:
         seats = (("default/high-0", "n1"),)
-        assert consultant.ask(
+        assert extender.ask(
             ExtenderRequest(ExtenderCall.READY, group="default/high", seats=seats)
         ) == ExtenderReply(yes=True)
-        assert consultant.ask(
-            ExtenderRequest(ExtenderCall.ENQUEUEABLE, group="default/high")
-        ) == ExtenderReply(-1)
-        assert consultant.ask(ExtenderRequest(ExtenderCall.ENQUEUED, group="default/high")) == ExtenderReply()
+        assert extender.ask(ExtenderRequest(ExtenderCall.ENQUEUEABLE, group="default/high")) == ExtenderReply(
+            -1
+        )
+        assert extender.ask(ExtenderRequest(ExtenderCall.ENQUEUED, group="default/high")) == ExtenderReply()
     job = server.asked[0][1]["job"]
     assert {name: job[name] for name in ("UID", "Name", "Namespace", "Queue", "MinAvailable")} == {
         "UID": "default/high",
@@ -171,11 +171,11 @@ def test_a_group_is_sent_with_its_pods_as_decided() -> None:
 
 def test_a_queue_is_sent_with_its_limits() -> None:
     server = Server(queueOverused={"overused": True})
-    with consulted(server) as consultant:
-        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
+    with open_round(server) as extender:
+        assert extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
             yes=True
         )
-        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="unheard-of")) == ExtenderReply(
+        assert extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="unheard-of")) == ExtenderReply(
             yes=True
         )
     told = server.asked[0][1]["queue"]
@@ -185,13 +185,13 @@ def test_a_queue_is_sent_with_its_limits() -> None:
 
 def test_placed_and_removed_tasks_are_sent_with_their_nodes() -> None:
     server = Server(allocateFunc={"errorMessage": "no device"})
-    with consulted(server) as consultant:
+    with open_round(server) as extender:
         seats = (("default/high-0", "n1"),)
         request = ExtenderRequest(ExtenderCall.ALLOCATE, task="default/high-0", seats=seats)
-        assert consultant.ask(request) == ExtenderReply(refusal="no device")
+        assert extender.ask(request) == ExtenderReply(refusal="no device")
         for key in ("default/high-0", "default/low-0"):
-            consultant.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task=key, seats=((key, "n1"),)))
-        consultant.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task="default/unheard-of"))
+            extender.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task=key, seats=((key, "n1"),)))
+        extender.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task="default/unheard-of"))
     tasks = [body["task"] for _, body in server.asked]
     assert [(task["Name"], task["Status"], task.get("NodeName")) for task in tasks] == [
         ("high-0", 2, "n1"),
@@ -247,15 +247,15 @@ def test_a_session_is_sent_with_the_whole_state() -> None:
 )
 def test_an_invalid_response_does_not_end_the_round(answer: Any, why: str) -> None:
     server = Server(preemptable=answer, jobReady={"status": 1}, queueOverused={"Overused": True, "x": None})
-    with consulted(server) as consultant:
-        found = consultant.ask(ExtenderRequest(ExtenderCall.PREEMPTABLE, task="default/high-0"))
+    with open_round(server) as extender:
+        found = extender.ask(ExtenderRequest(ExtenderCall.PREEMPTABLE, task="default/high-0"))
         assert isinstance(found, ExtenderUnavailable)
         assert why in found.why
         assert not found.later
-        said = consultant.ask(ExtenderRequest(ExtenderCall.READY, group="default/high"))
+        said = extender.ask(ExtenderRequest(ExtenderCall.READY, group="default/high"))
         assert isinstance(said, ExtenderUnavailable)
         assert "status is 1" in said.why
-        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
+        assert extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
             yes=True
         )
 
@@ -268,25 +268,25 @@ def test_a_too_long_response_is_rejected(monkeypatch: pytest.MonkeyPatch, chunke
             body = json.dumps({"overused": True, "padding": "x" * 50}).encode()
             caller.chunks(body[:20], body[20:]) if chunked else caller.answer(body)
 
-    with consulted(answers) as consultant:
-        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
+    with open_round(answers) as extender:
+        assert extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
             yes=True
         )
         monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 50)
-        found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+        found = extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
     assert found == ExtenderUnavailable("queueOverused: the answer is longer than 50 bytes")
 
 
 def test_after_a_timeout_nothing_more_is_sent_in_the_round() -> None:
     server = Server()
     server.go_on.clear()
-    with consulted(server, httpTimeout="3s") as consultant:
-        first = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+    with open_round(server, httpTimeout="3s") as extender:
+        first = extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
         assert first == ExtenderUnavailable("queueOverused: no answer within 3 s")
-        assert consultant.ask(ExtenderRequest(ExtenderCall.READY, group="default/high")) == first
+        assert extender.ask(ExtenderRequest(ExtenderCall.READY, group="default/high")) == first
         server.go_on.set()
-        consultant.open()
-        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply()
+        extender.open()
+        assert extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply()
     assert server.verbs == ["queueOverused", "queueOverused"]
 
 
@@ -297,8 +297,8 @@ def test_a_slow_response_times_out() -> None:
             caller.chunks(b" ", end=False) if _ == 0 else caller.sock.sendall(b"1\r\n \r\n")
             time.sleep(0.02)
 
-    with consulted(trickles, httpTimeout="100ms") as consultant:
-        found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+    with open_round(trickles, httpTimeout="100ms") as extender:
+        found = extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
     assert found == ExtenderUnavailable("queueOverused: no answer within 0.1 s")
 
 
@@ -306,11 +306,11 @@ def test_an_unreachable_extender_is_unavailable() -> None:
     with serving(Server()) as url:
         pass
     hooks = ExtenderEndpoints(url, verbs={ExtenderCall.OVERUSED: "x"})
-    line = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
-    consultant = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=SystemClock())
-    consultant.open()
-    found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
-    line.close()
+    connection = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
+    extender = HttpExtender(hooks, connection, ExtenderEncoder(world()), clock=SystemClock())
+    extender.open()
+    found = extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+    connection.close()
     assert isinstance(found, ExtenderUnavailable)
     assert found.why.startswith("queueOverused: ")
 
@@ -328,18 +328,18 @@ def test_a_round_has_a_timeout(fake_clock: FakeClock) -> None:
     slow: Any = Slow()
     hooks = ExtenderEndpoints("http://x", timeout_seconds=2.0, verbs={ExtenderCall.OVERUSED: "x"})
     seen: list[tuple[str, str, float]] = []
-    consultant = HttpExtender(
+    extender = HttpExtender(
         hooks, slow, ExtenderEncoder(world()), clock=fake_clock, observe=lambda *told: seen.append(told)
     )
-    consultant.open()
-    answers = [consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=name)) for name in "abcd"]
+    extender.open()
+    answers = [extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=name)) for name in "abcd"]
     assert slow.allowed == [2.0, 2.0, 1.0]
     assert [isinstance(answer, ExtenderUnavailable) and answer.later for answer in answers] == [False] * 3 + [
         True
     ]
     assert seen == [("queueOverused", "answered", 1.5)] * 3
-    consultant.open()
-    assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="a")) == ExtenderReply()
+    extender.open()
+    assert extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="a")) == ExtenderReply()
 
 
 @pytest.mark.parametrize("ignorable", [True, False])
@@ -350,11 +350,11 @@ def test_a_failed_session_makes_the_extender_unavailable(ignorable: bool) -> Non
             verbs={ExtenderCall.OPEN: "begin", ExtenderCall.OVERUSED: "over"},
             ignorable=ignorable,
         )
-        line = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
-        consultant = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=SystemClock())
-        consultant.open()
-        found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
-        line.close()
+        connection = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
+        extender = HttpExtender(hooks, connection, ExtenderEncoder(world()), clock=SystemClock())
+        extender.open()
+        found = extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+        connection.close()
     assert isinstance(found, ExtenderUnavailable) is not ignorable
     assert server.verbs == (["begin", "over"] if ignorable else ["begin"])
 
@@ -365,6 +365,6 @@ def test_an_unused_extender_has_no_thread() -> None:
     assert extender_clients._connections == []
     context = ExtenderContext(ExtenderEndpoints("http://x", verbs={ExtenderCall.READY: "x"}))
     extender_clients.serve([context])
-    (line,) = extender_clients._connections
-    assert line._thread is None
+    (connection,) = extender_clients._connections
+    assert connection._thread is None
     extender_clients.close()

@@ -70,10 +70,10 @@ async def judging(
     settings = ExtenderEndpoints(
         "http://judge", **{"predicate": "predicate", "prioritize": "prioritize", **hooks}
     )
-    judge = HttpNodeExtender(settings, server, views_of("n1", "n2"), lambda: news.append(1), clock=clock)
-    task = asyncio.create_task(judge.run())
+    extender = HttpNodeExtender(settings, server, views_of("n1", "n2"), lambda: news.append(1), clock=clock)
+    task = asyncio.create_task(extender.run())
     await clock.advance(0)
-    yield judge, news
+    yield extender, news
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -89,23 +89,23 @@ async def settle(clock: FakeClock, seconds: float = 0.0) -> None:
 async def test_unknown_verdicts_are_requested_and_then_hold(fake_clock: FakeClock) -> None:
     server = Server()
     server.refused, server.points = {"n2": "too hot"}, {"n1": 70.0}
-    async with judging(fake_clock, server) as (judge, news):
-        assert judge.opinions(WANTS, ["n1", "n2"]) == {}
-        assert not judge.learned()
+    async with judging(fake_clock, server) as (extender, news):
+        assert extender.opinions(WANTS, ["n1", "n2"]) == {}
+        assert not extender.learned()
         await settle(fake_clock)
-        assert judge.opinions(WANTS, ["n1", "n2"]) == {
+        assert extender.opinions(WANTS, ["n1", "n2"]) == {
             "n1": NodeVerdict("", 70.0),
             "n2": NodeVerdict("too hot"),
         }
-        assert (judge.learned(), judge.learned(), news) == (True, False, [1])
+        assert (extender.learned(), extender.learned(), news) == (True, False, [1])
         assert [path for path, _ in server.asked] == ["/predicate", "/predicate", "/prioritize"]
         assert server.asked[0][1]["task"] == protocol.kind_of_task(WANTS)
         server.refused = {}
         await settle(fake_clock, 61)
-        assert judge.opinions(WANTS, ["n2"])["n2"] == NodeVerdict()
-        assert judge.learned()
+        assert extender.opinions(WANTS, ["n2"])["n2"] == NodeVerdict()
+        assert extender.learned()
         await settle(fake_clock, 61)
-        assert not judge.learned()  # the same again is no news
+        assert not extender.learned()  # the same again is no news
 
 
 async def test_responses_are_decoded_like_go_does(
@@ -126,10 +126,10 @@ async def test_responses_are_decoded_like_go_does(
         return Response(200, body=bodies[json.loads(request.body)["node"]["Name"]])
 
     monkeypatch.setattr(Server, "request", request)
-    async with judging(fake_clock, Server()) as (judge, _):
-        judge.opinions(WANTS, ["n1", "n2"])
+    async with judging(fake_clock, Server()) as (extender, _):
+        extender.opinions(WANTS, ["n1", "n2"])
         await settle(fake_clock)
-        assert judge.opinions(WANTS, ["n1", "n2"]) == {
+        assert extender.opinions(WANTS, ["n1", "n2"]) == {
             "n1": NodeVerdict("too hot"),
             "n2": NodeVerdict("", 40.0),
         }
@@ -137,8 +137,8 @@ async def test_responses_are_decoded_like_go_does(
 
 async def test_unused_verdicts_are_not_renewed(fake_clock: FakeClock) -> None:
     server = Server()
-    async with judging(fake_clock, server) as (judge, _):
-        judge.opinions(WANTS, ["n1"])
+    async with judging(fake_clock, server) as (extender, _):
+        extender.opinions(WANTS, ["n1"])
         await settle(fake_clock)
         for _ in range(12):
             await settle(fake_clock, 61)
@@ -154,10 +154,10 @@ async def test_a_failing_extender_rejects_unless_it_is_ignorable(
 ) -> None:
     server = Server()
     server.broken = broken
-    async with judging(fake_clock, server, ignorable=ignorable) as (judge, _):
-        judge.opinions(WANTS, ["n1"])
+    async with judging(fake_clock, server, ignorable=ignorable) as (extender, _):
+        extender.opinions(WANTS, ["n1"])
         await settle(fake_clock)
-        refusal = judge.opinions(WANTS, ["n1"])["n1"].refusal
+        refusal = extender.opinions(WANTS, ["n1"])["n1"].refusal
         assert refusal.startswith("it failed: predicate") is not ignorable
         assert bool(refusal) is not ignorable
 
@@ -182,11 +182,11 @@ async def test_a_round_of_requests_is_a_session(fake_clock: FakeClock, broken: s
     server = Server()
     server.broken = broken
     verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end"}
-    async with judging(fake_clock, server, verbs=verbs, ignorable=ignorable) as (judge, _):
-        judge._session = lambda: {"Nodes": {}}
-        judge.opinions(WANTS, ["n1"])
+    async with judging(fake_clock, server, verbs=verbs, ignorable=ignorable) as (extender, _):
+        extender._session = lambda: {"Nodes": {}}
+        extender.opinions(WANTS, ["n1"])
         await settle(fake_clock)
-        refusal = judge.opinions(WANTS, ["n1"])["n1"].refusal
+        refusal = extender.opinions(WANTS, ["n1"])["n1"].refusal
     paths = [path for path, _ in server.asked]
     assert (paths[0], paths[-1], server.asked[0][1]) == ("/begin", "/end", {"Nodes": {}})
     assert ("/predicate" in paths) is (not broken or ignorable)
@@ -218,16 +218,16 @@ def test_nodes_are_rejected_until_their_verdict_is_known() -> None:
     (plugin,) = extender.build(arguments)
     assert plugin.hooks == ExtenderEndpoints("http://judge", "predicate", "prioritize", 0.1, True)
     assert isinstance(plugin, TakesNodeExtender)
-    judge = Known()
-    plugin.take_judge(judge)
+    verdicts = Known()
+    plugin.take_judge(verdicts)
     c = Cluster(plugins=[*default_plugins(own_for_volcano=False), plugin]).queues("default")
     c.nodes("n1 gpu=1", "n2 gpu=1", "n3 gpu=1")
     c.gang("g", 1, needs("gpu=1", dialect=Dialect.VOLCANO)).gang("own", 1, needs("gpu=1"))
     assert {bind.task: bind.node for bind in c.cycle().binds} == {"ns/own-0": "n1"}
     assert "it has not answered yet" in str(c.explain("g").blockers)
     c.remove("own")
-    judge.said = {"n1": NodeVerdict("no"), "n2": NodeVerdict("", 10.0), "n3": NodeVerdict("", 1000.0)}
-    judge.news = True
+    verdicts.said = {"n1": NodeVerdict("no"), "n2": NodeVerdict("", 10.0), "n3": NodeVerdict("", 1000.0)}
+    verdicts.news = True
     c.cycle()
     assert c.where("g") == {"n3": 1}
     c.gang("h", 2, needs("gpu=1", dialect=Dialect.VOLCANO), min=1)

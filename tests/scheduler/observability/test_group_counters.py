@@ -28,51 +28,51 @@ async def test_a_group_admitted_by_another_instance_is_not_counted_again(api: Sc
         await running.settle(2.0)
         api.run("new-0")
         await running.settle(2.0)
-        story = running.service.components.counters
-        assert story.admission_wait.counts() == {("default",): 1}
-        assert story.ready_wait.counts() == {("default",): 1}
-        assert story.lives["default/old"].stage == "running"
+        counters = running.service.components.counters
+        assert counters.admission_wait.counts() == {("default",): 1}
+        assert counters.ready_wait.counts() == {("default",): 1}
+        assert counters.lives["default/old"].stage == "running"
         api.end("old-0")
         await running.settle(2.0)
-        assert story.execution.counts() == {("default",): 1}
+        assert counters.execution.counts() == {("default",): 1}
 
 
 async def test_a_recreated_group_is_counted_as_another(api: SchedulerApi) -> None:
     api.add(group("g", 1), pod("g-0", group="g"))
     async with Running(api) as running:
         await running.settle(2.0)
-        story = running.service.components.counters
-        first = story.lives["default/g"].uid
+        counters = running.service.components.counters
+        first = counters.lives["default/g"].uid
         api.remove(PODS, "default/g-0")
         api.remove(POD_GROUPS, "default/g")
         api.add(group("g", 1), pod("g-0", group="g", uid="another"))
         await running.settle(2.0)
-        assert story.lives["default/g"].uid != first
-        assert story.admission_wait.counts() == {("default",): 2}
+        assert counters.lives["default/g"].uid != first
+        assert counters.admission_wait.counts() == {("default",): 2}
         api.remove(PODS, "default/g-0")
         api.remove(POD_GROUPS, "default/g")
         await running.settle(2.0)
-        assert story.lives == {}
+        assert counters.lives == {}
 
 
 async def test_an_eviction_ends_once_the_group_holds_nothing(api: SchedulerApi) -> None:
     api.add(group("g", 2), *[pod(f"g-{i}", group="g") for i in range(2)])
     async with Running(api) as running:
         await running.settle(2.0)
-        story, now = running.service.components.counters, running.service.components.time.now()
-        story.group_evicted("default/g", NOT_READY, now)
-        story.group_evicted("default/unknown", NOT_READY, now)
-        assert story.evicted == {("default", NOT_READY): 1}
+        counters, now = running.service.components.counters, running.service.components.time.now()
+        counters.group_evicted("default/g", NOT_READY, now)
+        counters.group_evicted("default/unknown", NOT_READY, now)
+        assert counters.evicted == {("default", NOT_READY): 1}
         api.remove(PODS, "default/g-0")
         await running.settle(3.0)
-        assert story.eviction_wait.counts() == {}  # one is still there
+        assert counters.eviction_wait.counts() == {}  # one is still there
         api.remove(PODS, "default/g-1")
         await running.settle(3.0)
-        assert story.eviction_wait.counts() == {("default", NOT_READY): 1}
+        assert counters.eviction_wait.counts() == {("default", NOT_READY): 1}
 
 
 def test_a_decision_is_counted_by_preemptors_groups_and_actions() -> None:
-    story = GroupCounters(ClusterModel(("windlass",)))
+    counters = GroupCounters(ClusterModel(("windlass",)))
     binds = tuple(Bind(f"d/p{i}", f"u{i}", f"d/g{i // 2}", "n") for i in range(4))
     evictions = (
         Eviction("d/a", "1", "d/x", "n", "reclaim", "d/c"),
@@ -81,10 +81,10 @@ def test_a_decision_is_counted_by_preemptors_groups_and_actions() -> None:
         Eviction("d/z", "4", "d/y", "n", "stale-gang"),
     )
     passes = (ActionPass("volcano-backfill", 0.1, range(0, 1)), ActionPass("allocate", 0.1, range(1, 4)))
-    story.count_decision(Decision(1, binds=binds, evictions=evictions), passes, 0.0)
-    assert story.scheduled == {"backfill": 1, "allocate": 2}
-    assert story.transactions == {"reclaim": 2, "stale-gang": 1}
-    assert (story.victims.count, story.victims.total) == (2, 3)
-    story.end_cycle(waiting=True, seconds=0.5)
-    story.end_cycle(waiting=False, seconds=0.5)
-    assert story.attempts.counts() == {("inadmissible",): 1}
+    counters.count_decision(Decision(1, binds=binds, evictions=evictions), passes, 0.0)
+    assert counters.scheduled == {"backfill": 1, "allocate": 2}
+    assert counters.transactions == {"reclaim": 2, "stale-gang": 1}
+    assert (counters.victims.count, counters.victims.total) == (2, 3)
+    counters.end_cycle(waiting=True, seconds=0.5)
+    counters.end_cycle(waiting=False, seconds=0.5)
+    assert counters.attempts.counts() == {("inadmissible",): 1}

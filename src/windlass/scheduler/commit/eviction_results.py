@@ -50,19 +50,19 @@ class EvictionResults:
 
     def delayed(self, order: EvictionOrder, why: str) -> None:
         """Record that a budget rejects an eviction for now: that is why the preemptor waits."""
-        if order.claimer:
-            self._rejections[order.claimer] = f"eviction of pod {order.key} is refused: {why}"
+        if order.preemptor:
+            self._rejections[order.preemptor] = f"eviction of pod {order.key} is refused: {why}"
 
     def finished(self, result: EvictionResult) -> None:
         """Take in the result of one eviction."""
         order = result.order
-        label = "done" if result.evicted else "refused" if result.refused else "failed"
+        label = "done" if result.evicted else "refused" if result.rejected else "failed"
         self._metrics.evictions.labels(order.reason, label).inc()
         if result.evicted:
-            self._rejections.pop(order.claimer, None)
+            self._rejections.pop(order.preemptor, None)
             return
         log.warning("eviction failed", pod=order.key, why=result.message)
-        if result.refused:  # until its budgets change, they allow no eviction
+        if result.rejected:  # until its budgets change, they allow no eviction
             self._model.spare(order.key, self._time.now() + COOLING_SECONDS)
             self._inbox.extend(deltas.BudgetUpserted(key, 0) for key in self._model.budgets_of(order.key))
             namespace, _, name = order.key.partition("/")

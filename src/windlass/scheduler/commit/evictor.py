@@ -63,7 +63,7 @@ class EvictionOrder:
     """One eviction.
 
     ``reason``: of the condition and of the event.
-    ``claimer``: the preemptor, a group.
+    ``preemptor``: the group that needs the capacity.
     ``guarded``: PodDisruptionBudgets are respected.
     """
 
@@ -71,7 +71,7 @@ class EvictionOrder:
     uid: str
     reason: str
     message: str
-    claimer: str = ""
+    preemptor: str = ""
     guarded: bool = False
 
 
@@ -79,14 +79,13 @@ class EvictionOrder:
 class EvictionResult:
     """End of one eviction.
 
-    ``evicted`` is also true for a pod that did not exist any more. ``refused``: a budget has
-    rejected it.
+    ``evicted`` is also true for a pod that did not exist any more. ``rejected``: by a budget.
     """
 
     order: EvictionOrder
     evicted: bool
     message: str = ""
-    refused: bool = False
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
