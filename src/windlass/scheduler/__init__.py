@@ -1,1 +1,1 @@
-"""The service around the engine: informers feed it, its decisions are carried out and shown."""
+"""Service around the engine: feeds it, commits its decisions, reports them."""

@@ -1,10 +1,10 @@
-"""Backpressure: whether the API server is busy with binds, so that other writes have to wait.
+"""Backpressure: the API server is busy with binds, and other writes have to wait.
 
-There is pressure while binds queue up, or while pods arrive and are bound in numbers. Other
-writes then cost the binds their server: an event as much as a bind, a patch of a PodGroup as
-much as three. Writes that may wait are deferred until the pressure is over, which a lull of
-one to two windows shows. Each writer limits the delay itself. Reasons for waiting, and writes
-that a bind needs, are never deferred.
+There is pressure while binds queue up, or while pods arrive and are bound in numbers.
+Other writes then cost the binds their server: an event as much as a bind, a patch of a
+PodGroup as much as three. Writes that may wait are deferred until the pressure is over,
+which a lull of one to two windows shows. Each writer limits the delay itself. Reasons
+for waiting, and writes that a bind needs, are never deferred.
 
 The check is cheap: it compares two numbers.
 """
@@ -18,7 +18,10 @@ from windlass.kits.clock import Clock
 WINDOW_SECONDS = 0.5
 """Length in seconds of the windows in which pods are counted."""
 MIN_BUSY = 16
-"""Number of binds in progress or waiting, or of pods in a window, from which there is pressure."""
+"""Minimum number of binds, or of pods in a window, for pressure.
+
+Binds in progress and waiting binds count.
+"""
 
 
 class Backpressure:

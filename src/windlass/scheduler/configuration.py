@@ -1,8 +1,8 @@
 """Configuration of the scheduler: a file or Volcano's ConfigMap, followed while it runs.
 
-An invalid file at the start is an error. Later it is only reported, and the configuration in force
-stays. The text of the file is compared every few seconds: a mounted ConfigMap changes by renamed
-directories, which no file event shows.
+An invalid file at the start is an error. Later it is only reported, and the
+configuration in force stays. The text of the file is compared every few seconds: a
+mounted ConfigMap changes by renamed directories, which no file event shows.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def decode_config_map(raw: bytes | msgspec.Raw) -> ConfigMapView:
 class ConfigMapSource:
     """Follows Volcano's ConfigMap.
 
-    An invalid one is reported as an event on it, and changes nothing. Once it is deleted, the default
-    policy is in force.
+    An invalid one is reported as an event on it, and changes nothing. Once it is
+    deleted, the default policy is in force.
     """
 
     def __init__(self, informers: SharedInformers, recorder: EventRecorder, adopt: Adopt) -> None:

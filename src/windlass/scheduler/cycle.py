@@ -61,7 +61,10 @@ class SchedulingCycle:
         self.last_decision = Decision(0)
 
     def run(self) -> float | None:
-        """Run one cycle. Return the seconds until the next is due, ``None`` if none is."""
+        """Run one cycle.
+
+        Return the seconds until the next is due, ``None`` if none is.
+        """
         start = self._clock.monotonic()
         self._checks.expire(start)
         changes = self._model.take(self._time.now())
@@ -99,7 +102,10 @@ class SchedulingCycle:
         return decision
 
     def _measure(self, decision: Decision, changes: int, times: tuple[float, ...]) -> None:
-        """Measure a cycle. ``times``: its start and the ends of its phases, monotonic."""
+        """Measure a cycle.
+
+        ``times``: its start and the ends of its phases, monotonic.
+        """
         offset = self._time.now() - times[-1]
         for observer in self._observers:
             observer.cycle_finished(decision, changes, tuple(offset + time for time in times))

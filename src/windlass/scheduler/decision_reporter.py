@@ -1,4 +1,4 @@
-"""Reports of decisions: why groups wait, the state of groups and queues, metrics of the cycle.
+"""Reports of decisions: reasons for waiting, states, and metrics of the cycle.
 
 The status writer performs the writes. This module decides what it is given.
 """
@@ -160,8 +160,8 @@ class DecisionReporter:
     def _is_unreported(self, key: str) -> bool:
         """Return whether there is nothing to report of a group unless it waits.
 
-        A pod without a PodGroup has no phase and no minimum. A large cluster may have a hundred
-        thousand of them when it is first read.
+        A pod without a PodGroup has no phase and no minimum. A large cluster may have a
+        hundred thousand of them when it is first read.
         """
         return not self._observers and is_implicit(key)
 
@@ -173,7 +173,10 @@ class DecisionReporter:
     # ------------------------------------------------------------------ metrics
 
     def measure(self, decision: Decision, changes: int, times: Sequence[float]) -> None:
-        """Measure a cycle. ``times``: its start and the ends of its phases, monotonic."""
+        """Measure a cycle.
+
+        ``times``: its start and the ends of its phases, monotonic.
+        """
         metrics = self._metrics
         seconds = times[-1] - times[0]
         metrics.cycle_seconds.observe(seconds)

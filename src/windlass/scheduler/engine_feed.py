@@ -1,7 +1,8 @@
 """Feed of the engine: deltas of the model, completed by learned run times.
 
-While this instance stands by, its engine is kept up to date, so that it decides at once when it
-leads. An engine that never decides might keep what is long over, so it is replaced now and then.
+While this instance stands by, its engine is kept up to date, so that it decides at once
+when it leads. An engine that never decides might keep what is long over, so it is
+replaced now and then.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from windlass.spi.configuration import SchedulerConfig
 STAND_BY_SECONDS = 5.0
 """Interval in seconds between updates of the engine while this instance stands by."""
 REPLACE_FACTOR, MIN_REPLACE_PODS = 10, 10_000
-"""An engine that stands by is replaced after this many deltas per pod, and at least so many pods."""
+"""Maximum number of deltas per pod until an engine that stands by is replaced.
+
+A cluster with fewer pods than the minimum counts as having so many.
+"""
 
 
 class EngineFeed:

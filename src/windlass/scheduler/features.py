@@ -1,7 +1,7 @@
 """Optional features of the scheduler: their modules, and what enables each.
 
-This table is the only place that names the modules. They are imported on first use, so a
-plain scheduler process contains none of them.
+This table is the only place that names the modules. They are imported on first use, so
+a plain scheduler process contains none of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Feature:
 class PolicyFeature(Feature):
     """Feature enabled by a policy: a plugin implements one of the Protocols ``serves``.
 
-    The module has a class ``Service`` (:class:`windlass.scheduler.policy_services.PolicyService`).
+    The module has a class ``Service``
+    (:class:`windlass.scheduler.policy_services.PolicyService`).
     """
 
     serves: tuple[type, ...] = ()

@@ -37,14 +37,17 @@ from windlass.scheduler.service import SchedulerService
 
 log = logs.get("scheduler")
 SETTLE_SECONDS = 5.0
-"""Interval in seconds between the initial sync and the exclusion of its objects from collection."""
+"""Delay in seconds of the exclusion of synced objects from garbage collection."""
 DRAIN_SECONDS = 4.0
 """Timeout in seconds of writing what was decided before the process stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """Objects for companions of the scheduler. ``leads``: set once this instance decides."""
+    """Objects for companions of the scheduler.
+
+    ``leads``: set once this instance decides.
+    """
 
     connection: Connection
     client: Client
@@ -59,7 +62,10 @@ class ProcessContext:
 
 
 Companion = Callable[[ProcessContext], Coroutine[Any, Any, None]]
-"""Other work of the process. It is called before anything runs, and its coroutine runs to the end."""
+"""Other work of the process.
+
+It is called before anything runs, and its coroutine runs to the end.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +75,13 @@ class ProcessOptions:
     ``metrics_bind``, ``bind_guard``: ``HOST:PORT``, empty for none.
     ``metrics_details``: what is exported one by one
     (:data:`windlass.scheduler.compat_metrics.families.DETAILS`).
-    ``metrics_names``: optional names (:data:`windlass.scheduler.compat_metrics.registry.OPTIONAL`).
+    ``metrics_names``: optional names
+    (:data:`windlass.scheduler.compat_metrics.registry.OPTIONAL`).
     ``config``: configuration file to follow.
     ``environment``: where OpenTelemetry's variables are read from.
     ``bind_guard_secret``: directory with ``tls.crt``, ``tls.key`` and ``token``.
-    ``own_pod``: pod of this process, in the lease's namespace. It is labeled while it leads.
+    ``own_pod``: pod of this process, in the lease's namespace. It is labeled while it
+    leads.
     """
 
     kubeconfig: str | None = None
@@ -96,14 +104,20 @@ class ProcessOptions:
 
 
 def run(options: ProcessOptions) -> int:
-    """Serve until a signal, and return the exit status. Raises :class:`WindlassError`."""
+    """Serve until a signal, and return the exit status.
+
+    Raises :class:`WindlassError`.
+    """
     logs.configure(style=options.log_format, level=options.log_level)
     event_loop.run(serve(options))
     return 0
 
 
 async def serve(options: ProcessOptions) -> None:
-    """Serve until a signal. Raises ``WindlassError`` (configuration, lost leadership)."""
+    """Serve until a signal.
+
+    Raises ``WindlassError`` (configuration, lost leadership).
+    """
     clock, rng = SystemClock(), randomness.system()
     scheduling = options.scheduler
     registry = metrics.registry()
@@ -176,7 +190,10 @@ async def _work(
     file: ConfigFile | None,
     companions: list[Coroutine[Any, Any, None]],
 ) -> None:
-    """Run everything. An instance that stands by follows the cluster, and leads without a delay."""
+    """Run everything.
+
+    An instance that stands by follows the cluster, and leads without a delay.
+    """
     service = context.service
     try:
         async with asyncio.TaskGroup() as group:

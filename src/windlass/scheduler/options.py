@@ -11,7 +11,7 @@ from windlass.model.cluster.ownership import OtherScheduler
 from windlass.spi.configuration import SchedulerConfig
 
 EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
-"""Scheduler names served in single-node mode, where Windlass is also the default scheduler."""
+"""Scheduler names served in single-node mode, with that of the default scheduler."""
 OWN_NAMESPACE = "kube-system"
 """Default namespace of the leases and of learned run times."""
 
@@ -39,29 +39,31 @@ class SchedulerOptions:
     """Options of the scheduler service. Times are in seconds.
 
     ``policy``: the configuration at the start.
-    ``config_map``: whether the ConfigMap ``volcano-system/volcano-scheduler-config`` replaces
-    it.
+    ``config_map``: whether the ConfigMap ``volcano-system/volcano-scheduler-config``
+    replaces it.
     ``own_namespace``: where learned run times are stored.
-    ``wait_for_group``: scheduler names. Their bare pods get their PodGroup from another controller.
+    ``wait_for_group``: scheduler names. Their bare pods get their PodGroup from another
+    controller.
     ``other_schedulers``: those that still run and hand their queues over one by one
     (:mod:`windlass.model.cluster.ownership`).
 
-    ``debounce_seconds``: how long changes are collected before a cycle. Longer under pressure.
+    ``debounce_seconds``: how long changes are collected before a cycle. Longer under
+    pressure.
     ``assume_seconds``: after this time, a bind not shown by the informers is looked up.
-    ``gang_seconds``: after this time without progress, the bound members of a gang below its
-    minimum are evicted.
+    ``gang_seconds``: after this time without progress, the bound members of a gang
+    below its minimum are evicted.
     ``quiet_seconds``: how long a group must have waited before its reason is written.
     ``rewrite_seconds``: interval between two writes of a reason.
     ``pod_rewrite_seconds``: the same for its pods.
 
-    ``await_volumes``: whether a pod waits for the volumes of its claims. Not in single-node
-    mode, where no controller provisions any.
-    ``yield_seconds``: how long a pending pod of another scheduler has precedence on nodes where
-    it would not fit together with Windlass' pods
+    ``await_volumes``: whether a pod waits for the volumes of its claims. Not in
+    single-node mode, where no controller provisions any.
+    ``yield_seconds``: how long a pending pod of another scheduler has precedence on
+    nodes where it would not fit together with Windlass' pods
     (:mod:`windlass.scheduler.commit.yield_to_others`).
     ``max_yield_seconds``: maximum time for which a bind is held back in this way.
-    ``reservation_pods``: how whole devices are reserved for pods that share them. ``None``:
-    they are not, and only Windlass knows of shares.
+    ``reservation_pods``: how whole devices are reserved for pods that share them.
+    ``None``: they are not, and only Windlass knows of shares.
 
     ``estimate_seconds``: interval between simulated estimates of starts
     (:mod:`windlass.scheduler.estimates.start_estimates`). 0 turns them off.
@@ -70,8 +72,8 @@ class SchedulerOptions:
     ``provisioning_class``: class of the ProvisioningRequests of queues that name none
     (:mod:`windlass.scheduler.autoscaling.provisioning`), or ``none``.
     ``provisioning_retries``: maximum number of repeated requests.
-    ``provisioning_backoff_seconds``: time after the first failed request. It doubles after
-    each further one, up to ``provisioning_backoff_max_seconds``.
+    ``provisioning_backoff_seconds``: time after the first failed request. It doubles
+    after each further one, up to ``provisioning_backoff_max_seconds``.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)

@@ -19,8 +19,8 @@ from windlass.spi.configuration import SchedulerConfig
 class ServiceContext:
     """Arguments of every policy service.
 
-    ``wake()`` requests a cycle. ``start(coroutine, name)`` runs a background task until the
-    scheduler ends.
+    ``wake()`` requests a cycle. ``start(coroutine, name)`` runs a background task until
+    the scheduler ends.
     """
 
     client: Client
@@ -35,7 +35,10 @@ class PolicyService(Protocol):
     """Service behind some plugins. Created with a :class:`ServiceContext`."""
 
     def serve(self, plugins: Sequence[object], policy: SchedulerConfig) -> None:
-        """Connect the plugins in force. Called again after each change of the policy."""
+        """Connect the plugins in force.
+
+        Called again after each change of the policy.
+        """
         ...
 
     def close(self) -> None: ...

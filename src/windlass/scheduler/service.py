@@ -1,18 +1,19 @@
 """Scheduler service: informers feed the engine, its decisions are committed and reported.
 
-One task decides. Events of the informers mark what changed and wake it. A few milliseconds later
-one cycle takes all changes in, decides, and hands binds and evictions over to their own tasks.
-Their results come back as deltas. Nothing is polled: between events the service sleeps until a
-time that the engine, an assumed bind or an incomplete gang has set.
+One task decides. Events of the informers mark what changed and wake it. A few
+milliseconds later one cycle takes all changes in, decides, and hands binds and
+evictions over to their own tasks. Their results come back as deltas. Nothing is polled:
+between events the service sleeps until a time that the engine, an assumed bind or an
+incomplete gang has set.
 
 Invariants:
 
-* A decided bind counts as done until the informer shows the pod, its failure is known, or it was
-  looked up.
+* A decided bind counts as done until the informer shows the pod, its failure is known,
+  or it was looked up.
 * Nothing is decided before every informer is synced.
 * All state can be lost. A restart reads it from the API server.
-* An instance that stands by follows everything, keeps its engine up to date, and writes nothing
-  until it leads.
+* An instance that stands by follows everything, keeps its engine up to date, and writes
+  nothing until it leads.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from windlass.spi.configuration import SchedulerConfig
 
 log = logs.get("scheduler")
 DRAIN_CHECK_SECONDS = 0.02
-"""Interval in seconds between checks whether everything is written before the process ends."""
+"""Interval in seconds between checks whether a drain is finished."""
 BUSY_DEBOUNCE_SECONDS = 0.05
 """Minimum debounce interval in seconds under backpressure.
 
@@ -59,10 +60,11 @@ def _always() -> bool:
 class SchedulerService:
     """One scheduler.
 
-    ``informers``: shared with other services of the process, which run them. Without them, the
-    service runs its own.
+    ``informers``: shared with other services of the process, which run them. Without
+    them, the service runs its own.
     ``engine``: that of the options' policy unless given.
-    ``bind_client``: must not repeat requests by itself, since the binder handles overload.
+    ``bind_client``: must not repeat requests by itself, since the binder handles
+    overload.
     ``stands_by``: nothing is decided until :meth:`lead` is called.
     """
 
@@ -204,8 +206,9 @@ class SchedulerService:
     def lead(self, holds_lease: Callable[[], bool] = _always, ahead: float = 0.0) -> None:
         """Decide from now on.
 
-        Nothing is written while ``holds_lease()`` is false. ``ahead``: seconds by which this
-        machine's clock is ahead of the API server's. All times are corrected by it.
+        Nothing is written while ``holds_lease()`` is false. ``ahead``: seconds by which
+        this machine's clock is ahead of the API server's. All times are corrected by
+        it.
         """
         if ahead:
             self.components.time.correct(ahead)
@@ -215,8 +218,8 @@ class SchedulerService:
     async def drain(self, seconds: float) -> None:
         """Decide nothing more, and return once all binds and events are written.
 
-        Returns after ``seconds`` at the latest. :meth:`run` must be running, and is to be
-        cancelled afterwards.
+        Returns after ``seconds`` at the latest. :meth:`run` must be running, and is to
+        be cancelled afterwards.
         """
         components = self.components
         queue, events = components.bind_queue, components.event_buffer
@@ -235,14 +238,16 @@ class SchedulerService:
     def use(self, policy: SchedulerConfig) -> None:
         """Decide by another policy from the next cycle on.
 
-        The change itself does not affect running pods. Pending groups are evaluated again.
+        The change itself does not affect running pods. Pending groups are evaluated
+        again.
         """
         self.components.engine_host.use(policy)
 
     def adjust(self, options: SchedulerOptions) -> None:
         """Use other times and limits from now on.
 
-        Names, policy, namespace and times of other schedulers' precedence stay as they were.
+        Names, policy, namespace and times of other schedulers' precedence stay as they
+        were.
         """
         components = self.components
         if options.provisioning_class != self.options.provisioning_class:
@@ -261,7 +266,10 @@ class SchedulerService:
         return self.components.explanations.explain(group)
 
     def webhook(self) -> WebhookHandler:
-        """Return the handler of the bind guard's webhook. Needs the option ``bind_guard``."""
+        """Return the handler of the bind guard's webhook.
+
+        Needs the option ``bind_guard``.
+        """
         components = self.components
         assert components.guard is not None
         return WebhookHandler(
@@ -281,7 +289,10 @@ class SchedulerService:
         self.components.wake()  # an allowed binding counts from the next cycle on
 
     def sources(self, details: Collection[str] = ()) -> Sources:
-        """Return where the metrics are kept. ``details``: what is exported one by one."""
+        """Return where the metrics are kept.
+
+        ``details``: what is exported one by one.
+        """
         components = self.components
         return Sources(
             metrics=self.metrics,

@@ -1,9 +1,10 @@
 """Composition of a scheduler: creates its components and connects them.
 
-Each component gets what it uses as constructor arguments. They are created in the order of
-their dependencies, so no component is connected before it exists. Two connections run against
-this order, both explicit: :class:`~windlass.scheduler.group_signal.GroupSignal`, and the
-subscribers of :class:`~windlass.scheduler.engine_host.EngineHost`.
+Each component gets what it uses as constructor arguments. They are created in the order
+of their dependencies, so no component is connected before it exists. Two connections
+run against this order, both explicit:
+:class:`~windlass.scheduler.group_signal.GroupSignal`, and the subscribers of
+:class:`~windlass.scheduler.engine_host.EngineHost`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Queue of background writes: the latest request per key counts, a few at a time.
 
-A request is a key and a due time. When it is due, the writer of the key is called and uses
-the state of that time, so ten changes in between are one write. A write that fails for a
-temporary reason is repeated with back-off. Once an unreachable server answers again, its
-writes are repeated soon. A write that is rejected for good is dropped and logged.
+A request is a key and a due time. When it is due, the writer of the key is called and
+uses the state of that time, so ten changes in between are one write. A write that fails
+for a temporary reason is repeated with back-off. Once an unreachable server answers
+again, its writes are repeated soon. A write that is rejected for good is dropped and
+logged.
 
-A server that has just started may forbid everything until it has loaded the rules of its
-cluster. So forbidden writes are repeated for a while.
+A server that has just started may forbid everything until it has loaded the rules of
+its cluster. So forbidden writes are repeated for a while.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def _never(key: str) -> float:
 class WriteQueue:
     """Queue of writes, performed by ``writer(key)``.
 
-    The writer raises ``StatusError`` or ``Unreachable`` on failure. ``outages`` are those of
-    the server that it writes to. ``postpone(key)`` is asked when a write is due, and returns
-    the seconds for which it has to wait.
+    The writer raises ``StatusError`` or ``Unreachable`` on failure. ``outages`` are
+    those of the server that it writes to. ``postpone(key)`` is asked when a write is
+    due, and returns the seconds for which it has to wait.
     """
 
     def __init__(
@@ -122,7 +123,8 @@ class WriteQueue:
     async def run(self) -> None:
         """Serve until cancelled. Writes in progress are cancelled with it.
 
-        Raises any exception of the writer but ``StatusError`` and ``Unreachable``: a defect.
+        Raises any exception of the writer but ``StatusError`` and ``Unreachable``: a
+        defect.
         """
         try:
             with self._outages.followed(self._resume):
@@ -141,7 +143,8 @@ class WriteQueue:
     def _start_due(self) -> float | None:
         """Start the writes that are due.
 
-        Returns the seconds until the next may be due, ``None`` if only a wake-up can tell.
+        Returns the seconds until the next may be due, ``None`` if only a wake-up can
+        tell.
         """
         now = self._clock.monotonic()
         blocked: list[tuple[float, int, str]] = []

@@ -1,8 +1,8 @@
 """Nodes of HAMi: pods get their devices in HAMi's annotations, one by one under its lock.
 
-HAMi's device plugin is simulated by its own protocol (``pkg/device-plugin`` of HAMi 2.9). It looks
-up the pod that the node is locked for, takes each container's devices off the list, and removes
-the lock.
+HAMi's device plugin is simulated by its own protocol (``pkg/device-plugin`` of HAMi
+2.9). It looks up the pod that the node is locked for, takes each container's devices
+off the list, and removes the lock.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """ProvisioningRequests: nodes that gangs lack, requested from the cluster autoscaler.
 
-Each gang gets one request for all of its nodes or none. What is wanted and due is decided by
-pure functions (:mod:`windlass.model.autoscaling.provisioning`). This module performs it gang by
-gang and reports it. The pods that a request counts are annotated to consume it, and ask for no
-node by themselves (:mod:`windlass.scheduler.status.pod_status`). All state is on the objects: the
-next leader finds the requests and continues.
+Each gang gets one request for all of its nodes or none. What is wanted and due is
+decided by pure functions (:mod:`windlass.model.autoscaling.provisioning`). This module
+performs it gang by gang and reports it. The pods that a request counts are annotated to
+consume it, and ask for no node by themselves
+(:mod:`windlass.scheduler.status.pod_status`). All state is on the objects: the next
+leader finds the requests and continues.
 
 Invariants:
 
 * A gang has at most one request that is not finished.
 * No request is made for a gang that lacks anything but nodes.
-* A request that is not wanted any more is withdrawn: at once if the gang is placed or gone, else
-  after ``LINGER_SECONDS``, since a reason may alternate.
+* A request that is not wanted any more is withdrawn: at once if the gang is placed or
+  gone, else after ``LINGER_SECONDS``, since a reason may alternate.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from windlass.scheduler.write_queue import WriteQueue
 LINGER_SECONDS = 5.0
 """Interval in seconds before a request of a gang that still waits is withdrawn."""
 AGAIN_SECONDS = 30.0
-"""Interval in seconds between attempts at a request that the server rejects or does not serve."""
+"""Interval in seconds between attempts at a rejected request."""
 REJECTED = "not asked"
 UNTAKEN = (
     "no autoscaler has taken it up yet: is --enable-provisioning-requests set, and does it know the class?"
@@ -75,7 +76,8 @@ log = logs.get("scheduler")
 class ProvisioningRequests:
     """Creates and withdraws ProvisioningRequests.
 
-    ``changed(group)`` is called with each group of which there is something new to report.
+    ``changed(group)`` is called with each group of which there is something new to
+    report.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class ProvisioningRequests:
         self._rejected: dict[str, str] = {}
         """Group → why its request could not be created."""
         self._unanswered: set[str] = set()
-        """Groups with a request that may have been created without an answer of the server."""
+        """Groups with a request that may exist although the server did not answer."""
         self._unwanted_since: dict[str, float] = {}
         """Pending group that wants no nodes any more → since when."""
         self._phases: dict[str, dict[str, ProvisioningPhase]] = {}

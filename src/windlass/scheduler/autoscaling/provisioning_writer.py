@@ -1,4 +1,4 @@
-"""Writes of ProvisioningRequests, of the PodTemplates that they count, and of their pods' annotations."""
+"""Writes of ProvisioningRequests, their PodTemplates, and annotations of their pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from windlass.model.cluster.cluster_model import ClusterModel
 
 
 class CreateResult(Enum):
-    """Result of creating a request. ``POD_GONE``: a pod that it would count does not exist."""
+    """Result of creating a request.
+
+    ``POD_GONE``: a pod that it would count does not exist.
+    """
 
     CREATED = auto()
     EXISTED = auto()
@@ -24,7 +27,10 @@ class CreateResult(Enum):
 
 
 class ProvisioningWriter:
-    """Writes requests. Each method raises ``StatusError`` or ``Unreachable``, and may be repeated."""
+    """Writes requests.
+
+    Each method raises ``StatusError`` or ``Unreachable``, and may be repeated.
+    """
 
     def __init__(self, client: Client, model: ClusterModel) -> None:
         self._client = client
@@ -69,7 +75,10 @@ class ProvisioningWriter:
         return str(template["metadata"]["name"])
 
     async def _create(self, kind: resources.Resource, body: dict[str, object], namespace: str) -> bool:
-        """Return whether the object was created. An existing one is equal, since its name is."""
+        """Return whether the object was created.
+
+        An existing one is equal, since its name is.
+        """
         try:
             await self._client.create(kind, body, namespace)
         except StatusError as error:

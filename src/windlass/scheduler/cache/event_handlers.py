@@ -18,10 +18,10 @@ from windlass.observe import logs
 PROBE_SECONDS = 60.0
 """Interval in seconds between checks for optional kinds that the server did not serve."""
 ANSWER_SECONDS, RETRY_SECONDS = 30.0, 0.5
-"""Timeout and interval in seconds of the first checks whether the server serves each optional kind.
+"""Timeout and interval in seconds of the first checks for optional kinds.
 
-They follow once all other kinds are synced. A kind with a broken conversion webhook never
-answers.
+They follow once all other kinds are synced. A kind with a broken conversion webhook
+never answers.
 """
 log = logs.get("scheduler")
 _Handling = tuple[Callable[[Any], Any], Callable[[Any], None], Callable[[Any], None]]
@@ -32,9 +32,9 @@ PodChanged = Callable[[views.Pod | None, views.Pod | None], None]
 class EventHandlers:
     """Hands events of the informers to the model.
 
-    ``on_pod(old, new)`` and ``on_queue_removed(name)`` are called after the model has changed.
-    ``wake()`` is called after every change. ``client`` asks which optional kinds the server
-    serves.
+    ``on_pod(old, new)`` and ``on_queue_removed(name)`` are called after the model has
+    changed. ``wake()`` is called after every change. ``client`` asks which optional
+    kinds the server serves.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class EventHandlers:
     async def wait_kinds(self) -> None:
         """Return once all kinds but pods are synced, and it is known which optional ones exist.
 
-        Pods are placed and evicted as if a missing kind (claims, budgets, quotas) had no
-        objects. A server that has just started may forbid everything for a moment, so it is
-        asked again after the other kinds are synced.
+        Pods are placed and evicted as if a missing kind (claims, budgets, quotas) had
+        no objects. A server that has just started may forbid everything for a moment,
+        so it is asked again after the other kinds are synced.
         """
         await self._follow_served()
         await self._wait_synced()

@@ -1,13 +1,14 @@
 """Initial synchronization of the engine: a whole cluster state is delivered in batches.
 
-The API server needs seconds to list the pods of a large cluster. Pods that have arrived are
-delivered meanwhile, so that little is left to do after the last one. No batch blocks the event
-loop, and with it health probes, for long. An instance that stands by does the same, so that it
-can decide at once.
+The API server needs seconds to list the pods of a large cluster. Pods that have arrived
+are delivered meanwhile, so that little is left to do after the last one. No batch
+blocks the event loop, and with it health probes, for long. An instance that stands by
+does the same, so that it can decide at once.
 
-Invariants: nothing is delivered before all other kinds are synced, and nothing is decided here.
-A change that affects all pods, such as a label that some pod selects on, has the delivered ones
-delivered again. If that becomes too much, the rest is delivered once, at the end.
+Invariants: nothing is delivered before all other kinds are synced, and nothing is
+decided here. A change that affects all pods, such as a label that some pod selects on,
+has the delivered ones delivered again. If that becomes too much, the rest is delivered
+once, at the end.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ MAX_REPEATED_PODS = 20_000
 class InitialSync:
     """Delivers the state of the model in batches.
 
-    ``begin()`` is awaited before the first batch. ``deliver(changes)`` gives deltas to the
-    engine. ``wake_up`` is set by every change that ``event_handlers`` see. ``now()``: Unix
-    seconds.
+    ``begin()`` is awaited before the first batch. ``deliver(changes)`` gives deltas to
+    the engine. ``wake_up`` is set by every change that ``event_handlers`` see.
+    ``now()``: Unix seconds.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ class Withdrawn(Exception):
 class PreBindWrite:
     """Merge patch written before a bind.
 
-    ``vital``: without the write nothing may be bound. Otherwise binds are withdrawn only if
-    the object does not exist.
+    ``vital``: without the write nothing may be bound. Otherwise binds are withdrawn
+    only if the object does not exist.
     """
 
     resource: resources.Resource
@@ -42,9 +42,9 @@ class PreBindWrite:
 class BindBatch:
     """Binds that begin together, or not at all.
 
-    ``writes`` come first. Then ``ready`` must be met, and ``verify`` asks the server last. It
-    returns why the binds must not be sent, or ``""``. ``undo`` returns the writes that restore
-    the objects if nothing is bound in the end.
+    ``writes`` come first. Then ``ready`` must be met, and ``verify`` asks the server
+    last. It returns why the binds must not be sent, or ``""``. ``undo`` returns the
+    writes that restore the objects if nothing is bound in the end.
     """
 
     binds: tuple[Bind, ...]

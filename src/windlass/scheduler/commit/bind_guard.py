@@ -1,15 +1,16 @@
 """Bind guard: bindings of other schedulers, checked before the API server accepts them.
 
-The API server accepts any binding, so two schedulers that bind at the same moment can fill a
-node twice. With a validating admission webhook (:mod:`windlass.scheduler.commit.bind_webhook`)
-every binding is checked against one account: what the informers show, what is decided here and
-not seen yet, and what was allowed and not seen yet. A pod that fits is booked in the same step
-in which it is allowed. Any other is rejected, and its scheduler looks elsewhere.
+The API server accepts any binding, so two schedulers that bind at the same moment can
+fill a node twice. With a validating admission webhook
+(:mod:`windlass.scheduler.commit.bind_webhook`) every binding is checked against one
+account: what the informers show, what is decided here and not seen yet, and what was
+allowed and not seen yet. A pod that fits is booked in the same step in which it is
+allowed. Any other is rejected, and its scheduler looks elsewhere.
 
-Invariants: an allowed binding stays booked until the pod is seen bound or gone, or no request
-of that time can be in progress any more. So the sums are never less than what the API server
-has, in whatever order its events arrive. Everything happens on one event loop, so checks are
-booked in their order. Times are monotonic seconds.
+Invariants: an allowed binding stays booked until the pod is seen bound or gone, or no
+request of that time can be in progress any more. So the sums are never less than what
+the API server has, in whatever order its events arrive. Everything happens on one event
+loop, so checks are booked in their order. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ An API server abandons a request after 60 seconds (``--request-timeout``).
 BYPASSED_SECONDS = 10.0
 """Time in seconds without a guard's protection after a binding that was not asked about."""
 CRITICAL = 2_000_000_000
-"""Minimum priority of a pod for which a kubelet frees resources (``system-cluster-critical``)."""
+"""Minimum priority for which a kubelet frees resources: ``system-cluster-critical``."""
 
 
 @dataclass(slots=True)
@@ -47,8 +48,9 @@ class _Booking:
 class BindGuard:
     """Checks and books bindings.
 
-    ``node_usage`` counts what the informers have shown, ``model`` what is decided here. An
-    allowed binding is shown to the model as if the pod were bound, so that the engine counts it.
+    ``node_usage`` counts what the informers have shown, ``model`` what is decided here.
+    An allowed binding is shown to the model as if the pod were bound, so that the
+    engine counts it.
     """
 
     def __init__(self, model: ClusterModel, node_usage: NodeUsage) -> None:
@@ -209,7 +211,8 @@ class BindGuard:
 def _is_always_accepted(pod: views.Pod) -> bool:
     """Return whether a kubelet runs the pod whatever is free.
 
-    It has started the pod already (a mirror pod belongs to its node), or frees resources for it.
+    It has started the pod already (a mirror pod belongs to its node), or frees
+    resources for it.
     """
     return (pod.priority or 0) >= CRITICAL or any(owner.kind == "Node" for owner in pod.owners)
 

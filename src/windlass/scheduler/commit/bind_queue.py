@@ -14,8 +14,8 @@ from windlass.scheduler.commit.concurrency_limit import AdaptiveLimit
 class BindQueue:
     """Queue of binds and batches.
 
-    Binds of batches that have begun come before everything else. ``limit`` is the number of
-    requests that the API server bears at once.
+    Binds of batches that have begun come before everything else. ``limit`` is the
+    number of requests that the API server bears at once.
     """
 
     def __init__(self, limit: AdaptiveLimit) -> None:
@@ -39,7 +39,10 @@ class BindQueue:
         return self.busy >= min(MIN_BUSY, self.limit.limit)
 
     def add(self, batches: Iterable[BindBatch]) -> None:
-        """Append batches. Binds without anything to do before are appended one by one."""
+        """Append batches.
+
+        Binds without anything to do before are appended one by one.
+        """
         for batch in batches:
             if batch.writes or batch.ready is not None:
                 self._waiting.append(batch)

@@ -1,7 +1,7 @@
 """Results of binds: what the engine, the metrics and the users learn of each.
 
-A successful bind counts as done until the informer shows it. If that does not happen in time,
-the pod is looked up. A failed bind becomes a delta of the next cycle.
+A successful bind counts as done until the informer shows it. If that does not happen in
+time, the pod is looked up. A failed bind becomes a delta of the next cycle.
 """
 
 from __future__ import annotations

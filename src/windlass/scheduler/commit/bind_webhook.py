@@ -1,9 +1,10 @@
 """Webhook of the bind guard: AdmissionReview (admission.k8s.io/v1) over HTTPS.
 
-The API server asks about two kinds of requests: the binding of a pod, and the creation of a pod
-on a node. What cannot be checked is allowed. An instance that stands by, or does not understand
-a request, answers with an error, which the API server ignores (``failurePolicy: Ignore``). The
-path ends with a token known only to the API server, since every booking takes capacity.
+The API server asks about two kinds of requests: the binding of a pod, and the creation
+of a pod on a node. What cannot be checked is allowed. An instance that stands by, or
+does not understand a request, answers with an error, which the API server ignores
+(``failurePolicy: Ignore``). The path ends with a token known only to the API server,
+since every booking takes capacity.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ log = logs.get("scheduler")
 
 
 class WebhookRequest(msgspec.Struct, rename="camel"):
-    """Request that the API server wants to perform. ``object`` is a Binding or a Pod."""
+    """Request that the API server wants to perform.
+
+    ``object`` is a Binding or a Pod.
+    """
 
     uid: str
     namespace: str = ""
@@ -69,7 +73,10 @@ class _Metadata(msgspec.Struct):
     namespace: str = ""
     uid: str = ""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
-    """The server copies those of a Binding onto the pod. Some schedulers name devices there."""
+    """The server copies those of a Binding onto the pod.
+
+    Some schedulers name devices there.
+    """
 
 
 class _Binding(msgspec.Struct):
@@ -88,7 +95,8 @@ class WebhookHandler:
     ``pods``: as the informers show them.
     ``look_up(key)``: returns a pod that they do not show yet, as the server has it.
     ``is_authoritative()``: whether this instance's account is the one that counts.
-    ``count(result)``: counts ``allowed``, ``refused``, ``rehearsed`` (dry runs) or ``unknown``.
+    ``count(result)``: counts ``allowed``, ``refused``, ``rehearsed`` (dry runs) or
+    ``unknown``.
     """
 
     def __init__(
@@ -160,7 +168,10 @@ class GuardServer:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port. Raises :class:`WindlassError` if that is impossible."""
+        """Listen, and return the port.
+
+        Raises :class:`WindlassError` if that is impossible.
+        """
         try:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")

@@ -1,15 +1,17 @@
 """Binder: sends binds concurrently, as many at once as the server bears.
 
-Every bind ends in exactly one :class:`~windlass.scheduler.commit.bind_batch.BindResult`. An
-unanswered bind is repeated until ``give_up_seconds``. A conflict, or a failure after which the
-pod may be bound all the same, is resolved by looking the pod up until the server answers.
-Otherwise the capacity could be given to another pod as well. A bind without an answer may be a
-success after all. A pod that another scheduler has bound is a failure, and its current state is
-part of the result.
+Every bind ends in exactly one
+:class:`~windlass.scheduler.commit.bind_batch.BindResult`. An unanswered bind is
+repeated until ``give_up_seconds``. A conflict, or a failure after which the pod may be
+bound all the same, is resolved by looking the pod up until the server answers.
+Otherwise the capacity could be given to another pod as well. A bind without an answer
+may be a success after all. A pod that another scheduler has bound is a failure, and its
+current state is part of the result.
 
-Binds come in batches. The writes of a batch (a gang's reservation, what its volumes need) come
-before the first of its binds, and its conditions are awaited: either all binds of a batch begin
-or none. What has begun is finished, batch by batch, before another begins.
+Binds come in batches. The writes of a batch (a gang's reservation, what its volumes
+need) come before the first of its binds, and its conditions are awaited: either all
+binds of a batch begin or none. What has begun is finished, batch by batch, before
+another begins.
 """
 
 from __future__ import annotations
@@ -46,10 +48,11 @@ log = logs.get("scheduler")
 class Binder:
     """Sends binds.
 
-    ``done`` is called once per bind, in the order of completion. ``annotations(bind, now)``
-    returns those that go with a binding. ``pre_bind_writes(bind)`` returns what is written just
-    before it, and may raise :class:`~windlass.scheduler.commit.bind_batch.Withdrawn`. ``checks``
-    are made before each send.
+    ``done`` is called once per bind, in the order of completion. ``annotations(bind,
+    now)`` returns those that go with a binding. ``pre_bind_writes(bind)`` returns what
+    is written just before it, and may raise
+    :class:`~windlass.scheduler.commit.bind_batch.Withdrawn`. ``checks`` are made before
+    each send.
     """
 
     def __init__(

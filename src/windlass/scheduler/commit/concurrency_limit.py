@@ -1,9 +1,10 @@
 """Limit of concurrent requests: additive increase, multiplicative decrease.
 
 A full window of successes raises the limit by one, unless they took ``CALM_SECONDS`` on
-average: then the server has work enough. A window that took ``SLOW_SECONDS``, a rejection for
-overload (429, 503) or a timeout halves the limit, at most once per window. A ``Retry-After``
-stops new requests until it has passed. Pure; times are monotonic seconds.
+average: then the server has work enough. A window that took ``SLOW_SECONDS``, a
+rejection for overload (429, 503) or a timeout halves the limit, at most once per
+window. A ``Retry-After`` stops new requests until it has passed. Pure; times are
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class AdaptiveLimit:
     def overloaded(self, now: float, retry_after: float | None = None) -> None:
         """Take in a request that was rejected for overload.
 
-        Answers to requests sent before the limit was last lowered do not lower it again.
+        Answers to requests sent before the limit was last lowered do not lower it
+        again.
         """
         if retry_after is not None:
             self.paused_until = max(self.paused_until, now + retry_after)

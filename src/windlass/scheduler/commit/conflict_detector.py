@@ -1,9 +1,9 @@
 """Detection of binds that no longer fit, because another scheduler has bound pods meanwhile.
 
-The engine learns of a foreign pod as soon as it is seen, but earlier decisions stand. Of the
-binds that have not been sent, those that no longer fit on their node are recalled: by its
-resources, or by the devices meant for them. Earlier decisions come first. Pure; times are
-monotonic seconds.
+The engine learns of a foreign pod as soon as it is seen, but earlier decisions stand.
+Of the binds that have not been sent, those that no longer fit on their node are
+recalled: by its resources, or by the devices meant for them. Earlier decisions come
+first. Pure; times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from windlass.model.devices.usage import FreeOnNode, as_bound
 ACTIVE_SECONDS = 10.0
 """Time in seconds for which more foreign pods are expected after one came to a node.
 
-Binds are then sent a few at a time: the earlier each arrives, the less can come in between.
+Binds are then sent a few at a time: the earlier each arrives, the less can come in
+between.
 """
 
 
@@ -49,7 +50,8 @@ class BindConflicts:
     def usage_grew(self, pod: views.Pod) -> None:
         """Take in a pod that uses more of its node: it was resized, or its devices are known now.
 
-        Such a node is not disputed. A kubelet grants no growth for which there is no capacity.
+        Such a node is not disputed. A kubelet grants no growth for which there is no
+        capacity.
         """
         if self._model.assumed:
             self._changed.add(pod.node_name)
@@ -61,8 +63,8 @@ class BindConflicts:
     def is_disputed(self, node: str, now: float) -> bool:
         """Return whether another scheduler may have taken capacity that was decided on here.
 
-        A foreign pod seen after one of Windlass' pods is itself the one too many, and not for
-        Windlass to evict.
+        A foreign pod seen after one of Windlass' pods is itself the one too many, and
+        not for Windlass to evict.
         """
         seen = self._disputed.get(node)
         return seen is not None and now - seen <= self._memory_seconds

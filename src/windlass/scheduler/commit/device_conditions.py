@@ -1,10 +1,10 @@
 """Wait for devices that are made ready after their allocation (``bindingConditions``).
 
-As in kube-scheduler, the allocation is written first. The device's driver then sets conditions
-in the claim's ``status.devices``. The pod is bound once all conditions that the device names
-are true. If the driver reports a failure, or nothing until the timeout, the allocation is
-undone and the pod is placed again. A driver that wants another device to be chosen then taints
-the one that failed.
+As in kube-scheduler, the allocation is written first. The device's driver then sets
+conditions in the claim's ``status.devices``. The pod is bound once all conditions that
+the device names are true. If the driver reports a failure, or nothing until the
+timeout, the allocation is undone and the pod is placed again. A driver that wants
+another device to be chosen then taints the one that failed.
 """
 
 from __future__ import annotations

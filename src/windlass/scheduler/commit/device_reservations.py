@@ -1,20 +1,21 @@
 """Reservations of devices that device plugins hand out whole, for the pods that share them.
 
-Before the binds of a batch are sent, each shared device without a reservation gets a pod that
-reserves it (:mod:`windlass.scheduler.commit.reservation_pod`), all devices at once. The batch
-waits until every kubelet has named its device. If one does not within the timeout, no bind of
-the batch is sent, and no further device of the node is shared for a while. A reservation that is
-not used any more is deleted. A pod that uses a device without a reservation is evicted, since
-the kubelet may give the device to another pod.
+Before the binds of a batch are sent, each shared device without a reservation gets a
+pod that reserves it (:mod:`windlass.scheduler.commit.reservation_pod`), all devices at
+once. The batch waits until every kubelet has named its device. If one does not within
+the timeout, no bind of the batch is sent, and no further device of the node is shared
+for a while. A reservation that is not used any more is deleted. A pod that uses a
+device without a reservation is evicted, since the kubelet may give the device to
+another pod.
 
 Invariants:
 
-* A pod is bound to a device only while that is reserved. This is checked again just before each
-  bind is sent.
-* Only the leader creates and deletes reservations. The lease is checked just before, as for
-  binds.
-* All state is on the objects. The next leader finds the reservations, uses those that are meant
-  for something, and deletes the others.
+* A pod is bound to a device only while that is reserved. This is checked again just
+  before each bind is sent.
+* Only the leader creates and deletes reservations. The lease is checked just before, as
+  for binds.
+* All state is on the objects. The next leader finds the reservations, uses those that
+  are meant for something, and deletes the others.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ Start = Callable[[Coroutine[Any, Any, None], str], object]
 class DeviceReservations:
     """Creates and deletes reservations.
 
-    ``options`` is ``None`` if no device is reserved. Existing reservations are then only
-    cleaned up. ``start(coroutine, name)`` runs a background task. ``wake()`` requests a cycle.
+    ``options`` is ``None`` if no device is reserved. Existing reservations are then
+    only cleaned up. ``start(coroutine, name)`` runs a background task. ``wake()``
+    requests a cycle.
     """
 
     def __init__(
@@ -113,7 +115,8 @@ class DeviceReservations:
     def request(self, slot: Slot) -> str | None:
         """Reserve a device unless it is reserved.
 
-        Returns ``""`` if it is, ``None`` while that is in progress, or why it is impossible.
+        Returns ``""`` if it is, ``None`` while that is in progress, or why it is
+        impossible.
         """
         pod = self._index.pods.get(slot)
         if pod is None:
@@ -146,7 +149,7 @@ class DeviceReservations:
         return f"pod {pod.key} is {pod.phase or 'Pending'}{f': {problem}' if problem else ''}"
 
     def failed(self, slot: Slot, problem: str) -> None:
-        """Take in a failed reservation: the node's other devices are not shared for a while."""
+        """Take in a failure: the node's other devices are not shared for a while."""
         node = slot[0]
         if node in self._index.refusing:
             return
@@ -165,7 +168,8 @@ class DeviceReservations:
     async def _create(self, slot: Slot) -> None:
         """Create the pod of a reservation.
 
-        If the name is taken, the pod is being deleted or the informer has not shown it yet.
+        If the name is taken, the pod is being deleted or the informer has not shown it
+        yet.
         """
         options, node = self._options, self._model.nodes.get(slot[0])
         if options is None or node is None:
@@ -263,7 +267,10 @@ class DeviceReservations:
 
 
 class _DevicesReserved:
-    """Condition that the devices of a batch are reserved. ``wanted``: the devices of each bind."""
+    """Condition that the devices of a batch are reserved.
+
+    ``wanted``: the devices of each bind.
+    """
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
 """Records written on a group's object before the first of its pods is evicted.
 
 * A group suspended for others gets its attained service and its number of suspensions
-  (:mod:`windlass.model.records.attained_service`). The next leader counts from there. The patch
-  contains the values themselves, so it may be repeated. Nothing is stored for a group without
-  an object.
+  (:mod:`windlass.model.records.attained_service`). The next leader counts from there.
+  The patch contains the values themselves, so it may be repeated. Nothing is stored for
+  a group without an object.
 * A gang of which several pods are evicted gets the list of them
-  (:mod:`windlass.model.records.eviction_record`). If the leader changes while some are gone and
-  too few left, the next leader evicts the rest.
+  (:mod:`windlass.model.records.eviction_record`). If the leader changes while some are
+  gone and too few left, the next leader evicts the rest.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class EvictionRecords:
                 yield group, text
 
     def _remaining(self, group: str, record: eviction_record.EvictionRecord) -> tuple[list[Pod], bool]:
-        """Return the recorded pods that still hold resources, and whether any other one does not."""
+        """Return the recorded pods that hold resources, and whether others do not."""
         pods = [pod for pod in self._model.pods_of(group) if record.is_of(pod.name, pod.uid)]
         left = [pod for pod in pods if _holds_resources(pod)]
         finished = sum(1 for pod in pods if pod.finished)

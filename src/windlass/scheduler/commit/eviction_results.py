@@ -49,7 +49,7 @@ class EvictionResults:
         self._rejections.pop(group, None)
 
     def delayed(self, order: EvictionOrder, why: str) -> None:
-        """Record that a budget rejects an eviction for now: that is why the preemptor waits."""
+        """Record that a budget rejects an eviction for now, so the preemptor waits."""
         if order.preemptor:
             self._rejections[order.preemptor] = f"eviction of pod {order.key} is refused: {why}"
 

@@ -1,16 +1,18 @@
 """Evictor: evicts pods with their grace periods, and writes the reason on each pod.
 
 Victims of other groups are evicted through the Eviction API, which respects
-PodDisruptionBudgets. If a budget rejects an eviction, it is repeated for a while. After that it
-has failed, and the preemptor is placed elsewhere. Pods that must not stay where they are (a
-gang below its minimum, a pod on an overcommitted node) are deleted: no budget counts on them.
+PodDisruptionBudgets. If a budget rejects an eviction, it is repeated for a while. After
+that it has failed, and the preemptor is placed elsewhere. Pods that must not stay where
+they are (a gang below its minimum, a pod on an overcommitted node) are deleted: no
+budget counts on them.
 
-The record of a group's evictions (:mod:`windlass.scheduler.commit.eviction_record`) is written
-first. If it cannot be, the pods are evicted without it.
+The record of a group's evictions (:mod:`windlass.scheduler.commit.eviction_record`) is
+written first. If it cannot be, the pods are evicted without it.
 
-The condition is Kubernetes' ``DisruptionTarget``. Evictions and deletions name the uid, so a
-later pod of the same name is never affected. The API server writes a condition of its own with
-an eviction. Windlass' condition follows it, and a deletion follows Windlass' condition.
+The condition is Kubernetes' ``DisruptionTarget``. Evictions and deletions name the uid,
+so a later pod of the same name is never affected. The API server writes a condition of
+its own with an eviction. Windlass' condition follows it, and a deletion follows
+Windlass' condition.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ COOLING_SECONDS = 60.0
 BROKEN_SECONDS = 60.0
 """Timeout in seconds of a victim's eviction that fails inside the server.
 
-An unreachable webhook is an example. The preemptor is then placed elsewhere, and its reserved
-capacity is released.
+An unreachable webhook is an example. The preemptor is then placed elsewhere, and its
+reserved capacity is released.
 """
 CONDITION_SECONDS = 5.0
 """Timeout in seconds of writing the reason on a pod before it is evicted without one."""
@@ -79,7 +81,8 @@ class EvictionOrder:
 class EvictionResult:
     """End of one eviction.
 
-    ``evicted`` is also true for a pod that did not exist any more. ``rejected``: by a budget.
+    ``evicted`` is also true for a pod that did not exist any more. ``rejected``: by a
+    budget.
     """
 
     order: EvictionOrder
@@ -155,7 +158,7 @@ class Evictor:
         """Evicted pods without a condition yet."""
         self._rejections: dict[str, _Rejection] = {}
         self._failing_since: dict[str, float] = {}
-        """Key of an eviction, a condition or a record that fails inside the server → since when."""
+        """Key of a write that fails inside the server → since when."""
         self._held: dict[str, _Held] = {}
         self._queue = WriteQueue(
             self._write,
@@ -201,7 +204,10 @@ class Evictor:
         await self._queue.run()
 
     async def _write(self, key: str) -> None:
-        """Perform one eviction or record. Raises errors that are worth another attempt."""
+        """Perform one eviction or record.
+
+        Raises errors that are worth another attempt.
+        """
         if key in self._held:
             await self._write_record(key)
             return

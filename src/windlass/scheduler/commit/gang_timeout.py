@@ -1,13 +1,13 @@
 """Timeout of gangs between their first bind and their minimum. Pure; monotonic seconds.
 
-A gang is bound pod by pod, so for a moment it holds less than its minimum. If that does not
-end, the bound members would hold their resources for nothing: a bind was rejected, the
-scheduler died in between, or a member was removed. After ``patience`` seconds without progress
-they are evicted.
+A gang is bound pod by pod, so for a moment it holds less than its minimum. If that does
+not end, the bound members would hold their resources for nothing: a bind was rejected,
+the scheduler died in between, or a member was removed. After ``patience`` seconds
+without progress they are evicted.
 
-A gang that has once reached its minimum is not watched, unless that is in doubt: its last
-member came to a node that another scheduler's pod had already filled, and is evicted before
-the gang ran.
+A gang that has once reached its minimum is not watched, unless that is in doubt: its
+last member came to a node that another scheduler's pod had already filled, and is
+evicted before the gang ran.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GangWatch:
             start.scheduled = scheduled
 
     def _is_doubted(self, group: str, now: float) -> bool:
-        """Return whether a doubt stands: the group is incomplete, or could not be seen so yet."""
+        """Return whether the group is incomplete, or could not be seen so yet."""
         until = self._doubts.get(group)
         if until is not None and now >= until and group not in self._starts:
             del self._doubts[group]

@@ -1,12 +1,14 @@
 """HAMi's node lock: names the pod to which HAMi's device plugin assigns devices next.
 
-The plugin does not know for which container the kubelet asks. It takes the pod named by the
-node's annotation ``hami.io/mutex.lock``, assigns the devices listed in that pod's annotations,
-and removes the lock once all containers have theirs, or after a failure. So pods with GPUs are
-bound one by one to a node of HAMi, by HAMi's scheduler and by Windlass.
+The plugin does not know for which container the kubelet asks. It takes the pod named by
+the node's annotation ``hami.io/mutex.lock``, assigns the devices listed in that pod's
+annotations, and removes the lock once all containers have theirs, or after a failure.
+So pods with GPUs are bound one by one to a node of HAMi, by HAMi's scheduler and by
+Windlass.
 
-Invariants: the lock is written with the node's resource version, so one of two writers fails. A
-lock older than five minutes, or of a pod that does not exist, is ignored, as HAMi does.
+Invariants: the lock is written with the node's resource version, so one of two writers
+fails. A lock older than five minutes, or of a pod that does not exist, is ignored, as
+HAMi does.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ log = logs.get("scheduler")
 class HamiLocks:
     """Locks of HAMi's nodes (:class:`windlass.scheduler.commit.node_locks.SerialNodes`).
 
-    ``model`` has nodes and pods as the informers show them, and records which pods wait.
+    ``model`` has nodes and pods as the informers show them, and records which pods
+    wait.
     """
 
     def __init__(self, client: Client, model: ClusterModel, *, clock: Clock) -> None:
@@ -137,7 +140,8 @@ class HamiLocks:
     async def _write(self, node: str, version: str, text: str | None, task: str) -> str | None:
         """Write the lock for ``task``, or remove it.
 
-        Returns ``""`` if that is done, why it cannot be, or ``None`` for another attempt.
+        Returns ``""`` if that is done, why it cannot be, or ``None`` for another
+        attempt.
         """
         patch = {"metadata": {"resourceVersion": version, "annotations": {names.LOCK_HAMI: text}}}
         try:

@@ -1,7 +1,7 @@
 """Quick check whether a node accepts pods of a shape, apart from its free capacity.
 
-Required affinity is left to the engine, which may reject a pod that passes here. It never
-accepts one that fails here.
+Required affinity is left to the engine, which may reject a pod that passes here. It
+never accepts one that fails here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Locks of nodes on which pods must be bound one by one.
 
-A device plugin of another project may read on the node which pod comes next. The only one
-known is HAMi's (:mod:`windlass.scheduler.commit.hami_node_lock`).
+A device plugin of another project may read on the node which pod comes next. The only
+one known is HAMi's (:mod:`windlass.scheduler.commit.hami_node_lock`).
 """
 
 from __future__ import annotations

@@ -51,9 +51,10 @@ class OvercommitCheck:
 def choose_victim(pod: views.Pod, model: ClusterModel, node_usage: NodeUsage) -> views.Pod:
     """Return the pod to evict where ``pod`` is one too many on its node.
 
-    A pod without an owner would not be recreated. In its place another pod of this scheduler is
-    evicted that has an owner, has no higher priority, and frees all the excess. Among several,
-    the one with the lowest priority is chosen, then the youngest.
+    A pod without an owner would not be recreated. In its place another pod of this
+    scheduler is evicted that has an owner, has no higher priority, and frees all the
+    excess. Among several, the one with the lowest priority is chosen, then the
+    youngest.
     """
     node = model.nodes.get(pod.node_name)
     if pod.owners or node is None:

@@ -1,12 +1,12 @@
-"""Batches of binds: what is written before, what they wait for, and what a new leader continues.
+"""Batches of binds: their writes, their conditions, and their recovery.
 
-A gang that reaches its minimum by several binds gets its reservation first, in one patch of its
-PodGroup together with other annotations that are due
-(:mod:`windlass.model.records.gang_reservation`). Binds that are the first
-consumer of a volume are held until the volume exists.
+A gang that reaches its minimum by several binds gets its reservation first, in one
+patch of its PodGroup together with other annotations that are due
+(:mod:`windlass.model.records.gang_reservation`). Binds that are the first consumer of a
+volume are held until the volume exists.
 
-A new leader binds the pods of such a reservation as recorded, if that is still possible for the
-whole gang. Otherwise the engine decides again.
+A new leader binds the pods of such a reservation as recorded, if that is still possible
+for the whole gang. Otherwise the engine decides again.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PreBind:
         )
 
     def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> PreBindWrite | None:
-        """Return the patch if the gang needs one: the API server shows it below its minimum."""
+        """Return the patch if the API server shows the gang below its minimum."""
         entry = self._model.object_of(group)
         if entry is None:
             return None
@@ -131,8 +131,8 @@ class PreBind:
     def _minimum(self, group: str, view: WrittenGroup) -> int:
         """Return the minimum of a group.
 
-        That of a Volcano PodGroup is on the object. That of other APIs is the engine's, 0 if
-        the engine does not know the group.
+        That of a Volcano PodGroup is on the object. That of other APIs is the engine's,
+        0 if the engine does not know the group.
         """
         if isinstance(view, views.PodGroup):
             return view.min_member
@@ -144,8 +144,9 @@ class PreBind:
     ) -> tuple[list[PreBindWrite], DevicesReady | None]:
         """Return the writes about DRA claims that come before any of the binds.
 
-        These are claims that several pods share and that are not allocated yet, written once
-        for all pods. Claims of devices that must be made ready are written here too, and awaited.
+        These are claims that several pods share and that are not allocated yet, written
+        once for all pods. Claims of devices that must be made ready are written here
+        too, and awaited.
         """
         together = self._model.sharers(binds)
         inventory = self._model.claims.inventory

@@ -81,9 +81,9 @@ class PreBindWriter:
     async def write(self, writes: list[PreBindWrite], until: float) -> str:
         """Perform the writes in order, and remove each from the list once it is done.
 
-        Returns why they cannot be performed, ``""`` if they are. Raises ``Unreachable``, and
-        ``StatusError`` if it is worth another attempt. Until the monotonic time ``until``, this
-        includes any error that may be temporary.
+        Returns why they cannot be performed, ``""`` if they are. Raises
+        ``Unreachable``, and ``StatusError`` if it is worth another attempt. Until the
+        monotonic time ``until``, this includes any error that may be temporary.
         """
         while writes:
             write = writes[0]

@@ -1,9 +1,10 @@
 """Pod that reserves a whole device for the pods that share it.
 
-It requests one whole device from the kubelet. Its first container reports the device in its
-termination message, which the kubelet copies into the pod's status. The second container then
-keeps the same device until the pod is deleted, since a kubelet reassigns the devices of finished
-init containers to the pod's containers. The pod needs no token and no rights.
+It requests one whole device from the kubelet. Its first container reports the device in
+its termination message, which the kubelet copies into the pod's status. The second
+container then keeps the same device until the pod is deleted, since a kubelet reassigns
+the devices of finished init containers to the pod's containers. The pod needs no token
+and no rights.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ _SMALL = {"cpu": "10m", "memory": "64Mi"}
 
 
 def name_of(node: str, index: int) -> str:
-    """Return the pod's name. There is one per device, so no device is reserved twice."""
+    """Return the pod's name.
+
+    There is one per device, so no device is reserved twice.
+    """
     return f"card-{index}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
 
 
 def reservation_pod(node: views.NodeObject, index: int, options: ReservationPodOptions) -> dict[str, Any]:
     """Return the pod that reserves device ``index`` of a node.
 
-    The node owns it: the pod is deleted with the node, and ``kubectl drain`` does not refuse
-    it as a pod without a controller.
+    The node owns it: the pod is deleted with the node, and ``kubectl drain`` does not
+    refuse it as a pod without a controller.
     """
     spec: dict[str, Any] = {
         "nodeName": node.name,

@@ -12,8 +12,8 @@ from windlass.model.cluster.cluster_model import ClusterModel
 class VolumesReady:
     """Condition that the volumes of some binds exist.
 
-    If the provisioner removes ``selected-node`` from a claim again, the claim has failed, as for
-    kube-scheduler.
+    If the provisioner removes ``selected-node`` from a claim again, the claim has
+    failed, as for kube-scheduler.
     """
 
     def __init__(self, model: ClusterModel, binds: Sequence[Bind]) -> None:

@@ -1,12 +1,14 @@
-"""Precedence of other schedulers: no bind where another scheduler may be about to place a pod.
+"""Precedence of other schedulers on nodes where they may be about to place a pod.
 
-The API server accepts any binding, so two schedulers that see the same capacity at the same
-time fill it twice. Of another scheduler's intentions only its pending pods are known. One that
-has just been seen, or for which capacity has just been freed, is about to be placed. Binds are
-held back where it would fit, but not together with what is decided here.
+The API server accepts any binding, so two schedulers that see the same capacity at the
+same time fill it twice. Of another scheduler's intentions only its pending pods are
+known. One that has just been seen, or for which capacity has just been freed, is about
+to be placed. Binds are held back where it would fit, but not together with what is
+decided here.
 
-They go on as soon as the pod is placed or its time is over. Before that the API server is asked
-once more for the pods of the node, since its events may be late. Times are monotonic seconds.
+They go on as soon as the pod is placed or its time is over. Before that the API server
+is asked once more for the pods of the node, since its events may be late. Times are
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -30,13 +32,19 @@ from windlass.scheduler.commit.conflict_detector import ACTIVE_SECONDS
 from windlass.scheduler.commit.node_fits import accepts
 
 ALIVE_SECONDS = 600.0
-"""Time in seconds without a bind after which a scheduler is not expected to take freed capacity."""
+"""Time in seconds without a bind after which a scheduler counts as inactive.
+
+It is not expected to take freed capacity.
+"""
 _FRESH_SECONDS = 0.02
 
 
 @dataclass(slots=True)
 class _Alike:
-    """Pending pods with equal requests. ``seen``: when the last of them was first seen."""
+    """Pending pods with equal requests.
+
+    ``seen``: when the last of them was first seen.
+    """
 
     request: Mapping[str, int]
     pods: int = 0
@@ -127,8 +135,8 @@ class YieldToOthers:
     async def verify(self, binds: Iterable[Bind]) -> str:
         """Ask the API server whether the nodes still have capacity for what is decided for them.
 
-        Returns the reason against the binds, ``""`` if there is none. A server that does not
-        answer is a reason, too.
+        Returns the reason against the binds, ``""`` if there is none. A server that
+        does not answer is a reason, too.
         """
         nodes = list(dict.fromkeys(bind.node for bind in binds))
         try:

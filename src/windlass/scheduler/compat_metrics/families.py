@@ -52,7 +52,10 @@ class LeftOut(NamedTuple):
 
 
 def families(kind: str, labels: str, names: Mapping[str, str], detail: str = "") -> tuple[MetricFamily, ...]:
-    """Return families with the same labels, separated by blanks. ``names``: name → meaning."""
+    """Return families with the same labels, separated by blanks.
+
+    ``names``: name → meaning.
+    """
     return tuple(
         MetricFamily(name, kind, tuple(labels.split()), meaning, detail) for name, meaning in names.items()
     )
@@ -61,8 +64,8 @@ def families(kind: str, labels: str, names: Mapping[str, str], detail: str = "")
 class DeferredMetric(Metric):
     """Metric with values that are computed once, when they are first read.
 
-    They are read outside the event loop, when the response is written. So ``values`` must not
-    use anything that changes meanwhile.
+    They are read outside the event loop, when the response is written. So ``values``
+    must not use anything that changes meanwhile.
     """
 
     def __init__(self, like: Metric, values: Callable[[], list[Sample]]) -> None:
@@ -98,7 +101,10 @@ class MetricsExporter:
         return self.rows(name, [((), value)])
 
     def durations(self, name: str, durations: Durations, factor: float = 1.0) -> Metric:
-        """Return a histogram without labels. ``factor``: exported units per counted unit."""
+        """Return a histogram without labels.
+
+        ``factor``: exported units per counted unit.
+        """
         family = HistogramMetricFamily(name, self._declared[name].meaning)
         family.add_metric((), durations.buckets(factor), durations.total * factor)
         return family

@@ -1,15 +1,15 @@
 """Metrics of HAMi's scheduler, under the names of version 2.9 and the older ones.
 
-There is one series per device, and one per pod's share of a device. They are exported only on
-request.
+There is one series per device, and one per pod's share of a device. They are exported
+only on request.
 
 Devices are those that the nodes report. Shares are those recorded on the pods
-(:mod:`windlass.model.devices.usage`), whichever scheduler placed them. Devices that a device
-plugin assigned by itself count as free here.
+(:mod:`windlass.model.devices.usage`), whichever scheduler placed them. Devices that a
+device plugin assigned by itself count as free here.
 
 A large cluster has tens of thousands of devices. So a scrape only collects references
-(:class:`_NodeState`) to what does not change any more. They are read when the response is
-written, while decisions go on.
+(:class:`_NodeState`) to what does not change any more. They are read when the response
+is written, while decisions go on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Metrics of KAI, with the prefix ``kai_`` that its charts set.
 
-If there are queues of KAI, only these are exported, by their own names. Otherwise all queues are.
+If there are queues of KAI, only these are exported, by their own names. Otherwise all
+queues are.
 """
 
 from __future__ import annotations

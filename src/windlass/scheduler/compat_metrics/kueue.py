@@ -1,6 +1,7 @@
 """Metrics of Kueue.
 
-A ClusterQueue is a queue without child queues, a Cohort one with some, a Workload a PodGroup.
+A ClusterQueue is a queue without child queues, a Cohort one with some, a Workload a
+PodGroup.
 """
 
 from __future__ import annotations
@@ -289,7 +290,10 @@ def _ancestors(queues: Mapping[str, ScrapedQueue], queue: ScrapedQueue) -> Itera
 
 
 class Quotas:
-    """Deserved and lendable resources of the queues of a tree. Each value is computed once."""
+    """Deserved and lendable resources of the queues of a tree.
+
+    Each value is computed once.
+    """
 
     def __init__(self, queues: Mapping[str, ScrapedQueue]) -> None:
         self._queues = queues
@@ -297,7 +301,7 @@ class Quotas:
         self._lendable: dict[str, dict[str, float]] = {}
 
     def of(self, name: str) -> dict[str, float]:
-        """Return what a queue deserves: its own values, else the sum of the queues below it."""
+        """Return the own quota of a queue, else the sum of the queues below it."""
         quota = self._quota.get(name)
         if quota is None:
             queue = self._queues[name]
@@ -323,8 +327,8 @@ class Quotas:
     def weighted_share(self, name: str) -> int:
         """Return Kueue's dominant resource share, in thousandths.
 
-        For each resource this is what is allocated above the quota, as a fraction of what the
-        cohort's members can lend. The largest counts, divided by the weight.
+        For each resource this is what is allocated above the quota, as a fraction of
+        what the cohort's members can lend. The largest counts, divided by the weight.
         """
         queue = self._queues[name]
         if queue.parent not in self._queues:

@@ -1,8 +1,9 @@
-"""The scheduler's metrics under the names of other schedulers, for existing dashboards and alerts.
+"""Metrics under the names of other schedulers, for existing dashboards and alerts.
 
-Each scrape renames what is counted anyway, and reads the state of groups, queues and devices.
-Names, labels, units and meanings: :mod:`windlass.scheduler.compat_metrics`, and the reference
-page written from it. Which names are exported: :data:`windlass.scheduler.features.METRIC_NAMES`.
+Each scrape renames what is counted anyway, and reads the state of groups, queues and
+devices. Names, labels, units and meanings: :mod:`windlass.scheduler.compat_metrics`,
+and the reference page written from it. Which names are exported:
+:data:`windlass.scheduler.features.METRIC_NAMES`.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ def modules(names: Collection[str], details: Collection[str]) -> list[ModuleType
 
 
 class CompatMetrics(Collector):
-    """Collector of the metrics. It reads its sources at each scrape, on the event loop's thread.
+    """Collector of the metrics.
 
-    ``names``: requested ones of :data:`OPTIONAL`. The modules are imported at the first scrape.
+    It reads its sources at each scrape, on the event loop's thread.
+
+    ``names``: requested ones of :data:`OPTIONAL`. The modules are imported at the first
+    scrape.
     """
 
     def __init__(self, registry: CollectorRegistry, sources: Sources, names: Collection[str] = ()) -> None:

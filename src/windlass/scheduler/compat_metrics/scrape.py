@@ -44,7 +44,8 @@ class Sources:
 class ScrapedQueue:
     """State of a queue.
 
-    ``resources``: state → resource → value. ``phases``: phase → number of groups. ``parent`` and
+    ``resources``: state → resource → value. ``phases``: phase → number of groups.
+    ``parent`` and
     ``children``: names of queues.
     """
 

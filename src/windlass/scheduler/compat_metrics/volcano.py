@@ -1,6 +1,7 @@
 """Metrics of Volcano's scheduler.
 
-Resources are exported for every queue. Those of an inner queue include all queues below it.
+Resources are exported for every queue. Those of an inner queue include all queues below
+it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Learned run times: successful pods are observed, and groups without an estimate get one.
 
-The history is stored in the ConfigMap ``windlass-run-times`` in Windlass' namespace. It is read
-before anything is decided, and written at most every minute. The counters of time-sharing
-(:mod:`windlass.scheduler.estimates.time_share_counts`) are stored with it. Both are an aid: if
-the ConfigMap cannot be read or written, the scheduler works without.
+The history is stored in the ConfigMap ``windlass-run-times`` in Windlass' namespace. It
+is read before anything is decided, and written at most every minute. The counters of
+time-sharing (:mod:`windlass.scheduler.estimates.time_share_counts`) are stored with it.
+Both are an aid: if the ConfigMap cannot be read or written, the scheduler works
+without.
 
-Invariant: a history that could not be read is not overwritten. It is read later, and what was
-learned meanwhile is added to it.
+Invariant: a history that could not be read is not overwritten. It is read later, and
+what was learned meanwhile is added to it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ log = logs.get("scheduler")
 def learns(policy: SchedulerConfig) -> bool:
     """Return whether a policy learns run times.
 
-    The default is true without tiers. With tiers (Volcano's format) it must be configured.
+    The default is true without tiers. With tiers (Volcano's format) it must be
+    configured.
     """
     configured = policy.configurations.get("backfill", {}).get(LEARNED)
     return not policy.tiers if configured is None else str(configured).lower() == "true"
@@ -56,8 +58,8 @@ class LearnedRunTimes:
 
     ``enabled``: whether it does either.
     ``namespace``: that of the ConfigMap.
-    ``finished(source, result)``: called with every group that finishes successfully, see
-    :meth:`_compare`.
+    ``finished(source, result)``: called with every group that finishes successfully,
+    see :meth:`_compare`.
     """
 
     def __init__(
@@ -113,9 +115,9 @@ class LearnedRunTimes:
     def _compare(self, group: Group, traits: Traits, seconds: float) -> tuple[str, str]:
         """Return the source of an estimate, and how the true run time compares with it.
 
-        The source is ``owner``, ``learned`` or ``none``. The result is ``within`` the bounds,
-        ``early`` (shorter than the 0.1-quantile), ``late`` (longer than estimated) or
-        ``unknown``.
+        The source is ``owner``, ``learned`` or ``none``. The result is ``within`` the
+        bounds, ``early`` (shorter than the 0.1-quantile), ``late`` (longer than
+        estimated) or ``unknown``.
         """
         if group.run_estimate is not None:
             return "owner", "within" if seconds <= group.run_estimate else "late"
@@ -131,8 +133,8 @@ class LearnedRunTimes:
     def filled(self, changes: Iterable[deltas.Delta]) -> list[deltas.Delta]:
         """Return deltas of the model, with estimates for groups without one.
 
-        A group without pods is repeated after its first pod, since its requests are known only
-        then.
+        A group without pods is repeated after its first pod, since its requests are
+        known only then.
         """
         filled: list[deltas.Delta] = []
         for delta in changes:

@@ -1,13 +1,13 @@
 """Estimated starts of pending groups, by simulation of the cluster.
 
-While something waits, the engine's state is regularly handed to a thread. The thread plays it
-forward a number of times, with run times drawn from what is known
-(:mod:`windlass.sim.whatif.play_forward`). The median start is reported, with the band of eight
-in ten starts, slightly widened for what no simulation knows. The first estimate of each group is
-compared with its true start, and counted.
+While something waits, the engine's state is regularly handed to a thread. The thread
+plays it forward a number of times, with run times drawn from what is known
+(:mod:`windlass.sim.whatif.play_forward`). The median start is reported, with the band
+of eight in ten starts, slightly widened for what no simulation knows. The first
+estimate of each group is compared with its true start, and counted.
 
-Invariants: nothing is simulated while nothing waits. The thread works on a copy, shares nothing
-that changes, and rests nine times as long as it works.
+Invariants: nothing is simulated while nothing waits. The thread works on a copy, shares
+nothing that changes, and rests nine times as long as it works.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MAX_PODS = 50_000
 Each sample begins with a new engine that is given all pods.
 """
 SLACK, MIN_SLACK_SECONDS = 0.1, 15.0
-"""Fraction of the wait by which a band is widened on each side, and the minimum in seconds."""
+"""Fraction of the wait by which a band is widened, and minimum in seconds."""
 MIN_MOVE = 0.2
 """Minimum change of a start, as a fraction of the wait, for a new report."""
 
@@ -96,8 +96,8 @@ class StartEstimate:
 class StartEstimates:
     """Estimates the starts of pending groups.
 
-    ``changed(group)`` is called with each group that has a new estimate. ``run_in_thread``
-    performs work outside the event loop.
+    ``changed(group)`` is called with each group that has a new estimate.
+    ``run_in_thread`` performs work outside the event loop.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class StartEstimates:
         self._first: dict[str, StartEstimate] = {}
         self._hits = self._starts = 0
         self._started: set[str] = set()
-        """Groups started since the simulation began: its result is not about their next start."""
+        """Groups started since the simulation began, so that its result is outdated."""
         self._last: ForwardState | None = None
         """State that was simulated last."""
 

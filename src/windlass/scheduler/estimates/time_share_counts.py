@@ -1,4 +1,4 @@
-"""Run-time counters of time-sharing: carried over from one engine, and one process, to the next.
+"""Run-time counters of time-sharing, carried over to the next engine or process.
 
 :class:`~windlass.scheduler.estimates.run_times.LearnedRunTimes` stores them.
 """

@@ -1,10 +1,11 @@
 """HTTP client of an extender that takes part in decisions (Volcano's plugin ``extender``).
 
-A decision waits for the response, and with it the whole scheduler, since nothing else happens in
-its event loop meanwhile. So requests run on a thread with an event loop of its own, and each has
-a timeout as a whole. After a request without a response, nothing more is sent in the round. All
-requests of a round together take at most :data:`ROUND_SECONDS`, well below what a leader needs
-to renew its lease. What was not sent for that reason can be sent in the next round.
+A decision waits for the response, and with it the whole scheduler, since nothing else
+happens in its event loop meanwhile. So requests run on a thread with an event loop of
+its own, and each has a timeout as a whole. After a request without a response, nothing
+more is sent in the round. All requests of a round together take at most
+:data:`ROUND_SECONDS`, well below what a leader needs to renew its lease. What was not
+sent for that reason can be sent in the next round.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class ExtenderConnection:
 class HttpExtender:
     """Implements :class:`~windlass.spi.extender.ExtenderClient`.
 
-    ``observe(call, result, seconds)`` is called for each request. The result is ``answered`` or
-    ``failed``.
+    ``observe(call, result, seconds)`` is called for each request. The result is
+    ``answered`` or ``failed``.
     """
 
     def __init__(
@@ -246,7 +247,7 @@ def _lower_case(value: Any) -> Any:
 
 
 class ExtenderClients:
-    """Gives each plugin that needs an extender client its own, whenever the policy changes."""
+    """Gives each plugin in force the extender client that it needs."""
 
     def __init__(self, model: ClusterModel, *, clock: Clock, observe: Observe | None = None) -> None:
         self._encoder = ExtenderEncoder(model)

@@ -2,9 +2,9 @@
 
 For each kind of pod every node is sent once (``predicate``), then all nodes together
 (``prioritize``). The format is JSON with the names of Volcano's own scheduler
-(:mod:`windlass.scheduler.extender.protocol`). Pods of one kind share the verdicts, which are
-renewed every minute while they are used. Until then the earlier verdicts hold. A request that
-fails rejects the node, or with ``extender.ignorable`` accepts it.
+(:mod:`windlass.scheduler.extender.protocol`). Pods of one kind share the verdicts,
+which are renewed every minute while they are used. Until then the earlier verdicts
+hold. A request that fails rejects the node, or with ``extender.ignorable`` accepts it.
 
 Requests in the middle of a decision: :mod:`windlass.scheduler.extender.client`.
 """
@@ -39,7 +39,10 @@ log = logs.get("scheduler")
 
 
 class _Predicate(msgspec.Struct):
-    """Response to ``predicate``. ``status`` (Volcano's name) is the message of a rejection."""
+    """Response to ``predicate``.
+
+    ``status`` (Volcano's name) is the message of a rejection.
+    """
 
     status: str = ""
     code: int = 0
@@ -53,8 +56,8 @@ class _Prioritize(msgspec.Struct):
 class HttpNodeExtender:
     """Implements :class:`~windlass.spi.extender.NodeExtender`.
 
-    ``changed()`` is called when verdicts have changed. ``session()`` returns the body that begins
-    a round, if ``onSessionOpenVerb`` is configured.
+    ``changed()`` is called when verdicts have changed. ``session()`` returns the body
+    that begins a round, if ``onSessionOpenVerb`` is configured.
     """
 
     def __init__(
@@ -135,7 +138,10 @@ class HttpNodeExtender:
         return "" if self._endpoints.ignorable else problem
 
     async def _request_kind(self, needs: Needs, names: Iterable[str], problem: str) -> None:
-        """Request verdicts for one kind of pods. ``problem``: why nothing can be requested."""
+        """Request verdicts for one kind of pods.
+
+        ``problem``: why nothing can be requested.
+        """
         present = [name for name in names if name in self._nodes]
         if problem:
             rejections, scores = dict.fromkeys(present, f"it failed: {problem}"), {}
@@ -202,7 +208,7 @@ class HttpNodeExtender:
 
 
 class NodeExtenders:
-    """Gives each plugin that needs a node extender its own, whenever the policy changes."""
+    """Gives each plugin in force the node extender that it needs."""
 
     def __init__(
         self,
@@ -219,7 +225,10 @@ class NodeExtenders:
         self._tasks: list[asyncio.Task[None]] = []
 
     def serve(self, plugins: Iterable[object], start: Callable[[Any, str], asyncio.Task[None]]) -> None:
-        """Connect the plugins in force. ``start(coroutine, name)`` runs a background task."""
+        """Connect the plugins in force.
+
+        ``start(coroutine, name)`` runs a background task.
+        """
         for task in self._tasks:
             task.cancel()
         self._tasks = []

@@ -1,9 +1,9 @@
 """JSON format of extenders, with the names of Volcano's own scheduler.
 
-These are its ``TaskInfo``, ``JobInfo``, ``NodeInfo`` and ``QueueInfo`` as Go encodes them, as far
-as Windlass has their contents. Resources are Volcano's ``Resource``: CPU in milli, memory in
-bytes, pods by number, others × 1000. Of the Kubernetes objects inside, the fields that Windlass
-reads are included.
+These are its ``TaskInfo``, ``JobInfo``, ``NodeInfo`` and ``QueueInfo`` as Go encodes
+them, as far as Windlass has their contents. Resources are Volcano's ``Resource``: CPU
+in milli, memory in bytes, pods by number, others × 1000. Of the Kubernetes objects
+inside, the fields that Windlass reads are included.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def resource(units: Mapping[str, int]) -> Json:
 
 
 def kind_of_task(needs: Needs) -> Json:
-    """Return a kind of pods as a task without a name. The response is for all of them."""
+    """Return a kind of pods as a task without a name.
+
+    The response is for all of them.
+    """
     request = resource({name: units for name, units in needs.request if name != "pods"})
     selector = dict(needs.node_selector)
     return {"Resreq": request, "InitResreq": request, "Pod": {"spec": {"nodeSelector": selector}}}
@@ -83,7 +86,10 @@ class ExtenderEncoder:
         self._model = model
 
     def task(self, key: str, placements: Placements = NO_PLACEMENTS) -> Json:
-        """Return one pod. Of a pod that does not exist any more, only its name is known."""
+        """Return one pod.
+
+        Of a pod that does not exist any more, only its name is known.
+        """
         pod = self._model.pods.get(key)
         if pod is None:
             namespace, _, name = key.rpartition("/")
@@ -91,7 +97,7 @@ class ExtenderEncoder:
         return self._task(pod, placements)
 
     def removed_task(self, key: str, placements: Placements) -> Json:
-        """Return a pod that is evicted from its node in ``placements``, or not placed there."""
+        """Return a pod that leaves its node in ``placements``, or is not placed there."""
         task = self.task(key)
         status = RELEASING if task["Status"] in (BINDING, BOUND, RUNNING) else task["Status"]
         return {**task, "NodeName": placements.get(key, ""), "Status": status}

@@ -1,17 +1,18 @@
-"""Leader election by a Lease, as in client-go: one of several schedulers decides, the others wait.
+"""Leader election by a Lease, as in client-go.
 
-The leader renews the lease every ``retry_seconds`` and gives up after ``renew_seconds`` without
-success. Other instances take the lease when they have seen no renewal for its whole duration *by
-their own clock since they first saw the record*. So clocks that differ between machines do not
-matter. That clock includes suspended time: an instance that wakes up in the morning does not trust
-the lease of the evening.
+The leader renews the lease every ``retry_seconds`` and gives up after ``renew_seconds``
+without success. Other instances take the lease when they have seen no renewal for its
+whole duration *by their own clock since they first saw the record*. So clocks that
+differ between machines do not matter. That clock includes suspended time: an instance
+that wakes up in the morning does not trust the lease of the evening.
 
-The server records in its own time when the lease was written (``managedFields``), so the leader
-can compare clocks: :attr:`Election.ahead`. Nothing here depends on that.
+The server records in its own time when the lease was written (``managedFields``), so
+the leader can compare clocks: :attr:`Election.ahead`. Nothing here depends on that.
 
-A single unanswered request does not cost the lease. An attempt gets half of ``renew_seconds``, as
-client-go's requests do, and the next uses another connection. The leader writes the lease at once
-with the version that it wrote last, and reads it only if another instance has written it.
+A single unanswered request does not cost the lease. An attempt gets half of
+``renew_seconds``, as client-go's requests do, and the next uses another connection. The
+leader writes the lease at once with the version that it wrote last, and reads it only
+if another instance has written it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ _RELEASE_TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaseOptions:
-    """Lease and its times in seconds, ``duration`` > ``renew`` > ``retry``: client-go's defaults."""
+    """Lease and its times in seconds, by default client-go's.
+
+    ``duration_seconds`` > ``renew_seconds`` > ``retry_seconds``.
+    """
 
     name: str = "windlass-scheduler"
     namespace: str = "kube-system"
@@ -69,21 +73,23 @@ class Election:
         self._seen_at = 0.0
         self._read_at = float("-inf")
         self._written: dict[str, Any] | None = None
-        """The lease as this instance wrote it last, unless another one may have written it since."""
+        """The lease as written last, unless another instance may have written it since."""
         self._renewed_at = float("-inf")
         self.leading = False
         """True once :meth:`acquire` has returned, until the lease is released."""
         self.ahead = 0.0
         """Seconds by which this machine's clock was ahead of the API server's at the last write.
 
-        0 if the difference is below :data:`CLOCK_SECONDS`, or the server did not report its time.
+        0 if the difference is below :data:`CLOCK_SECONDS`, or the server did not report
+        its time.
         """
 
     def set_retry_seconds(self, retry_seconds: float) -> None:
         """Change the retry interval.
 
-        It is the only time that may change while a lease is held, since other instances do not rely
-        on it. Raises ``ValueError`` if renewing would have failed before the next attempt.
+        It is the only time that may change while a lease is held, since other instances
+        do not rely on it. Raises ``ValueError`` if renewing would have failed before
+        the next attempt.
         """
         if not 0 < retry_seconds < self._options.renew_seconds:
             within = f"within the {self._options.renew_seconds:g} s for which renewing may fail"
@@ -118,7 +124,7 @@ class Election:
             await self._clock.sleep(self._until_next_attempt())
 
     def _until_next_attempt(self) -> float:
-        """Return a little more than ``retry_seconds``, but not past the end of the seen lease."""
+        """Return about ``retry_seconds``, but not past the end of the seen lease."""
         pause = self._options.retry_seconds * (1.0 + 0.2 * self._rng.random())
         left = self._seen_at + self._duration(self._seen) - self._clock.elapsed()
         return min(pause, left + _MARGIN_SECONDS) if self._seen and left > 0 else pause
@@ -167,7 +173,7 @@ class Election:
         return await self._client.find(resources.LEASES, self._options.name, self._options.namespace)
 
     async def _attempt_within(self, seconds: float) -> bool:
-        """Call :meth:`_attempt` with a timeout, since a leader that waits for an answer loses the lease.
+        """Call :meth:`_attempt` with a timeout, so that waiting does not cost the lease.
 
         Raises ``StatusError``, and ``Unreachable``, also after the timeout.
         """
@@ -184,7 +190,10 @@ class Election:
             await asyncio.gather(attempt, limit, return_exceptions=True)
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease if that is allowed. Raises ``StatusError`` and ``Unreachable``."""
+        """Take or renew the lease if that is allowed.
+
+        Raises ``StatusError`` and ``Unreachable``.
+        """
         sent = self._clock.elapsed()
         if not await self._renew() and not await self._read_and_take():
             return False
@@ -212,7 +221,7 @@ class Election:
         self._record(spec)
 
     def _compare_clocks(self, lease: Mapping[str, Any]) -> None:
-        """Compare the time that this instance has written with the server's time of the write."""
+        """Compare the written time with the server's time of the write."""
         times = [field["time"] for field in lease["metadata"].get("managedFields") or () if renews(field)]
         if not times:
             return

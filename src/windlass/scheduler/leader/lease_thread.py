@@ -1,13 +1,14 @@
 """Leader election on a thread with an event loop and connections of its own.
 
-A cycle over 150 000 pods may take seconds and must not cost the scheduler its lease. Nor may lease
-requests queue behind binds and lists for shared connections. The election itself is
-:class:`~windlass.scheduler.leader.election.Election`. Here its methods are called from the event
-loop of the scheduler.
+A cycle over 150 000 pods may take seconds and must not cost the scheduler its lease.
+Nor may lease requests queue behind binds and lists for shared connections. The election
+itself is :class:`~windlass.scheduler.leader.election.Election`. Here its methods are
+called from the event loop of the scheduler.
 
-Invariants: the thread starts with the first call and ends with :meth:`LeaseThread.close`.
-Cancelling a call here cancels it on the thread. The loss of the lease reaches the scheduler as soon
-as its loop runs, and requests sent before check :meth:`LeaseThread.holds_lease`.
+Invariants: the thread starts with the first call and ends with
+:meth:`LeaseThread.close`. Cancelling a call here cancels it on the thread. The loss of
+the lease reaches the scheduler as soon as its loop runs, and requests sent before check
+:meth:`LeaseThread.holds_lease`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ LEAVE_SECONDS = 5.0
 class LeaseThread:
     """Election on its own thread. ``identity``: unique per process.
 
-    ``set_retry_seconds``, ``leading``, ``standing_by``, ``holds_lease`` and ``ahead`` are those of
-    the election, and may be used from any thread.
+    ``set_retry_seconds``, ``leading``, ``standing_by``, ``holds_lease`` and ``ahead``
+    are those of the election, and may be used from any thread.
     """
 
     def __init__(
@@ -75,7 +76,10 @@ class LeaseThread:
         await self._on_thread(self._election.acquire())
 
     async def hold(self) -> None:
-        """Renew until cancelled. Raises :class:`~windlass.scheduler.leader.election.LeaderLost`."""
+        """Renew until cancelled.
+
+        Raises :class:`~windlass.scheduler.leader.election.LeaderLost`.
+        """
         await self._on_thread(self._election.hold())
 
     async def release(self) -> None:

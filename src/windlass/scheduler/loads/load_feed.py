@@ -1,8 +1,9 @@
 """Measured loads of nodes, for plugins such as Volcano's ``usage`` and ``rescheduling``.
 
-They come from the cluster's metrics API (``metrics.k8s.io``, served by metrics-server), or from
-the source that the configuration names (:mod:`windlass.scheduler.loads.sources`). They are
-measured only while a plugin in force takes them. Without an answer, the plugin works without.
+They come from the cluster's metrics API (``metrics.k8s.io``, served by metrics-server),
+or from the source that the configuration names
+(:mod:`windlass.scheduler.loads.sources`). They are measured only while a plugin in
+force takes them. Without an answer, the plugin works without.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ log = logs.get("scheduler")
 class LoadFeed:
     """Measures loads, and gives them to the plugins.
 
-    ``plugins()`` returns the plugins in force. ``updated()`` is called when some of them have got
-    new loads.
+    ``plugins()`` returns the plugins in force. ``updated()`` is called when some of
+    them have got new loads.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LoadFeed:
         self._interval = measured_every({})
 
     def use(self, metrics: Mapping[str, str]) -> None:
-        """Measure with the source and interval of a configuration's ``metrics`` from now on."""
+        """Use the source and interval of a configuration's ``metrics`` from now on."""
         if metrics == self._metrics:
             return
         self._metrics = metrics

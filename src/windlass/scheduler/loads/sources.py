@@ -1,8 +1,9 @@
 """Sources of measured loads other than the cluster's metrics API: Prometheus, Elasticsearch.
 
-The queries are those of Volcano: the mean of the last ten minutes, or of the requested time. They
-use node exporter's metrics in Prometheus, with the node's name as label ``instance``, and
-Metricbeat's documents in Elasticsearch. One query covers all nodes. Loads are in percent.
+The queries are those of Volcano: the mean of the last ten minutes, or of the requested
+time. They use node exporter's metrics in Prometheus, with the node's name as label
+``instance``, and Metricbeat's documents in Elasticsearch. One query covers all nodes.
+Loads are in percent.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ HOST_FIELD = "host.hostname"
 CPU_FIELD = "host.cpu.usage"
 MEMORY_FIELD = "system.memory.actual.used.pct"
 MAX_NODES = 65_000
-"""Maximum number of nodes in a query. Elasticsearch creates at most 65 536 buckets by default."""
+"""Maximum number of nodes in a query.
+
+Elasticsearch creates at most 65 536 buckets by default.
+"""
 
 
 class NoLoads(Exception):
@@ -94,7 +98,10 @@ class Prometheus:
         return {name: NodeLoad(cpu[name], memory[name], now) for name in sorted(cpu.keys() & memory.keys())}
 
     async def _query(self, query: str, wanted: set[str], now: float) -> dict[str, float]:
-        """Return the values by node. Of several instances on a node, the first by name counts."""
+        """Return the values by node.
+
+        Of several instances on a node, the first by name counts.
+        """
         form = urlencode({"query": query, "time": f"{now:.3f}"}).encode()
         headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
         response = await _request(
@@ -140,7 +147,10 @@ class _SearchResponse(msgspec.Struct):
 
 
 class Elasticsearch:
-    """Metricbeat's documents, read by Elasticsearch's search. Their values are fractions of 1."""
+    """Metricbeat's documents, read by Elasticsearch's search.
+
+    Their values are fractions of 1.
+    """
 
     def __init__(
         self, address: str, transport: Transport, index: str = INDEX, host_field: str = HOST_FIELD

@@ -1,7 +1,8 @@
-"""Counters of groups that have an object of their own, by queue: admitted, started, ended, evicted.
+"""Counters of groups with an object, by queue: admitted, started, ended, evicted.
 
-A group that has already started when it is first seen is followed from there. Its time before
-was counted by an earlier leader. Counters begin with the process. All times are Unix seconds.
+A group that has already started when it is first seen is followed from there. Its time
+before was counted by an earlier leader. Counters begin with the process. All times are
+Unix seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WAIT_BOUNDS = (1.0, *(2.5 * 2**power for power in range(15)))
 """Kueue's histogram bounds in seconds: 1, 2.5, 5, 10 … doubling."""
 VICTIM_BOUNDS = (1, 2, 4, 8, 16, 32, 64)
 PREEMPTED, NOT_READY = "Preempted", "PodsReadyTimeout"
-"""Kueue's reasons for an eviction: for another group, or since the gang did not get complete."""
+"""Kueue's reasons for an eviction: another group, or an incomplete gang."""
 WITHIN, ACROSS = "InClusterQueue", "InCohortReclamation"
 """Kueue's reasons for a preemption: inside a queue, or across queues."""
 _RANK = {stage: rank for rank, stage in enumerate(STAGES)}
@@ -49,7 +50,8 @@ class GroupLife:
     """Lifecycle of one group.
 
     ``counted``: it was seen from its creation.
-    ``started``, ``running``: since when its minimum has been on nodes, and has run. 0 if not.
+    ``started``, ``running``: since when its minimum has been on nodes, and has run. 0
+    if not.
     ``ran``: seconds for which its minimum ran before.
     ``evicted_at``: since when it is being evicted, 0 if it is not, and ``why``.
     """
@@ -90,10 +92,12 @@ class GroupCounters:
         self.transactions: Counter[str] = Counter()
         """Action → number of preemptors, each counted once per cycle."""
         self.scheduled: Counter[str] = Counter()
-        """Action → number of groups of which it has placed pods, each counted once per cycle."""
+        """Action → number of groups with placed pods, each counted once per cycle."""
         self.attempts = Timings()
-        """Duration of cycles: ``success`` if one admitted a group, ``inadmissible`` if none of those
-        waiting."""
+        """Duration of cycles by result.
+
+        ``success``: a group was admitted. ``inadmissible``: none of the pending ones.
+        """
         self._admitted_in_cycle = 0
 
     # ------------------------------------------------------------------ one group
@@ -156,7 +160,10 @@ class GroupCounters:
                 self.scheduled[plain_action(action_pass.action)] += len(groups)
 
     def end_cycle(self, waiting: bool, seconds: float) -> None:
-        """Count a cycle after its groups were reported. ``waiting``: some are not admitted."""
+        """Count a cycle after its groups were reported.
+
+        ``waiting``: some are not admitted.
+        """
         if self._admitted_in_cycle or waiting:
             self.attempts.add(seconds, "success" if self._admitted_in_cycle else "inadmissible")
         self._admitted_in_cycle = 0

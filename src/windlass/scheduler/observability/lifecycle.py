@@ -12,12 +12,15 @@ from windlass.model.groups.podgroups import NATIVE, kind_prefix, shown_key
 QUEUED, ADMITTED, BOUND, RUNNING, ENDED = STAGES = ("queued", "admitted", "bound", "running", "ended")
 """Stages of a group.
 
-Queued: not admitted. Admitted: below its minimum. Bound: its minimum is on nodes. Running: its
-minimum runs. Ended: all its pods have finished.
+Queued: not admitted. Admitted: below its minimum. Bound: its minimum is on nodes.
+Running: its minimum runs. Ended: all its pods have finished.
 """
 
 PHASES = ("take", "decide", "show", "carry out")
-"""Phases of a cycle: take changes in, decide, report, commit. Metrics and traces use these names."""
+"""Phases of a cycle: take changes in, decide, report, commit.
+
+Metrics and traces use these names.
+"""
 
 
 class GroupIdentity(NamedTuple):

@@ -1,8 +1,8 @@
 """Traces of scheduling: each cycle that decided something, and the lifecycle of each job.
 
-A job's trace is identified by its group's uid. Its root span ``job`` lasts from the group's
-creation to its end, and is exported at the end. Below it are its stages, each exported when it
-is over:
+A job's trace is identified by its group's uid. Its root span ``job`` lasts from the
+group's creation to its end, and is exported at the end. Below it are its stages, each
+exported when it is over:
 
 * ``queued``: submitted, and not admitted by its queue (reasons for waiting as events)
 * ``admitted``: admitted, and below its minimum
@@ -11,12 +11,12 @@ is over:
 * ``bind``: one pod's binding
 * ``evicted``: one pod's eviction, linked to the job of the preemptor
 
-A stage that begins again (after an eviction, or a failed start) is another span. A cycle's span
-``cycle`` is a trace of its own, with the phases ``take``, ``decide``, ``show`` and ``carry out``
-below it, and links to the jobs it decided on.
+A stage that begins again (after an eviction, or a failed start) is another span. A
+cycle's span ``cycle`` is a trace of its own, with the phases ``take``, ``decide``,
+``show`` and ``carry out`` below it, and links to the jobs it decided on.
 
-Nothing here waits, fails or imports a tracing library. A restarted scheduler continues the same
-traces. The stage that it finds begins for it when it is first seen.
+Nothing here waits, fails or imports a tracing library. A restarted scheduler continues
+the same traces. The stage that it finds begins for it when it is first seen.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class _JobTrace:
 
 
 class SchedulingTraces:
-    """Exports traces of groups and cycles (a ``SchedulingObserver``). Times are Unix seconds."""
+    """Exports traces of groups and cycles (a ``SchedulingObserver``).
+
+    Times are Unix seconds.
+    """
 
     def __init__(self, exporter: Exporter, model: ClusterModel) -> None:
         self._exporter = exporter

@@ -1,9 +1,9 @@
 """Removal of explanations from PodGroups that another scheduler owns.
 
 Only the scheduler that places a group's pods reports on it. An earlier leader, or this
-instance before the pods' ``schedulerName`` was changed, may have written an explanation. The
-annotation shows this, and the condition with the same message is also Windlass'. Nothing else
-on such a group is touched.
+instance before the pods' ``schedulerName`` was changed, may have written an
+explanation. The annotation shows this, and the condition with the same message is also
+Windlass'. Nothing else on such a group is touched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class _Record(msgspec.Struct):
 
 
 class ForeignStatusCleanup:
-    """Removes Windlass' explanations from foreign groups. Keys are ``foreign NS/NAME``."""
+    """Removes Windlass' explanations from foreign groups.
+
+    Keys are ``foreign NS/NAME``.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class ForeignStatusCleanup:
             self._enqueue(f"foreign {key}")
 
     def _foreign_object(self, key: str) -> tuple[resources.Resource, WrittenGroup] | None:
-        """Return the group's object if another scheduler owns it and it has an explanation."""
+        """Return the group's object if it is foreign and has an explanation."""
         entry = self._model.object_of(key)
         if entry is None or names.EXPLANATION not in entry[1].annotations or self._model.known(key):
             return None

@@ -1,9 +1,9 @@
 """Buffer of events about successes: they give way to the binds that cause more of them.
 
-Events stay here until nothing more important has been in progress for ``CALM_SECONDS``. Then
-they are handed to the recorder, so a burst of binds is not slowed down by its own events.
-After ``MAX_DELAY_SECONDS`` they are handed over anyway: under lasting pressure, events are
-late by that time but keep up with the binds.
+Events stay here until nothing more important has been in progress for ``CALM_SECONDS``.
+Then they are handed to the recorder, so a burst of binds is not slowed down by its own
+events. After ``MAX_DELAY_SECONDS`` they are handed over anyway: under lasting pressure,
+events are late by that time but keep up with the binds.
 
 Invariant: no event is lost while the process lives.
 """
@@ -23,7 +23,7 @@ CALM_SECONDS = 0.25
 """Time in seconds without binds after which events are handed over."""
 _RECHECK_SECONDS = 0.05
 _MAX_AHEAD = 256
-"""Maximum number of events that wait in the recorder, where each takes more memory than here."""
+"""Maximum number of events in the recorder, where each takes more memory than here."""
 
 
 class EventBuffer:

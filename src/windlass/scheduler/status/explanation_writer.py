@@ -20,7 +20,10 @@ NO_CHANGES: Annotations = {}
 COUNTS_SECONDS = 1.0
 """Interval in seconds between writes of mere counts."""
 OWN_WRITE_SECONDS = 10.0
-"""Maximum time in seconds until the informers show a written status. It is not repeated before."""
+"""Maximum time in seconds until the informers show a written status.
+
+It is not repeated before.
+"""
 
 
 def encode_explanation(explanation: Explanation | None) -> str | None:
@@ -67,8 +70,8 @@ class ExplanationWriter:
     ) -> None:
         """Write the explanation ``text`` if it differs from that in ``annotations``.
 
-        ``changes`` are further annotations to write. ``along`` is written only if there is
-        anything else to write.
+        ``changes`` are further annotations to write. ``along`` is written only if there
+        is anything else to write.
         """
         patch = dict(changes)
         if annotations.get(names.EXPLANATION) != text:

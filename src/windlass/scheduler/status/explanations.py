@@ -1,4 +1,4 @@
-"""Explanations of pending groups in full: estimate of the start, requested nodes, readable names."""
+"""Full explanations of pending groups: with estimate, requested nodes and names."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Status of PodGroups of other APIs than Volcano's: KAI's, the coscheduling plugin's, Kubernetes'.
+"""Status of PodGroups of other APIs than Volcano's.
 
-* KAI: the explanation, KAI's own conditions (:mod:`windlass.model.groups.kai_conditions`,
-  unless KAI itself runs in the cluster), and the timestamps that its policies use.
-* coscheduling plugin: the explanation, and the status unless another controller writes it
-  (:mod:`windlass.model.groups.coscheduling_status`).
-* Kubernetes: one condition and nothing else (:mod:`windlass.model.groups.native_conditions`).
+* KAI: the explanation, KAI's own conditions
+  (:mod:`windlass.model.groups.kai_conditions`, unless KAI itself runs in the cluster),
+  and the timestamps that its policies use.
+* coscheduling plugin: the explanation, and the status unless another controller writes
+  it (:mod:`windlass.model.groups.coscheduling_status`).
+* Kubernetes: one condition and nothing else
+  (:mod:`windlass.model.groups.native_conditions`).
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ class _WrittenCondition:
 
 
 class ForeignGroups:
-    """Writes the status of groups of other APIs. Keys are ``group NS/NAME``, as of Volcano's."""
+    """Writes the status of groups of other APIs.
+
+    Keys are ``group NS/NAME``, as of Volcano's.
+    """
 
     def __init__(
         self,
@@ -77,8 +82,9 @@ class ForeignGroups:
     def update(self, key: str, members: Members, *, pending: bool) -> None:
         """Enqueue a group with an outdated status.
 
-        ``pending``: whether the group waits. An earlier leader may have stopped between the
-        start of a group and the removal of its explanation, so started groups are checked too.
+        ``pending``: whether the group waits. An earlier leader may have stopped between
+        the start of a group and the removal of its explanation, so started groups are
+        checked too.
         """
         native = self._model.native_of(key)
         if native is not None and not pending and self._native_condition(key, native, None) is not None:

@@ -35,7 +35,7 @@ class HyperNodeStatuses:
         self._reported: frozenset[tuple[str, str]] = frozenset()
 
     def check(self) -> None:
-        """Enqueue outdated HyperNodes and report contradictions, if the topology has changed."""
+        """Enqueue outdated HyperNodes and report contradictions after a change."""
         topology = self._model.topology
         if self._version == topology.version:
             return
@@ -57,7 +57,7 @@ class HyperNodeStatuses:
         self._reported = frozenset(problems)
 
     def annotation(self, view: views.PodGroup) -> dict[str, str | None]:
-        """Return the annotation with the group's HyperNode where the object has another one."""
+        """Return the annotation with the group's HyperNode if it is outdated."""
         hypernode = self._model.hypernode_of(view.key) if view.topology is not None else ""
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
             return {names.ALLOCATED_HYPERNODE: hypernode}

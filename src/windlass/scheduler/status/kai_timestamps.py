@@ -1,8 +1,8 @@
 """Timestamps that KAI keeps on its PodGroups, as its own scheduler writes them.
 
-They say since when a gang has held less than its minimum, when it last started and when it
-was last evicted. They outlive a restart of the scheduler. Rules about minimum run times,
-delays and grace periods read them.
+They say since when a gang has held less than its minimum, when it last started and when
+it was last evicted. They outlive a restart of the scheduler. Rules about minimum run
+times, delays and grace periods read them.
 """
 
 from __future__ import annotations

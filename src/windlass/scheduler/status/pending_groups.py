@@ -12,9 +12,9 @@ from windlass.api.reasons import Explanation, Reason
 class PendingGroup:
     """One pending group. All times are monotonic seconds.
 
-    ``current`` is the newest explanation. ``reported`` is the one shown, with all details,
-    and ``basis`` the short form that it was made from. The fields ``pods_…`` describe what
-    was last reported on the group's pods.
+    ``current`` is the newest explanation. ``reported`` is the one shown, with all
+    details, and ``basis`` the short form that it was made from. The fields ``pods_…``
+    describe what was last reported on the group's pods.
     """
 
     current: Explanation
@@ -56,7 +56,10 @@ class PendingGroups:
 
     @property
     def reasons(self) -> Mapping[str, int]:
-        """Number of pending groups by reason. A reason of no group any more stays with 0."""
+        """Number of pending groups by reason.
+
+        A reason of no group any more stays with 0.
+        """
         return self._reasons
 
     def lacks_nodes(self, key: str) -> bool | None:

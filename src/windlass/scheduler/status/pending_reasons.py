@@ -1,8 +1,9 @@
 """Timing of reported reasons: when a pending group's explanation is written, and rewritten.
 
 A reason is first reported after the group has waited for ``quiet_seconds``, and then
-rewritten at most every ``rewrite_seconds``. A gang with pods that keep arriving, or should under
-backpressure, is not reported to lack members for up to :data:`GROWING_SECONDS`.
+rewritten at most every ``rewrite_seconds``. A gang with pods that keep arriving, or
+should under backpressure, is not reported to lack members for up to
+:data:`GROWING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ MAX_WITHOUT_POSITION = 100
 class PendingReasons:
     """Decides when the reason of a pending group is written.
 
-    ``explain(group)`` returns the detailed explanation. ``under_pressure()``: whether other
-    writes have to wait (:mod:`windlass.scheduler.backpressure`). Writes are enqueued with keys
-    ``group NS/NAME``.
+    ``explain(group)`` returns the detailed explanation. ``under_pressure()``: whether
+    other writes have to wait (:mod:`windlass.scheduler.backpressure`). Writes are
+    enqueued with keys ``group NS/NAME``.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class PendingReasons:
         self._first: dict[str, set[str]] = {}
         """Queue → its first groups. Their positions are kept up to date."""
         self._without_position: set[str] = set()
-        """Some of the groups for which no position is known: no group's end would help them."""
+        """Some of the groups without a position: no group's end would help them."""
 
     def update(self, key: str, explanation: Explanation | None) -> None:
         """Take in why a group waits. ``None``: it does not."""
@@ -77,7 +78,7 @@ class PendingReasons:
                 group.due = max(group.due, min(due, group.since + GROWING_SECONDS))
 
     def put_off(self, key: str) -> None:
-        """Postpone the first report of a gang with pods that arrive slowly under backpressure."""
+        """Postpone the first report of a gang with late pods under backpressure."""
         group, now = self._groups.get(key), self._clock.monotonic()
         if group is None or group.reported is not None:
             return

@@ -83,7 +83,7 @@ class PodStatuses:
             self._enqueue(f"pod {pod}", NOMINATE_SECONDS)
 
     def review(self) -> None:
-        """Schedule the removal of what an earlier leader wrote, unless it is written again."""
+        """Schedule the removal of status from an earlier leader."""
         for key, pod in self._model.pods.items():
             if not self._model.manages(pod):
                 continue
@@ -135,7 +135,7 @@ class PodStatuses:
         return GATED if group.requests_nodes and group.lacks_nodes else pod_reason(explanation)
 
     def _report_new_pods(self, key: str, group: PendingGroup) -> None:
-        """Enqueue pods that arrived after the others: cluster autoscalers wait for their status."""
+        """Enqueue pods that arrived later: autoscalers wait for their status."""
         count = self._model.members(key).pending
         if count > group.pods_count:
             for pod in self._pending_pods(key):
@@ -149,7 +149,7 @@ class PodStatuses:
                 yield pod
 
     def is_bound(self, key: str) -> bool:
-        """Return whether a pod is on a node, so that only outdated status is left to remove."""
+        """Return whether a pod is on a node, so that its status is only removed."""
         pod = self._model.pods.get(key)
         return pod is not None and bool(pod.node_name)
 
@@ -179,8 +179,8 @@ class PodStatuses:
     def _carries_explanation(self, group: str, pod: views.Pod) -> bool:
         """Return whether the explanation of a gang is written on this pod.
 
-        This holds if the gang has no object to write on, for its oldest pending pod and for
-        the pod that has carried the explanation so far.
+        This holds if the gang has no object to write on, for its oldest pending pod and
+        for the pod that has carried the explanation so far.
         """
         if self._model.object_of(group) is not None:
             return False
@@ -192,9 +192,9 @@ class PodStatuses:
     ) -> None:
         """Write why a pod waits and its nominated node, in one patch.
 
-        ``by_request``: its nodes are requested for the whole group. Such a pod does not ask
-        for a node by itself, because a cluster autoscaler would count a free node for the pod
-        and leave that node out of the request.
+        ``by_request``: its nodes are requested for the whole group. Such a pod does not
+        ask for a node by itself, because a cluster autoscaler would count a free node
+        for the pod and leave that node out of the request.
         """
         status: dict[str, Any] = {}
         message = with_summary(explanation) if explanation is not None else ""

@@ -1,9 +1,9 @@
 """Write of the status of Volcano's PodGroups, with or without a status subresource.
 
 Volcano's own CustomResourceDefinition has no status subresource for them: the status is
-written with the object, and ``…/status`` is not found. Windlass' definition has one, and
-silently ignores a status that comes with the object. The cluster's answers show which of the
-two it has.
+written with the object, and ``…/status`` is not found. Windlass' definition has one,
+and silently ignores a status that comes with the object. The cluster's answers show
+which of the two it has.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class PodGroupStatuses:
 def _has_status(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether the status that was sent has been stored.
 
-    Only the types of conditions are compared: a definition may drop some of their fields.
+    Only the types of conditions are compared: a definition may drop some of their
+    fields.
     """
     return _comparable(written.get("status") or {}, wanted) == _comparable(wanted, wanted)
 

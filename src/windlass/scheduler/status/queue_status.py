@@ -2,9 +2,9 @@
 
 Keys of the writes are ``queue NAME`` and ``share NAME``.
 
-If another scheduler runs in the cluster, it counts the allocated resources of its queues.
-The share is then written only on queues that were handed over. Shares on other queues are
-outdated and are removed.
+If another scheduler runs in the cluster, it counts the allocated resources of its
+queues. The share is then written only on queues that were handed over. Shares on other
+queues are outdated and are removed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Writes of status: everything written on the API server that is neither a bind nor an eviction.
+"""Writes of status: all writes that are neither binds nor evictions.
 
-What is written is true but calm. Phases are written at once, mere counts once a second, and
-reasons as :mod:`windlass.scheduler.status.pending_reasons` decides. Pods of a gang, of which
-there may be thousands, are rewritten every ``pod_rewrite_seconds``. The writer first compares
-with what the informers show, so a restarted scheduler repeats nothing.
+What is written is true but calm. Phases are written at once, mere counts once a second,
+and reasons as :mod:`windlass.scheduler.status.pending_reasons` decides. Pods of a gang,
+of which there may be thousands, are rewritten every ``pod_rewrite_seconds``. The writer
+first compares with what the informers show, so a restarted scheduler repeats nothing.
 
-Positions in a queue are shown too, and change with every start. They are kept up to date for
-the first groups of a queue. Others show the position at the time of the write.
+Positions in a queue are shown too, and change with every start. They are kept up to
+date for the first groups of a queue. Others show the position at the time of the write.
 
-Keys of the write queue: ``group NS/NAME``, ``foreign NS/NAME``, ``pod NS/NAME``, ``queue
-NAME``, ``share NAME`` (of a queue), ``hypernode NAME``.
+Keys of the write queue: ``group NS/NAME``, ``foreign NS/NAME``, ``pod NS/NAME``,
+``queue NAME``, ``share NAME`` (of a queue), ``hypernode NAME``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from windlass.spi.objects import AttainedService
 DEFERRED_SECONDS = 10.0
 """Maximum time in seconds for which a write that may wait is deferred under backpressure.
 
-These are usage of queues, that a gang runs, and counts of its pods. Jobs rely on their pods,
-not on these, so a delay is harmless.
+These are usage of queues, that a gang runs, and counts of its pods. Jobs rely on their
+pods, not on these, so a delay is harmless.
 """
 RECHECK_SECONDS = 0.5
 """Interval in seconds between checks of a deferred write."""
@@ -61,8 +61,8 @@ class StatusWriter:
     """Writes the status of groups, pods, queues and HyperNodes.
 
     ``explain(group)`` returns the detailed explanation. ``attained(group)`` returns the
-    attained service of a group that shares time. ``under_pressure()``: whether writes that
-    may wait have to (:mod:`windlass.scheduler.backpressure`).
+    attained service of a group that shares time. ``under_pressure()``: whether writes
+    that may wait have to (:mod:`windlass.scheduler.backpressure`).
     """
 
     def __init__(
@@ -203,7 +203,10 @@ class StatusWriter:
         self._queue.drop(f"group {key}")
 
     def gang_failed(self, key: str, message: str) -> None:
-        """Report that a gang did not reach its minimum in time. Its bound members are evicted."""
+        """Report that a gang did not reach its minimum in time.
+
+        Its bound members are evicted.
+        """
         entry = self._model.object_of(key)
         if entry is None:
             return

@@ -1,7 +1,8 @@
 """Status of Volcano's PodGroups: phase, counts, conditions, explanation.
 
-A phase is written at once, mere counts once a second. A phase that will change in a moment is
-not written: that of a gang with pods still to arrive, or with binds in progress.
+A phase is written at once, mere counts once a second. A phase that will change in a
+moment is not written: that of a gang with pods still to arrive, or with binds in
+progress.
 
 Keys of the writes are ``group NS/NAME``.
 """
@@ -32,7 +33,7 @@ from windlass.scheduler.status.podgroup_status import PodGroupStatuses
 from windlass.scheduler.write_queue import Enqueue
 
 BINDING_SECONDS = 30.0
-"""Maximum time in seconds for which the phase of a gang is not written while it is being bound."""
+"""Maximum delay in seconds of the phase of a gang that is being bound."""
 FIRST_SECONDS = 0.25
 """Time in seconds for which pods of a new group are awaited before its phase is written."""
 _WAIT_FOR_ADMISSION = "batch.volcano.sh/"
@@ -89,7 +90,10 @@ class VolcanoGroups:
         self._transition = str(number)
 
     def record(self, key: str, admitted: bool, blocked: bool) -> None:
-        """Record the state of a group of any API. ``blocked``: below its minimum and waiting."""
+        """Record the state of a group of any API.
+
+        ``blocked``: below its minimum and waiting.
+        """
         self._admitted[key] = admitted
         if blocked:
             self._blocked.add(key)
@@ -108,8 +112,8 @@ class VolcanoGroups:
     def update(self, view: views.PodGroup, members: Members) -> None:
         """Enqueue a group with an outdated status.
 
-        Conditions change only with the phase, or with an explanation. The latter has a write
-        of its own.
+        Conditions change only with the phase, or with an explanation. The latter has a
+        write of its own.
         """
         key = view.key
         if self._hypernodes.annotation(view):
@@ -131,9 +135,9 @@ class VolcanoGroups:
     def _delay(self, view: views.PodGroup, members: Members, phase: str) -> float:
         """Return the seconds for which a changed phase need not be written.
 
-        This concerns admission, and the loss of a phase after admission. Only owners that
-        create pods after admission wait for them. Other groups are running in a moment, or
-        are reported with the reason why they are not.
+        This concerns admission, and the loss of a phase after admission. Only owners
+        that create pods after admission wait for them. Other groups are running in a
+        moment, or are reported with the reason why they are not.
         """
         if phase == view.phase or phase not in (PENDING, INQUEUE):
             return 0.0
@@ -149,7 +153,7 @@ class VolcanoGroups:
         return since + FIRST_SECONDS - now
 
     def may_wait(self, key: str) -> bool:
-        """Return whether a write only reports that a group runs, or how many of its pods do."""
+        """Return whether a write only reports that a group runs, or its counts."""
         view = self._model.groups.get(key)
         if view is None or key in self._pending or key in self._failed:
             return False
