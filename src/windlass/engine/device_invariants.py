@@ -72,9 +72,9 @@ def collect_holders(engine: Core) -> dict[DeviceKey, DeviceHolders]:
     return holders_by_device
 
 
-def is_counted(engine: Core, place: DeviceKey) -> bool:
+def is_counted(engine: Core, key: DeviceKey) -> bool:
     """Return whether the device counts in the planes while it is open."""
-    row, resource, index = place
+    row, resource, index = key
     node = engine.state.table.nodes[row]
     for device in node.devices if node is not None else ():
         if (device.resource, device.index) == (resource, index):
@@ -138,13 +138,13 @@ def device_problems(engine: Core, overcommitted: bool) -> list[str]:
         if consumption.get(row, {}) != devices.draws:
             problems.append(f"consumption on {name}: {consumption.get(row)}, recorded {devices.draws}")
         for (resource, index), slot in devices.device_set.slots.items():
-            facts, book = (
+            facts, device_holders = (
                 devices.device_set.devices[slot],
                 holders_by_device.get((row, resource, index), DeviceHolders()),
             )
             cells = table.shares.cells[row, slot]
             sums = np.zeros(SIDES * FIELDS, dtype=np.int64)
-            for side, shares in enumerate(book.sides()):
+            for side, shares in enumerate(device_holders.sides()):
                 for share in shares:
                     sums[side * FIELDS : (side + 1) * FIELDS] += facts.vector(share)
             if (cells[:TAKEN] != sums).any():
@@ -156,7 +156,8 @@ def device_problems(engine: Core, overcommitted: bool) -> list[str]:
                 )
             if not overcommitted:
                 problems += [
-                    f"device {index} of {name}: {p}" for p in share_problems(facts, book.held, holders)
+                    f"device {index} of {name}: {p}"
+                    for p in share_problems(facts, device_holders.held, holders)
                 ]
     return problems
 
@@ -168,15 +169,15 @@ def _whole(engine: Core, row: int) -> Counter[tuple[str, int]]:
     return counts
 
 
-def share_problems(facts: DeviceFacts, cuts: list[TaskShare], whole: int) -> list[str]:
+def share_problems(facts: DeviceFacts, device_shares: list[TaskShare], whole: int) -> list[str]:
     """Return the problems of a device with these shares and ``whole`` plain pods on all of it."""
     problems = []
-    if whole + bool(cuts) > 1:
-        problems.append(f"is held whole by {whole} pods and has {len(cuts)} shares")
-    shares, slices = [c for c in cuts if not c.profile], [c for c in cuts if c.profile]
+    if whole + bool(device_shares) > 1:
+        problems.append(f"is held whole by {whole} pods and has {len(device_shares)} shares")
+    shares, slices = [c for c in device_shares if not c.profile], [c for c in device_shares if c.profile]
     if shares and slices:
         problems.append("is shared and sliced")
-    problems += _overconsumed(cuts)
+    problems += _overconsumed(device_shares)
     if (
         sum(share.milli for share in shares) > WHOLE
         or sum(share.mib for share in shares) > facts.device.memory_mib
@@ -188,8 +189,11 @@ def share_problems(facts: DeviceFacts, cuts: list[TaskShare], whole: int) -> lis
         problems.append("is held whole and shared")
     if slices:
         problems += _over_slices(facts, slices)
-    for index, share in enumerate(cuts):
-        if any(set(share.carries) & set(other.avoids) for other in (*cuts[:index], *cuts[index + 1 :])):
+    for index, share in enumerate(device_shares):
+        if any(
+            set(share.carries) & set(other.avoids)
+            for other in (*device_shares[:index], *device_shares[index + 1 :])
+        ):
             problems.append("holds pods that avoid one another")
     return problems
 

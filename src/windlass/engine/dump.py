@@ -76,16 +76,16 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     state: TaskState = TaskState.PENDING
     node: str = ""
     devices: tuple[int, ...] = ()
-    promised: str = ""
+    nominated: str = msgspec.field(default="", name="promised")
     reported_slices: tuple[HeldSlice, ...] = ()
-    cuts: tuple[TaskShare, ...] = ()
+    shares: tuple[TaskShare, ...] = msgspec.field(default=(), name="cuts")
     """Its device shares."""
-    kept: tuple[TaskShare, ...] = ()
+    nominated_shares: tuple[TaskShare, ...] = msgspec.field(default=(), name="kept")
     """Its nominated device shares."""
-    reported_zones: NumaHolding | None = None
-    zones: NumaHolding | None = None
+    reported_numa: NumaHolding | None = msgspec.field(default=None, name="reported_zones")
+    numa: NumaHolding | None = msgspec.field(default=None, name="zones")
     """Its NUMA holding."""
-    kept_zones: NumaHolding | None = None
+    nominated_numa: NumaHolding | None = msgspec.field(default=None, name="kept_zones")
     """Its nominated NUMA holding."""
 
 
@@ -97,11 +97,11 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: str = ""
     not_before: float = 0.0
     reported: GroupStatus | None = None
-    let_in: bool = False
+    admitted: bool = msgspec.field(default=False, name="let_in")
     stale_since: float | None = None
     stale_tried: float | None = None
-    refusal: Rejection | None = None
-    claimed_in_part: bool = False
+    rejection: Rejection | None = msgspec.field(default=None, name="refusal")
+    preempted_in_part: bool = msgspec.field(default=False, name="claimed_in_part")
 
 
 class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,8 +111,8 @@ class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: int
     node: str
     until: float | None = None
-    cuts: tuple[TaskShare, ...] = ()
-    zones: NumaHolding | None = None
+    shares: tuple[TaskShare, ...] = msgspec.field(default=(), name="cuts")
+    numa: NumaHolding | None = msgspec.field(default=None, name="zones")
 
 
 class PendingClassRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -120,16 +120,16 @@ class PendingClassRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str
     members: list[str]
     parked: bool = False
-    room: list[tuple[int, int]] = []
-    any_room: list[int] = []
+    capacity: list[tuple[int, int]] = msgspec.field(default_factory=list, name="room")
+    any_capacity: list[int] = msgspec.field(default_factory=list, name="any_room")
     queues: list[str] = []
     domains: list[int] = []
     anything: bool = False
     rows: list[str] = []
-    kept_for: str = ""
+    reserved_for: str = msgspec.field(default="", name="kept_for")
     explanation: Explanation | None = None
-    told: str = ""
-    roomless: bool = False
+    reported_codes: str = msgspec.field(default="", name="told")
+    without_capacity: bool = msgspec.field(default=False, name="roomless")
     """True if its groups wait for capacity only."""
 
 
@@ -143,7 +143,7 @@ class UsageRecord(msgspec.Struct, frozen=True):
     renewed: float
     cluster: MeterRecord
     queues: dict[str, MeterRecord]
-    told: dict[str, dict[str, int]]
+    reported: dict[str, dict[str, int]] = msgspec.field(name="told")
 
 
 class DumpDocument(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ class DumpDocument(msgspec.Struct, frozen=True):
     classes: list[ClassRecord]
     groups: list[GroupRecord]
     tasks: list[TaskRecord]
-    buckets: list[PendingClassRecord]
+    pending_classes: list[PendingClassRecord] = msgspec.field(name="buckets")
     reservations: list[tuple[str, float, dict[str, dict[str, int]]]]
     waiting_since: dict[str, float]
     dirty: list[str]
@@ -168,32 +168,34 @@ class DumpDocument(msgspec.Struct, frozen=True):
     shares: SharesRecord
     total_changed: bool
     nodes_reshaped: bool
-    reviews: list[Any]
+    rechecks: list[Any] = msgspec.field(name="reviews")
     holds: list[HoldRecord] = []
-    reserved_parts: dict[str, dict[str, tuple[TaskShare, ...]]] = {}
+    reserved_shares: dict[str, dict[str, tuple[TaskShare, ...]]] = msgspec.field(
+        default_factory=dict, name="reserved_parts"
+    )
     reserved_tasks: dict[str, dict[str, dict[int, int]]] = {}
     """Group → node → class → number of tasks."""
-    reserved_turns: dict[str, int] = {}
-    stirred: bool = True
+    reserved_due_cycles: dict[str, int] = msgspec.field(default_factory=dict, name="reserved_turns")
+    queues_changed: bool = msgspec.field(default=True, name="stirred")
     """True if usage or shares of queues have changed since the last decision."""
     unreserved: bool = False
     """True if a successor of a past reservation has to be looked for."""
-    room_grown: bool = False
+    capacity_gained: bool = msgspec.field(default=False, name="room_grown")
     """True if reservations may move forward."""
-    nodes_unseen: bool = False
+    planned_nodes_changed: bool = msgspec.field(default=False, name="nodes_unseen")
     """True if nodes differ from those that reservations were planned with."""
-    room_left: tuple[float, float] | None = None
+    ended_between: tuple[float, float] | None = msgspec.field(default=None, name="room_left")
     """First and last expected end of the tasks that have ended since the last cycle."""
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
-    claims: dict[str, PreemptActionRecord] = {}
+    preempt_actions: dict[str, PreemptActionRecord] = msgspec.field(default_factory=dict, name="claims")
     """By action."""
     learned: dict[str, Any] = {}
     """By plugin."""
     budgets: list[BudgetRecord] = []
     budgets_changed: bool = False
     """True if updates of budgets have not been processed."""
-    sharing: TimeSharingRecord = TimeSharingRecord()
+    time_sharing: TimeSharingRecord = msgspec.field(default=TimeSharingRecord(), name="sharing")
     time_share: TimeShareRecord | None = None
 
 
@@ -212,31 +214,33 @@ def dump(engine: Core) -> bytes:
             _group_record(group, admitted=key in state.gate.let_in) for key, group in state.groups.items()
         ],
         tasks=[_task_record(entry, table.names) for entry in state.tasks.values()],
-        buckets=[
+        pending_classes=[
             _pending_class_record(b, table.names, without_capacity=b in engine.reservations.without_capacity)
             for b in engine.scheduling_queue.pending_classes.values()
             if _existing_members(b)
         ],
         reservations=engine.reservations.as_records(),
-        reserved_parts=engine.reservations.device_shares_as_records(),
+        reserved_shares=engine.reservations.device_shares_as_records(),
         reserved_tasks=engine.reservations.tasks_as_records(),
-        reserved_turns={key: r.due_cycles for key, r in engine.reservations.by_group.items() if r.due_cycles},
+        reserved_due_cycles={
+            key: r.due_cycles for key, r in engine.reservations.by_group.items() if r.due_cycles
+        },
         unreserved=engine.reservations.may_lack_reservations,
-        room_grown=engine.reservations.capacity_gained,
-        nodes_unseen=engine.reservations.nodes_changed,
-        room_left=engine.state.ledger.ends.left,
+        capacity_gained=engine.reservations.capacity_gained,
+        planned_nodes_changed=engine.reservations.nodes_changed,
+        ended_between=engine.state.ledger.ends.left,
         waiting_since=engine.reservations.aging.since,
         dirty=list(state.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
         freed=sorted(state.queues.freed),
         reshaped=list(state.queues.rules_changed),
         changed=sorted(state.queues.changed),
-        stirred=state.queues.was_changed,
+        queues_changed=state.queues.was_changed,
         moved=sorted(state.ledger.moved),
         shares=state.fair_shares.as_record(),
         total_changed=table.total_changed,
         nodes_reshaped=table.nodes_changed,
-        reviews=[_as_list(item) for item in engine.reviews.scheduled],
+        rechecks=[_as_list(item) for item in engine.reviews.scheduled],
         holds=[
             HoldRecord(
                 hold.group.key, hold.cls.number, table.names[hold.row], hold.until, hold.cuts, hold.zones
@@ -250,11 +254,11 @@ def dump(engine: Core) -> bytes:
             if isinstance(usage := state.queues.entries[name].reported, QueueUsage)
         ],
         namespace_quotas=list(state.namespace_quotas.values()),
-        claims={name: action.as_record() for name, action in engine.preempt_action.items()},
+        preempt_actions={name: action.as_record() for name, action in engine.preempt_action.items()},
         learned={plugin.name: plugin.remembered() for plugin in state.plugins.remembering},
         budgets=state.budgets.as_records(),
         budgets_changed=engine.budgets_unseen,
-        sharing=dump_record.as_record(state.time_sharing),
+        time_sharing=dump_record.as_record(state.time_sharing),
         time_share=None if engine.time_share is None else engine.time_share.as_record(),
     )
     return msgspec.json.encode(document)
@@ -279,12 +283,12 @@ def load_into(engine: Core, document: DumpDocument) -> None:
             plugin.recall(document.learned[plugin.name])
     engine.state.plugins.hear_scores()
     _load_objects(engine, document)
-    dump_record.restore(engine.state.time_sharing, document.sharing, engine.state.groups)
+    dump_record.restore(engine.state.time_sharing, document.time_sharing, engine.state.groups)
     if engine.time_share is not None and document.time_share is not None:
         engine.time_share.restore(document.time_share)
     _load_waiting(engine, document)
     _load_notes(engine, document)
-    for name, record in document.claims.items():
+    for name, record in document.preempt_actions.items():
         if name in engine.preempt_action:
             engine.preempt_action[name].restore(record)
 
@@ -353,13 +357,13 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         state=entry.state,
         node=names[entry.row] if entry.row >= 0 else "",
         devices=tuple(index for _, mask in entry.masks for index in bits(mask)),
-        promised=names[entry.promised] if entry.promised >= 0 else "",
+        nominated=names[entry.promised] if entry.promised >= 0 else "",
         reported_slices=task.slices,
-        cuts=entry.cuts,
-        kept=entry.kept,
-        reported_zones=task.zones,
-        zones=entry.zones,
-        kept_zones=entry.kept_zones,
+        shares=entry.cuts,
+        nominated_shares=entry.kept,
+        reported_numa=task.zones,
+        numa=entry.zones,
+        nominated_numa=entry.kept_zones,
     )
 
 
@@ -373,16 +377,16 @@ def _pending_class_record(
         queue=pending_class.queue.name,
         members=_existing_members(pending_class),
         parked=pending_class.parked and not orphaned,
-        room=[(cls.number, n) for cls, n in conditions.capacity.items()],
-        any_room=sorted(cls.number for cls in conditions.any_capacity),
+        capacity=[(cls.number, n) for cls, n in conditions.capacity.items()],
+        any_capacity=sorted(cls.number for cls in conditions.any_capacity),
         queues=sorted(conditions.queues),
         domains=sorted(cls.number for cls in conditions.domains),
         anything=conditions.anything,
         rows=sorted(names[row] for row in conditions.rows if names[row]),
-        kept_for=conditions.reserved_for,
+        reserved_for=conditions.reserved_for,
         explanation=None if orphaned else pending_class.explanation,
-        told=pending_class.reported_codes,
-        roomless=without_capacity,
+        reported_codes=pending_class.reported_codes,
+        without_capacity=without_capacity,
     )
 
 
@@ -421,7 +425,7 @@ def _load_objects(engine: Core, document: DumpDocument) -> None:
     for record in document.groups:
         if record.group is not None:
             group = state.group(record.key)
-            if record.let_in:
+            if record.admitted:
                 state.gate.let_in.add(record.key)
             group.set_group(record.group, apart=state.apart(record.group))
             state.note_time(group)
@@ -436,13 +440,13 @@ def _load_objects(engine: Core, document: DumpDocument) -> None:
     for record in document.holds:
         row = state.table.row(record.node)
         group, cls = state.groups[record.group], classes[record.needs]
-        state.ledger.holds.restore(RelocationHold(group, cls, row, record.until, record.cuts, record.zones))
+        state.ledger.holds.restore(RelocationHold(group, cls, row, record.until, record.shares, record.numa))
     for record in document.groups:
         group = state.groups[record.key]
         group.failures, group.failure = record.failures, record.failure
         group.newly_failed, group.reported = record.newly_failed, record.reported
         group.stale_since, group.stale_tried = record.stale_since, record.stale_tried
-        group.refusal, group.claimed_in_part = record.refusal, record.claimed_in_part
+        group.refusal, group.claimed_in_part = record.rejection, record.preempted_in_part
         if record.not_before:
             engine.enqueuer.resume_pause(group, record.not_before)
 
@@ -472,59 +476,59 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         owned=record.owned,
         guaranteed=record.guaranteed,
         slices=record.reported_slices,
-        zones=record.reported_zones,
+        zones=record.reported_numa,
     )
-    engine.restore_task(task, record.state, record.node, record.devices, record.cuts, record.zones)
-    if record.promised:
+    engine.restore_task(task, record.state, record.node, record.devices, record.shares, record.numa)
+    if record.nominated:
         state = engine.state
-        row = state.table.row(record.promised)
-        shares = record.kept if needs.devices else None
-        state.ledger.promise(state.tasks[task.key], row, shares, record.kept_zones, plan=False)
+        row = state.table.row(record.nominated)
+        shares = record.nominated_shares if needs.devices else None
+        state.ledger.promise(state.tasks[task.key], row, shares, record.nominated_numa, plan=False)
 
 
 def _load_waiting(engine: Core, document: DumpDocument) -> None:
     state = engine.state
     classes: dict[int, TaskClass] = {cls.number: cls for cls in state.classes}
-    for record in document.buckets:
+    for record in document.pending_classes:
         signature: Signature = _as_tuple(record.signature)
-        bucket = None
+        pending_class = None
         for key in record.members:
             group = state.groups[key]
             step = next_step(group)
             group.step = step if isinstance(step, NextTasks) else None
             group.order_key = state.group_order(group)
-            bucket = engine.scheduling_queue.enter(signature, state.queues.get(record.queue), group)
-        if bucket is not None and record.parked:
+            pending_class = engine.scheduling_queue.enter(signature, state.queues.get(record.queue), group)
+        if pending_class is not None and record.parked:
             conditions = WakeConditions(
-                capacity={classes[number]: n for number, n in record.room},
-                any_capacity={classes[number] for number in record.any_room},
+                capacity={classes[number]: n for number, n in record.capacity},
+                any_capacity={classes[number] for number in record.any_capacity},
                 queues=set(record.queues),
                 domains={classes[number] for number in record.domains},
                 anything=record.anything,
                 rows={state.table.row(name) for name in record.rows},
-                reserved_for=record.kept_for,
+                reserved_for=record.reserved_for,
             )
-            engine.scheduling_queue.park(bucket, conditions)
-            bucket.explanation = record.explanation
-        if bucket is not None:
-            bucket.reported_codes = record.told
-            if record.roomless:
-                engine.reservations.without_capacity[bucket] = None
+            engine.scheduling_queue.park(pending_class, conditions)
+            pending_class.explanation = record.explanation
+        if pending_class is not None:
+            pending_class.reported_codes = record.reported_codes
+            if record.without_capacity:
+                engine.reservations.without_capacity[pending_class] = None
 
 
 def _load_notes(engine: Core, document: DumpDocument) -> None:
     """Restore unprocessed changes: exactly those of the dump, none that loading itself caused."""
     state = engine.state
-    engine.reservations.restore(document.reservations, document.reserved_parts)
+    engine.reservations.restore(document.reservations, document.reserved_shares)
     classes = {cls.number: cls for cls in state.classes}
     engine.reservations.restore_more(
         document.reserved_tasks,
-        document.reserved_turns,
+        document.reserved_due_cycles,
         classes,
-        gained=document.room_grown,
-        nodes_changed=document.nodes_unseen,
+        gained=document.capacity_gained,
+        nodes_changed=document.planned_nodes_changed,
     )
-    engine.state.ledger.ends.left = document.room_left
+    engine.state.ledger.ends.left = document.ended_between
     engine.reservations.vacant = document.unreserved
     engine.reservations.aging.since = dict(document.waiting_since)
     state.ledger.dirty = {key: state.groups[key] for key in document.dirty}
@@ -536,11 +540,11 @@ def _load_notes(engine: Core, document: DumpDocument) -> None:
     state.fair_shares.restore(document.shares)
     state.table.total_changed = document.total_changed
     state.table.nodes_changed = document.nodes_reshaped
-    engine.reviews.scheduled = {_as_tuple(item): None for item in document.reviews}
+    engine.reviews.scheduled = {_as_tuple(item): None for item in document.rechecks}
     queues.freed = {name: queues.get(name) for name in document.freed}
     queues.rules_changed = {name: queues.get(name) for name in document.reshaped}
     queues.changed = {name: queues.get(name) for name in document.changed}
-    queues.was_changed = document.stirred
+    queues.was_changed = document.queues_changed
     for usage in document.queue_reports:
         queues.get(usage.queue).reported = usage
     engine.resume_turns()
@@ -551,8 +555,8 @@ def _load_usage(state: ClusterState, record: UsageRecord) -> None:
     usage.renewed = record.renewed
     usage.cluster = _meter(record.cluster)
     usage.meters = {name: _meter(meter) for name, meter in record.queues.items()}
-    for name, parts in record.told.items():
-        state.queues.get(name).usage = parts
+    for name, amounts in record.reported.items():
+        state.queues.get(name).usage = amounts
 
 
 def _meter(record: MeterRecord) -> Meter:

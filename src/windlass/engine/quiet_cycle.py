@@ -32,8 +32,8 @@ The exception is a change of possible victims, which does not concern the first 
 class QuietCycle:
     """Checks whether a quiet cycle is sufficient."""
 
-    def __init__(self, machinery: ActionContext, actions: Sequence[Action]) -> None:
-        self._context = context = machinery
+    def __init__(self, context: ActionContext, actions: Sequence[Action]) -> None:
+        self._context = context
         config, plugins = context.state.config, context.plugins
         self._possible = (
             {type(action) for action in actions} <= _TIME_BASED

@@ -609,9 +609,9 @@ def test_pauses_do_not_depend_on_how_many_cycles_there_were(bursts: list[int]) -
         found: list[tuple[float, float]] = []
         for many in cycles:
             bustle(world, a, many, 0.0)
-            (record,) = world.engine.claimants["preempt"].as_record().buckets
-            assert record.spell is not None
-            found.append((world.now, record.spell.ends))
+            (record,) = world.engine.claimants["preempt"].as_record().pending_classes
+            assert record.backoff is not None
+            found.append((world.now, record.backoff.ends))
             world.cycle(0.75)
         return found
 
@@ -635,16 +635,16 @@ def test_a_copy_pauses_as_long_as_the_original(tried: list[float]) -> None:
     original = world.engine
     copy = Engine.load(original.dump(), default_plugins())
     assert copy.claimants["preempt"].as_record() == original.claimants["preempt"].as_record()
-    (record,) = copy.claimants["preempt"].as_record().buckets
+    (record,) = copy.claimants["preempt"].as_record().pending_classes
     assert (record.group, record.until) == ("ns/high", None)
-    assert record.spell is not None
-    assert record.spell.ends > world.now
+    assert record.backoff is not None
+    assert record.backoff.ends > world.now
     begun = world.now
     tried.clear()
-    assert copy.cycle(world.now + 0.1).wake_at == record.spell.ends
+    assert copy.cycle(world.now + 0.1).wake_at == record.backoff.ends
     assert tried == []
     world.engine = copy
-    world.cycle(record.spell.ends - begun)
+    world.cycle(record.backoff.ends - begun)
     assert len(tried) == 1
 
 

@@ -61,17 +61,16 @@ class PreemptActionRecord(msgspec.Struct, frozen=True):
 
     new: bool
     moved: bool
-    buckets: list[BackoffRecord]
+    pending_classes: list[BackoffRecord] = msgspec.field(name="buckets")
     at: float = 0.0
 
 
 class PreemptAction:
     """One of the actions. It remembers which pending classes failed."""
 
-    def __init__(self, name: str, machinery: ActionContext) -> None:
+    def __init__(self, name: str, context: ActionContext) -> None:
         self.name = name
-        self._context = machinery
-        context = machinery
+        self._context = context
         self._solver = PreemptionSolver(
             context.state, context.plugins, context.placer, context.gang_allocator, context.statement
         )
@@ -149,14 +148,16 @@ class PreemptAction:
         if cycle.state_changed or self._seen != seen:
             retries.new_revision()
         retries.clear()
-        result = {bucket: None for bucket in cycle.parked if self._has_to_preempt(bucket, now)}
+        result = {
+            pending_class: None for pending_class in cycle.parked if self._has_to_preempt(pending_class, now)
+        }
         if self._is_new:
             # Groups that are pending from before this action started were never tried by it.
             self._is_new = False
             result.update(
-                (bucket, None)
-                for bucket in context.scheduling_queue.pending_classes.values()
-                if self._applies_to(bucket)
+                (pending_class, None)
+                for pending_class in context.scheduling_queue.pending_classes.values()
+                if self._applies_to(pending_class)
             )
         elif context.queue_heap.waiting:
             waiting = (
@@ -164,7 +165,11 @@ class PreemptAction:
                 for b in context.scheduling_queue.pending_classes.values()
                 if not b.parked and self._applies_to(b)
             )
-            result.update((bucket, None) for bucket in waiting if not retries.is_pausing(bucket, now))
+            result.update(
+                (pending_class, None)
+                for pending_class in waiting
+                if not retries.is_pausing(pending_class, now)
+            )
         if not retries.idle:
             for pending_class in (*retries.reached(now), *retries.again(now, MAX_REPEATED)):
                 result[pending_class] = None
@@ -212,15 +217,15 @@ class PreemptAction:
         self.retries.reset()
         self._seen = () if record.moved else self._revision_key()
         self._solver.time = record.at
-        for bucket_record in record.buckets:
+        for bucket_record in record.pending_classes:
             pending_class = groups[bucket_record.group].bucket
             if pending_class is not None:
-                if bucket_record.stopped:
-                    pending_class.budget_blockers[self.name] = bucket_record.stopped
+                if bucket_record.budget_blockers:
+                    pending_class.budget_blockers[self.name] = bucket_record.budget_blockers
                 self.retries.restore(
                     pending_class,
                     bucket_record,
-                    self._obstacle(pending_class, bucket_record.stuck, record.at),
+                    self._obstacle(pending_class, bucket_record.obstacle, record.at),
                 )
 
     def _obstacle(
@@ -347,7 +352,7 @@ class PreemptAction:
         if not cycle.commit(group):
             return PreemptionOutcome(until=cycle.now + (PAUSE_SECONDS if group.refusal is not None else 0.0))
         context.enqueuer.update(group, cycle.now)
-        keep_waiting(self._context, cycle, group)
+        park_nominated(self._context, cycle, group)
         return PreemptionOutcome(done=True)
 
     def _preemption(
@@ -471,7 +476,7 @@ def _first_members(pending_class: PendingClass) -> Iterator[GroupEntry]:
     return (pending_class.members[key] for key in islice(pending_class.order, MAX_MEMBERS))
 
 
-def keep_waiting(context: ActionContext, cycle: CycleContext, group: GroupEntry) -> None:
+def park_nominated(context: ActionContext, cycle: CycleContext, group: GroupEntry) -> None:
     """Park a group that waits for nominated capacity until this capacity is free."""
     pending_class = group.bucket
     if pending_class is None or pending_class.parked or group.step is None:

@@ -63,16 +63,16 @@ class BackoffRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``missed``: it has to be tried after its pause.
     ``failed``: it failed at the present revision, or (False) at an earlier one.
-    ``stuck``: the obstacle, in words of the action.
+    ``obstacle``: the obstacle, in words of the action.
     """
 
     group: str
-    spell: BackoffState | None = None
+    backoff: BackoffState | None = msgspec.field(default=None, name="spell")
     missed: bool = False
     until: float | None = None
     failed: bool | None = None
-    stopped: tuple[BudgetBlocker, ...] = ()
-    stuck: tuple[str, ...] = ()
+    budget_blockers: tuple[BudgetBlocker, ...] = msgspec.field(default=(), name="stopped")
+    obstacle: tuple[str, ...] = msgspec.field(default=(), name="stuck")
 
 
 class RetryBackoff:
@@ -285,8 +285,8 @@ class RetryBackoff:
 
     def restore(self, pending_class: PendingClass, record: BackoffRecord, obstacle: Obstacle | None) -> None:
         """Restore what was known of a class."""
-        if record.spell is not None:
-            self._backoffs[pending_class] = record.spell
+        if record.backoff is not None:
+            self._backoffs[pending_class] = record.backoff
             if record.missed:
                 self._mark_missed(pending_class)
         if record.failed is not None:

@@ -33,7 +33,7 @@ import numpy as np
 from msgspec.structs import replace as altered
 
 from windlass.engine.actions.context import ActionContext, CycleContext
-from windlass.engine.actions.preempt import keep_waiting
+from windlass.engine.actions.preempt import park_nominated
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import ASSUMED, OCCUPYING, TERMINATING, GroupEntry, TaskEntry
 from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step
@@ -69,8 +69,8 @@ class TimeShareRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """State of the action; see the attributes of :class:`TimeShare`. Nodes are given by name."""
 
     failed: dict[str, tuple[Number, int]] = {}
-    news: list[tuple[str, Number, Number]] = []
-    spared_until: list[tuple[float, str, float]] = []
+    changes: list[tuple[str, Number, Number]] = msgspec.field(default_factory=list, name="news")
+    protected_until: list[tuple[float, str, float]] = msgspec.field(default_factory=list, name="spared_until")
     unconfirmed: list[str] = []
     budgets_unseen: bool = False
     levels: dict[str, int] = {}
@@ -87,8 +87,8 @@ class _DeviceRequest(NamedTuple):
 class TimeShare:
     name = ACTION
 
-    def __init__(self, machinery: ActionContext) -> None:
-        self._context = context = machinery
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
         self._time_sharing = context.state.time_sharing
         self._time_sharing.policy = context.plugins.time_sharing
         self._future_free = context.scheduling_queue.leftover
@@ -272,7 +272,9 @@ class TimeShare:
         pending_classes: Iterable[PendingClass]
         if len(accounts) < len(scheduling_queue.pending_classes):
             waiting = (account.group.bucket for account in accounts.values())
-            pending_classes = dict.fromkeys(bucket for bucket in waiting if bucket is not None)
+            pending_classes = dict.fromkeys(
+                pending_class for pending_class in waiting if pending_class is not None
+            )
         else:
             pending_classes = scheduling_queue.pending_classes.values()
         result: list[GroupEntry] = []
@@ -290,18 +292,18 @@ class TimeShare:
                 rank, seen = tried
                 if seen == processed:
                     continue
-                if seen == before and not any([least <= rank < below for _, least, below in new_changes]):
+                if seen == before and not any([lowest <= rank < below for _, lowest, below in new_changes]):
                     failed[head.key] = rank, processed
                     continue
             queue = pending_class.queue.name
             if queue not in worst:
                 worst[queue] = self._time_sharing.worst(queue, now)
-            if worst[queue] > time_account.base and self._may_claim(head, time_account, now):
+            if worst[queue] > time_account.base and self._may_suspend(head, time_account, now):
                 result.append(head)
         self._processed = processed
         return result
 
-    def _may_claim(self, group: GroupEntry, time_account: TimeAccount, now: float) -> bool:
+    def _may_suspend(self, group: GroupEntry, time_account: TimeAccount, now: float) -> bool:
         """Return whether a group lacks capacity and its pause has ended."""
         step = group.step
         if step is None or group.queue is None or step.extra:
@@ -324,7 +326,7 @@ class TimeShare:
         tried, seen = self._failed.get(group.key, (rank, -1))
         rows: set[int] | None = None
         if seen >= 0 and tried == rank:
-            rows = {row for row, least, below in self._changes[seen:] if least <= rank < below}
+            rows = {row for row, lowest, below in self._changes[seen:] if lowest <= rank < below}
         done = (rows is None or bool(rows)) and self._suspend_for(cycle, time_account, step, rows)
         if done:
             self._failed.pop(group.key, None)
@@ -353,7 +355,7 @@ class TimeShare:
             self._time_sharing.update(
                 (group,), cycle.now
             )  # it runs at once if capacity was free and only reserved
-        keep_waiting(context, cycle, group)
+        park_nominated(context, cycle, group)
         return True
 
     def _find_victims(
@@ -621,8 +623,8 @@ class TimeShare:
             if spec.priority > priority or not spec.preemptible or segment.started is None:
                 continue
             until = spared_until(segment, preemptor, account.value(now), contention, now)
-            if contention.asked:
-                contention.asked = False
+            if contention.was_used:
+                contention.was_used = False
                 self._levels[queue.name] = self._time_sharing.waiting_index.level(queue.name)
             if until > now:
                 if recording and until < AFTER_ALL:
@@ -665,7 +667,9 @@ class TimeShare:
                 return False
             taking.add(victim_set)
         freed = FreedResources(
-            [unit.view for unit in victim_sets], taking.by_queue, [unit.view for unit in victim_sets]
+            [victims.view for victims in victim_sets],
+            taking.by_queue,
+            [victims.view for victims in victim_sets],
         )
         return all(rule.validates(preemption, freed) for rule in rules)
 
@@ -702,9 +706,9 @@ class TimeShare:
         rows = state.table.rows
         self._failed = {key: (float(rank), seen) for key, (rank, seen) in record.failed.items()}
         self._changes = [
-            (rows[name], float(a), float(b)) if name in rows else NO_CHANGE for name, a, b in record.news
+            (rows[name], float(a), float(b)) if name in rows else NO_CHANGE for name, a, b in record.changes
         ]
-        self._protected_until = list(record.spared_until)
+        self._protected_until = list(record.protected_until)
         self._waits = set(self._protected_until)
         self._unconfirmed = set(record.unconfirmed)
         self._seen_budgets = state.budgets.version - record.budgets_unseen

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from windlass.engine.actions.context import ActionContext, CycleContext
-from windlass.engine.actions.preempt import PreemptAction, PreemptionOutcome, keep_waiting
+from windlass.engine.actions.preempt import PreemptAction, PreemptionOutcome, park_nominated
 from windlass.engine.actions.volcano_node_search import NodeSearch, NodeSearchRequest
 from windlass.engine.groups.entries import GroupEntry, TaskEntry, nominated
 from windlass.engine.groups.next_step import whole_step
@@ -91,7 +91,7 @@ class _TieredPreemption(PreemptAction):
             if candidates and tiers.starving(gang):
                 done |= self._evict_from(cycle, tiers, gang, candidates, whole)
         if done and self._trial_victims is None:
-            keep_waiting(self._context, cycle, group)
+            park_nominated(self._context, cycle, group)
         retry = None if done else _retry_time(tiers, group, cycle.now)
         return PreemptionOutcome(done=done, until=retry)
 

@@ -570,8 +570,11 @@ class PlannedCapacity:
                 for end, units_by_column, _ in self._releases[row]
                 if time < end <= last
             ]
-            for one in behind:
-                events += [(one.start, 1, one.rows[row]), (one.end, -1, one.rows[row])]
+            for other_window in behind:
+                events += [
+                    (other_window.start, 1, other_window.rows[row]),
+                    (other_window.end, -1, other_window.rows[row]),
+                ]
             needed[row] = peak(events)
         return needed
 

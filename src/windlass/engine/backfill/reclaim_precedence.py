@@ -40,12 +40,16 @@ class ReclaimPrecedence:
         """
 
     def passable(
-        self, group: GroupEntry, reservations: Iterable[Reservation], every: Iterable[Reservation], now: float
+        self,
+        group: GroupEntry,
+        reservations: Iterable[Reservation],
+        all_reservations: Iterable[Reservation],
+        now: float,
     ) -> list[Reservation]:
         """Return the reservations that this group precedes.
 
         ``reservations``: candidates.
-        ``every``: all reservations.
+        ``all_reservations``: all reservations.
         """
         queue, step = group.queue, group.step
         if not self._reclaims or queue is None or step is None or group.spec.never_preempts:
@@ -62,7 +66,7 @@ class ReclaimPrecedence:
             for r in others
             if _stays_within(_below_common_ancestor(queue, r.group.queue), requested)
             and all(
-                self._exceeds_share(r, other_queue, requested, every)
+                self._exceeds_share(r, other_queue, requested, all_reservations)
                 for other_queue in _below_common_ancestor(r.group.queue, queue)
             )
         ]
@@ -72,7 +76,7 @@ class ReclaimPrecedence:
         reservation: Reservation,
         queue: QueueEntry,
         requested: Iterable[str],
-        every: Iterable[Reservation],
+        all_reservations: Iterable[Reservation],
     ) -> bool:
         """Return whether the queue exceeds its share of a requested resource with the reservation.
 
@@ -81,7 +85,7 @@ class ReclaimPrecedence:
         added = _request(reservation.group)
         held = dict(queue.committed)
         add(held, added.items())
-        for other in every:
+        for other in all_reservations:
             if other is not reservation and self._holds_at_start(other, reservation, queue):
                 add(held, _request(other.group).items())
         names = [name for name in requested if added.get(name, 0) > 0 and name in queue.fair_share]

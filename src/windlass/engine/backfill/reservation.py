@@ -15,7 +15,7 @@ from windlass.engine.pending.scheduling_queue import Signature
 
 UNKNOWN = float(1 << 60)
 """Start of a reservation with an unknown start."""
-Amounts = NDArray[np.int64]
+Resources = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Reservation:
 
     group: GroupEntry
     start: float
-    rows: dict[int, Amounts]
+    rows: dict[int, Resources]
     nodes: dict[int, str]
     """Row → name of its node; it reveals whether the row belongs to another node now."""
     signature: Signature

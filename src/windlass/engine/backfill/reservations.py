@@ -33,7 +33,7 @@ from windlass.engine.backfill.aging import Aging, resources_by_row
 from windlass.engine.backfill.forecast import Forecast, Forecaster, tasks_by_row
 from windlass.engine.backfill.planned_capacity import PlannedCapacity
 from windlass.engine.backfill.reclaim_precedence import ReclaimPrecedence
-from windlass.engine.backfill.reservation import UNKNOWN, Amounts, Reservation
+from windlass.engine.backfill.reservation import UNKNOWN, Reservation, Resources
 from windlass.engine.backfill.reserved_capacity import ReservedCapacity
 from windlass.engine.devices.share_table import TaskShare, TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
@@ -205,7 +205,7 @@ class Reservations:
         by_group = self.by_group
         if self.vacant:
             self.vacant = False
-            return self._next_in_line()
+            return self._next_candidates()
         candidates = [group for group in self.aging.due(now) if self._has_none(group)]
         if candidates and any(r.start >= UNKNOWN for r in by_group.values()):
             candidates = []
@@ -248,7 +248,7 @@ class Reservations:
         result.sort(key=_rank)
         return result[:maximum]
 
-    def _next_in_line(self) -> list[GroupEntry]:
+    def _next_candidates(self) -> list[GroupEntry]:
         """Return the groups without a reservation that may be among the first of all waiting groups."""
         aged_group = self._waiting_classes()
         if len(self.by_group) >= self._depth - 1:  # the usual case: one has gone
@@ -401,7 +401,7 @@ class Reservations:
             with self._reserved.booked(reservations, now, until, rows=self._usable_rows(statement, step)):
                 attempt = self._gang_allocator.allocate_step(statement, group, step)
             if not attempt.done:
-                return attempt, "" if len(statement) else self._first_kept(reservations, until)
+                return attempt, "" if len(statement) else self._first_binding(reservations, until)
         if attempt.done:
             self._overtaken = self._overtaken or any(r.affects(until) for r in outranked)
             self._share_precedence_used = any(r.affects(until) for r in behind)
@@ -418,7 +418,7 @@ class Reservations:
     def _replace_started(self, statement: Statement, now: float) -> None:
         """Reserve for the successors of started groups, before any group behind them is tried."""
         self._unfilled = False
-        ranked = self._first_of(self._next_in_line())
+        ranked = self._first_of(self._next_candidates())
         if any(group.key not in self.by_group for group in ranked):
             self._plan(statement, ranked, now)
 
@@ -576,9 +576,10 @@ class Reservations:
                 r.start,
                 {
                     r.nodes[row]: {
-                        resources[column]: int(amounts[column]) for column in np.flatnonzero(amounts).tolist()
+                        resources[column]: int(row_resources[column])
+                        for column in np.flatnonzero(row_resources).tolist()
                     }
-                    for row, amounts in r.rows.items()
+                    for row, row_resources in r.rows.items()
                 },
             )
             for key, r in self.by_group.items()
@@ -721,7 +722,7 @@ class Reservations:
             self.by_group[group.key] = self._reservation(group.key, UNKNOWN, *held)
 
     def _reservation(
-        self, key: str, start: float, rows: dict[int, Amounts], shares: dict[int, TaskShares]
+        self, key: str, start: float, rows: dict[int, Resources], shares: dict[int, TaskShares]
     ) -> Reservation:
         nodes = {row: self._state.table.names[row] for row in rows}
         column_units = {
@@ -757,7 +758,7 @@ class Reservations:
         return bool(self._precedence.passable(group, [reservation], self.by_group.values(), now))
 
     @staticmethod
-    def _first_kept(reservations: Sequence[Reservation], until: float) -> str:
+    def _first_binding(reservations: Sequence[Reservation], until: float) -> str:
         return next(r.group.key for r in reservations if r.affects(until))
 
 

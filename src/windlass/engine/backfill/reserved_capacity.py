@@ -14,7 +14,7 @@ from operator import attrgetter
 import numpy as np
 
 from windlass.engine.backfill.peak_demand import Event, Units, peak
-from windlass.engine.backfill.reservation import Amounts, Reservation
+from windlass.engine.backfill.reservation import Reservation, Resources
 from windlass.engine.backfill.reserved_devices import ReservedDevices
 from windlass.engine.devices.share_table import NOMINATED_SIDE, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
@@ -183,7 +183,7 @@ class ReservedCapacity:
         vacated = reserved_devices.vacated(row, ending).items()
         return {codes[resource]: WHOLE * len(indices) for resource, indices in vacated}
 
-    def _released(self, entries: Iterable[TaskEntry]) -> Amounts:
+    def _released(self, entries: Iterable[TaskEntry]) -> Resources:
         """Return what tasks release on a node together, without device shares."""
         width = self._table.width
         sums = np.zeros(width, dtype=np.int64)

@@ -303,7 +303,7 @@ class DeviceAllocator:
             cells = self._shares.cells[row, slot].tolist()
             if not shares_fit(facts, cells, whole=bool(cells[TAKEN]) and slot not in vacated):
                 return False
-        consuming = devices_here.draws or any(card.device.draws for card in devices_here.device_set.devices)
+        consuming = devices_here.draws or any(facts.device.draws for facts in devices_here.device_set.devices)
         return not consuming or self.rows.open(row, {}, None, later=True).counters_hold()
 
     def pick(self, row: int, needs: Needs, *, later: bool = False, scored: bool = True) -> TaskShares | None:
@@ -392,26 +392,37 @@ class DeviceAllocator:
         """Return the shares as a decision states them, in the order of the devices."""
         device_set = self._shares.row(row).device_set
         result = []
-        for cut in shares:
-            decided = self._decided.get((device_set.code, id(cut)))
+        for task_share in shares:
+            decided = self._decided.get((device_set.code, id(task_share)))
             if decided is not None:
                 result.append(decided[1])
                 continue
-            slot = device_set.slots.get((cut.resource, cut.index))
+            slot = device_set.slots.get((task_share.resource, task_share.index))
             if slot is None:
                 continue
             facts = device_set.devices[slot]
-            milli, mib = cut.milli, cut.mib
-            if cut.profile and facts.geometry is not None and cut.profile in facts.geometry.codes:
-                profile = facts.geometry.profiles[facts.geometry.codes[cut.profile]]
+            milli, mib = task_share.milli, task_share.mib
+            if (
+                task_share.profile
+                and facts.geometry is not None
+                and task_share.profile in facts.geometry.codes
+            ):
+                profile = facts.geometry.profiles[facts.geometry.codes[task_share.profile]]
                 milli, mib = profile.compute * WHOLE // facts.geometry.compute, profile.memory_mib
             memory = facts.device.memory_mib
             share = DeviceShare(
-                cut.index, cut.resource, milli, mib, cut.profile, cut.start, memory, cut.draws
+                task_share.index,
+                task_share.resource,
+                milli,
+                mib,
+                task_share.profile,
+                task_share.start,
+                memory,
+                task_share.draws,
             )
             if len(self._decided) > MAX_CACHED:
                 self._decided.clear()
-            self._decided[device_set.code, id(cut)] = cut, share
+            self._decided[device_set.code, id(task_share)] = task_share, share
             result.append(share)
         return tuple(result)
 

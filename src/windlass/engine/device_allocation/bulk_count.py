@@ -40,16 +40,16 @@ def plain_counts(
     table: NodeTable, rows: NDArray[np.int64], need: DeviceNeed
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return how many tasks of a plain need each row holds, and for which rows this is known."""
-    cards = table.shares
-    cards.sync_all(rows)
-    set_codes = cards.device_set_of[rows]
-    milli, mib = _needs_by_set(cards, need)
+    share_table = table.shares
+    share_table.sync_all(rows)
+    set_codes = share_table.device_set_of[rows]
+    milli, mib = _needs_by_set(share_table, need)
     width = milli.shape[1]
     milli, mib = milli[set_codes], mib[set_codes]
-    cells = cards.cells[:, :width]
+    cells = share_table.cells[:, :width]
     known = (milli != SLICED).all(axis=1)
-    if cards.transient_shares:
-        known &= ~np.isin(rows, list(cards.transient_shares))
+    if share_table.transient_shares:
+        known &= ~np.isin(rows, list(share_table.transient_shares))
     share_counts = cells[:, :, SHARES][rows]
     free = (cells[:, :, TAKEN][rows] == 0) & (cells[:, :, SLICES][rows] == 0) & (milli >= 0)
     if need.whole:
@@ -58,10 +58,10 @@ def plain_counts(
         compute = WHOLE - cells[:, :, MILLI][rows]
         capacity = np.where(milli > 0, compute // _divisor(milli), np.where(compute > 0, UNLIMITED, 0))
         if mib.any():
-            memory = _fact(cards, "memory of devices", lambda device: device.memory_mib)[set_codes]
+            memory = _fact(share_table, "memory of devices", lambda device: device.memory_mib)[set_codes]
             free_mib = memory - cells[:, :, MIB][rows]
             capacity = np.minimum(capacity, np.where(mib > 0, free_mib // _divisor(mib), UNLIMITED))
-        slots = _fact(cards, "slots of devices", lambda device: device.slots)
+        slots = _fact(share_table, "slots of devices", lambda device: device.slots)
         if slots.any():
             slots = slots[set_codes]
             capacity = np.where(slots > 0, np.minimum(capacity, slots - share_counts), capacity)
@@ -90,7 +90,7 @@ def _needs_by_set(shares: ShareTable, need: DeviceNeed) -> tuple[NDArray[np.int6
     """
     both = shares.derived.get(need)
     if both is None:
-        widest = max((len(kit.devices) for kit in shares.device_sets), default=0)
+        widest = max((len(device_set.devices) for device_set in shares.device_sets), default=0)
         both = np.zeros((2, len(shares.device_sets), widest), dtype=np.int64)
         both[0] = NO_SHARE
         for device_set in shares.device_sets:
@@ -108,7 +108,7 @@ def _needs_by_set(shares: ShareTable, need: DeviceNeed) -> tuple[NDArray[np.int6
 def _fact(shares: ShareTable, name: str, value_of: Callable[[Device], int]) -> NDArray[np.int64]:
     values = shares.derived.get(name)
     if values is None:
-        widest = max((len(kit.devices) for kit in shares.device_sets), default=0)
+        widest = max((len(device_set.devices) for device_set in shares.device_sets), default=0)
         values = np.zeros((len(shares.device_sets), widest), dtype=np.int64)
         for device_set in shares.device_sets:
             values[device_set.code, : len(device_set.devices)] = [

@@ -77,11 +77,12 @@ class DeviceRows:
         planes_by_row = [b""] * len(rows)
         if columns:
             planes = self._table.planes[indices][:, : 1 if empty else None, columns]
-            planes_by_row = [part.tobytes() for part in np.ascontiguousarray(planes)]
+            planes_by_row = [row_part.tobytes() for row_part in np.ascontiguousarray(planes)]
         uuids = any(need.by_name for need in devices)
         if not empty and (uuids or any(need.carries or need.avoids for need in devices)):
             return [
-                (self.state_key(row, devices), part) for row, part in zip(rows, planes_by_row, strict=True)
+                (self.state_key(row, devices), row_part)
+                for row, row_part in zip(rows, planes_by_row, strict=True)
             ]
         keys: list[tuple[object, ...]] = []
         for row, plane_key in zip(rows, planes_by_row, strict=True):
@@ -117,14 +118,14 @@ class DeviceRows:
         nothing = np.zeros_like(self._shares.cells[row]).tolist()
         return NodeDeviceAssignment(bare, nothing, budgets, later=False, choose=choose)
 
-    def vacated(self, row: int, devices_here: RowDevices, gone: Collection[str] = ()) -> frozenset[int]:
+    def vacated(self, row: int, devices_here: RowDevices, evicted: Collection[str] = ()) -> frozenset[int]:
         """Return the slots of devices that plain pods hold whole, if all these pods terminate."""
         releasing: dict[tuple[str, int], int] = {}
         staying: set[tuple[str, int]] = set()
         for entry in self._table.tasks[row].values():
             for resource, mask in entry.masks:
                 for index in bits(mask):
-                    if entry.key in self.releasing or entry.key in gone:
+                    if entry.key in self.releasing or entry.key in evicted:
                         releasing[resource, index] = 1
                     else:
                         staying.add((resource, index))

@@ -126,27 +126,29 @@ class NodeDeviceAssignment:
 
     # ------------------------------------------------------------------ counts and assignments
 
-    def count(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[NeedOnDevice]], most: int) -> int:
-        """Return how many pods with these needs fit one after the other, at most ``most``."""
+    def count(
+        self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[NeedOnDevice]], maximum: int
+    ) -> int:
+        """Return how many pods with these needs fit one after the other, at most ``maximum``."""
         alone = len(needs) == 1 and needs[0].count == 1 and needs[0].joint is None
         if alone and needs[0].listed not in self._listed:
-            total = self._sum_over_devices(needs[0], plans[0], most)
+            total = self._sum_over_devices(needs[0], plans[0], maximum)
             if total is not None:
                 return total
         if len(needs) == 1 and (joint := needs[0].joint) is not None:
-            total = self._joint_count(needs[0], joint, plans[0], most)
+            total = self._joint_count(needs[0], joint, plans[0], maximum)
             if total is not None:
                 return total
         assigned = 0
         if any(need.joint is not None for need in needs):
-            most = min(most, MAX_COUNTED_PODS)
-        while assigned < most and (shares := self.assign(needs, plans)) is not None:
+            maximum = min(maximum, MAX_COUNTED_PODS)
+        while assigned < maximum and (shares := self.assign(needs, plans)) is not None:
             if not shares:
-                return most
+                return maximum
             assigned += 1
         return assigned
 
-    def _sum_over_devices(self, need: DeviceNeed, plan: Sequence[NeedOnDevice], most: int) -> int | None:
+    def _sum_over_devices(self, need: DeviceNeed, plan: Sequence[NeedOnDevice], maximum: int) -> int | None:
         """Return the sum over devices, or ``None`` if the planes do not allow opening all of them."""
         total = 0
         opened: dict[str, int] = {}
@@ -164,7 +166,7 @@ class NodeDeviceAssignment:
         for resource, n in opened.items():
             if self._free(self._budgets[resource]) < n * WHOLE:
                 return None
-        return min(total, most)
+        return min(total, maximum)
 
     def _capacity(self, need: DeviceNeed, need_here: NeedOnDevice, device: DeviceState) -> int:
         """Return how many pods one device holds by itself."""
@@ -178,13 +180,13 @@ class NodeDeviceAssignment:
             return self._assign_need(needs[0], plans[0])
         saved = self._save()
         by_need: dict[int, TaskShares] = {}
-        for index in sorted(range(len(needs)), key=lambda at: _bulk(needs[at]), reverse=True):
+        for index in sorted(range(len(needs)), key=lambda position: _bulk(needs[position]), reverse=True):
             shares = self._assign_need(needs[index], plans[index])
             if shares is None:
                 self._restore(saved)
                 return None
             by_need[index] = shares
-        return tuple(share for at in sorted(by_need) for share in by_need[at])
+        return tuple(share for position in sorted(by_need) for share in by_need[position])
 
     def _assign_joint(
         self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice]
@@ -209,7 +211,7 @@ class NodeDeviceAssignment:
         return tuple(shares)
 
     def _joint_count(
-        self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice], most: int
+        self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice], maximum: int
     ) -> int | None:
         """Return :meth:`count` from one search; ``None`` if not only the devices decide."""
         if self.later or need.carries or need.avoids:
@@ -217,19 +219,19 @@ class NodeDeviceAssignment:
         known, offers = self._offers(need, plan)
         total = 0
         opened: dict[str, int] = {}
-        in_use = {at for at, offer in enumerate(offers) if offer.in_use}
+        in_use = {position for position, offer in enumerate(offers) if offer.in_use}
         for picks in allocations(joint, offers, self._consumption()):
             held = {pick.position for pick in picks if not pick.admin}
-            for facts in (self.devices[known[at]].facts for at in held - in_use):
+            for facts in (self.devices[known[position]].facts for position in held - in_use):
                 if facts.counted:
                     opened[facts.device.resource] = opened.get(facts.device.resource, 0) + 1
             in_use |= held
-            total += 1 if held else most
-            if total >= min(most, MAX_COUNTED_PODS):
+            total += 1 if held else maximum
+            if total >= min(maximum, MAX_COUNTED_PODS):
                 break
         if any(self._free(self._budgets[name]) < units * WHOLE for name, units in opened.items()):
             return None
-        return min(total, most)
+        return min(total, maximum)
 
     def _joint_slots(
         self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice]
@@ -298,7 +300,9 @@ class NodeDeviceAssignment:
             return self._assign_joint(need, need.joint, plan)
         if need.listed in self._listed:
             return self._assign_listed(need, need.listed)
-        options = [(wish, share) for wish in plan if (share := self._share(need, wish)) is not None]
+        options = [
+            (on_device, share) for on_device in plan if (share := self._share(need, on_device)) is not None
+        ]
         if len(options) < need.count:
             return None
         saved = self._save() if need.count > 1 else None
@@ -429,11 +433,11 @@ class NodeDeviceAssignment:
         return options
 
     def _plugin_view(self, need_here: NeedOnDevice, share: TaskShare) -> CandidateDevice:
-        seat = self.devices[need_here.slot]
-        device, geometry = seat.facts.device, seat.facts.geometry
+        device_state = self.devices[need_here.slot]
+        device, geometry = device_state.facts.device, device_state.facts.geometry
         keeps: tuple[tuple[str, int], ...] = ()
         if share.profile and geometry is not None:
-            after = geometry.state_after(seat.state, geometry.codes[share.profile], share.start)
+            after = geometry.state_after(device_state.state, geometry.codes[share.profile], share.start)
             remaining = geometry.remaining(after)
             keeps = tuple((p.name, remaining[index]) for index, p in enumerate(geometry.profiles))
         return CandidateDevice(
@@ -441,9 +445,9 @@ class NodeDeviceAssignment:
             device.index,
             device.model,
             device.memory_mib,
-            WHOLE - seat.milli,
-            device.memory_mib - seat.mib,
-            seat.shares + seat.slices,
+            WHOLE - device_state.milli,
+            device.memory_mib - device_state.mib,
+            device_state.shares + device_state.slices,
             device.numa,
             device.link_group,
             share.profile,
@@ -489,12 +493,12 @@ class NodeDeviceAssignment:
         if change is None:
             return True
         budget = self._budgets[device.facts.device.resource]
-        for at, sign_change in enumerate(change, start=1):
-            budget[at] += sign_change * WHOLE
+        for position, sign_change in enumerate(change, start=1):
+            budget[position] += sign_change * WHOLE
         if self._free(budget) >= 0:
             return True
-        for at, sign_change in enumerate(change, start=1):
-            budget[at] -= sign_change * WHOLE
+        for position, sign_change in enumerate(change, start=1):
+            budget[position] -= sign_change * WHOLE
         return False
 
     # ------------------------------------------------------------------ undo

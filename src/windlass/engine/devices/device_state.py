@@ -165,16 +165,18 @@ def capacity_of(need: DeviceNeed, need_here: NeedOnDevice, device: DeviceState) 
     return min(count, slots - device.users) if slots else count
 
 
-def share_of(need: DeviceNeed, need_here: NeedOnDevice, seat: DeviceState) -> TaskShare | None:
+def share_of(need: DeviceNeed, need_here: NeedOnDevice, device_state: DeviceState) -> TaskShare | None:
     """Return the share that the need would get; ``None`` if it does not fit. Tokens are ignored."""
-    if seat.taken:
+    if device_state.taken:
         return None
-    device, geometry = seat.facts.device, seat.facts.geometry
-    start = seat.slice_start(need_here.profile) if _prefers_slice(need, need_here, seat) else -1
+    device, geometry = device_state.facts.device, device_state.facts.geometry
+    start = (
+        device_state.slice_start(need_here.profile) if _prefers_slice(need, need_here, device_state) else -1
+    )
     if start >= 0 and geometry is not None:
         name = geometry.profiles[need_here.profile].name
         return TaskShare(device.resource, device.index, 0, 0, name, start, need.carries, need.avoids)
-    if need_here.share is not None and seat.takes_share(need_here.share):
+    if need_here.share is not None and device_state.takes_share(need_here.share):
         return TaskShare(device.resource, device.index, *need_here.share, "", -1, need.carries, need.avoids)
     return None
 

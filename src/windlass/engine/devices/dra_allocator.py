@@ -188,7 +188,7 @@ class _Search:
     def commit(self) -> bool:
         """Make the picked devices permanent. Return whether any was picked."""
         held = [pick.position for pick in self.picks if not pick.admin]
-        self._unavailable.update(at for at in held if not self._offers[at].device.shared)
+        self._unavailable.update(index for index in held if not self._offers[index].device.shared)
         for claim, request, option, position, admin in self.picks:
             self._users_by_claim[position].clear()
             if admin and self._offers[position].device.shared:
@@ -214,14 +214,16 @@ class _Search:
             (
                 offer.free,
                 offer.device.draws,
-                tuple(places[at]),
-                tuple(values[at] for values in self._values),
+                tuple(places[index]),
+                tuple(values[index] for values in self._values),
                 tuple(
-                    tuple((units, total) for _, units, total in self._consumption(self._options[place], at))
-                    for place in (places[at] if offer.device.shared else ())
+                    tuple(
+                        (units, total) for _, units, total in self._consumption(self._options[place], index)
+                    )
+                    for place in (places[index] if offer.device.shared else ())
                 ),
             )
-            for at, offer in enumerate(self._offers)
+            for index, offer in enumerate(self._offers)
         ]
 
     def _signature(self, position: int) -> tuple[object, ...]:
@@ -254,20 +256,20 @@ class _Search:
         tried = set[tuple[object, ...]]()
         candidates = self._candidates[place]
         for position in range(start, len(candidates) - left + 1):
-            at = candidates[position]
+            index = candidates[position]
             if option.every and position > start:
                 return False
-            signature = self._signature(at)
+            signature = self._signature(index)
             if self._required is None and signature in tried:
                 continue
             if self._steps <= 0:
                 return False
             self._steps -= 1
-            if not self._take(place, option, at):
+            if not self._take(place, option, index):
                 continue
             if self._devices(place, option, position + 1, left - 1):
                 return True
-            self._give_back(place, option, at)
+            self._give_back(place, option, index)
             tried.add(signature)
         return False
 

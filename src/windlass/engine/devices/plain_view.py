@@ -60,10 +60,10 @@ class PlainDevices:
         kinds = self._kinds.get(device_set.code)
         if kinds is None:
             kinds = self._kinds[device_set.code] = DeviceKinds(
-                tuple(card.device.resource for card in device_set.devices),
-                tuple(card.device.model for card in device_set.devices),
-                tuple(card.device.memory_mib for card in device_set.devices),
-                tuple(card.usable for card in device_set.devices),
+                tuple(device_facts.device.resource for device_facts in device_set.devices),
+                tuple(device_facts.device.model for device_facts in device_set.devices),
+                tuple(device_facts.device.memory_mib for device_facts in device_set.devices),
+                tuple(device_facts.usable for device_facts in device_set.devices),
             )
         free = []
         for slot, facts in enumerate(device_set.devices):

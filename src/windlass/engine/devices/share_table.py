@@ -286,10 +286,14 @@ class ShareTable:
         for device in unknown:
             known.setdefault((device.resource, device.index), (device, False))
         order = sorted(known)
-        device_set = self._device_set(tuple([(_without_uuid(known[at][0]), known[at][1]) for at in order]))
+        device_set = self._device_set(
+            tuple([(_without_uuid(known[index][0]), known[index][1]) for index in order])
+        )
         if len(self.cells) < self._table.capacity or self.cells.shape[1] < max(1, len(order)):
             self._reshape(self._table.capacity, max(1, len(order), self.cells.shape[1]))
-        devices = RowDevices(device_set, tuple(known[at][0].uuid for at in order), {}, [FREE] * len(order))
+        devices = RowDevices(
+            device_set, tuple(known[index][0].uuid for index in order), {}, [FREE] * len(order)
+        )
         self.rows[row] = devices
         self.device_set_of[row] = device_set.code
         self._table.devices.stale.add(row)
@@ -320,13 +324,13 @@ class ShareTable:
         Such a slot exists as long as a task refers to it.
         """
         holders = self.detach(row)
-        every = {
+        device_keys = {
             (share.resource, share.index)
             for shares in (*holders.values(), extra)
             for share in shares
             if share.index >= 0
         }
-        devices = self._build_row(row, [Device(index, resource) for resource, index in sorted(every)])
+        devices = self._build_row(row, [Device(index, resource) for resource, index in sorted(device_keys)])
         self.reattach(row, holders)
         return devices
 
@@ -336,9 +340,10 @@ class ShareTable:
         """Add the shares of a task to one of the sums (``sign`` 1), or remove them (-1)."""
         devices = self.rows[row] or self._build_row(row, ())
         unknown = [
-            cut
-            for cut in shares
-            if cut.index >= 0 and (cut.resource, cut.index) not in devices.device_set.slots
+            task_share
+            for task_share in shares
+            if task_share.index >= 0
+            and (task_share.resource, task_share.index) not in devices.device_set.slots
         ]
         if unknown:
             devices = self._add_unknown_devices(row, unknown)

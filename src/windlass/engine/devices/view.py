@@ -60,28 +60,31 @@ class DeviceArrays:
         if values is None:
             device_sets = self._table.device_sets
             values = np.full(
-                (len(device_sets), max((len(kit.devices) for kit in device_sets), default=1) or 1),
+                (
+                    len(device_sets),
+                    max((len(device_set.devices) for device_set in device_sets), default=1) or 1,
+                ),
                 default,
                 dtype=np.int64,
             )
             for device_set in device_sets:
                 values[device_set.code, : len(device_set.devices)] = [
-                    value_of(card) for card in device_set.devices
+                    value_of(facts) for facts in device_set.devices
                 ]
             self._table.derived[name] = values
         return values[self._set_codes, : self._width]
 
     @cached_property
     def exists(self) -> BoolArray:
-        return self._spread("exists", lambda card: int(card.known)) > 0
+        return self._spread("exists", lambda facts: int(facts.known)) > 0
 
     @cached_property
     def index(self) -> IntArray:
-        return self._spread("index", lambda card: card.device.index, -1)
+        return self._spread("index", lambda facts: facts.device.index, -1)
 
     @cached_property
     def resource(self) -> IntArray:
-        return self._spread("resource", lambda card: self._table.resources[card.device.resource])
+        return self._spread("resource", lambda facts: self._table.resources[facts.device.resource])
 
     @property
     def resources(self) -> Sequence[str]:
@@ -89,7 +92,7 @@ class DeviceArrays:
 
     @cached_property
     def model(self) -> IntArray:
-        return self._spread("model", lambda card: self._table.models[card.device.model])
+        return self._spread("model", lambda facts: self._table.models[facts.device.model])
 
     @property
     def models(self) -> Sequence[str]:
@@ -97,19 +100,19 @@ class DeviceArrays:
 
     @cached_property
     def healthy(self) -> BoolArray:
-        return self._spread("healthy", lambda card: int(card.usable)) > 0
+        return self._spread("healthy", lambda facts: int(facts.usable)) > 0
 
     @cached_property
     def memory_mib(self) -> IntArray:
-        return self._spread("memory_mib", lambda card: card.device.memory_mib)
+        return self._spread("memory_mib", lambda facts: facts.device.memory_mib)
 
     @cached_property
     def numa(self) -> IntArray:
-        return self._spread("numa", lambda card: card.device.numa, -1)
+        return self._spread("numa", lambda facts: facts.device.numa, -1)
 
     @cached_property
     def link_group(self) -> IntArray:
-        return self._spread("link_group", lambda card: card.device.link_group, -1)
+        return self._spread("link_group", lambda facts: facts.device.link_group, -1)
 
     # ------------------------------------------------------------------ allocations
 
@@ -140,17 +143,19 @@ class DeviceArrays:
     def free_milli(self) -> IntArray:
         sums = self._sums
         plain = self._usable & (sums[:, :, SLICES] == 0)
-        plain &= self._spread("counted", lambda card: int(card.counted), 1) > 0
+        plain &= self._spread("counted", lambda facts: int(facts.counted), 1) > 0
         return np.where(plain, np.maximum(WHOLE - sums[:, :, MILLI], 0), 0)
 
     @cached_property
     def free_mib(self) -> IntArray:
         sums, memory = self._sums, self.memory_mib
         free = np.maximum(memory - sums[:, :, MIB], 0)
-        sliced = (sums[:, :, SLICES] > 0) | (self._spread("counted", lambda card: int(card.counted), 1) == 0)
+        sliced = (sums[:, :, SLICES] > 0) | (
+            self._spread("counted", lambda facts: int(facts.counted), 1) == 0
+        )
         if sliced.any():
             size = np.maximum(
-                self._spread("size", lambda card: card.geometry.size if card.geometry else 0), 1
+                self._spread("size", lambda facts: facts.geometry.size if facts.geometry else 0), 1
             )
             remaining = size - np.bitwise_count(self._slice_masks).astype(np.int64)
             free = np.where(sliced, memory * np.maximum(remaining, 0) // size, free)

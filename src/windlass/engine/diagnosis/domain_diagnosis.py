@@ -232,8 +232,8 @@ class _DomainDiagnoser:
             if level != need.required:
                 capacity = self._capacity(level)
                 best = int(capacity[inside].max()) if len(inside) else 0
-            words = f"the most that one domain of {need.levels[level].shown} takes, of {len(inside)}"
-            result.append(Blocker(code, nodes, "tasks", str(self._demand.members), str(best), words))
+            detail = f"the most that one domain of {need.levels[level].shown} takes, of {len(inside)}"
+            result.append(Blocker(code, nodes, "tasks", str(self._demand.members), str(best), detail))
         return result
 
     def _each(self, code: Reason, order: IntArray, capacity: IntArray, if_empty: IntArray) -> list[Blocker]:

@@ -446,7 +446,7 @@ class Diagnosis:
             self._next_pod_diagnosis(group, step, placed.reached) if in_full and not group.near else None
         )
         if next_pod is not None:
-            sentence = f"{sentence} {messages.one_more(next_pod.sentence)}"
+            sentence = f"{sentence} {messages.next_pod_sentence(next_pod.sentence)}"
             diagnoses = [next_pod]
         blockers = tuple(b for diagnosis in diagnoses for b in diagnosis.blockers if b.resource != "tasks")
         return PendingReason(code, sentence, (blocker, *blockers))

@@ -45,15 +45,15 @@ class Holders:
         if diagnosis.held_by is not None:
             return diagnosis.held_by
         held = diagnosis.held_by = {}
-        short = _short(diagnosis)
-        if diagnosis.now is None or not short:
+        scarce = _scarce_resources(diagnosis)
+        if diagnosis.now is None or not scarce:
             return held
         table = self._state.table
         examined = 0
         for row in sorted(diagnosis.matching.tolist(), key=table.names.__getitem__):
             for entry in table.tasks[row].values():
                 examined += 1
-                units = sum(entry.cls.request.get(name, 0) for name in short)
+                units = sum(entry.cls.request.get(name, 0) for name in scarce)
                 if units and entry.group is not None:
                     held[entry.group.key] = held.get(entry.group.key, 0) + units
             if examined > _MAX_EXAMINED:
@@ -85,13 +85,13 @@ class Holders:
         return held
 
 
-def _short(diagnosis: NodeDiagnosis) -> list[str]:
+def _scarce_resources(diagnosis: NodeDiagnosis) -> list[str]:
     """Return the resources that are short on some node, or in total.
 
     Pods only if nothing else is.
     """
-    short = dict.fromkeys((*diagnosis.short, *(name for name, _ in diagnosis.scarce)))
-    return [name for name in short if name != "pods"] or list(short)
+    scarce = dict.fromkeys((*diagnosis.short, *(name for name, _ in diagnosis.scarce)))
+    return [name for name in scarce if name != "pods"] or list(scarce)
 
 
 def _largest(sums: Iterable[Mapping[str, int]], own: str, limit: int) -> list[str]:

@@ -203,37 +203,39 @@ def not_together(reached: int, members: int, *, near: bool = False) -> str:
     return f"Only {reached} of the {count(members, 'pod')} that must start together fit {manner}."
 
 
-def one_more(sentence: str) -> str:
+def next_pod_sentence(sentence: str) -> str:
     """Return what blocks one pod more than fit together."""
     return f"For one more: {sentence[0].lower()}{sentence[1:]}"
 
 
-def nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
+def nodes_sentence(diagnosis: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
     """Return what blocks the nodes, in one or two sentences.
 
     A group with several roles names the role.
     """
-    sentence = _nodes_sentence(verdict, findings)
-    return f"Role {verdict.role}: {sentence[0].lower()}{sentence[1:]}" if verdict.role else sentence
+    sentence = _nodes_sentence(diagnosis, findings)
+    return f"Role {diagnosis.role}: {sentence[0].lower()}{sentence[1:]}" if diagnosis.role else sentence
 
 
-def _nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
-    each = request(verdict.cls)
-    nodes = count(verdict.nodes, "node")
-    if verdict.never is not None and not len(verdict.matching):
-        if not verdict.nodes:
+def _nodes_sentence(diagnosis: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
+    each = request(diagnosis.cls)
+    nodes = count(diagnosis.nodes, "node")
+    if diagnosis.never is not None and not len(diagnosis.matching):
+        if not diagnosis.nodes:
             return "The cluster has no nodes."
         lasting = [blocker for blocker in findings if not blocker.resource]
         return f"None of {nodes} may take it: {obstacles(lasting)}."
-    match verdict.never or verdict.now:
+    match diagnosis.never or diagnosis.now:
         case Reason.EXCEEDS_EVERY_NODE:
             largest = [
                 f"{from_units(name, most)} {name}"
-                for (name, units), (_, most) in zip(verdict.cls.node_items, verdict.largest, strict=True)
+                for (name, units), (_, most) in zip(diagnosis.cls.node_items, diagnosis.largest, strict=True)
                 if units > most
             ]
             unsuitable = [blocker for blocker in findings if blocker.code is Reason.NO_SUITABLE_DEVICE]
-            limit = nowhere_together(verdict) + (_numa_details(findings) if verdict.limited_by_numa else "")
+            limit = nowhere_together(diagnosis) + (
+                _numa_details(findings) if diagnosis.limited_by_numa else ""
+            )
             if unsuitable and not largest:
                 limit = f"of {nodes}, {obstacles(unsuitable)}"
             elif largest:
@@ -241,20 +243,20 @@ def _nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> 
             return f"One pod needs {each}; {limit}."
         case Reason.EXCEEDS_CLUSTER:
             return (
-                f"{count(verdict.wanted + verdict.held, 'pod')} of {each} must run together; "
-                f"the {count(len(verdict.matching), 'matching node')} would hold {verdict.ever} even if empty."
+                f"{count(diagnosis.wanted + diagnosis.held, 'pod')} of {each} must run together; "
+                f"the {count(len(diagnosis.matching), 'matching node')} would hold {diagnosis.ever} even if empty."
             )
         case Reason.CLAIM_UNAVAILABLE:
             faults = dict.fromkeys(f.detail for f in findings if f.code is Reason.CLAIM_UNAVAILABLE)
             return f"It can be placed nowhere: {'; '.join(faults)}."
-    requested = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
-    fitting = f"; {verdict.fitting} would fit now" if verdict.wanted > 1 else ""
+    requested = f"{count(diagnosis.wanted, 'pod')} of {each}" if diagnosis.wanted > 1 else each
+    fitting = f"; {diagnosis.fitting} would fit now" if diagnosis.wanted > 1 else ""
     return f"It needs {requested}{fitting}. Of {nodes}, {obstacles(findings)}."
 
 
-def nowhere_together(verdict: NodeDiagnosis) -> str:
+def nowhere_together(diagnosis: NodeDiagnosis) -> str:
     """Return why no empty node holds a pod, although each has enough of everything."""
-    if verdict.limited_by_numa:
+    if diagnosis.limited_by_numa:
         return "no node's NUMA zones would serve it, even empty"
     return "no node has all of it together"
 

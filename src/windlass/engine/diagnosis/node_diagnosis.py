@@ -329,8 +329,8 @@ def _nearest_node(
         if not blocker.blocked[index]:
             continue
         if blocker.resource and blocker.available is not None:
-            short = blocker.needed - int(blocker.available[index])
-            lacks.append(f"{from_units(blocker.resource, short)} {blocker.resource}")
+            missing_units = blocker.needed - int(blocker.available[index])
+            lacks.append(f"{from_units(blocker.resource, missing_units)} {blocker.resource}")
         else:
             lacks.append(blocker.detail or messages.short_meaning(blocker.code))
     return table.names[int(live[index])], ", ".join(lacks)

@@ -441,9 +441,9 @@ class TimeSharingState:
             until = policy.spared_until(
                 account.segment, time_account.segment, account.value(now), contention, now
             )
-            if contention.asked and until > now:
+            if contention.was_used and until > now:
                 result = until if result is None else min(result, until)
-            contention.asked = False
+            contention.was_used = False
         return result
 
     # ------------------------------------------------------------------ details

@@ -39,8 +39,8 @@ class TimeAccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     falls: float = 0.0
     since: float | None = None
     started: float | None = None
-    home: str = ""
-    asked: float | None = None
+    queue: str = msgspec.field(default="", name="home")
+    next_evaluation: float | None = msgspec.field(default=None, name="asked")
     last: Group | None = None
     rests_until: float = 0.0
     again: bool = False
@@ -49,13 +49,13 @@ class TimeAccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class TimeSharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record of all accounts.
 
-    ``late``: groups that were ranked again and have not been tried since.
+    ``reranked``: groups that were ranked again and have not been tried since.
     ``risen``: running groups with a worse rank than before, with both ranks.
     ``counted``: time up to which run times are part of the loaded counters.
     """
 
     accounts: list[TimeAccountRecord] = []
-    late: list[str] = []
+    reranked: list[str] = msgspec.field(default_factory=list, name="late")
     risen: list[tuple[str, Number, Number]] = []
     counted: float | None = None
 
@@ -94,7 +94,7 @@ def restore(time_sharing: TimeSharingState, record: TimeSharingRecord, groups: d
     heapq.heapify(times)
     time_sharing.evaluations = times
     time_sharing.counted = -inf if record.counted is None else record.counted
-    time_sharing.reranked = [groups[key] for key in record.late if key in groups]
+    time_sharing.reranked = [groups[key] for key in record.reranked if key in groups]
     time_sharing.risen = [
         (time_sharing.accounts[key], float(before), float(after))
         for key, before, after in record.risen
@@ -135,6 +135,6 @@ def _restored(account_record: TimeAccountRecord, group: GroupEntry, spec: Group)
     segment.started, segment.again = account_record.started, account_record.again
     time_account = TimeAccount(group, segment)
     time_account.base, time_account.falls = float(account_record.base), account_record.falls
-    time_account.since, time_account.next_evaluation = account_record.since, account_record.asked
-    time_account.queue_name, time_account.rests_until = account_record.home, account_record.rests_until
+    time_account.since, time_account.next_evaluation = account_record.since, account_record.next_evaluation
+    time_account.queue_name, time_account.rests_until = account_record.queue, account_record.rests_until
     return time_account

@@ -8,22 +8,22 @@ from bisect import bisect_left, insort
 class MeasuredContention:
     """Contention in a queue during a search (:class:`windlass.spi.timeshare.QueueContention`).
 
-    ``asked``: whether the number of waiting groups was used.
+    ``was_used``: whether the number of waiting groups was used.
     """
 
-    __slots__ = ("_ranks", "asked", "running")
+    __slots__ = ("_ranks", "running", "was_used")
 
     def __init__(self, ranks: list[float], running: int) -> None:
         self._ranks = ranks
         self.running = running
-        self.asked = False
+        self.was_used = False
 
     @property
     def waiting(self) -> int:
         return len(self._ranks)
 
     def before(self, rank: float) -> int:
-        self.asked = True
+        self.was_used = True
         return bisect_left(self._ranks, rank)
 
 

@@ -26,12 +26,12 @@ _SHOWN = (TaskState.RELEASING, TaskState.STUCK)
 class SpentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Eviction that counts against a budget.
 
-    ``gone``: time since which the pod is known to be gone, Unix seconds.
+    ``gone_since``: time since which the pod is known to be gone, Unix seconds.
     """
 
     task: str
     uid: str
-    gone: float | None = None
+    gone_since: float | None = msgspec.field(default=None, name="gone")
 
 
 class BudgetRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,7 +46,7 @@ class _Eviction:
     uid: str
     entry: TaskEntry | None
     """``None``: the task was gone when this was loaded."""
-    gone: float | None = None
+    gone_since: float | None = None
 
 
 class EvictionBudgets:
@@ -125,9 +125,9 @@ class EvictionBudgets:
             counting = []
             for eviction in spent.values():
                 if self._is_gone(eviction):
-                    if eviction.gone is None:
-                        eviction.gone = now
-                    if now - eviction.gone < LAG:
+                    if eviction.gone_since is None:
+                        eviction.gone_since = now
+                    if now - eviction.gone_since < LAG:
                         counting.append(eviction)
                     else:
                         self.version += 1
@@ -139,7 +139,7 @@ class EvictionBudgets:
         """Return the time at which time alone frees a budget, Unix seconds."""
         if not self._spent:
             return None
-        times = [eviction.gone for spent in self._spent.values() for eviction in spent.values()]
+        times = [eviction.gone_since for spent in self._spent.values() for eviction in spent.values()]
         return min((time + LAG for time in times if time is not None), default=None)
 
     def _set_spent(self, key: str, counting: list[_Eviction]) -> None:
@@ -174,7 +174,7 @@ class EvictionBudgets:
                 key,
                 self._allowed[key],
                 [
-                    SpentRecord(e.task, e.uid, e.gone)
+                    SpentRecord(e.task, e.uid, e.gone_since)
                     for e in sorted(self._counting(key), key=lambda e: e.uid)
                 ],
             )
@@ -189,5 +189,5 @@ class EvictionBudgets:
             for spent in record.spent:
                 entry = self._tasks.get(spent.task)
                 known_entry = entry if entry is not None and entry.task.uid == spent.uid else None
-                counting.append(_Eviction(spent.task, spent.uid, known_entry, spent.gone))
+                counting.append(_Eviction(spent.task, spent.uid, known_entry, spent.gone_since))
             self._set_spent(record.key, counting)
