@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
+.PHONY: help demo test check bounds bench bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,6 +28,9 @@ demo: $(STAMP)  ## run the main job: a 4-rank training gang on a box with 4 simu
 
 test: $(STAMP)  ## everything that has to hold; installs what the tests need
 	@tools/test.sh
+
+bounds: $(STAMP)  ## a job with the lowest and the newest versions of the dependencies (part of make test)
+	@$(BIN)/python tools/check_bounds.py
 
 check: $(STAMP)  ## format, lint, types, layers
 	@$(BIN)/ruff format --check src lab tests benchmarks tools examples
