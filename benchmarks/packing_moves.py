@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.packing_tables import arguments, kept_figure, made, put, variants_of
-from windlass.cli.simulate.seeds import chosen_seeds
+from windlass.cli.simulate.sim_run import chosen_seeds
 from windlass.kits.rng import seeded
 from windlass.sim.traces.openb import OpenbPod
 from windlass_lab.commands.pack_runs import read_cluster

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from windlass.cli.simulate.seeds import chosen_seeds
+from windlass.cli.simulate.sim_run import chosen_seeds
 from windlass.kits.process_pool import in_processes
 from windlass_lab.commands.pack_runs import PackWork, bounds, read_cluster, run_one
 from windlass_lab.packing.packing import Cluster, Packed

@@ -112,7 +112,7 @@ def windlass(
 NOT_THERE = [
     "why: Windlass is not installed in this cluster",
     "try: windlass --context real install",
-    "try: windlass --context real plan, which needs none of them",
+    "try: windlass --context real plan   (needs none of these kinds)",
 ]
 
 
@@ -135,7 +135,7 @@ def test_a_plan_of_a_cluster_that_knows_nothing_of_windlass(api: Cluster, windla
     plan = json.loads(done.out)
     assert [(bind["pod"], bind["node"]) for bind in plan["binds"]] == [("one", "gpu-1")]
     assert [(entry["pods"], entry["code"]) for entry in plan["pending"]] == [(["big"], "ExceedsEveryNode")]
-    assert "the cluster does not have: " in done.err
+    assert "the cluster does not have these kinds: " in done.err
     assert "podgroups.scheduling.volcano.sh" in done.err
     both = windlass(
         "plan", "-o", "json", "--scheduler-name", "default-scheduler", "--scheduler-name", "volcano"

@@ -1,12 +1,18 @@
-"""Noun groups (``windlass queue …``), which answer a mistyped verb with the nearest one."""
+"""Command groups: context for usage errors, and noun groups (``windlass queue …``).
+
+A noun group answers a mistyped verb with the nearest one.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli import foreign_commands
-from windlass.cli.context_names import named
 from windlass.cli.errors import nearest
 
 
@@ -42,3 +48,29 @@ def _summary(command: click.Command) -> str:
     click's own summary breaks off in the middle of a sentence.
     """
     return " ".join((command.help or "").split("\n\n")[0].split())
+
+
+_Command = TypeVar("_Command", bound=click.Command | None)
+
+
+class NamedContext(click.Context):
+    """Context that adds itself to usage errors that click raises without one.
+
+    An example is an option at the end of the line that lacks its value.
+    """
+
+    @contextmanager
+    def scope(self, cleanup: bool = True) -> Iterator[click.Context]:
+        try:
+            with super().scope(cleanup) as context:
+                yield context
+        except click.UsageError as error:
+            error.ctx = error.ctx or self
+            raise
+
+
+def named(command: _Command) -> _Command:
+    """Return the command with this class as its context."""
+    if command is not None:
+        command.context_class = NamedContext
+    return command

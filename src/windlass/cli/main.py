@@ -17,7 +17,7 @@ import click
 from windlass import __version__
 from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import errors, terminal
-from windlass.cli.context_names import NamedContext, named
+from windlass.cli.command_group import NamedContext, named
 from windlass.cli.invocation import InvocationContext
 from windlass.cli.options import check_values, target_flags
 

@@ -105,10 +105,10 @@ def test_why_nobody_may_be_moved_is_told(cluster, windlass):
     assert found["stayingPods"] == {"gang": 2, "unasked": 1, "orphan": 1, "node": 1}
     assert (found["runningPods"], found["movablePods"], found["smallestMovableGpus"]) == (5, 0, None)
     text = windlass("defrag", "--plan").out
-    assert "of 5 pods that run, 0 may be moved" in text
-    assert '  1 is of owners who agreed to no move (annotation windlass.dev/movable: "true" on' in text
-    assert "  2 are in a group of several, which is not moved in part\n" in text
-    assert text.endswith("windlass defrag --plan --everybody\n")
+    assert "0 of 5 running pods may be moved" in text
+    assert '  1 is not marked as movable (annotation windlass.dev/movable: "true" on' in text
+    assert "  2 are in a group of several pods, which is not moved in part\n" in text
+    assert text.endswith("`windlass defrag --plan --everybody`\n")
 
 
 def test_pods_of_a_disruption_budget_that_is_spent_stay_and_others_go(cluster, windlass):
@@ -126,7 +126,10 @@ def test_pods_of_a_disruption_budget_that_is_spent_stay_and_others_go(cluster, w
     assert found["stayingPods"] == {"budget": 1, "unasked": 1}
     assert [move["pod"] for gain in found["gains"] for move in gain["moves"]] == ["default/batch"]
     del cluster.objects[(PODS, "default", "batch")]["metadata"]["annotations"]
-    assert "  1 is of a PodDisruptionBudget that lets none go now\n" in windlass("defrag", "--plan").out
+    assert (
+        "  1 is covered by a PodDisruptionBudget that allows no eviction now\n"
+        in windlass("defrag", "--plan").out
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -236,7 +239,7 @@ def test_a_budget_that_is_too_small_for_any_move_is_told(cluster, windlass):
     run(cluster, "train", "busy", "8", gpus=2, movable=True)
     text = windlass("defrag", "--plan").out
     assert "No moves within 2% of the running GPUs (0.04 of 2) would help" in text
-    assert "has 2, more than that: windlass defrag --plan --budget 100\n" in text
+    assert "has 2, which exceeds this budget: windlass defrag --plan --budget 100\n" in text
 
 
 def test_parts_by_memory_count_as_what_they_are_of_their_cards(windlass, cluster):
@@ -352,9 +355,7 @@ def test_pack_tells_what_was_played_before_ctrl_c(windlass, files, monkeypatch):
     assert done.code == 130
     told = [(run["policy"], run["seed"]) for run in json.loads(done.out)["results"]]
     assert told == [("fgd", 1), ("fgd", 2), ("bestfit", 1)]
-    assert (
-        "stopped by Ctrl-C; not played to the end: bestfit (1 of 2 seeds), random (0 of 2 seeds)" in done.err
-    )
+    assert "stopped by Ctrl-C; not finished: bestfit (1 of 2 seeds), random (0 of 2 seeds)" in done.err
 
 
 def test_pack_takes_the_shapes_that_sim_run_takes(windlass, files, tmp_path):
@@ -381,7 +382,7 @@ def test_pack_takes_the_shapes_that_sim_run_takes(windlass, files, tmp_path):
     [
         (("--policy", "nonsense"), 2, "nonsense"),
         (("--seeds", "5-1"), 2, "5-1"),
-        (("--seeds", "1-99999999"), 2, "too many seeds: 10000 at most"),
+        (("--seeds", "1-99999999"), 2, "too many seeds: the maximum is 10000"),
         (("--seeds", "x"), 2, "--seeds 42-51"),
     ],
 )

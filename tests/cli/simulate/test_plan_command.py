@@ -77,8 +77,8 @@ def test_pods_of_the_clusters_own_scheduler_are_said_to_be_planned(windlass: Run
     others += [pod("done", scheduler="default-scheduler", node="n1", phase="Succeeded", requests={"cpu": 1})]
     file = dump(tmp_path / "c.yaml", node("n1"), pod("ours"), *others)
     done = windlass("plan", "--now", NOW, "-f", file)
-    assert "planned, too: 2 pods of the cluster's own scheduler, of which 1 waits" in done.err
-    named = done.err.rpartition("without them: ")[2].split()
+    assert "the plan includes 2 pods of the cluster's own scheduler (1 pending)" in done.err
+    named = done.err.rpartition("to exclude them: ")[2].split()
     assert named[:2] == ["--scheduler-name", "windlass"]
     done = windlass("plan", "--now", NOW, "-f", file, *named)
     assert (done.code, done.err) == (0, "")
@@ -159,6 +159,17 @@ def test_an_evicted_pod_comes_back_and_a_terminating_one_goes(windlass: Run, tmp
         assert plan["stable"]
 
 
+def test_table_lists_remedies_of_pending_groups(windlass: Run, tmp_path: Path) -> None:
+    file = dump(tmp_path / "c.yaml", node("n1", gpus=1), pod("large", requests={"nvidia.com/gpu": 2}))
+    (entry,) = planned(windlass, "-f", file)["pending"]
+    assert entry["remedies"]
+    table = windlass("plan", "-f", file, "--now", NOW).out
+    for remedy in entry["remedies"]:
+        assert f"\nto start default/large: {remedy}\n" in table
+    row = next(line for line in table.splitlines() if line.startswith("default/large"))
+    assert row.split()[4] == entry["waitingHelps"] == "no"
+
+
 def test_a_plan_that_would_go_on_is_not_stable(windlass: Run, tmp_path: Path) -> None:
     going = pod("going", node="n1", metadata={"deletionTimestamp": "2026-01-01T11:59:55Z"})
     file = dump(tmp_path / "c.yaml", node("n1", gpus=1), going, pod("p"))
@@ -176,24 +187,24 @@ def test_formats(windlass: Run, tmp_path: Path) -> None:
         "CYCLE  DECISION  POD        NODE  NOTE",
         "1      bind      default/a  n1    devices 0",
     ]
-    assert "WAITING" in table
+    assert "WAITING HELPS" in table
     assert "default/b" in table
     assert "FAIR SHARE" in table
     assert windlass("plan", "-f", dump(tmp_path / "e.yaml", node("n1")), "--now", NOW).out.startswith(
-        "nothing is decided"
+        "no decisions"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [", ("is no YAML", "line 2")),
+        ("a: [", ("is not valid YAML", "line 2")),
         ("- 3", ("document 1: [0]: is not an object",)),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\nkind: Pod\n",
             ("document 2: apiVersion: is missing",),
         ),
-        ("apiVersion: v1\nkind: Pod\nmetadata: 3", ("(v1/Pod): metadata: is no mapping",)),
+        ("apiVersion: v1\nkind: Pod\nmetadata: 3", ("(v1/Pod): metadata: is not a mapping",)),
         ("apiVersion: v1\nkind: Pod\nmetadata: {}", ("(v1/Pod): metadata:", "name")),
         (
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  namespace: ns\nspec:\n  containers:\n  - resources:\n"

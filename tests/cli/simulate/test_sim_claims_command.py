@@ -82,4 +82,4 @@ def test_what_was_tried_before_ctrl_c_is_told(windlass: Run, tmp_path: Path, mon
     done = windlass("sim", "claims", "--traces", str(tmp_path), "--only", "E1,E2,E3,E4", "-o", "json")
     assert done.code == 130
     assert [claim["id"] for claim in json.loads(done.out)["claims"]] == ["E1", "E2"]
-    assert "stopped by Ctrl-C; not played to the end: E3, E4" in done.err
+    assert "stopped by Ctrl-C; not finished: E3, E4" in done.err

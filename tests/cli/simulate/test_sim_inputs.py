@@ -47,11 +47,14 @@ def test_a_node_of_a_file_has_no_more_gpus_than_one_of_a_shape(
 
 def test_options_that_change_nothing_or_contradict_themselves_are_told(windlass: Run, trace: str) -> None:
     given = ("sim", "run", "--trace", trace, "--nodes", "1xH100:8", "--policy", "fifo")
-    assert "--repair changes nothing" in windlass(*given, "--repair", "4h").err
+    assert "--repair has no effect" in windlass(*given, "--repair", "4h").err
     assert "--repair" not in windlass(*given).err
     assert "--repair" not in windlass(*given, "--repair", "1h", "--mtbf", "30d").err
     twice = windlass(*given, "--speed", "H100=2", "--speed", "H100=3")
-    assert (twice.code, "--speed: H100 is 2 and 3; give one of them" in twice.err) == (2, True), twice.err
+    assert (twice.code, "--speed: H100 has two values, 2 and 3; omit one of them" in twice.err) == (
+        2,
+        True,
+    ), twice.err
     assert windlass(*given, "--speed", "H100=2", "--speed", "H100=2").code == 0
 
 
@@ -70,14 +73,14 @@ def test_what_is_read_is_not_written_over_nor_one_file_by_the_other(
     (tmp_path / "link").symlink_to(trace)
     for name in (trace, str(tmp_path / "link")):
         done = windlass(*given, "--per-job", name)
-        assert (done.code, f"{name} cannot be written" in done.err, "which is read" in done.err) == (
+        assert (done.code, f"{name} cannot be written" in done.err, "it is the input file" in done.err) == (
             2,
             True,
             True,
         )
     assert Path(trace).read_text() == before
     both = windlass(*given, "--report", str(tmp_path / "out"), "--per-job", str(tmp_path / "out"))
-    assert (both.code, "two files of this name are to be written" in both.err) == (2, True), both.err
+    assert (both.code, "two outputs have this name" in both.err) == (2, True), both.err
     assert windlass(*given, "--per-job", "/dev/stdout", "--report", "/dev/stdout").code == 0
 
 
@@ -92,7 +95,7 @@ def test_a_folder_is_no_policy_and_what_lies_in_it_may_be(
     for name in ("policies", "policies/", "./policies"):
         done = windlass(*given, name)
         assert done.code == 2
-        assert f"--policy {name}: that is a folder" in done.err
+        assert f"--policy {name} is a directory" in done.err
         assert "try: --policy policies/mine.conf" in done.err
     assert windlass(*given, "fifo").code == 0, "a policy is called so"
 

@@ -63,7 +63,9 @@ def test_who_never_runs_for_want_of_a_quota_is_told_before(windlass: Run, tmp_pa
         OWN.replace("\n", ",queue,priority\n") + "a,0,9,1,x,100\nb,0,9,1,y,99\nc,0,9,1,y,\n"
     )
     given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "kai-like,kube")
-    assert "1 job of priority 100 and more can never run under kai-like" in windlass(*given, "--by-queue").err
+    assert (
+        "1 job of priority 100 or higher can never run under kai-like" in windlass(*given, "--by-queue").err
+    )
     assert "never" not in windlass(*given).err
 
 

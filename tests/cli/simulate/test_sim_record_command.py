@@ -77,7 +77,7 @@ def test_what_ended_is_recorded_and_what_has_not_is_told(windlass: Run_) -> None
     assert len(found["jobs"]) == 2
     assert (found["running"], found["waiting"], found["unfinished"]) == (1, 1, 0)
     assert found["firstSubmission"] == "2026-01-01T09:00:00Z"
-    assert "left out: 1 that runs and 1 that waits, since they have not ended" in done.err
+    assert "omitted: 1 running and 1 pending jobs (--unfinished includes them)" in done.err
 
 
 def test_whose_earlier_runs_are_not_known_is_told(windlass: Run_, cluster: FakeCluster) -> None:
@@ -88,7 +88,7 @@ def test_whose_earlier_runs_are_not_known_is_told(windlass: Run_, cluster: FakeC
     cluster.add(POD_GROUPS, suspended)
     cluster.add(PODS, ran("again-0", 120, 121, 131, group="again"))
     done = windlass("sim", "record", "-o", "json")
-    assert "1 of them with pods younger than their group, as after a suspension" in done.err
+    assert "1 of them have pods younger than their group, as after a suspension" in done.err
     found = json.loads(done.out)
     assert found["madeAnew"] == 1
     assert next(job for job in found["jobs"] if job["name"] == "again")["submit_seconds"] == 0.0
@@ -98,7 +98,7 @@ def test_whose_earlier_runs_are_not_known_is_told(windlass: Run_, cluster: FakeC
 def test_only_what_came_since(windlass: Run_) -> None:
     done = windlass("sim", "record", "--since", "0.12d", "-o", "json")
     assert [job["id"] for job in json.loads(done.out)["jobs"]] == ["default/gang"]
-    assert "left out: 1 that came earlier" in done.err
+    assert "omitted: 1 job submitted earlier" in done.err
 
 
 def test_unfinished_work_has_the_run_time_that_is_expected(windlass: Run_, cluster: FakeCluster) -> None:
@@ -108,8 +108,8 @@ def test_unfinished_work_has_the_run_time_that_is_expected(windlass: Run_, clust
     works = next(job for job in found["jobs"] if job["name"] == "works")
     assert works["duration_seconds"] == 7200.0
     assert (found["unfinished"], found["running"], found["waiting"]) == (1, 0, 1)
-    assert "1 of them not ended: with the run time that is expected" in done.err
-    assert "left out: 1 that waits, since nobody knows how long" in done.err
+    assert "1 of them have not ended: their run time is an estimate" in done.err
+    assert "omitted: 1 pending job with unknown run times" in done.err
 
 
 def test_on_a_cluster_what_was_learned_lies_where_windlass_is_installed(
@@ -182,8 +182,8 @@ def test_the_history_of_slurm(windlass: Run_, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.out.splitlines()[1].startswith("1,0,3600,4,")
     assert len(done.out.splitlines()) == 2
-    assert "left out: 1 that runs and 1 that waits" in done.err
-    assert "left out: 1 that came earlier" in done.err
+    assert "omitted: 1 running and 1 pending jobs" in done.err
+    assert "omitted: 1 job submitted earlier" in done.err
 
 
 def test_what_is_wrong_with_the_history_of_slurm_has_the_command_that_prints_it(
@@ -199,9 +199,9 @@ def test_what_is_wrong_with_the_history_of_slurm_has_the_command_that_prints_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--since", "-5h"), "--since -5h: that is to come"),
+        (("--since", "-5h"), "--since -5h is in the future"),
         (("--since", "lately"), "--since lately: 'lately' is not a duration"),
-        (("--sacct", "x", "--unfinished"), "sacct's jobs need an end"),
+        (("--sacct", "x", "--unfinished"), "jobs of sacct need an end"),
         (("--sacct", "nowhere.txt"), "nowhere.txt does not exist"),
     ],
 )

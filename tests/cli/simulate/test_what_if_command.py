@@ -119,7 +119,7 @@ def test_the_other_pods_of_any_other_gang_stay_where_they_are(
 def test_what_may_not_be_read_of_jobs_is_told(windlass: Run_, cluster: FakeCluster) -> None:
     cluster.hidden.add(VOLCANO_JOBS)
     done = windlass("what-if", "--drain", "n1", "--samples", "1")
-    assert (done.code, "jobs.batch.volcano.sh may not be read" in done.err) == (0, True)
+    assert (done.code, "you may not read jobs.batch.volcano.sh" in done.err) == (0, True)
 
 
 def test_the_jobs_of_a_dump_count(windlass: Run_, cluster: FakeCluster, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_jobs_of_a_dump_count(windlass: Run_, cluster: FakeCluster, tmp_path
     path = tmp_path / "dump.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     done = windlass("what-if", "-f", str(path), "--drain", "n1", "--samples", "1", "-o", "json")
-    assert "left out" not in done.err
+    assert "ignored" not in done.err
     assert {job["job"]: middle(job, "after") for job in json.loads(done.out)["jobs"]}["c"] == 0.0
 
 
@@ -145,8 +145,8 @@ def test_what_a_drain_stops_is_told_though_it_begins_anew_at_once(
     (a,) = found["jobs"]
     assert (a["job"], a["moreStops"], middle(a, "after")) == ("a", 1.0, 0.0)
     told = windlass("what-if", "--drain", "n1", "--samples", "2").out
-    assert "now      stopped, begins anew at once" in told
-    assert "0 sooner, 0 later, 0 as before\n1 job that runs would be stopped" in told
+    assert "now         stopped, restarted at once" in told
+    assert "0 sooner, 0 later, 0 as before\n1 running job would be stopped" in told
 
 
 def test_jobs_have_the_names_that_their_owners_gave_them(windlass: Run_, cluster: FakeCluster) -> None:
@@ -175,7 +175,7 @@ def test_who_would_be_stopped_is_told(windlass: Run_, cluster: FakeCluster) -> N
     told = windlass("what-if", "--set-quota", "research.gpu=8", "--remove-job", "c", "--samples", "2").out
     assert "runs" in told
     assert "stopped, ~" in told
-    assert "1 job that runs would be stopped" in told
+    assert "1 running job would be stopped" in told
 
 
 def test_a_job_that_goes_makes_room(windlass: Run_) -> None:
@@ -319,8 +319,8 @@ def test_of_what_nobody_knows_an_end_of(windlass: Run_, cluster: FakeCluster) ->
     done = windlass("what-if", "--add", "1x8")
     assert "never" in done.out
     assert "only then" in done.out
-    assert "2 of 2 jobs that run have no known end and never end here" in done.out
-    assert "that wait has" not in done.out
+    assert "2 of 2 running jobs have no known run time and never end in the simulation" in done.out
+    assert "pending job" not in done.out
     jobs = asked(windlass, "--add", "1x8", "--run-time", "3h")
     assert middle(jobs["c"], "before") == 2 * 3600.0
 
@@ -329,9 +329,7 @@ def test_of_what_waits_and_nobody_knows_an_end_of(windlass: Run_, cluster: FakeC
     """It may be why what comes behind it never starts."""
     del cluster.objects[(PODS, "default", "c")]
     cluster.add(PODS, work("c", 8))
-    told = (
-        "1 of 1 job that waits has no known end and once started never ends here; --run-time 2h assumes one"
-    )
+    told = "1 of 1 pending job has no known run time and never ends in the simulation; to assume one: --run-time 2h"
     assert told in windlass("what-if", "--remove-job", "b").out
     found = json.loads(windlass("what-if", "--remove-job", "b", "-o", "json").out)
     assert (found["waiting"], found["waitingWithoutKnownEnd"], found["running"]) == (1, 1, 2)
@@ -341,9 +339,9 @@ def test_of_what_waits_and_nobody_knows_an_end_of(windlass: Run_, cluster: FakeC
 def test_of_an_empty_cluster_it_is_said_that_nothing_is_there(windlass: Run_, cluster: FakeCluster) -> None:
     for name in "abcd":
         cluster.objects.pop((PODS, "default", name), None)
-    assert "nothing runs and nothing waits" in windlass("what-if", "--add", "1x8").out
+    assert "there are no running or pending jobs" in windlass("what-if", "--add", "1x8").out
     gone = windlass("what-if", "--remove-job", "a")
-    assert (gone.code, "nothing runs and nothing waits" in gone.err) == (3, True)
+    assert (gone.code, "there are no running or pending jobs" in gone.err) == (3, True)
 
 
 def test_for_people(windlass: Run_) -> None:
@@ -364,9 +362,11 @@ def test_pods_of_other_schedulers_are_told_of_since_they_never_end(
         obj["spec"]["schedulerName"] = "another"
         cluster.add(PODS, obj)
     told = windlass("what-if", "--add", "1x8", "--samples", "1").out
-    assert "\n2 pods of other schedulers hold 16 GPUs and never end here\n" in told
+    assert "\n2 pods of other schedulers hold 16 GPUs and never end in the simulation\n" in told
     told = windlass("what-if", "--drain", "n1", "--samples", "1").out
-    assert "never end here; 1 of them goes with its node, and comes nowhere else\n" in told
+    assert (
+        "never end in the simulation; 1 of them is removed with its node and not placed elsewhere\n" in told
+    )
     found = json.loads(windlass("what-if", "--drain", "n1", "--samples", "1", "-o", "json").out)
     assert (found["podsOfOthers"], found["gpusOfOthers"]) == (2, 16.0)
 
@@ -408,7 +408,7 @@ def test_nodes_that_come_may_be_like_one_that_goes(windlass: Run_, cluster: Fake
     cluster.add(PODS, work("c", 8, "1h", nodeSelector={"pool": "n1"}))
     del cluster.objects[(NODES, "", "n2")], cluster.objects[(PODS, "default", "b")]
     done = windlass("what-if", "--drain", "n1", "--add", "1x8", "--samples", "1", "-o", "json")
-    assert "no node is like" not in done.err
+    assert "no node resembles" not in done.err
     jobs = {job["job"]: job for job in json.loads(done.out)["jobs"]}
     assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 0.0)
 
@@ -430,7 +430,7 @@ def test_a_model_is_meant_by_words_of_its_name(
     for name in ("n1", "n2"):
         cluster.add(NODES, node(name, labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}))
     done = windlass("what-if", "--add", text, "--samples", "1")
-    assert (done.code, "no node is like" in done.err) == (0, not like)
+    assert (done.code, "no node resembles" in done.err) == (0, not like)
 
 
 def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
@@ -444,7 +444,7 @@ def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "nothing would be different"),
+        ((), "no change is given"),
         (("--drain", "n9"), 'node "n9" does not exist'),
         (("--set-quota", "sales.gpu=4"), 'queue "sales" does not exist'),
         (("--set-quota", "default.tpu=4"), 'resource "tpu" does not exist'),
@@ -458,15 +458,15 @@ def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
             ("--set-quota", "default.deserved.gpu=8", "--set-quota", "default.gpu=4"),
             "it is above capability 4: lower it or raise spec.capability[nvidia.com/gpu]",
         ),
-        (("--add", "1x8", "--horizon", "0s"), "--horizon: 0s is no time"),
+        (("--add", "1x8", "--horizon", "0s"), "--horizon: 0s is not greater than 0s"),
         (("--add", "1x8", "--run-time", "2"), "--run-time: '2' is not a duration"),
-        (("--policy", "nonsense"), 'no policy "nonsense"'),
-        (("--policy", "/"), "--policy /: that is a folder"),
-        (("--remove-job", "default/x"), 'no job "default/x" runs or waits'),
+        (("--policy", "nonsense"), 'policy "nonsense" does not exist'),
+        (("--policy", "/"), "--policy / is a directory"),
+        (("--remove-job", "default/x"), 'there is no running or pending job "default/x"'),
         (("--remove-job", "default/bb"), "did you mean default/b?"),
         (("--drain", "n11"), "did you mean n1?"),
         (("--add", "many"), "not COUNTxGPUS"),
-        (("--drain", "n1", "--run-time", "0s"), "0s is no time"),
+        (("--drain", "n1", "--run-time", "0s"), "0s is not greater than 0s"),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(

@@ -30,7 +30,7 @@ def command(
 
     ID: an experiment (E2), or a claim by its number in the list of requirements (N14). All of them take an hour.
     """
-    from windlass.cli.simulate import interrupt
+    from windlass.cli.output.progress import report_missing
     from windlass_lab.commands import experiment_runs
     from windlass_lab.experiments import report
 
@@ -44,4 +44,4 @@ def command(
     else:
         emit(invocation, experiment_runs.document(results))
     tried = {result.experiment.id for result in results}
-    return interrupt.ended(invocation, [each.id for each in experiments if each.id not in tried])
+    return report_missing(invocation, [each.id for each in experiments if each.id not in tried])

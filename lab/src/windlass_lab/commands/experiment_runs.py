@@ -11,9 +11,8 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
-from windlass.cli.output.progress import progress
-from windlass.cli.simulate.interrupt import until_stopped
-from windlass.cli.simulate.trace_files import read_lines, wrong_trace
+from windlass.cli.output.progress import progress, until_interrupted
+from windlass.cli.simulate.trace_files import read_lines, trace_error
 from windlass.kits import gc_tuning
 from windlass.kits.clock import ProcessorClock, SystemClock
 from windlass.kits.process_pool import in_processes
@@ -95,7 +94,7 @@ def one(tried: Experiment, lab: Lab, folder: str) -> ExperimentResult:
     try:
         return attempt(tried, lab, missing(folder, tried))
     except TraceError as error:
-        raise wrong_trace(error) from None
+        raise trace_error(error) from None
 
 
 def alone(work: ExperimentWork) -> ExperimentResult:
@@ -107,7 +106,7 @@ def run(
     invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
 ) -> list[ExperimentResult]:
     """All of them, or what Ctrl-C left; says on standard error how far it is. Raises :class:`WindlassError`."""
-    results = until_stopped(_told(invocation, folder, experiments, jobs))
+    results = until_interrupted(_told(invocation, folder, experiments, jobs))
     done = {result.experiment.id: result for result in results}
     return [done[tried.id] for tried in experiments if tried.id in done]
 

@@ -74,9 +74,9 @@ def command(
     bound: bool,
 ) -> int:
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
-    from windlass.cli.output.progress import progress
-    from windlass.cli.simulate import interrupt, sim_tables
-    from windlass.cli.simulate.seeds import chosen_seeds
+    from windlass.cli.output.progress import progress, report_missing, until_interrupted
+    from windlass.cli.simulate import sim_tables
+    from windlass.cli.simulate.sim_run import chosen_seeds
     from windlass.cli.text import plural
     from windlass_lab.commands import pack_runs
 
@@ -85,7 +85,7 @@ def command(
     most = pack_runs.bounds(cluster, numbers) if bound else None
     order = pack_runs.in_order(chosen, moves=bool(defrag))
     with progress(invocation, "packing", len(order) * len(numbers)) as tell:
-        results = interrupt.until_stopped(pack_runs.runs(cluster, chosen, numbers, jobs, defrag), tell)
+        results = until_interrupted(pack_runs.runs(cluster, chosen, numbers, jobs, defrag), tell)
     results.sort(key=lambda result: (order.index(result.policy), result.seed))
     kept = pack_runs.kept_bounds(cluster, results) if bound and invocation.output != "csv" else None
     if invocation.output == "csv":
@@ -99,4 +99,4 @@ def command(
         invocation.out.write(pack_runs.as_table(results, most, kept))
     else:
         emit(invocation, pack_runs.document(results, most, kept))
-    return interrupt.ended(invocation, pack_runs.left_over(results, order, len(numbers)))
+    return report_missing(invocation, pack_runs.left_over(results, order, len(numbers)))

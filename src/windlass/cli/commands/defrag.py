@@ -1,4 +1,4 @@
-"""``windlass defrag``: which idle GPUs nobody can use and why, and which moves would change that."""
+"""``windlass defrag``: idle GPUs that no pod can use, and moves that would help."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ FORMATS = ("json", "yaml", "table")
 
 
 @click.command("defrag")
-@click.option(
-    "--plan", "planned", is_flag=True, help="Only show what would be moved. Nothing else is offered."
-)
+@click.option("--plan", "planned", is_flag=True, help="Show the moves (required; no pod is moved).")
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Dump of a cluster; - for stdin."
 )
@@ -24,28 +22,30 @@ FORMATS = ("json", "yaml", "table")
     type=Number(0.0, 100.0),
     default=2.0,
     metavar="PERCENT",
-    help="How much of the GPUs that run may be moved (default: 2).",
+    help="Maximum part of the running GPUs that may be moved (default: 2).",
 )
-@click.option("--everybody", is_flag=True, help="As if all work had agreed to be moved.")
+@click.option("--everybody", is_flag=True, help="Treat all pods as movable.")
 @standard(namespace=False, formats=FORMATS)
 def command(
     invocation: Invocation, planned: bool, files: tuple[str, ...], budget: float, everybody: bool
 ) -> int:
     """Show which idle GPUs no pending job can use, and which moves would help.
 
-    Of the cluster as it is, or with -f of a dump. Nothing is moved: the plan says which pods would have to go where,
-    what that costs, and what pods of the usual kinds would get for it. Work agrees to be moved by the annotation
+    It reads the running cluster, or with -f a dump. No pod is moved: the plan shows which pods would move where, what
+    that costs, and what pods of the usual kinds would gain. Pods are movable if they have the annotation
     windlass.dev/movable: "true".
     """
     if not planned:
         raise WindlassError(
-            "WL-USE-400", "windlass defrag moves nothing by itself", remedies=("windlass defrag --plan",)
+            "WL-USE-400",
+            "windlass defrag needs --plan; it does not move pods itself",
+            remedies=("windlass defrag --plan",),
         )
     from windlass.cli.simulate import defrag
 
-    found = defrag.report(invocation, files, budget, everybody)
+    document = defrag.report(invocation, files, budget, everybody)
     if invocation.output in ("", "table"):
-        invocation.out.write(defrag.as_text(found))
+        invocation.out.write(defrag.as_text(document))
     else:
-        emit(invocation, found)
+        emit(invocation, document)
     return 0

@@ -1,7 +1,8 @@
-"""``windlass plan``: what the scheduler would do with a cluster that runs, or with a dump of one."""
+"""``windlass plan``: decisions of the scheduler for a running cluster, or for a dump."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,14 @@ FORMATS = ("json", "yaml", "table")
     "names",
     multiple=True,
     metavar="NAME",
-    help="Plan pods that name it; may be repeated (default: windlass, volcano, kai-scheduler; of a dump all pods).",
+    help="Plan pods of this scheduler; may be repeated (default: windlass, volcano, kai-scheduler; for a dump all).",
 )
-@click.option("--cycles", type=click.IntRange(1, 10_000), metavar="N", help="Scheduling cycles (default: 1).")
-@click.option("--until-stable", is_flag=True, help="Cycles until nothing changes any more (at most 50).")
-@click.option("--now", metavar="TIME", help="The time it is, in RFC 3339 (default: now).")
-@click.option("--batch", metavar="DIR", help="Plan every folder of DIR, each with an options.json.")
+@click.option(
+    "--cycles", type=click.IntRange(1, 10_000), metavar="N", help="Number of scheduling cycles (default: 1)."
+)
+@click.option("--until-stable", is_flag=True, help="Run cycles until nothing changes (at most 50).")
+@click.option("--now", metavar="TIME", help="Time of the plan, in RFC 3339 (default: now).")
+@click.option("--batch", metavar="DIR", help="Plan every directory in DIR that has an options.json.")
 @standard(namespace=False, formats=FORMATS)
 def command(
     invocation: Invocation,
@@ -49,31 +52,31 @@ def command(
 ) -> int:
     """Show what the scheduler would do with a cluster.
 
-    This box, or with --context or --kubeconfig the cluster, is read as it is now; nothing is written, and Windlass
-    need not be installed there. With -f a dump is read.
+    It reads this machine's cluster, or with --context or --kubeconfig another one, or with -f a dump. Nothing is
+    written, and Windlass need not be installed there.
     """
-    moment = moment_of(invocation, now)
+    time = time_of(invocation, now)
     if cycles is not None and until_stable:
         raise WindlassError(
             "WL-USE-400",
-            "--cycles and --until-stable exclude one another",
-            remedies=("--until-stable goes on until nothing changes, --cycles for so many",),
+            "--cycles and --until-stable exclude each other",
+            remedies=("--until-stable   (until nothing changes)", "--cycles N   (a fixed number)"),
         )
     if batch is not None:
         if files or config or names or cycles is not None or until_stable:
             raise WindlassError(
                 "WL-USE-400",
-                "--batch reads everything else from the options.json of its folders",
-                remedies=("windlass plan --batch FOLDER",),
+                "--batch cannot be combined with other options; each directory has its own options.json",
+                remedies=("windlass plan --batch DIR",),
             )
-        return _batch(invocation, Path(batch), moment)
+        return _batch(invocation, Path(batch), time)
     from windlass.cli.simulate.plan import PlanRequest, plan
 
-    request = PlanRequest(files, config or "", moment, cycles or 1, until_stable, names)
+    request = PlanRequest(files, config or "", time, cycles or 1, until_stable, names)
     if files:
         document = plan(request, invocation.warn)
     else:
-        document = _of_running(invocation, request)
+        document = _plan_of_running(invocation, request)
     if invocation.output in ("", "table"):
         invocation.out.write(as_text(document))
     else:
@@ -81,8 +84,8 @@ def command(
     return 0
 
 
-def _of_running(invocation: Invocation, request: PlanRequest) -> dict[str, Any]:
-    """The plan for the cluster that is aimed at, or for this box."""
+def _plan_of_running(invocation: Invocation, request: PlanRequest) -> dict[str, Any]:
+    """Return the plan for the named cluster, or for this machine."""
     from windlass.cli.simulate.plan import plan_live
 
     embedded = not invocation.target.remote
@@ -93,7 +96,7 @@ def _of_running(invocation: Invocation, request: PlanRequest) -> dict[str, Any]:
             raise
         raise WindlassError(
             "WL-USE-400",
-            "there is nothing to plan: no file and no context is named, and this box does not run",
+            "there is nothing to plan: no file or context is given, and no control plane runs on this machine",
             evidence=error.message,
             remedies=(
                 "windlass plan -f cluster.yaml",
@@ -103,8 +106,8 @@ def _of_running(invocation: Invocation, request: PlanRequest) -> dict[str, Any]:
         ) from error
 
 
-def moment_of(invocation: Invocation, text: str | None) -> float:
-    """Unix seconds of ``--now``. Raises :class:`WindlassError`."""
+def time_of(invocation: Invocation, text: str | None) -> float:
+    """Return ``--now`` in Unix seconds. Raises :class:`WindlassError`."""
     from windlass.kits.timestamps import parse_rfc3339
 
     if text is None:
@@ -113,23 +116,23 @@ def moment_of(invocation: Invocation, text: str | None) -> float:
         return parse_rfc3339(text)
     except (ValueError, OverflowError):
         raise WindlassError(
-            "WL-USE-400", f"--now {text} is no time", remedies=("--now 2026-01-01T12:00:00Z",)
+            "WL-USE-400", f"--now {text} is not a valid time", remedies=("--now 2026-01-01T12:00:00Z",)
         ) from None
 
 
-def _batch(invocation: Invocation, folder: Path, moment: float) -> int:
+def _batch(invocation: Invocation, directory: Path, time: float) -> int:
     from windlass.cli.simulate.plan_batch import run
 
-    planned, failed = run(folder, moment)
+    planned, failed = run(directory, time)
     invocation.note(f"{planned} planned, {failed} with an error")
     return 0
 
 
-_EVENTS = (("evictions", "evict"), ("binds", "bind"), ("nominations", "promise"))
+_EVENTS = (("evictions", "evict"), ("binds", "bind"), ("nominations", "nominate"))
 
 
 def as_text(plan: dict[str, Any]) -> str:
-    """The plan for people: what happens cycle by cycle, what waits and why, the queues."""
+    """Return the plan for people: decisions by cycle, pending groups with remedies, queues."""
     rows = [
         [str(entry["cycle"]), word, f"{entry['namespace']}/{entry['pod']}", entry["node"], _note(entry)]
         for word, entry in sorted(
@@ -141,19 +144,22 @@ def as_text(plan: dict[str, Any]) -> str:
     if rows:
         parts.append(tables.render(["CYCLE", "DECISION", "POD", "NODE", "NOTE"], rows))
     else:
-        parts.append("nothing is decided\n")
+        parts.append("no decisions\n")
     waiting = [
         [
             f"{entry['namespace']}/{entry['podGroup']}",
             entry["queue"],
             str(len(entry["pods"])),
             entry["code"],
+            entry["waitingHelps"],
             entry["message"],
         ]
         for entry in plan["pending"]
     ]
     if waiting:
-        parts.append(tables.render(["WAITING", "QUEUE", "PODS", "CODE", "WHY"], waiting))
+        header = ["PENDING", "QUEUE", "PODS", "CODE", "WAITING HELPS", "WHY"]
+        parts.append(tables.render(header, waiting))
+    parts += _remedies(plan["pending"])
     shares = [
         [entry["name"], *(_amounts(entry[field]) for field in ("fairShare", "allocated", "requested"))]
         for entry in plan["queues"]
@@ -162,15 +168,25 @@ def as_text(plan: dict[str, Any]) -> str:
     cycles = plan["cycles"]
     parts.append(
         f"{cycles} cycle{'' if cycles == 1 else 's'}; "
-        + ("nothing more would change\n" if plan["stable"] else "more would change in the next\n")
+        + ("another cycle would change nothing\n" if plan["stable"] else "the next cycle would change more\n")
     )
     return "\n".join(parts)
 
 
+def _remedies(pending: Sequence[dict[str, Any]]) -> list[str]:
+    """Return one text with the remedies of each pending group; empty if there are none."""
+    lines = [
+        f"to start {entry['namespace']}/{entry['podGroup']}: {remedy}\n"
+        for entry in pending
+        for remedy in entry["remedies"]
+    ]
+    return ["".join(lines)] if lines else []
+
+
 def _note(entry: dict[str, Any]) -> str:
     if "devices" in entry:
-        told = "devices " + ",".join(map(_device, entry["devices"]))
-        return ", ".join(filter(None, (told, _zones(entry))))
+        devices = "devices " + ",".join(map(_device, entry["devices"]))
+        return ", ".join(filter(None, (devices, _zones(entry))))
     if "zones" in entry:
         return _zones(entry)
     if "action" in entry:
@@ -179,15 +195,15 @@ def _note(entry: dict[str, Any]) -> str:
 
 
 def _device(device: dict[str, Any]) -> str:
-    """``3``, of a part ``3 (0.5)`` or ``3 (1g.10gb)``."""
-    part = device.get("profile") or (f"{device['share']:g}" if device["share"] < 1 else "")
-    return f"{device['index']} ({part})" if part else str(device["index"])
+    """Return the index of a device, with its share: ``3``, ``3 (0.5)``, ``3 (1g.10gb)``."""
+    share = device.get("profile") or (f"{device['share']:g}" if device["share"] < 1 else "")
+    return f"{device['index']} ({share})" if share else str(device["index"])
 
 
 def _zones(entry: dict[str, Any]) -> str:
-    """``NUMA zone 0``, ``NUMA zones 0,1``."""
+    """Return the NUMA nodes: ``NUMA node 0``, ``NUMA nodes 0,1``."""
     numbers = [str(part["zone"]) for part in entry.get("zones", ())]
-    return f"NUMA zone{'s' * (len(numbers) > 1)} {','.join(numbers)}" if numbers else ""
+    return f"NUMA node{'s' * (len(numbers) > 1)} {','.join(numbers)}" if numbers else ""
 
 
 def _amounts(vector: dict[str, str]) -> str:

@@ -1,1 +1,1 @@
-"""Simulation on the command line: sim, plan, what-if, defrag."""
+"""Simulation: sim, plan, what-if, defrag."""

@@ -1,4 +1,4 @@
-"""What ``windlass defrag`` reads and prints: a cluster → what is stranded, and a plan of moves."""
+"""Report of ``windlass defrag``: stranded GPUs of a cluster, and a plan of moves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.nodes.stranded import SENTENCES
 from windlass.cli.simulate import live_cluster
-from windlass.cli.simulate.plan import enter
+from windlass.cli.simulate.plan import add_file
 from windlass.cli.text import plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -23,11 +23,15 @@ from windlass.sim.defragmentation.defragment_plan import Gain, plan
 
 
 def report(invocation: Invocation, files: Sequence[str], budget: float, everybody: bool) -> dict[str, Any]:
-    """The document. Raises :class:`~windlass.api.errors.WindlassError`, ``StatusError``, ``Unreachable``."""
+    """Return the document.
+
+    Raises :class:`~windlass.api.errors.WindlassError`, ``StatusError`` and
+    ``Unreachable``.
+    """
     model = ClusterModel(EVERY_SCHEDULER)
     if files:
         for name in files:
-            enter(model, name, Counted())
+            add_file(model, name, Counted())
     else:
         load(model, live_cluster.objects(invocation.client, invocation.warn))
     now = invocation.clock.now()
@@ -36,17 +40,21 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
     engine = Engine(EngineConfig(), ())
     engine.apply(deltas)
     view = TableView(engine.state.table)
-    lost = strandings(((cls.needs, cls.tasks) for cls in engine.state.classes), view)
-    takes = view.ready() & ~view.unschedulable()
+    stranded = strandings(((cls.needs, cls.tasks) for cls in engine.state.classes), view)
+    accepts_pods = view.ready() & ~view.unschedulable()
     nodes = [
-        {"node": name, "idleGpus": int(lost.idle[at]) / 1000, "strandedGpus": _gpus(lost.reasons(at))}
-        for at, name in enumerate(view.names())
-        if name and takes[at] and lost.reasons(at)
+        {
+            "node": name,
+            "idleGpus": int(stranded.idle[row]) / 1000,
+            "strandedGpus": _gpus(stranded.reasons(row)),
+        }
+        for row, name in enumerate(view.names())
+        if name and accepts_pods[row] and stranded.reasons(row)
     ]
     return {
-        "idleGpus": int(lost.idle[takes].sum()) / 1000,
-        "closedGpus": int(lost.idle[~takes].sum()) / 1000,
-        "fragmentedGpus": round(float(lost.fragmented[takes].sum()) / 1000, 3),
+        "idleGpus": int(stranded.idle[accepts_pods].sum()) / 1000,
+        "closedGpus": int(stranded.idle[~accepts_pods].sum()) / 1000,
+        "fragmentedGpus": round(float(stranded.fragmented[accepts_pods].sum()) / 1000, 3),
         "strandedGpus": _sum(node["strandedGpus"] for node in nodes),
         "nodes": nodes,
         "budgetPercent": budget,
@@ -64,19 +72,22 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
 
 
 def _fixed(model: ClusterModel) -> Iterator[tuple[str, str]]:
-    """The pods that stay wherever they are, and why."""
+    """Yield the pods that cannot be moved, with the reason."""
     for key, pod in model.pods.items():
         owner = pod.controller
         if owner is None:
             yield key, "orphan"
         elif owner.kind in OF_NODES:
             yield key, "node"
-        elif any(_stays_allocated(model, claim.key, key) for claim in model.claims.claims_of(pod)):
+        elif any(_is_shared_claim(model, claim.key, key) for claim in model.claims.claims_of(pod)):
             yield key, "claim"
 
 
-def _stays_allocated(model: ClusterModel, claim: str, user: str) -> bool:
-    """Whether a ResourceClaim has other users than one pod: its devices stay where they are without that one."""
+def _is_shared_claim(model: ClusterModel, claim: str, user: str) -> bool:
+    """Return whether a ResourceClaim has another running user.
+
+    Its devices then stay in place.
+    """
     others = [model.pods[key] for key in model.claims.users_of(claim) if key != user and key in model.pods]
     return any(pod.node_name and not pod.finished for pod in others)
 
@@ -86,11 +97,11 @@ def _gpus(reasons: Mapping[str, int]) -> dict[str, float]:
 
 
 def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for part in parts:
-        for name, gpus in part.items():
-            found[name] = round(found.get(name, 0.0) + gpus, 3)
-    return found
+    sums: dict[str, float] = {}
+    for amounts in parts:
+        for name, gpus in amounts.items():
+            sums[name] = round(sums.get(name, 0.0) + gpus, 3)
+    return sums
 
 
 def _gain(gain: Gain) -> dict[str, Any]:
@@ -106,7 +117,7 @@ def _gain(gain: Gain) -> dict[str, Any]:
 
 
 def as_text(found: Mapping[str, Any]) -> str:
-    """For people: what is stranded and why, then the moves."""
+    """Return the report for people: stranded GPUs with reasons, then the moves."""
     lines = [f"{_gpus_are(found['idleGpus'])} idle, {found['fragmentedGpus']:g} of them fragmented.\n"]
     if found["closedGpus"]:
         lines.append(f"{_gpus_are(found['closedGpus'])} idle on nodes that are cordoned or not ready.\n")
@@ -121,11 +132,13 @@ def as_text(found: Mapping[str, Any]) -> str:
     if not found["gains"]:
         return "".join([*lines, *_no_moves(found)])
     rows = [
-        [move["pod"], move["from"], move["to"], f"{move['gpus']:g}", _room(gain)]
+        [move["pod"], move["from"], move["to"], f"{move['gpus']:g}", _freed_text(gain)]
         for gain in found["gains"]
         for move in gain["moves"]
     ]
-    lines.append(tables.render(["MOVE", "FROM", "TO", "GPUS", "MAKES ROOM FOR"], rows, right=frozenset((3,))))
+    lines.append(
+        tables.render(["POD", "FROM", "TO", "GPUS", "FREES CAPACITY FOR"], rows, right=frozenset((3,)))
+    )
     lines.append(
         f"{plural(found['movedPods'], 'pod')} with {found['movedGpus']:g} of {found['runningGpus']:g} running GPUs "
         f"would move; {found['gainedGpus']:g} idle {_become(found['gainedGpus'])} usable.\n"
@@ -134,40 +147,40 @@ def as_text(found: Mapping[str, Any]) -> str:
 
 
 STAYING = {
-    "unasked": 'of owners who agreed to no move (annotation windlass.dev/movable: "true" on the pod or its group)',
-    "gang": "in a group of several, which is not moved in part",
-    "orphan": "made by nobody who would make them anew elsewhere",
-    "node": "of a DaemonSet or static: part of their node",
-    "firm": "not to be preempted",
+    "unasked": 'not marked as movable (annotation windlass.dev/movable: "true" on the pod or its group)',
+    "gang": "in a group of several pods, which is not moved in part",
+    "orphan": "without a controller that would recreate them elsewhere",
+    "node": "DaemonSet or static pods, which belong to their node",
+    "firm": "not preemptible",
     "pinned": 'not safe to evict (annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false")',
     "foreign": "placed by another scheduler",
-    "unsettled": "only coming or going",
-    "claim": "among the users of a ResourceClaim that others hold where it is",
-    "budget": "of a PodDisruptionBudget that lets none go now",
+    "unsettled": "starting or terminating",
+    "claim": "users of a ResourceClaim that other pods also use",
+    "budget": "covered by a PodDisruptionBudget that allows no eviction now",
 }
-"""Why a pod stays where it is, as a line goes on after how many these are."""
+"""Reason why a pod is not moved → text after the number of such pods."""
 
 
 def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
-    """Why nothing would help, as far as it is known, and what to try."""
+    """Yield why no moves would help, and what to try."""
     running, smallest = found["runningGpus"], found["smallestMovableGpus"]
     allowed = found["budgetPercent"] / 100 * running
     yield (
         f"No moves within {found['budgetPercent']:g}% of the running GPUs ({round(allowed, 3):g} of {running:g})"
-        f" would help: of {plural(found['runningPods'], 'pod')} that run, {found['movablePods']} may be moved.\n"
+        f" would help: {found['movablePods']} of {plural(found['runningPods'], 'running pod')} may be moved.\n"
     )
     if found["idleGpus"] and found["fitsWithoutMovesGpus"] >= found["idleGpus"]:
-        yield f"  {found['idleGpus']:g} idle GPUs, all there are, can be had by pods of the usual kinds as it is\n"
+        yield f"  all {found['idleGpus']:g} idle GPUs can be used by pods of the usual kinds without any move\n"
     for reason, count in found["stayingPods"].items():
         yield f"  {count} {'is' if count == 1 else 'are'} {STAYING[reason]}\n"
     if smallest is not None and smallest > allowed:
         percent = ceil(100 * smallest / running)
         yield (
-            f"The smallest that may be moved and has GPUs has {smallest:g}, more than that: "
+            f"The smallest movable pod with GPUs has {smallest:g}, which exceeds this budget: "
             f"windlass defrag --plan --budget {percent}\n"
         )
     if "unasked" in found["stayingPods"]:
-        yield "What would help if all work agreed: windlass defrag --plan --everybody\n"
+        yield "To plan as if all pods were movable: `windlass defrag --plan --everybody`\n"
 
 
 def _gpus_are(gpus: float) -> str:
@@ -178,5 +191,5 @@ def _become(gpus: float) -> str:
     return "GPU becomes" if gpus == 1 else "GPUs become"
 
 
-def _room(gain: Mapping[str, Any]) -> str:
+def _freed_text(gain: Mapping[str, Any]) -> str:
     return f"{gain['gpus']:g} on {gain['node']}{' for ' + gain['pod'] if gain['waits'] else ''}"

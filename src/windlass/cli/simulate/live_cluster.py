@@ -1,7 +1,7 @@
-"""What ``windlass plan`` reads from a running cluster, whether Windlass is installed there or not.
+"""Reading of a running cluster for ``windlass plan``, also without Windlass in it.
 
-Nothing is written. A kind that the cluster does not have, or that the user may not list, is left out and told; nodes
-and pods are what no plan can do without.
+Nothing is written. A kind that the cluster lacks, or that the user may not list, is
+omitted with a warning. Nodes and pods are required.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from windlass.client.blocking import BlockingClient
 from windlass.model.cluster.snapshot import KINDS
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, text_of
 
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 CONFIG_KEY = "windlass.conf"
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _NEEDED = (NODES, PODS)
@@ -42,61 +42,78 @@ _GANGS = (QUEUES, POD_GROUPS, KAI_QUEUES, KAI_POD_GROUPS, COSCHEDULING_POD_GROUP
 
 
 def read_kinds() -> tuple[Resource, ...]:
-    """The kinds that say something to a scheduler, as a server lists them."""
+    """Return the kinds that matter to a scheduler, in the order in which they are listed."""
     served = dict.fromkeys((*_NEEDED, *ALL, *_STORAGE, NATIVE_POD_GROUPS))
     return tuple(kind for kind in served if f"{kind.api_version}/{kind.kind}" in KINDS)
 
 
 def objects(
-    client: BlockingClient, tell: Tell, read: set[Resource] | None = None
+    client: BlockingClient, tell: Warn, read: set[Resource] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each object of the cluster with the words for its place; ``read`` gets the kinds that there are. Raises
-    ``StatusError`` where nodes or pods may not be read, ``Unreachable``."""
+    """Yield each object of the cluster with a text for its place.
+
+    Raises ``StatusError`` if nodes or pods may not be read, and ``Unreachable``.
+
+    :param tell: receives warnings
+    :param read: receives the kinds that the cluster has
+    """
     absent: list[Resource] = []
     for resource in read_kinds():
         try:
-            found = client.list(resource).items
+            items = client.list(resource).items
         except StatusError as error:
             if resource in _NEEDED or error.code not in (_FORBIDDEN, _NOT_FOUND):
                 raise
             if error.code == _NOT_FOUND:
                 absent.append(resource)
             else:
-                tell(f"{resource.qualified} may not be read, so the plan knows none of them: {error.message}")
+                tell(f"you may not read {resource.qualified}, so the plan ignores them: {error.message}")
             continue
         if read is not None:
             read.add(resource)
-        for obj in found:
+        for obj in items:
             named = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
             yield resource.qualified, named
-    if all(resource in absent for resource in _GANGS):  # one of the APIs is enough
+    if all(resource in absent for resource in _GANGS):  # one API is enough
         names = ", ".join(resource.qualified for resource in _GANGS)
-        tell(f"the cluster does not have: {names}; every pod is planned by itself")
+        tell(f"the cluster does not have these kinds: {names}; every pod is planned alone")
     elif QUEUES not in absent and POD_GROUPS in absent:
         tell(
-            f"the cluster does not have: {POD_GROUPS.qualified}; half of Windlass is installed: windlass install"
+            f"the cluster does not have the kind {POD_GROUPS.qualified}: the installation of Windlass is "
+            "incomplete; to complete it: windlass install"
         )
 
 
-def own_config_map(client: BlockingClient, name: str) -> dict[str, Any] | None:
-    """The ConfigMap of this name of the Windlass that runs on a cluster, in whichever namespace it is installed: where
-    there are several, the usual one comes first, then by name. Who may not look through all namespaces looks in the
-    usual one. ``None`` where there is none, or the user may not read it. Raises ``StatusError``, ``Unreachable``."""
-    everywhere = if_served(lambda: client.list(CONFIG_MAPS, fields=f"metadata.name={name}").items, None)
-    if everywhere is None:
+def installed_config_map(client: BlockingClient, name: str) -> dict[str, Any] | None:
+    """Return the ConfigMap of this name of the Windlass in a cluster, in any namespace.
+
+    If there are several, that of the usual namespace comes first, then the order is by
+    name. Without rights for all namespaces only the usual one is read. ``None`` if
+    there is none, or the user may not read it. Raises ``StatusError`` and
+    ``Unreachable``.
+    """
+    items = if_served(lambda: client.list(CONFIG_MAPS, fields=f"metadata.name={name}").items, None)
+    if items is None:
         return if_served(lambda: client.find(CONFIG_MAPS, name, NAMESPACE), None)
-    spaces = {found["metadata"]["namespace"]: found for found in everywhere}
-    return next((spaces[space] for space in (NAMESPACE, *sorted(spaces)) if space in spaces), None)
+    by_namespace = {item["metadata"]["namespace"]: item for item in items}
+    return next(
+        (by_namespace[space] for space in (NAMESPACE, *sorted(by_namespace)) if space in by_namespace), None
+    )
 
 
-def policy(client: BlockingClient, embedded: bool) -> str:
-    """The scheduler configuration of the Windlass that is installed, or of a box, as text; ``""`` where none is, or
-    where the user may not read it. Raises :class:`WindlassError` for a ConfigMap that holds several."""
+def policy_in_force(client: BlockingClient, embedded: bool) -> str:
+    """Return the scheduler configuration in force as text; ``""`` if none is set or readable.
+
+    It is that of the installed Windlass, or of single-node mode (``embedded``). Raises
+    :class:`WindlassError` if the ConfigMap holds several.
+    """
     if not embedded:
-        return ((own_config_map(client, "windlass-scheduler") or {}).get("data") or {}).get(CONFIG_KEY) or ""
+        return ((installed_config_map(client, "windlass-scheduler") or {}).get("data") or {}).get(
+            CONFIG_KEY
+        ) or ""
     name, namespace = CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
-    found = if_served(lambda: client.find(CONFIG_MAPS, name, namespace), None)
-    data = (found or {}).get("data") or {}
+    config_map = if_served(lambda: client.find(CONFIG_MAPS, name, namespace), None)
+    data = (config_map or {}).get("data") or {}
     if not data:
         return ""
     try:

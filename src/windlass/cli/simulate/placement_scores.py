@@ -1,4 +1,4 @@
-"""``windlass sim run --scores JOB``: how the nodes ranked whenever a job of a replay was placed."""
+"""Report of ``windlass sim run --scores JOB``: ranking of nodes at each placement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from windlass.sim.replay.placements import Placement, Witness
 from windlass.sim.replay.policies import ReplayPolicy
 
 SHOWN = 5
-"""Placements of a job that are shown to people under each policy."""
+"""Maximum number of placements that are shown to people under each policy."""
 
 
 class WatchedPlacements:
-    """Of no job where none is asked for."""
+    """Placements of one job with the ranking of nodes; none if ``job`` is ``None``."""
 
     def __init__(self, job: str | None) -> None:
         self._job = job
@@ -30,16 +30,16 @@ class WatchedPlacements:
 
     @property
     def seen(self) -> Sequence[Placement]:
-        """So far."""
+        """Placements so far."""
         return self._witness.seen if self._witness else ()
 
-    def take(self, seen: Iterable[Placement]) -> None:
-        """What others saw, in the order in which it is told."""
+    def add(self, seen: Iterable[Placement]) -> None:
+        """Add placements that other processes saw, in the order of the report."""
         if self._witness is not None:
             self._witness.seen += seen
 
     def as_record(self) -> dict[str, Any]:
-        """For programs: every placement, all nodes."""
+        """Return every placement with all nodes, for programs."""
         if self._witness is None:
             return {}
         return {
@@ -56,7 +56,7 @@ class WatchedPlacements:
         }
 
     def as_text(self) -> str:
-        """For people: the first placements under each policy, the best nodes of each."""
+        """Return the first placements under each policy with the best nodes, for people."""
         if self._witness is None:
             return ""
         count: Counter[str] = Counter()
@@ -64,40 +64,43 @@ class WatchedPlacements:
         for seen in self._witness.seen:
             count[seen.policy] += 1
             if count[seen.policy] <= SHOWN:
-                parts.append(f"\n{self._said(seen)}\n{score_tables.as_text(seen.tables)}")
+                parts.append(f"\n{self._title(seen)}\n{score_tables.as_text(seen.tables)}")
         more = sum(max(number - SHOWN, 0) for number in count.values())
-        parts += [f"\nand placed {plural(more, 'more time')}; -o json lists all\n"] if more else []
+        parts += [f"\n{plural(more, 'more placement')} not shown; -o json lists all\n"] if more else []
         return "".join(parts) or f"\njob {self._job} was never placed\n"
 
-    def _said(self, seen: Placement) -> str:
+    def _title(self, seen: Placement) -> str:
         nodes = ", ".join(
             f"{name} ×{pods}" if pods > 1 else name for name, pods in Counter(seen.nodes).items()
         )
         fits = {row.node for table in seen.tables for row in table.nodes if row.fits}
-        made = "" if fits.issuperset(seen.nodes) else ", in room that was made or kept for it"
-        return f"job {self._job} under {seen.policy}, placed at {seen.seconds:,.0f}s on {nodes}{made}"
+        reserved = "" if fits.issuperset(seen.nodes) else ", on capacity that was freed or reserved for it"
+        return f"job {self._job} under {seen.policy}, placed at {seen.seconds:,.0f}s on {nodes}{reserved}"
 
 
 def watch(job: str | None, jobs: Sequence[TraceJob], form: str, seeds: Sequence[int]) -> WatchedPlacements:
-    """``job``: an id, of a job that is in the trace. ``form``: of the output. Raises :class:`WindlassError`."""
+    """Return the watch for ``job``, the id of a job in the trace.
+
+    Raises :class:`WindlassError`. ``form``: format of the output.
+    """
     if job is None:
         return WatchedPlacements(None)
     if len(seeds) > 1:
         raise WindlassError(
             "WL-USE-400",
-            "--scores is of one run, --seeds asks for several",
-            remedies=(f"--seed {seeds[0]}, for one of them",),
+            "--scores needs a single run, but --seeds requests several",
+            remedies=(f"--seed {seeds[0]}   (for one of them)",),
         )
     if form == "csv":
         raise WindlassError(
-            "WL-USE-400", "-o csv has no room for --scores", remedies=("-o json", "leave out -o")
+            "WL-USE-400", "--scores does not work with -o csv", remedies=("-o json", "omit -o")
         )
-    ids = dict.fromkeys(one.id for one in jobs)
+    ids = dict.fromkeys(match.id for match in jobs)
     if job not in ids:
         raise WindlassError(
             "WL-USE-400",
             f'--scores: the trace has no job "{job}"',
-            evidence=f"{plural(len(ids), 'job')}, the first is {next(iter(ids))}",
-            remedies=tuple(f"did you mean {one}?" for one in nearest(job, ids, 1)),
+            evidence=f"it has {plural(len(ids), 'job')}; the first is {next(iter(ids))}",
+            remedies=tuple(f"did you mean {match}?" for match in nearest(job, ids, 1)),
         )
     return WatchedPlacements(job)

@@ -1,7 +1,7 @@
-"""What ``windlass plan`` reads, and how it runs: files → objects → dry run → document.
+"""Input and execution of ``windlass plan``: files → objects → dry run → document.
 
-Whatever is wrong with an input ends in a :class:`WindlassError` with exit status 65, which names the file,
-the document, the object and the field; nothing is planned then.
+An error in the input raises a :class:`WindlassError` with exit status 65. It names the
+file, the document, the object and the field, and nothing is planned.
 """
 
 from __future__ import annotations
@@ -38,15 +38,22 @@ from windlass.scheduler import configuration
 INPUT_ERROR = "WL-INPUT-465"
 _CODES = FileCodes(no_text=INPUT_ERROR)
 LIVE_SCHEDULERS = names.SCHEDULER_NAMES
-"""Of a running cluster: the cluster's own scheduler keeps its pods."""
+"""Names of the schedulers that a plan of a running cluster covers.
+
+Other pods stay with the cluster's own scheduler.
+"""
 Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """``files``: paths, or ``-``. ``config``: path, ``""`` for the default policy. ``now``: Unix seconds.
-    ``scheduler_names``: whose pods are planned; empty: those of :data:`EVERY_SCHEDULER`, of a running cluster that is
-    no box those of :data:`LIVE_SCHEDULERS`."""
+    """Request for a plan.
+
+    ``files``: paths, or ``-``. ``config``: path; ``""`` for the default policy.
+    ``now``: Unix seconds. ``scheduler_names``: the pods of these schedulers are
+    planned. If empty, it is :data:`EVERY_SCHEDULER`, and for a running cluster outside
+    of single-node mode :data:`LIVE_SCHEDULERS`.
+    """
 
     files: Sequence[str]
     config: str = ""
@@ -58,39 +65,45 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A cluster that has been read, and the configuration that holds there."""
+    """A cluster that was read, and the configuration in force."""
 
     model: ClusterModel
     parsed: Parsed
     counted: Counted
 
 
-def loaded(request: PlanRequest, warn: Warn) -> Loaded:
-    """From files. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
+def load_files(request: PlanRequest, warn: Warn) -> Loaded:
+    """Read a cluster from files. Raises :class:`WindlassError`.
+
+    ``warn`` receives what is ignored.
+    """
     parsed = (
         read_config(request.config, warn) if request.config else Parsed(scheduler_config.SchedulerConfig())
     )
     model = _model(request.scheduler_names or EVERY_SCHEDULER, parsed)
     counted = Counted()
     for name in request.files:
-        ignored = [f"{count} {kind}" for kind, count in enter(model, name, counted).items()]
+        ignored = [f"{count} {kind}" for kind, count in add_file(model, name, counted).items()]
         if ignored:
             warn(
-                f"{words_of(name)}: left out, as the scheduler does not read these kinds: {', '.join(ignored)}"
+                f"{words_of(name)}: ignored, as the scheduler does not read these kinds: {', '.join(ignored)}"
             )
     return Loaded(model, parsed, counted)
 
 
-def loaded_live(
-    client: BlockingClient, request: PlanRequest, warn: Warn, *, embedded: bool = False
-) -> Loaded:
-    """From a running cluster, of which everything is only read. Without ``request.config`` the configuration of the
-    Windlass that is installed there holds. ``embedded``: it is one that Windlass serves, and schedules alone.
-    Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
+def load_live(client: BlockingClient, request: PlanRequest, warn: Warn, *, embedded: bool = False) -> Loaded:
+    """Read a running cluster, without writing to it.
+
+    Without ``request.config`` the configuration of the installed Windlass is used.
+    Raises :class:`WindlassError`, ``StatusError`` and ``Unreachable``.
+
+    :param embedded: the server is that of single-node mode, where Windlass schedules
+        all pods
+    """
     parsed = Parsed(scheduler_config.SchedulerConfig())
     if request.config:
         parsed = read_config(request.config, warn)
-    elif text := live_cluster.policy(client, embedded):
+    elif text := live_cluster.policy_in_force(client, embedded):
         parsed = configuration.parse(
             text, f"ConfigMap {CONFIG_MAP_NAME if embedded else 'windlass-scheduler'}"
         )
@@ -105,15 +118,22 @@ def loaded_live(
 
 
 def plan(request: PlanRequest, warn: Warn) -> dict[str, Any]:
-    """The plan as a document. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
-    found = loaded(request, warn)
+    """Return the plan for files as a document. Raises :class:`WindlassError`.
+
+    ``warn`` receives what is ignored.
+    """
+    cluster = load_files(request, warn)
     if not request.scheduler_names:
-        _tell_of_others(found.counted, warn)
-    return run(found.model, found.parsed, request, warn, found.counted)
+        _warn_about_default_scheduler(cluster.counted, warn)
+    return run(cluster.model, cluster.parsed, request, warn, cluster.counted)
 
 
-def _tell_of_others(counted: Counted, warn: Warn) -> None:
-    """A dump names the cluster's own scheduler on each of its pods: on a running cluster they would stay with it."""
+def _warn_about_default_scheduler(counted: Counted, warn: Warn) -> None:
+    """Warn that pods of the cluster's own scheduler are planned.
+
+    A dump names that scheduler on each of its pods. In a running cluster they would
+    stay with it.
+    """
     others = [
         pod
         for pod in counted.pods
@@ -123,8 +143,8 @@ def _tell_of_others(counted: Counted, warn: Warn) -> None:
         waiting = sum(not pod["spec"].get("nodeName") for pod in others)
         names = " ".join(f"--scheduler-name {name}" for name in LIVE_SCHEDULERS)
         warn(
-            f"planned, too: {plural(len(others), 'pod')} of the cluster's own scheduler, of which {waiting} "
-            f"wait{'s' if waiting == 1 else ''}; without them: {names}"
+            f"the plan includes {plural(len(others), 'pod')} of the cluster's own scheduler ({waiting} pending); "
+            f"to exclude them: {names}"
         )
 
 
@@ -135,10 +155,12 @@ def _is_done(pod: Mapping[str, Any]) -> bool:
 def plan_live(
     client: BlockingClient, request: PlanRequest, warn: Warn, *, embedded: bool = False
 ) -> dict[str, Any]:
-    """The plan for a running cluster: see :func:`loaded_live`. A field that cannot be read is told by what waits
-    because of it."""
-    found = loaded_live(client, request, warn, embedded=embedded)
-    return run(found.model, found.parsed, request, warn, found.counted)
+    """Return the plan for a running cluster: see :func:`load_live`.
+
+    An invalid field is reported with the groups that wait because of it.
+    """
+    cluster = load_live(client, request, warn, embedded=embedded)
+    return run(cluster.model, cluster.parsed, request, warn, cluster.counted)
 
 
 def _model(scheduler_names: Sequence[str], parsed: Parsed) -> ClusterModel:
@@ -150,20 +172,22 @@ def _model(scheduler_names: Sequence[str], parsed: Parsed) -> ClusterModel:
 def run(
     model: ClusterModel, parsed: Parsed, request: PlanRequest, warn: Warn, counted: Counted | None = None
 ) -> dict[str, Any]:
-    """The plan for a cluster that has been read. Raises :class:`WindlassError`."""
+    """Return the plan for a cluster that was read. Raises :class:`WindlassError`."""
     quotas = quotas_of(counted) if counted is not None else None
-    still = EngineConfig(claim_pause_seconds=0.0)  # time stands still: nobody would ever end a pause
+    still = EngineConfig(
+        claim_pause_seconds=0.0
+    )  # the clock does not advance, so that a pause would never end
     engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"), base=still)
     model.read_labels(engine.reads, images=engine.reads_images)
-    dry = DryRun(model, engine, request.now, quotas)
-    found = record(dry.run(request.cycles, until_stable=request.until_stable))
+    dry_run = DryRun(model, engine, request.now, quotas)
+    document = record(dry_run.run(request.cycles, until_stable=request.until_stable))
     for problem in model.topology.problems:
         warn(problem)
-    return found
+    return document
 
 
 def quotas_of(counted: Counted) -> NamespaceQuotas:
-    """Raises :class:`WindlassError`."""
+    """Return the quotas of the namespaces. Raises :class:`WindlassError`."""
     try:
         return NamespaceQuotas(counted.quotas, counted.pods)
     except QuantityError as error:
@@ -171,31 +195,34 @@ def quotas_of(counted: Counted) -> NamespaceQuotas:
 
 
 def read_config(path: str, warn: Warn) -> Parsed:
-    """A scheduler configuration. Raises :class:`WindlassError` with file, line, field and remedy."""
+    """Read a scheduler configuration.
+
+    Raises :class:`WindlassError` with file, line, field and remedy.
+    """
     parsed = configuration.parse(configuration.read_text(path), path)
     for note in parsed.notes:
         warn(f"{path}: {note}")
     return parsed
 
 
-def enter(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
-    """Enter the objects of a file into the model; returns the kinds that were ignored."""
+def add_file(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
+    """Add the objects of a file to the model, and return the ignored kinds with counts."""
     text = _text(name)
     shown = words_of(name)
     if not text.strip():
         raise WindlassError(
             INPUT_ERROR,
             f"{shown} is empty",
-            evidence="kubectl get prints nothing at all where the cluster lacks one of the kinds that are asked for",
-            remedies=("leave out what kubectl api-resources does not list", "windlass --context NAME plan"),
+            evidence="kubectl get prints nothing if the cluster lacks one of the requested kinds",
+            remedies=("omit kinds that kubectl api-resources does not list", "windlass --context NAME plan"),
         )
     try:
         return load(model, _objects(text, shown), strict=True, counted=counted)
     except yaml_text.YamlError as error:
         raise WindlassError(
             INPUT_ERROR,
-            f"{shown}: is no YAML: {error}",
-            remedies=("kubectl get nodes,pods -A -o json, with the kinds that count",),
+            f"{shown} is not valid YAML: {error}",
+            remedies=("kubectl get nodes,pods -A -o json   (and the other kinds that matter)",),
         ) from error
     except SnapshotError as error:
         line = _line(text, shown, error)
@@ -203,12 +230,12 @@ def enter(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
             INPUT_ERROR,
             str(error),
             evidence=f"{shown}:{line}" if line else "",
-            remedies=("correct the field, or leave the object out",),
+            remedies=("correct the field, or remove the object",),
         ) from error
 
 
 def _objects(text: str, name: str) -> Iterator[tuple[str, Any]]:
-    """Each document with the words for its place."""
+    """Yield each document with a text for its place."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             whole = msgspec.json.decode(text)
@@ -224,20 +251,22 @@ def _objects(text: str, name: str) -> Iterator[tuple[str, Any]]:
 
 def _checked(document: Any, place: str) -> Iterator[tuple[str, Any]]:
     objects = enumerate(document) if isinstance(document, list) else [(None, document)]
-    for at, obj in objects:
-        where = place if at is None else f"{place}: [{at}]"
+    for index, obj in objects:
+        where = place if index is None else f"{place}: [{index}]"
         if not isinstance(obj, dict):
             raise SnapshotError(where, "is not an object")
         for field in ("apiVersion", "kind"):
             if not isinstance(obj.get(field), str) or not obj[field]:
-                raise SnapshotError(where, "is missing, so that nobody can say what the object is", field)
+                raise SnapshotError(where, "is missing, so that the kind of the object is unknown", field)
         if not str(obj["kind"]).endswith("List") and not isinstance(obj.get("metadata"), dict):
-            raise SnapshotError(f"{where} ({obj['apiVersion']}/{obj['kind']})", "is no mapping", "metadata")
+            raise SnapshotError(
+                f"{where} ({obj['apiVersion']}/{obj['kind']})", "is not a mapping", "metadata"
+            )
         yield where, obj
 
 
 def _line(text: str, name: str, error: SnapshotError) -> int:
-    """The line of what is wrong; 0 where it cannot be told."""
+    """Return the line of the error; 0 if unknown."""
     number = error.place.removeprefix(f"{name}: document ").partition(" ")[0].rstrip(":")
     try:
         documents = read.parse(text, name)

@@ -1,8 +1,8 @@
-"""``windlass plan --batch DIR``: every folder of DIR in one process.
+"""``windlass plan --batch DIR``: a plan for every directory of DIR, in one process.
 
-``DIR/<id>/options.json`` says what a command line would (``files``, ``config``, ``now``, ``cycles`` or
-``untilStable``; paths are relative to the folder). The plan is left in ``plan.json`` beside it, or the
-error in ``error.txt``.
+``DIR/<id>/options.json`` holds what a command line would (``files``, ``config``,
+``now``, ``cycles`` or ``untilStable``). Paths are relative to the directory. The plan
+is written to ``plan.json`` next to it, or the error to ``error.txt``.
 """
 
 from __future__ import annotations
@@ -28,53 +28,57 @@ class _Options(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     until_stable: bool = False
 
 
-def run(folder: Path, now: float) -> tuple[int, int]:
-    """Plan every folder in name order. ``now``: for those that name no time. Returns the numbers of plans
-    and of errors. Raises :class:`WindlassError` if ``folder`` is none."""
-    if not folder.is_dir():
+def run(directory: Path, now: float) -> tuple[int, int]:
+    """Plan every directory in the order of names; return the numbers of plans and errors.
+
+    Raises :class:`WindlassError` if ``directory`` is not a directory.
+
+    :param now: time for directories without one
+    """
+    if not directory.is_dir():
         raise WindlassError(
             "WL-USE-400",
-            f"{folder} is no folder",
+            f"{directory} is not a directory",
             evidence=f"looked in {Path.cwd()}",
-            remedies=(f"ls {folder.parent}",),
+            remedies=(f"ls {directory.parent}",),
         )
     planned = failed = 0
-    for options in sorted(folder.glob("*/options.json")):
-        if _one(options, now):
+    for options in sorted(directory.glob("*/options.json")):
+        if _plan_directory(options, now):
             planned += 1
         else:
             failed += 1
     return planned, failed
 
 
-def _one(options: Path, now: float) -> bool:
-    folder = options.parent
+def _plan_directory(options: Path, now: float) -> bool:
+    directory = options.parent
     for leftover in ("plan.json", "error.txt"):
         with suppress(FileNotFoundError):
-            (folder / leftover).unlink()
+            (directory / leftover).unlink()
     try:
         document = plan(_request(options, now), lambda _text: None)
     except WindlassError as error:
-        (folder / "error.txt").write_text(errors.as_text(error), encoding="utf-8")
+        (directory / "error.txt").write_text(errors.as_text(error), encoding="utf-8")
         return False
-    except Exception:  # a defect in one plan must not cost the others theirs; it is told in full
-        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    except Exception:  # a defect in one plan must not affect the others; it is written in full
+        (directory / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
         return False
-    (folder / "plan.json").write_text(to_json(document), encoding="utf-8")
+    (directory / "plan.json").write_text(to_json(document), encoding="utf-8")
     return True
 
 
 def _request(options: Path, now: float) -> PlanRequest:
     try:
         given = msgspec.json.decode(options.read_bytes(), type=_Options)
-        moment = parse_rfc3339(given.now) if given.now else now
+        time = parse_rfc3339(given.now) if given.now else now
     except (msgspec.DecodeError, ValueError) as error:
         raise WindlassError(INPUT_ERROR, f"{options}: {error}") from error
-    folder = options.parent
+    directory = options.parent
     return PlanRequest(
-        files=[name if name == "-" else str(folder / name) for name in given.files],
-        config=str(folder / given.config) if given.config else "",
-        now=moment,
+        files=[name if name == "-" else str(directory / name) for name in given.files],
+        config=str(directory / given.config) if given.config else "",
+        now=time,
         cycles=max(1, given.cycles),
         until_stable=given.until_stable,
     )

@@ -1,4 +1,4 @@
-"""The columns of ``windlass sim run``: policies by name or of scheduler configurations, in the variants asked for."""
+"""Columns of ``windlass sim run``: policies by name or scheduler configuration, in variants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.cli.errors import nearest
-from windlass.cli.simulate.policy_paths import CONFIGURATIONS, reject_directory
+from windlass.cli.text import plural
 from windlass.sim.policy_list import OF_PACK
 from windlass.sim.replay.estimates import RUN_TIMES
 from windlass.sim.replay.policies import POLICIES, ReplayPolicy, as_configured
@@ -18,7 +18,10 @@ from windlass.spi.configuration import SchedulerConfig
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A scheduler configuration as a policy: see :func:`~windlass.sim.replay.policies.as_configured`."""
+    """A scheduler configuration as a policy.
+
+    See :func:`~windlass.sim.replay.policies.as_configured`.
+    """
 
     name: str
     summary: str
@@ -32,9 +35,12 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class PolicyColumn:
-    """One policy as it was asked for, in words that another process can be told. ``source``: its name, or what a file
-    configures; ``run_times``: the kind by which it goes, empty for that which it goes by anyway; ``unshared``: as if
-    nobody had agreed to share time."""
+    """One policy as requested, which can be sent to another process.
+
+    ``source``: its name, or the configuration of a file. ``run_times``: kind of run
+    times that it uses; empty for its default. ``unshared``: as if no job had opted in
+    to time-sharing.
+    """
 
     source: str | Configured
     run_times: str = ""
@@ -50,11 +56,14 @@ class PolicyColumn:
 def columns(
     given: Sequence[str], run_times: str = "", *, both: bool = False, warn: Callable[[str], None]
 ) -> list[PolicyColumn]:
-    """The policies of ``--policy``, by comma or repeated, and those of scheduler configurations that are files; those
-    that go by run times, by each kind of ``run_times`` (by comma; empty: by the truth, as they are); with ``both``,
-    those that share time also as if nobody had agreed. ``warn`` is told what a file has that is left out. Raises
-    :class:`WindlassError`."""
-    names, kinds = _parts(given), _parts([run_times])
+    """Return the policies of ``--policy`` (by comma or repeated), with their variants.
+
+    A file is a scheduler configuration. Policies that use run times get a column for
+    each kind of ``run_times`` (by comma; empty: their default). With ``both``, policies
+    with time-sharing also get a column without it. ``warn`` receives what is ignored in
+    a file. Raises :class:`WindlassError`.
+    """
+    names, kinds = _split(given), _split([run_times])
     for name in names:
         if name not in POLICIES and name not in OF_PACK:
             reject_directory(name, "windlass sim policies")
@@ -66,41 +75,41 @@ def columns(
     if not names:
         raise WindlassError(
             "WL-USE-400",
-            "--policy names no policy",
-            evidence="policy: " + ", ".join(POLICIES),
+            "--policy is empty",
+            evidence="policies: " + ", ".join(POLICIES),
             remedies=("windlass sim policies",),
         )
     titles = _titles(files)
-    found = [PolicyColumn(_of_file(name, titles[name], warn) if name in files else name) for name in names]
-    found = [
-        replace(one, run_times=kind)
-        for one in found
-        for kind in (kinds if kinds and one.policy.oracle else ("",))
+    columns = [PolicyColumn(_of_file(name, titles[name], warn) if name in files else name) for name in names]
+    columns = [
+        replace(column, run_times=kind)
+        for column in columns
+        for kind in (kinds if kinds and column.policy.oracle else ("",))
     ]
     if both:
-        found = [
-            replace(one, unshared=unshared)
-            for one in found
-            for unshared in ((False, True) if one.policy.shares else (False,))
+        columns = [
+            replace(column, unshared=unshared)
+            for column in columns
+            for unshared in ((False, True) if column.policy.shares else (False,))
         ]
-    return found
+    return columns
 
 
 def _is_file(name: str) -> bool:
-    """Whether a policy that has no such name is a scheduler configuration, or means to be."""
+    """Return whether an unknown policy name is, or looks like, a file."""
     return Path(name).is_file() or "/" in name or Path(name).suffix in CONFIGURATIONS
 
 
 def _titles(files: Sequence[str]) -> dict[str, str]:
-    """File → what its policy is called: without its folder, unless another one is called so too."""
+    """Return file → name of its policy: the file name, or the path if that is not unique."""
     short = {name: Path(name).name for name in files}
     taken = Counter(short.values())
-    return {name: name if taken[own] > 1 or own in POLICIES else own for name, own in short.items()}
+    return {name: name if taken[title] > 1 or title in POLICIES else title for name, title in short.items()}
 
 
 def _of_file(name: str, title: str, warn: Callable[[str], None]) -> Configured:
-    """Raises :class:`WindlassError`."""
-    from windlass.cli.simulate.plan import read_config  # both: much, for nothing else here
+    """Return the policy of a file. Raises :class:`WindlassError`."""
+    from windlass.cli.simulate.plan import read_config  # large imports that nothing else here needs
     from windlass.plugins import registry
     from windlass.scheduler.estimates.run_times import learns
 
@@ -121,26 +130,47 @@ def _check_policy(name: str) -> None:
     if name in OF_PACK:
         raise WindlassError(
             "WL-USE-400",
-            f'"{name}" says where pods go, not which job is next: it is a policy of sim pack',
-            evidence=f"policy: {', '.join(POLICIES)}",
+            f'"{name}" is a policy of sim pack: it chooses nodes for pods, not the order of jobs',
+            evidence=f"policies: {', '.join(POLICIES)}",
             remedies=(f"windlass sim pack --policy {name} --nodes NODES --pods PODS",),
         )
     check_known("policy", [name], POLICIES, "windlass sim policies")
 
 
-def _parts(given: Iterable[str]) -> list[str]:
-    """By comma or repeated, each once."""
+def _split(given: Iterable[str]) -> list[str]:
+    """Return the values, given by comma or repeated, each once."""
     return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
 
 
 def check_known(what: str, names: Iterable[str], known: Iterable[str], remedy: str) -> None:
-    """Raises :class:`WindlassError` for a name that is none of the known."""
+    """Raise :class:`WindlassError` for an unknown name."""
     for name in names:
         if name not in known:
-            close = [f"did you mean {one}?" for one in nearest(name, known, 1)]
+            close = [f"did you mean {match}?" for match in nearest(name, known, 1)]
             raise WindlassError(
                 "WL-USE-400",
-                f'there is no {what} "{name}"',
-                evidence=f"{what}: {', '.join(known)}",
+                f'{what} "{name}" does not exist',
+                evidence=f"known: {', '.join(known)}",
                 remedies=(*close, remedy),
             )
+
+
+CONFIGURATIONS = (".conf", ".yaml", ".yml")
+"""Suffixes of files of scheduler configurations."""
+MAX_SHOWN_FILES = 3
+
+
+def reject_directory(name: str, remedy: str) -> None:
+    """Raise :class:`WindlassError` if ``--policy`` is a directory, with the files in it."""
+    directory = Path(name)
+    if not directory.is_dir():
+        return
+    files = sorted(
+        path for suffix in CONFIGURATIONS for path in directory.glob(f"*{suffix}") if path.is_file()
+    )
+    raise WindlassError(
+        "WL-USE-400",
+        f"--policy {name} is a directory; a policy is a name, or one file with a scheduler configuration",
+        evidence=f"it contains {plural(len(files), 'configuration')} ({', '.join(CONFIGURATIONS)})",
+        remedies=(*[f"--policy {path}" for path in files[:MAX_SHOWN_FILES]], remedy),
+    )

@@ -1,4 +1,4 @@
-"""Which gangs their owners start over as a whole when one of their pods is evicted: read from Volcano Jobs."""
+"""Gangs that their Volcano Job restarts as a whole if one of their pods is evicted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import VOLCANO_JOBS
-from windlass.cli.simulate.live_cluster import Tell
+from windlass.cli.simulate.live_cluster import Warn
 from windlass.client.blocking import BlockingClient
 from windlass.controllers.vcjob import policies, spec
 from windlass.controllers.vcjob.state_machine import JobTrigger
@@ -15,9 +15,13 @@ from windlass.controllers.vcjob.state_machine import JobTrigger
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
 
-def jobs_of(client: BlockingClient, tell: Tell) -> list[dict[str, Any]]:
-    """The Volcano Jobs of a cluster; none where it has not the kind, or the user may not read them (``tell`` is told).
-    Raises ``StatusError``, ``Unreachable``."""
+def jobs_of(client: BlockingClient, tell: Warn) -> list[dict[str, Any]]:
+    """Return the Volcano Jobs of a cluster; none if it lacks the kind, or they are forbidden.
+
+    Raises ``StatusError`` and ``Unreachable``.
+
+    :param tell: receives a warning if they are forbidden
+    """
     try:
         return client.list(VOLCANO_JOBS).items
     except StatusError as error:
@@ -25,27 +29,29 @@ def jobs_of(client: BlockingClient, tell: Tell) -> list[dict[str, Any]]:
             raise
         if error.code == _FORBIDDEN:
             tell(
-                f"{VOLCANO_JOBS.qualified} may not be read: of gangs that lose a pod all others are taken to keep their"
-                f" places: {error.message}"
+                f"you may not read {VOLCANO_JOBS.qualified}, so gangs that lose a pod are assumed to keep the others:"
+                f" {error.message}"
             )
         return []
 
 
 def restarts(jobs: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
-    """Group → the tasks of whose pods an eviction has the whole Job start over, with a new group. A Job that cannot be
-    read is left out."""
-    found: dict[str, frozenset[str]] = {}
+    """Return group → the tasks for which an eviction restarts the whole Job with a new group.
+
+    Invalid Jobs are omitted.
+    """
+    by_group: dict[str, frozenset[str]] = {}
     for job in jobs:
         try:
             read = spec.read(job)
         except (ValueError, TypeError, KeyError):
             continue
-        roles = frozenset(task.name for task in read.tasks if _starts_over(read, task.name))
+        roles = frozenset(task.name for task in read.tasks if _is_restarted(read, task.name))
         if roles:
-            found[f"{read.namespace}/{read.group_name}"] = roles
-    return found
+            by_group[f"{read.namespace}/{read.group_name}"] = roles
+    return by_group
 
 
-def _starts_over(job: spec.JobSpec, task: str) -> bool:
+def _is_restarted(job: spec.JobSpec, task: str) -> bool:
     evicted = policies.JobEvent(policies.POD_EVICTED, 0.0, task, job.pod_name(task, 0))
     return any(answer.action is JobTrigger.RESTART for answer in policies.policy_actions(job, [evicted]))

@@ -1,8 +1,8 @@
-"""The table of scores for a job: how the nodes rank for its pods, opinion by opinion.
+"""Table of scores for a job: ranking of the nodes for its pods, score by score.
 
-It is made here, from the cluster as it stands, with the scheduler's own engine and configuration. Pods of the
-job that have a node are taken as if they had none, so that the table of a job that has just been placed is
-the one that it was placed by, as far as nothing else has moved since.
+It is computed from the current cluster with the scheduler's engine and configuration.
+Pods of the job that have a node are treated as pending. So the table of a job that was
+just placed is the one that was used, as far as nothing else has changed since.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 SHOWN = 10
-"""Nodes that the table for people has at most."""
+"""Maximum number of nodes in the table for people."""
 
 
 def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[ScoreTable, ...]]:
-    """The policy in force, and a table for each kind of pods of the job."""
-    from windlass.cli.simulate.live_cluster import policy
+    """Return the policy in force, and a table for each kind of pods of the job."""
+    from windlass.cli.simulate.live_cluster import policy_in_force
     from windlass.engine.config import EngineConfig
     from windlass.model import scheduler_config
     from windlass.model.cluster import snapshot
@@ -37,24 +37,24 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     from windlass.model.cluster.engine_factory import make_engine
     from windlass.model.pods.device_exclusion import exclusive_rules
 
-    text = policy(invocation.client, embedded=not invocation.target.remote)
+    text = policy_in_force(invocation.client, embedded=not invocation.target.remote)
     config = scheduler_config.parse(text).config if text else scheduler_config.SchedulerConfig()
     model = ClusterModel(
         snapshot.EVERY_SCHEDULER, tiers=bool(config.tiers), exclusive=exclusive_rules(config)
     )
     engine = make_engine(config, lambda _: None, base=EngineConfig(actions=("allocate",)))
     model.read_labels(engine.reads, images=engine.reads_images)
-    mine = {_key(pod) for pod in job.pods if pod_phase(pod) not in ("Succeeded", "Failed")}
-    snapshot.load(model, _objects(invocation, mine))
+    pods = {_key(pod) for pod in job.pods if pod_phase(pod) not in ("Succeeded", "Failed")}
+    snapshot.load(model, _objects(invocation, pods))
     now = invocation.clock.now()
     engine.apply(model.take(now))
     engine.settle(now)
-    groups = dict.fromkeys(filter(None, (model.group_of(key) for key in sorted(mine))))
+    groups = dict.fromkeys(filter(None, (model.group_of(key) for key in sorted(pods))))
     return config, _merged(table for group in groups for table in engine.scores(group))
 
 
 def _merged(found: Iterable[ScoreTable]) -> tuple[ScoreTable, ...]:
-    """Kinds of pods that the nodes rank the same for are one."""
+    """Merge tables of pods for which the ranking of nodes is equal."""
     merged: dict[tuple[Any, Any], ScoreTable] = {}
     for table in found:
         key = (table.columns, table.nodes)
@@ -63,7 +63,7 @@ def _merged(found: Iterable[ScoreTable]) -> tuple[ScoreTable, ...]:
     return tuple(merged.values())
 
 
-def _objects(invocation: Invocation, mine: set[str]) -> Iterator[tuple[str, Object]]:
+def _objects(invocation: Invocation, pods: set[str]) -> Iterator[tuple[str, Object]]:
     from windlass.model.cluster import snapshot
 
     for kind in snapshot.KINDS:
@@ -74,12 +74,12 @@ def _objects(invocation: Invocation, mine: set[str]) -> Iterator[tuple[str, Obje
         try:
             items = invocation.client.list(resource).items
         except StatusError as error:
-            if error.code != 404:  # a cluster without that API
+            if error.code != 404:  # the cluster does not have this API
                 raise
             continue
         for item in items:
             obj = {**item, "apiVersion": version, "kind": name}
-            if resource is resources.PODS and _key(obj) in mine:
+            if resource is resources.PODS and _key(obj) in pods:
                 obj = _unplaced(obj)
             yield f"{name} {obj['metadata']['name']}", obj
 
@@ -90,14 +90,16 @@ def _key(pod: Object) -> str:
 
 def _unplaced(pod: Object) -> Object:
     metadata = dict(pod["metadata"])
-    notes = metadata.get("annotations") or {}
-    metadata["annotations"] = {key: text for key, text in notes.items() if key != annotations.DEVICES}
+    annotations_before = metadata.get("annotations") or {}
+    metadata["annotations"] = {
+        key: text for key, text in annotations_before.items() if key != annotations.DEVICES
+    }
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
 def as_records(found: Sequence[ScoreTable]) -> list[Object]:
-    """The tables for programs: all nodes, best first."""
+    """Return the tables for programs: all nodes, best first."""
     return [
         {
             "pods": table.pods,
@@ -120,7 +122,7 @@ def as_records(found: Sequence[ScoreTable]) -> list[Object]:
 
 
 def as_text(found: Sequence[ScoreTable]) -> str:
-    """The tables for people: what each score adds (its weight times its points), best nodes first."""
+    """Return the tables for people: weight × points of each score, best nodes first."""
     parts = []
     for table in found:
         header = ["NODE", "FITS", "TOTAL", *(f"{c.title} ×{c.weight:g}" for c in table.columns)]
@@ -136,5 +138,5 @@ def as_text(found: Sequence[ScoreTable]) -> str:
         parts.append(f"scores for {plural(table.pods, 'pod')}, weight times points:\n")
         parts.append(tables.render(header, rows, right=frozenset(range(2, len(header)))))
         if len(table.nodes) > SHOWN:
-            parts.append(f"and {plural(len(table.nodes) - SHOWN, 'more node')}; -o json lists all\n")
+            parts.append(f"{plural(len(table.nodes) - SHOWN, 'more node')} not shown; -o json lists all\n")
     return "".join(parts)

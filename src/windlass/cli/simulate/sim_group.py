@@ -7,8 +7,7 @@ from importlib import metadata
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli.command_group import NounGroup
-from windlass.cli.context_names import named
+from windlass.cli.command_group import NounGroup, named
 
 ENTRY_POINTS = "windlass.sim_commands"
 """Entry point group: command name → a click command."""
@@ -17,7 +16,7 @@ LAB = {
     "claims": "Try claims of the field on published traces: claim, baseline, Windlass.",
 }
 """Commands of windlass-lab, with their summaries while it is not installed."""
-INSTALL = "pip install ./lab, in the checkout of Windlass"
+INSTALL = "pip install ./lab   (in a checkout of Windlass)"
 
 
 class SimGroup(NounGroup):

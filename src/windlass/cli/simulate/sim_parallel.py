@@ -1,4 +1,4 @@
-"""How ``windlass sim run`` plays every policy with every seed: one after the other, or several at once."""
+"""Runs of ``windlass sim run``: every policy with every seed, in sequence or in processes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from windlass.cli.invocation import Invocation
-from windlass.cli.output.progress import progress
-from windlass.cli.simulate.interrupt import until_stopped
+from windlass.cli.output.progress import progress, until_interrupted
 from windlass.cli.simulate.placement_scores import WatchedPlacements
 from windlass.cli.simulate.policy_columns import PolicyColumn
-from windlass.cli.simulate.sim_reports import ReplayRecord, WantedReports, keep
+from windlass.cli.simulate.sim_reports import ReplayRecord, WantedReports, record_of
 from windlass.cli.simulate.sim_run import Setup
 from windlass.cli.text import plural
 from windlass.kits import gc_tuning, memory
@@ -27,9 +26,12 @@ from windlass.sim.replay.wait_lower_bound import least_mean_queue
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
-    """One policy with one seed. ``least``: the least mean wait that there is; ``scored``: the job of which it is kept
-    how the nodes ranked, if any."""
+class PolicyRun:
+    """One policy with one seed.
+
+    ``least``: lower bound of the mean wait. ``scored``: job with a recorded ranking of
+    nodes, if any.
+    """
 
     number: int
     column: PolicyColumn
@@ -41,8 +43,8 @@ class Play:
     scored: str | None
 
 
-class Played(NamedTuple):
-    """What came of it, as far as it is wanted."""
+class RunResult(NamedTuple):
+    """Result of one run, with the requested records."""
 
     number: int
     metrics: Metrics
@@ -50,20 +52,20 @@ class Played(NamedTuple):
     placements: Sequence[Placement]
 
 
-def plays(
+def policy_runs(
     jobs: Sequence[TraceJob],
     chosen: Sequence[PolicyColumn],
     setup: Setup,
     wanted: WantedReports,
     scored: str | None,
-) -> list[Play]:
-    """Every policy with every seed, in this order."""
+) -> list[PolicyRun]:
+    """Return every policy with every seed, in this order."""
     least = round(least_mean_queue(jobs, setup.power, setup.fastest), 1)
-    each = [(column, seed) for column in chosen for seed in setup.seeds]
+    pairs = [(column, seed) for column in chosen for seed in setup.seeds]
     first = setup.seeds[0]
     return [
-        Play(
-            at,
+        PolicyRun(
+            number,
             column,
             seed,
             jobs,
@@ -72,56 +74,59 @@ def plays(
             replace(wanted, drawn=wanted.drawn and seed == first),
             scored,
         )
-        for at, (column, seed) in enumerate(each)
+        for number, (column, seed) in enumerate(pairs)
     ]
 
 
-def play_all(invocation: Invocation, todo: Sequence[Play], processes: int) -> list[Played]:
-    """All of them, or what Ctrl-C left, in their order; says on standard error how far it is. Raises
-    ``KeyboardInterrupt`` where none had been played to its end."""
+def run_all(invocation: Invocation, todo: Sequence[PolicyRun], processes: int) -> list[RunResult]:
+    """Run all of them, or until Ctrl-C, and return the results in order.
+
+    Progress is shown on standard error. Raises ``KeyboardInterrupt`` if none was
+    finished.
+    """
     gc_tuning.expect_long_lives()
-    return sorted(until_stopped(_each(invocation, todo, processes)), key=lambda played: played.number)
+    return sorted(until_interrupted(_each(invocation, todo, processes)), key=lambda played: played.number)
 
 
-def _each(invocation: Invocation, todo: Sequence[Play], processes: int) -> Iterator[Played]:
-    """As they are done."""
+def _each(invocation: Invocation, todo: Sequence[PolicyRun], processes: int) -> Iterator[RunResult]:
+    """Yield results as they are finished."""
     if processes > 1 and len(todo) > 1:
-        with progress(invocation, plural(len(todo), "run"), sum(len(one.jobs) for one in todo)) as tell:
-            for _, played in in_processes(_alone, todo, processes, tell):
+        with progress(invocation, plural(len(todo), "run"), sum(len(run.jobs) for run in todo)) as tell:
+            for _, played in in_processes(_run_in_process, todo, processes, tell):
                 yield played
         return
-    for one in todo:
-        policy = one.column.policy.name
-        title = policy if len(one.setup.seeds) == 1 else f"{policy}, seed {one.seed}"
-        with progress(invocation, title, len(one.jobs)) as tell:
-            played = _play(one, tell)
+    for run in todo:
+        policy = run.column.policy.name
+        title = policy if len(run.setup.seeds) == 1 else f"{policy}, seed {run.seed}"
+        with progress(invocation, title, len(run.jobs)) as tell:
+            played = _run(run, tell)
         yield played
 
 
-def _alone(one: Play) -> Played:
-    """In a process of its own."""
+def _run_in_process(run: PolicyRun) -> RunResult:
+    """Run in a process of its own."""
     gc_tuning.expect_long_lives()
-    return _play(one, reached)
+    return _run(run, reached)
 
 
-def _play(one: Play, tell: Callable[[int], None] | None) -> Played:
-    clock, watch = SystemClock(), WatchedPlacements(one.scored)
-    policy = watch.over(one.column.policy)
-    begun = clock.monotonic()
-    game = Replay(one.jobs, one.setup.nodes, policy, replace(one.setup.options, seed=one.seed))
-    outcome = game.run(tell)
-    outcome.seconds = clock.monotonic() - begun
+def _run(run: PolicyRun, tell: Callable[[int], None] | None) -> RunResult:
+    clock, watch = SystemClock(), WatchedPlacements(run.scored)
+    policy = watch.over(run.column.policy)
+    started = clock.monotonic()
+    replay = Replay(run.jobs, run.setup.nodes, policy, replace(run.setup.options, seed=run.seed))
+    outcome = replay.run(tell)
+    outcome.seconds = clock.monotonic() - started
     outcome.memory_bytes = memory.peak_bytes()
-    metrics = replace(measure(policy.name, outcome), left=left(game))
-    metrics.figures["queue_bound_seconds"] = one.least
-    if len(one.setup.seeds) > 1:
-        metrics.figures[SEED] = one.seed
-    return Played(one.number, metrics, keep(one.wanted, metrics, outcome, one.seed), watch.seen)
+    metrics = replace(measure(policy.name, outcome), left=left(replay))
+    metrics.figures["queue_bound_seconds"] = run.least
+    if len(run.setup.seeds) > 1:
+        metrics.figures[SEED] = run.seed
+    return RunResult(run.number, metrics, record_of(run.wanted, metrics, outcome, run.seed), watch.seen)
 
 
-def of_policies(runs: Sequence[Metrics], seeds: int) -> list[Metrics]:
-    """One for each policy that was played with so many seeds: their means, with their spread."""
+def over_all_seeds(runs: Sequence[Metrics], seeds: int) -> list[Metrics]:
+    """Return means and spread for each policy that was run with all seeds."""
     by_policy: dict[str, list[Metrics]] = {}
     for run in runs:
         by_policy.setdefault(run.policy, []).append(run)
-    return [over_seeds(found) for found in by_policy.values() if len(found) == seeds]
+    return [over_seeds(same_policy) for same_policy in by_policy.values() if len(same_policy) == seeds]

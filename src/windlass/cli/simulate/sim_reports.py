@@ -1,4 +1,4 @@
-"""Reports, pictures and lists of jobs of ``windlass sim run`` as files."""
+"""Files that ``windlass sim run`` writes: reports, pictures, lists of jobs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _ANOTHER = "windlass sim run --report report.html --plots plots --per-job jobs.c
 
 @dataclass(frozen=True, slots=True)
 class WantedReports:
-    """What is kept of every replay: for pictures, and lines of what became of each job."""
+    """Records to keep of every replay: data for pictures, and a line per job."""
 
     drawn: bool = False
     listed: bool = False
 
 
 class ReplayRecord(NamedTuple):
-    """Of one replay."""
+    """Records of one replay."""
 
     study: Study | None
     lines: Sequence[str]
 
 
-def keep(wanted: WantedReports, metrics: Metrics, outcome: ReplayOutcome, seed: int) -> ReplayRecord:
-    """What is wanted of a replay, which may go then."""
+def record_of(wanted: WantedReports, metrics: Metrics, outcome: ReplayOutcome, seed: int) -> ReplayRecord:
+    """Return the requested records of a replay, which can be freed afterwards."""
     return ReplayRecord(
         study(metrics, outcome) if wanted.drawn else None,
         list(joblist.lines(metrics.policy, outcome, seed)) if wanted.listed else (),
@@ -48,19 +48,22 @@ def keep(wanted: WantedReports, metrics: Metrics, outcome: ReplayOutcome, seed: 
 
 
 class Reports:
-    """What is to be written, if anything. Raises :class:`WindlassError` at once where it could not be in the end."""
+    """Files to write.
+
+    Raises :class:`WindlassError` at once if one could not be written later.
+    """
 
     def __init__(
         self, report: str | None, plots: str | None, per_job: str | None = None, read: Sequence[str] = ()
     ) -> None:
-        """``read``: files that are read, none of which may be written."""
+        """``read``: input files, none of which may be overwritten."""
         if STDIN in (report, plots, per_job):
             raise WindlassError(
                 "WL-USE-400",
-                "- cannot be written: it is no name of a file here",
-                remedies=("/dev/stdout", "./- for a file of this name"),
+                "- is not a valid file name for output",
+                remedies=("/dev/stdout", "./-   (for a file of this name)"),
             )
-        _refuse_twice([name for name in (report, per_job) if name], read)
+        _reject_duplicates([name for name in (report, per_job) if name], read)
         self._report = Path(report) if report else None
         self._plots = Path(plots) if plots else None
         self._per_job = Path(per_job) if per_job else None
@@ -73,17 +76,17 @@ class Reports:
         try:
             if self._plots is not None:
                 if self._plots.exists() and not self._plots.is_dir():
-                    raise NotADirectoryError(ENOTDIR, "it is a file, not a folder", str(self._plots))
+                    raise NotADirectoryError(ENOTDIR, "it is a file, not a directory", str(self._plots))
                 self._plots.mkdir(parents=True, exist_ok=True)
-                _try_out(self._plots)
+                _check_writable(self._plots)
             for path in (self._report, self._per_job):
                 if path is not None:
                     _prepare(path)
         except OSError as error:
             raise _unwritable(str(error.filename), error) from error
 
-    def take(self, kept: ReplayRecord) -> None:
-        """What was kept of a replay, in the order in which it is told."""
+    def add(self, kept: ReplayRecord) -> None:
+        """Add the records of a replay, in the order of the report."""
         if kept.study is not None:
             self._studies.append(kept.study)
         self._jobs += kept.lines
@@ -96,7 +99,10 @@ class Reports:
         policies: Mapping[str, str],
         invocation: Invocation,
     ) -> None:
-        """All files, each whole or not at all; says where they are. ``policies``: name → what it does."""
+        """Write all files, each completely or not at all, and print where they are.
+
+        ``policies``: name → summary.
+        """
         pictures = charts.pictures(self._studies) if self._draws else []
         if self._plots is not None:
             for picture in pictures:
@@ -113,20 +119,20 @@ class Reports:
             invocation.err.line(f"{plural(len(self._jobs), 'line')} in {self._per_job}")
 
 
-def _refuse_twice(written: Sequence[str], read: Sequence[str]) -> None:
-    """Raises :class:`WindlassError` where one file would take the place of another, or of what is read."""
-    taken = {os.path.realpath(name): f"it is what {name} names, which is read" for name in read}
+def _reject_duplicates(written: Sequence[str], read: Sequence[str]) -> None:
+    """Raise :class:`WindlassError` if one file would overwrite another, or an input."""
+    taken = {os.path.realpath(name): f"it is the input file {name}" for name in read}
     for name in written:
-        place = os.path.realpath(name)
-        if place in taken and not is_stream(Path(name)):
+        path = os.path.realpath(name)
+        if path in taken and not is_stream(Path(name)):
             raise WindlassError(
-                "WL-USE-400", f"{name} cannot be written", evidence=taken[place], remedies=(_ANOTHER,)
+                "WL-USE-400", f"{name} cannot be written", evidence=taken[path], remedies=(_ANOTHER,)
             )
-        taken[place] = "two files of this name are to be written"
+        taken[path] = "two outputs have this name"
 
 
 def _require_pictures() -> None:
-    """Raises :class:`WindlassError` where nothing could be drawn."""
+    """Raise :class:`WindlassError` if pictures cannot be drawn."""
     try:
         charts.require()
     except charts.PlotsMissing as error:
@@ -153,18 +159,18 @@ def _unwritable(name: str, error: OSError) -> WindlassError:
 
 
 def _prepare(path: Path) -> None:
-    """Raises ``OSError`` where nothing can be written under this name."""
+    """Raise ``OSError`` if nothing can be written to this path."""
     if path.is_dir():
-        raise IsADirectoryError(EISDIR, "it is a folder", str(path))
+        raise IsADirectoryError(EISDIR, "it is a directory", str(path))
     if not is_stream(path):
-        folder = Path(os.path.realpath(path)).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        _try_out(folder)
+        directory = Path(os.path.realpath(path)).parent
+        directory.mkdir(parents=True, exist_ok=True)
+        _check_writable(directory)
     elif not os.access(path, os.W_OK):
-        raise PermissionError(EACCES, "it cannot be written to", str(path))
+        raise PermissionError(EACCES, "it is not writable", str(path))
 
 
-def _try_out(folder: Path) -> None:
-    """Raises ``OSError`` where no file can be made in a folder; better now than after hours of work."""
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(EACCES, "no file can be made in it", str(folder))
+def _check_writable(directory: Path) -> None:
+    """Raise ``OSError`` if no file can be created in a directory, before hours of work."""
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(EACCES, "no file can be created in it", str(directory))

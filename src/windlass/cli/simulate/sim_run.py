@@ -1,7 +1,8 @@
-"""What ``windlass sim run`` is asked for: options → jobs, a cluster and how jobs run on it."""
+"""Options of ``windlass sim run`` as jobs, a cluster, and conditions of the simulation."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -9,7 +10,6 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.cli.simulate.policy_columns import check_known
-from windlass.cli.simulate.seeds import chosen_seeds
 from windlass.cli.simulate.trace_files import is_shapes, read_table
 from windlass.cli.text import plural
 from windlass.kits import durations
@@ -27,8 +27,11 @@ from windlass.sim.traces import formats, openb, table
 from windlass.spi.objects import Node
 
 
-def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
-    """Jobs of one AI model in batches of that length; as they are for an empty one. Raises :class:`WindlassError`."""
+def batched(jobs: list[TraceJob], text: str) -> list[TraceJob]:
+    """Combine jobs of one AI model into batches of that length; unchanged for an empty text.
+
+    Raises :class:`WindlassError`.
+    """
     if not text:
         return jobs
     try:
@@ -38,36 +41,45 @@ def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
 
 
 def check_format(name: str | None) -> None:
-    """Raises :class:`WindlassError` for a format that there is not."""
+    """Raise :class:`WindlassError` for an unknown format."""
     check_known("format", [name] if name else [], formats.FORMATS, "windlass sim formats")
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The cluster and how jobs run on it; ``seeds``: once with each of them. ``said``: the same for people. ``power``:
-    the speeds of all cards in sum; ``fastest``: of one."""
+    """Cluster and conditions of the simulation.
+
+    ``seeds``: one run for each. ``said``: description for people. ``power``: sum of the
+    speeds of all devices. ``fastest``: highest speed of a device.
+    """
 
     nodes: Sequence[Node]
     options: ReplayOptions
-    said: str
+    description: str
     power: float
     fastest: float
     seeds: Sequence[int]
 
 
-def who_shares_time(told: str | None, never: bool) -> str:
-    """``yes``, ``no`` or ``both``, as ``--time-share`` and ``--no-time-share`` say. Raises :class:`WindlassError`."""
-    if never and told not in (None, "no"):
+def time_sharing(choice: str | None, never: bool) -> str:
+    """Return ``yes``, ``no`` or ``both``, by ``--time-share`` and ``--no-time-share``.
+
+    Raises :class:`WindlassError`.
+    """
+    if never and choice not in (None, "no"):
         raise WindlassError(
             "WL-USE-400",
-            f"--time-share {told} and --no-time-share contradict each other",
-            remedies=("give one of them", "--time-share both, for a column each"),
+            f"--time-share {choice} and --no-time-share contradict each other",
+            remedies=("omit one of them", "--time-share both   (for a column each)"),
         )
-    return "no" if never else told or "yes"
+    return "no" if never else choice or "yes"
 
 
 def setup(given: Mapping[str, Any]) -> Setup:
-    """From the options of the command line. Raises :class:`WindlassError`."""
+    """Return the setup for the options of the command line.
+
+    Raises :class:`WindlassError`.
+    """
     try:
         nodes = read_nodes(given["nodes"])
         models = {cluster.model_of(node) for node in nodes}
@@ -92,37 +104,39 @@ def setup(given: Mapping[str, Any]) -> Setup:
         time_share=given["time_share"] != "no",
         queues=given["by_queue"],
     )
-    said = "; ".join([given["nodes"], *_conditions(given, effort)])
+    description = "; ".join([given["nodes"], *_conditions(given, effort)])
     speeds = [(cluster.gpus_of(node), effort.speeds.get(cluster.model_of(node), 1.0)) for node in nodes]
-    power = sum(cards * speed for cards, speed in speeds)
-    return Setup(nodes, options, said, power, max((speed for _, speed in speeds), default=1.0), seeds)
+    total_speed = sum(gpus * speed for gpus, speed in speeds)
+    return Setup(
+        nodes, options, description, total_speed, max((speed for _, speed in speeds), default=1.0), seeds
+    )
 
 
 def _repair(given: Mapping[str, Any]) -> str:
-    """How long a node that failed is away, also where nothing is said of it."""
+    """Return the time for which a failed node is away, or its default."""
     return "4h" if given["repair"] is None else given["repair"]
 
 
 def _seeds(one: int | None, several: str) -> list[int]:
-    """Raises :class:`WindlassError`."""
+    """Return the seeds. Raises :class:`WindlassError`."""
     if several and one is not None:
         raise WindlassError(
             "WL-USE-400",
             "--seed and --seeds contradict each other",
-            remedies=("give one of them", f"--seeds {one}"),
+            remedies=("omit one of them", f"--seeds {one}"),
         )
     return chosen_seeds(several, "windlass sim run --seeds 1-5") if several else [one or 0]
 
 
 def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
-    """Whatever the figures depend on: the cost of restarts, the seed, and all that is not as it is by itself."""
+    """Yield the conditions of the results: costs, seed, and options that are not the default."""
     yield f"a restart costs {effort.restart} s"
     if effort.checkpoint_seconds is None:
         yield "no checkpoints"
     elif effort.checkpoint_seconds:
         yield f"checkpoints every {given['checkpoint']}"
     if given["mtbf"]:
-        yield f"a node fails every {given['mtbf']}, for {_repair(given)}"
+        yield f"each node fails every {given['mtbf']}, for {_repair(given)}"
     if effort.speeds:
         yield "speed of " + ", ".join(f"{model} {speed:g}" for model, speed in effort.speeds.items())
     if given["pod_gpus"]:
@@ -144,7 +158,10 @@ def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
 
 
 def read_nodes(text: str) -> Sequence[Node]:
-    """Of shapes, or of the file that has this name. Raises ``ValueError`` or :class:`WindlassError`."""
+    """Return the nodes of shapes, or of a file.
+
+    Raises ``ValueError`` or :class:`WindlassError`.
+    """
     if is_shapes(text):
         try:
             return cluster.make_nodes(cluster.parse(text))
@@ -159,7 +176,7 @@ def read_nodes(text: str) -> Sequence[Node]:
 
 
 def _restart_cost(text: str) -> RestartCost:
-    """Raises ``ValueError``, which names the option."""
+    """Raise ``ValueError`` with the name of the option."""
     try:
         return RestartCost.parse(text)
     except ValueError as error:
@@ -167,26 +184,28 @@ def _restart_cost(text: str) -> RestartCost:
 
 
 def _seconds_of(option: str, text: str, *, positive: bool = False) -> float:
-    """Of what was given for an option. Raises ``ValueError``, which names it."""
+    """Return the value of an option in seconds. Raises ``ValueError`` with its name."""
     try:
         seconds = durations.parse_long(text)
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from None
     if seconds < 0:
-        raise ValueError(f"{option}: {text!r} is less than nothing")
+        raise ValueError(f"{option}: {text!r} is negative")
     if positive and not seconds:
-        raise ValueError(f"{option}: {text!r} is no time: more than 0s is needed")
+        raise ValueError(f"{option}: {text!r} is not greater than 0s")
     return seconds
 
 
 def _speeds(given: Sequence[str], models: set[str]) -> dict[str, float]:
-    """Raises ``ValueError``, which names the option."""
-    found: dict[str, float] = {}
+    """Return model → speed. Raises ``ValueError`` with the name of the option."""
+    by_model: dict[str, float] = {}
     for text in given:
         model, speed = _speed(text, models)
-        if found.setdefault(model, speed) != speed:
-            raise ValueError(f"--speed: {model} is {found[model]:g} and {speed:g}; give one of them")
-    return found
+        if by_model.setdefault(model, speed) != speed:
+            raise ValueError(
+                f"--speed: {model} has two values, {by_model[model]:g} and {speed:g}; omit one of them"
+            )
+    return by_model
 
 
 def _speed(text: str, models: set[str]) -> tuple[str, float]:
@@ -196,60 +215,85 @@ def _speed(text: str, models: set[str]) -> tuple[str, float]:
     except ValueError:
         speed = 0.0
     if not 0 < speed < inf:
-        raise ValueError(f"--speed: {text!r} is no speed of a card, such as H100=2.5")
+        raise ValueError(f"--speed: {text!r} is not a speed of a GPU model, such as H100=2.5")
     if model not in models:
-        there = ", ".join(sorted(models - {""})) or "cards of no named model"
-        raise ValueError(f"--speed: no node has cards {model!r}; there are {there}")
+        existing = ", ".join(sorted(models - {""})) or "GPUs without a model"
+        raise ValueError(f"--speed: no node has GPUs of model {model!r}; the nodes have {existing}")
     return model, speed
 
 
-def doubts(
+def warnings(
     jobs: Sequence[TraceJob], policies: Sequence[ReplayPolicy], setup: Setup, given: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What was asked for and changes nothing here, and jobs that can run nowhere: for people, before the work."""
+    """Yield warnings before the simulation: options without effect, jobs that can never run."""
     if given["run_times"] and not any(policy.oracle for policy in policies):
-        yield "none of these policies goes by run times that could be chosen: --run-times changes nothing"
+        yield "none of these policies uses run times: --run-times has no effect"
     if given["time_share"] == "both" and not any(policy.shares for policy in policies):
-        yield "none of these policies shares time: there is but one column of each"
+        yield "none of these policies uses time-sharing: each has only one column"
     if setup.options.effort.model_load_seconds and not any(job.model for job in jobs):
-        yield "no job names an AI model: --model-load changes nothing"
+        yield "no job names an AI model: --model-load has no effect"
     if given["batch"] and not any(job.model for job in jobs):
-        yield "no job names an AI model: --batch changes nothing"
+        yield "no job names an AI model: --batch has no effect"
     several = given["by_queue"] and len({job.queue for job in jobs}) > 1
     if given["by_queue"] and not several:
-        yield "the trace has but one queue: --by-queue changes nothing"
-    firm = sum(job.priority >= NOT_PREEMPTIBLE_FROM for job in jobs)
-    if several and firm and any(policy.name == KAI_LIKE for policy in policies):
+        yield "the trace has only one queue: --by-queue has no effect"
+    not_preemptible = sum(job.priority >= NOT_PREEMPTIBLE_FROM for job in jobs)
+    if several and not_preemptible and any(policy.name == KAI_LIKE for policy in policies):
         yield (
-            f"{plural(firm, 'job')} of priority {NOT_PREEMPTIBLE_FROM} and more can never run under {KAI_LIKE}: KAI"
-            " lets such work have the quota of its queue alone, and queues of a trace have none"
+            f"{plural(not_preemptible, 'job')} of priority {NOT_PREEMPTIBLE_FROM} or higher can never run under"
+            f" {KAI_LIKE}: KAI limits such jobs to the quota of their queue, and queues of a trace have none"
         )
     if given["mtbf"] and setup.options.effort.checkpoint_seconds is None:
         yield (
-            f"nothing is ever saved and nodes fail: a job that they took {VAIN} times in a row before its end is"
-            " given up (unfinished)"
+            f"nodes fail and jobs save nothing: a job that loses a node {VAIN} times in a row stays unfinished"
         )
     up, away = setup.options.failures.mean_seconds, setup.options.failures.repair_seconds
     if given["mtbf"] and up < away:
-        yield f"a node is there for {100 * up / (up + away):.3g} % of the time: the less, the longer a run takes"
+        yield f"a node is available for only {100 * up / (up + away):.3g} % of the time, so that runs take long"
     if given["repair"] is not None and not given["mtbf"]:
-        yield "without --mtbf no node fails: --repair changes nothing"
+        yield "without --mtbf no node fails: --repair has no effect"
     if len(setup.seeds) > 1 and not given["mtbf"]:
         yield (
-            "without --mtbf nothing goes by chance, but the pauses of jobs that kube started in part a thousand times:"
-            " the seeds may be alike"
+            "without --mtbf only the pauses of jobs that kube started in part a thousand times are random:"
+            " all seeds may have the same result"
         )
     sizes = [policy.pod_gpus or setup.options.pod_gpus for policy in policies]
     smallest = min(filter(None, sizes), default=0)
-    for lack, count in nowhere(jobs, setup.nodes, smallest).items():
-        who = "it needs" if count == 1 else "they need"
-        yield f"{count} of {plural(len(jobs), 'job')} can never run: {who} {lack}"
+    for reason, count in nowhere(jobs, setup.nodes, smallest).items():
+        needs = "it needs" if count == 1 else "they need"
+        yield f"{count} of {plural(len(jobs), 'job')} can never run: {needs} {reason}"
 
 
-def drawn(jobs: int, days: float, median: str, seed: int) -> str:
-    """A trace of the project's own as text. Raises :class:`WindlassError`."""
+def generated_trace(jobs: int, days: float, median: str, seed: int) -> str:
+    """Return a generated trace as text. Raises :class:`WindlassError`."""
     try:
         profile = Profile(jobs=jobs, days=days, median_seconds=_seconds_of("--median", median, positive=True))
         return "".join(table.write(generate(profile, seed)))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim generate --help",)) from None
+
+
+MAX_SEEDS = 10_000
+_SEEDS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+def chosen_seeds(text: str, remedy: str) -> list[int]:
+    """Return seeds, each once: ``42``, ``42-51``, ``1,5,7-9``.
+
+    Raises :class:`WindlassError` with ``remedy``, an example of a correct command.
+    """
+    seeds: dict[int, None] = {}
+    for item in text.split(","):
+        match = _SEEDS.fullmatch(item.strip())
+        first = int(match[1]) if match else 0
+        last = int(match[2]) if match and match[2] else first
+        if match is None or last < first:
+            raise _wrong(f'"{item.strip()}" is not a seed or a range of seeds', remedy)
+        if last - first >= MAX_SEEDS - len(seeds):
+            raise _wrong(f'"{text}" is too many seeds: the maximum is {MAX_SEEDS}', remedy)
+        seeds |= dict.fromkeys(range(first, last + 1))
+    return list(seeds)
+
+
+def _wrong(why: str, remedy: str) -> WindlassError:
+    return WindlassError("WL-USE-400", why, remedies=(remedy,))

@@ -1,4 +1,4 @@
-"""What ``windlass what-if`` reads and prints: a cluster, or a dump of one → who would start sooner or later."""
+"""Input and output of ``windlass what-if``: jobs of a cluster that start earlier or later."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.output.progress import progress
 from windlass.cli.queues.limit_checks import check_limits
 from windlass.cli.simulate import plan
-from windlass.cli.simulate.foreign_pods import ForeignPods, foreign_pods
-from windlass.cli.simulate.policy_paths import reject_directory
+from windlass.cli.simulate.policy_columns import reject_directory
 from windlass.cli.simulate.restarting_gangs import jobs_of, restarts
-from windlass.cli.simulate.sim_record import history_of, kept_of
+from windlass.cli.simulate.sim_record import history_of, learned_config_map
 from windlass.cli.text import approximate_duration, natural_key, plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -42,22 +41,26 @@ from windlass.sim.whatif.play_forward import OVER, RUNS, ForwardState, state_of
 from windlass.sim.whatif.run_times import SampledRunTimes, learn
 from windlass.spi.configuration import BACKFILLS, SchedulerConfig, foreign_queue
 from windlass.spi.objects import Task
+from windlass.spi.quantities import is_device
 
 NAMED = {"default": "", "volcano-like": VOLCANO, "kai-like": KAI} | {
     name: f"configurations:\n- name: backfill\n  arguments:\n    reservations: {name}\n" for name in BACKFILLS
 }
 """Configurations that ``--policy`` knows by name."""
 QUIET = EngineConfig(reports=False)
-SHOWN = 20
+MAX_SHOWN_JOBS = 20
 STOPPED = 0.5
-"""Who is stopped in more of the samples is said to be stopped."""
+"""Part of the samples above which a job counts as stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion:
-    """``now``: Unix seconds. ``files``, ``config``: as ``windlass plan`` reads them. ``drain``, ``add``, ``quota``,
-    ``remove``: as on the command line. ``policy``: another configuration, a name of :data:`NAMED` or a file.
-    ``run_time``: of work of which nothing is known. ``horizon``: how far is looked ahead."""
+    """Options of the command.
+
+    ``now``: Unix seconds. ``files``, ``config``: as for ``windlass plan``. ``policy``:
+    another configuration, a name of :data:`NAMED` or a file. ``run_time``: assumed for
+    jobs with an unknown run time. ``horizon``: maximum time that is simulated.
+    """
 
     now: float
     files: Sequence[str] = ()
@@ -75,7 +78,7 @@ class WhatIfQuestion:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """``said``: what is different. ``both``: both APIs have queues."""
+    """Result. ``said``: texts of the changes. ``both``: both APIs have queues."""
 
     said: Sequence[str]
     comparison: Comparison
@@ -87,59 +90,64 @@ class WhatIfAnswer:
 
 @dataclass(slots=True)
 class KnownEnds:
-    """How many groups there are, and of how many of them nobody knows an end."""
+    """Number of groups, and number of them without a known end."""
 
     count: int = 0
     unknown: int = 0
 
 
 def answer(invocation: Invocation, question: WhatIfQuestion) -> WhatIfAnswer:
-    """Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
-    changed = _changes(question)
+    """Simulate both clusters.
+
+    Raises :class:`WindlassError`, ``StatusError`` and ``Unreachable``.
+    """
+    requested = _changes(question)
     unknown = _seconds("--run-time", question.run_time) if question.run_time else None
-    until = _seconds("--horizon", question.horizon)
+    horizon = _seconds("--horizon", question.horizon)
     now = question.now
     request = plan.PlanRequest(question.files, question.config, now)
     embedded = not invocation.target.remote
     if question.files:
-        found = plan.loaded(request, invocation.warn)
+        loaded = plan.load_files(request, invocation.warn)
     else:
-        found = plan.loaded_live(invocation.client, request, invocation.warn, embedded=embedded)
-    found.model.withheld = plan.quotas_of(found.counted).withheld
-    learned = None if question.files else kept_of(invocation.client, embedded)
-    jobs = found.counted.jobs if question.files else jobs_of(invocation.client, invocation.warn)
-    counts = ((learned or {}).get("data") or {}).get(COUNTS)
-    before = _world(found, found.parsed.config, now, counts)
-    shapes = shapes_in(found.model, before.state.groups)
-    run_times = SampledRunTimes(_history(found, question, learned), unknown, shapes)
+        loaded = plan.load_live(invocation.client, request, invocation.warn, embedded=embedded)
+    loaded.model.withheld = plan.quotas_of(loaded.counted).withheld
+    stored = None if question.files else learned_config_map(invocation.client, embedded)
+    jobs = loaded.counted.jobs if question.files else jobs_of(invocation.client, invocation.warn)
+    counts = ((stored or {}).get("data") or {}).get(COUNTS)
+    before = _simulated_cluster(loaded, loaded.parsed.config, now, counts)
+    shapes = shapes_in(loaded.model, before.state.groups)
+    run_times = SampledRunTimes(_history(loaded, question, stored), unknown, shapes)
     after = before
     if question.policy:
-        after = _world(found, _policy(question.policy, invocation.warn), now, counts)
+        after = _simulated_cluster(loaded, _policy(question.policy, invocation.warn), now, counts)
     for state in (before.state, after.state):
         state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
         state.restarts |= restarts(jobs)
     after = SimulatedCluster(after.state.copy(), after.engine) if question.policy else before.changing()
-    for change in changed:
-        _make(change, after.state)
+    for change in requested:
+        _apply(change, after.state)
     check_limits(before.state.queues, after.state.queues)
-    _leave_with_nodes(found.model, before.state, after.state)
+    _remove_node_pods(loaded.model, before.state, after.state)
     for text in question.add:
         for shape in changes.unlike(before.state, text):
-            invocation.warn(f"no node is like {shape}: it has no labels, and CPU and memory without limit")
-    draws = Draws(run_times, question.samples, question.seed, until)
+            invocation.warn(
+                f"no node resembles {shape}: the added nodes have no labels, and unlimited CPU and memory"
+            )
+    draws = Draws(run_times, question.samples, question.seed, horizon)
     with progress(invocation, "what-if", question.samples) as tell:
         comparison = compare(before, after, draws, tell)
-    said = [change.said for change in changed]
-    said += [f"with policy {question.policy}"] if question.policy else []
+    texts = [change.said for change in requested]
+    texts += [f"with policy {question.policy}"] if question.policy else []
     others = foreign_pods(before.state, after.state)
-    return WhatIfAnswer(said, comparison, found.model.both_apis(), *_ends(before.state, run_times), others)
+    return WhatIfAnswer(texts, comparison, loaded.model.both_apis(), *_ends(before.state, run_times), others)
 
 
 def _changes(question: WhatIfQuestion) -> list[changes.ClusterChange]:
     makers: Sequence[tuple[Iterable[str], Callable[[str], changes.ClusterChange]]] = (
-        (question.add, changes.add),  # first: like those that go, too
+        (question.add, changes.add),  # first, so that removed nodes can serve as models
         (question.quota, changes.set_quota),
-        (dict.fromkeys(question.remove), changes.remove_job),  # what is said twice goes once
+        (dict.fromkeys(question.remove), changes.remove_job),  # each once
         (dict.fromkeys(question.drain), changes.drain),
     )
     try:
@@ -149,13 +157,13 @@ def _changes(question: WhatIfQuestion) -> list[changes.ClusterChange]:
     if not found and not question.policy:
         raise WindlassError(
             "WL-USE-400",
-            "nothing would be different",
+            "no change is given",
             remedies=("windlass what-if --drain node7", "windlass what-if --add 4xH100:8"),
         )
     return found
 
 
-def _make(change: changes.ClusterChange, state: ForwardState) -> None:
+def _apply(change: changes.ClusterChange, state: ForwardState) -> None:
     try:
         change.make(state)
     except changes.ChangeError as error:
@@ -167,24 +175,24 @@ def _make(change: changes.ClusterChange, state: ForwardState) -> None:
 
 
 def _no_such_job(error: changes.ChangeError) -> WindlassError:
-    """It may be there, and have ended."""
+    """Return the error for a job that neither runs nor waits; it may have ended."""
     shown = ", ".join(error.known[:8]) + (f" and {len(error.known) - 8} more" if len(error.known) > 8 else "")
     return WindlassError(
         "WL-JOB-404",
-        f'no job "{error.name}" runs or waits',
-        evidence=f"jobs that do: {shown}" if shown else "nothing runs and nothing waits",
-        remedies=(*(f"did you mean {one}?" for one in nearest(error.name, error.known)), "windlass ps"),
+        f'there is no running or pending job "{error.name}"',
+        evidence=f"running and pending jobs: {shown}" if shown else "there are no running or pending jobs",
+        remedies=(*(f"did you mean {match}?" for match in nearest(error.name, error.known)), "windlass ps"),
     )
 
 
-def _leave_with_nodes(model: ClusterModel, before: ForwardState, after: ForwardState) -> None:
-    """Pods of DaemonSets and static pods go with their node, and come nowhere else."""
+def _remove_node_pods(model: ClusterModel, before: ForwardState, after: ForwardState) -> None:
+    """Remove DaemonSet and static pods of removed nodes, as they are not placed elsewhere."""
     for key, pod in model.pods.items():
         owner = pod.controller
         place = before.tasks[key].node if key in before.tasks else ""
         if owner is not None and owner.kind in OF_NODES and place and place not in after.nodes:
             task = after.tasks.pop(key, None)
-            if task is not None and not any(one.group == task.group for one in after.tasks.values()):
+            if task is not None and not any(other.group == task.group for other in after.tasks.values()):
                 after.groups.pop(task.group, None)
 
 
@@ -199,21 +207,25 @@ def _policy(name: str, warn: plan.Warn) -> SchedulerConfig:
             raise
         raise WindlassError(
             "WL-USE-404",
-            f'there is no policy "{name}", and no file of that name',
+            f'policy "{name}" does not exist, and there is no file of that name',
             evidence="policies: " + ", ".join(NAMED),
             remedies=("windlass what-if --policy easy", "windlass what-if --policy scheduler.conf"),
         ) from None
 
 
-def _world(found: plan.Loaded, policy: SchedulerConfig, now: float, counts: str | None) -> SimulatedCluster:
-    """The state as a scheduler with this configuration is told of it. ``counts``: what time-sharing has counted there,
-    by which it goes where it can."""
+def _simulated_cluster(
+    found: plan.Loaded, policy: SchedulerConfig, now: float, counts: str | None
+) -> SimulatedCluster:
+    """Return the cluster as a scheduler with this configuration sees it.
+
+    ``counts``: counters of time-sharing in the cluster, used if they fit.
+    """
     model = found.model
 
     def engine() -> Engine:
-        made = make_engine(policy, lambda _: None, base=QUIET)
-        counts_text.load_if_possible(made.state.time_sharing, counts, now)
-        return made
+        new_engine = make_engine(policy, lambda _: None, base=QUIET)
+        counts_text.load_if_possible(new_engine.state.time_sharing, counts, now)
+        return new_engine
 
     reads = engine()
     model.read_labels(reads.reads, images=reads.reads_images)
@@ -244,14 +256,14 @@ def _seconds(option: str, text: str) -> float:
     if seconds <= 0:
         raise WindlassError(
             "WL-USE-400",
-            f"{option}: {text} is no time: more than 0s is needed",
+            f"{option}: {text} is not greater than 0s",
             remedies=(f"windlass what-if {option} 2h",),
         )
     return seconds
 
 
 def _ends(state: ForwardState, run_times: SampledRunTimes) -> tuple[KnownEnds, KnownEnds]:
-    """Of what runs, and of what waits."""
+    """Return the numbers for running and for pending groups."""
     running, waiting = KnownEnds(), KnownEnds()
     tasks: dict[str, list[Task]] = {key: [] for key in sorted(state.groups.keys() & state.alive())}
     for task in state.tasks.values():
@@ -269,7 +281,7 @@ def _ends(state: ForwardState, run_times: SampledRunTimes) -> tuple[KnownEnds, K
 
 
 def document(found: WhatIfAnswer) -> dict[str, Any]:
-    """For programs; seconds, ``null`` for never."""
+    """Return the answer for programs; seconds, ``null`` for never."""
     comparison = found.comparison
     return {
         "apiVersion": "windlass.dev/v1alpha1",
@@ -313,12 +325,12 @@ def _band(band: Band) -> dict[str, float | None]:
 
 
 def as_text(found: WhatIfAnswer) -> str:
-    """For people: who changes most first."""
+    """Return the answer for people; the largest changes first."""
     comparison = found.comparison
-    told = [shift for shift in comparison.shifts if kind_of(shift) != "same" or _stopped(shift)]
-    told.sort(key=lambda shift: (-abs(shift.later.middle), natural_key(shift.group)))
+    shown_shifts = [shift for shift in comparison.shifts if kind_of(shift) != "same" or _stopped(shift)]
+    shown_shifts.sort(key=lambda shift: (-abs(shift.later.middle), natural_key(shift.group)))
     lines = [f"{', '.join(found.said)}: {plural(comparison.samples, 'sample')} of run times\n"]
-    if told:
+    if shown_shifts:
         rows = [
             [
                 job_title(shift.group),
@@ -328,51 +340,51 @@ def as_text(found: WhatIfAnswer) -> str:
                 _when(shift.after, shift.runs and not _stopped(shift)),
                 _shift(shift),
             ]
-            for shift in told[:SHOWN]
+            for shift in shown_shifts[:MAX_SHOWN_JOBS]
         ]
         lines.append(
             tables.render(
-                ["JOB", "QUEUE", "GPUS", "STARTS NOW IN", "THEN IN", "WHICH IS"], rows, right=frozenset({2})
+                ["JOB", "QUEUE", "GPUS", "START NOW", "START THEN", "DIFFERENCE"], rows, right=frozenset({2})
             )
         )
-        if len(told) > SHOWN:
-            lines.append(f"and {len(told) - SHOWN} more (-o json)\n")
+        if len(shown_shifts) > MAX_SHOWN_JOBS:
+            lines.append(
+                f"{plural(len(shown_shifts) - MAX_SHOWN_JOBS, 'more job')} not shown; -o json lists all\n"
+            )
     counts = [f"{comparison.count(kind)} {kind}" for kind in ("sooner", "later")]
     lines.append(f"{', '.join(counts)}, {_unchanged(comparison)} as before\n")
-    stopped = sum(1 for shift in told if _stopped(shift))
+    stopped = sum(1 for shift in shown_shifts if _stopped(shift))
     if stopped:
-        lines.append(f"{plural(stopped, 'job')} that {'runs' if stopped == 1 else 'run'} would be stopped\n")
+        lines.append(f"{plural(stopped, 'running job')} would be stopped\n")
     lines += [*_unknown_ends(found), found.others.words()]
-    return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
+    return "\n".join(lines[:2]) + "".join(lines[2:]) if shown_shifts else "".join(lines)
 
 
 def _unknown_ends(found: WhatIfAnswer) -> Iterator[str]:
-    """Why something never starts, as a rule: what is before it never ends."""
+    """Yield the usual reason why a job never starts: jobs before it have no known end."""
     if not found.running.count and not found.waiting.count:
-        yield "nothing runs and nothing waits\n"
-    for ends, what, when in ((found.running, "run", ""), (found.waiting, "wait", " once started")):
+        yield "there are no running or pending jobs\n"
+    for ends, state in ((found.running, "running"), (found.waiting, "pending")):
         if ends.unknown:
-            one = (
-                "has no known end and{} never ends"
-                if ends.unknown == 1
-                else "have no known end and{} never end"
+            has = "has" if ends.unknown == 1 else "have"
+            yield (
+                f"{ends.unknown} of {plural(ends.count, f'{state} job')} {has} no known run time and never "
+                f"end{'s' * (ends.unknown == 1)} in the simulation; to assume one: --run-time 2h\n"
             )
-            who = f"{ends.unknown} of {plural(ends.count, 'job')} that {what}{'s' if ends.count == 1 else ''}"
-            yield f"{who} {one.format(when)} here; --run-time 2h assumes one\n"
 
 
 def _unchanged(comparison: Comparison) -> int:
-    """How many would start as they do, and not be stopped."""
+    """Return the number of jobs that start as before and are not stopped."""
     return sum(1 for shift in comparison.shifts if kind_of(shift) == "same" and not _stopped(shift))
 
 
 def _stopped(shift: Shift) -> bool:
-    """Whether the change has it stopped, as a rule."""
+    """Return whether the change usually stops the job."""
     return shift.runs and shift.stops >= STOPPED
 
 
 def _when(band: Band, runs: bool) -> str:
-    """``~2h (~1h to ~3h)``; the band is left out where it is no wider than it is told."""
+    """Return the start as ``~2h (~1h to ~3h)``; without the band if both ends look the same."""
     if runs and not band.high:
         return "runs"
     low, middle, high = map(_time, (band.low, band.middle, band.high))
@@ -387,16 +399,16 @@ def _time(seconds: float) -> str:
 
 def _shift(shift: Shift) -> str:
     if _stopped(shift):
-        return f"stopped, {'never again' if isinf(shift.after.middle) else _apart(shift)}"
-    return _apart(shift)
+        return f"stopped, {'never restarted' if isinf(shift.after.middle) else _difference(shift)}"
+    return _difference(shift)
 
 
-def _apart(shift: Shift) -> str:
+def _difference(shift: Shift) -> str:
     kind = kind_of(shift)
     if kind == "same":
-        return "begins anew at once"
+        return "restarted at once"
     if isinf(shift.later.middle):
-        never = "never again" if shift.runs else "never starts"
+        never = "never restarted" if shift.runs else "never starts"
         return "only then" if shift.later.middle < 0 else never
     parts = sorted(abs(value) for value in (shift.later.low, shift.later.high))
     same_side = shift.later.low * shift.later.high > 0 and not isinf(parts[1])
@@ -417,3 +429,43 @@ def _signed(seconds: float) -> str:
     if abs(seconds) < 1:
         return "as before"
     return f"{approximate_duration(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPods:
+    """Pods of other schedulers that hold devices.
+
+    They are not simulated, so they never end.
+
+    ``gone``: number of ``pods`` on nodes that the change removes.
+    """
+
+    pods: int
+    gpus: float
+    gone: int
+
+    def words(self) -> str:
+        """Return a text for people; empty if there are none."""
+        if not self.pods:
+            return ""
+        singular = self.pods == 1
+        text = f"{plural(self.pods, 'pod')} of other schedulers hold{'s' * singular} {self.gpus:g} GPU"
+        text += f"{'' if self.gpus == 1 else 's'} and never end{'s' * singular} in the simulation"
+        if self.gone == 1:
+            text += "; 1 of them is removed with its node and not placed elsewhere"
+        elif self.gone:
+            text += f"; {self.gone} of them are removed with their nodes and not placed elsewhere"
+        return text + "\n"
+
+
+def foreign_pods(before: ForwardState, after: ForwardState) -> ForeignPods:
+    """Return the pods of ``before`` that hold devices and have no group."""
+    held = {task.key: gpus for task in before.tasks.values() if (gpus := _held_gpus(before, task))}
+    removed = sum(1 for key in held if key not in after.tasks)
+    return ForeignPods(len(held), sum(held.values()), removed)
+
+
+def _held_gpus(state: ForwardState, task: Task) -> float:
+    if task.state not in RUNS or task.group in state.groups:
+        return 0.0
+    return sum(units for name, units in task.needs.request if is_device(name)) / 1000
