@@ -32,7 +32,7 @@ def test_it_grants_only_where_it_says_that_it_may(name: str) -> None:
     plugin, granted = PLUGINS[name], 0
     for action, dialect in product(ACTIONS, Dialect):
         rich = queue("q", held=0, fair=9, dialect=dialect)
-        terms = isinstance(plugin.claims(claim(action, rich, priority=5)), PreemptionTerms)
+        terms = isinstance(plugin.preemption_terms(claim(action, rich, priority=5)), PreemptionTerms)
         granted += terms
         assert plugin.may_grant(action, dialect) or not terms, (action, dialect)
     assert bool(granted) is (name != "Patience")

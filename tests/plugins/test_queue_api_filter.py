@@ -25,13 +25,13 @@ class Rules:
 
     name = "rules"
 
-    def claims(self, claim: Any) -> PreemptionTerms:
+    def preemption_terms(self, claim: Any) -> PreemptionTerms:
         return PreemptionTerms(VictimScope.ALL_QUEUES)
 
-    def spares_queue(self, claim: Any, path: Any) -> bool:
+    def protects_queue(self, claim: Any, path: Any) -> bool:
         return True
 
-    def spares(self, claim: Any, unit: Any) -> bool:
+    def protects_victim(self, claim: Any, unit: Any) -> bool:
         return True
 
     def victim_queue_key(self, claim: Any, queue: Any, taken: Any) -> str:
@@ -60,9 +60,9 @@ def test_rules_for_one_action_say_nothing_about_others(action: str, expected: tu
     who, whom = PreemptionPolicyFor(Rules(), "reclaim"), VictimsFor(Rules(), "reclaim")
     assert who.name == whom.name == "rules"
     assert expected == (
-        who.claims(asks),
-        whom.spares_queue(asks, leaf.path),
-        whom.spares(asks, one),
+        who.preemption_terms(asks),
+        whom.protects_queue(asks, leaf.path),
+        whom.protects_victim(asks, one),
         whom.victim_queue_key(asks, leaf, {}),
         whom.victim_key(asks, one),
         whom.may_take(asks, one, {}),

@@ -153,11 +153,11 @@ FACETS = [
     ("proportion", "enableReclaimable", "reclaiming"),
     ("proportion", "enablePreemptive", "claims"),
     ("proportion", "enabledOverused", "overuse"),
-    ("proportion", "enabledAllocatable", "allots"),
+    ("proportion", "enabledAllocatable", "may_allocate"),
     ("proportion", "enableJobEnqueued", "admitting"),
     ("capacity", "enableReclaimable", "reclaiming"),
     ("capacity", "enablePreemptive", "claims"),
-    ("capacity", "enabledAllocatable", "allots"),
+    ("capacity", "enabledAllocatable", "may_allocate"),
     ("capacity", "enableJobEnqueued", "admitting"),
     ("overcommit", "enableJobEnqueued", "admitting"),
     ("resourcequota", "enableJobEnqueued", "admitting"),
@@ -323,13 +323,13 @@ def test_a_third_partys_plugin_of_a_configuration_takes_effect() -> None:
 def test_the_guide_says_what_the_example_does() -> None:
     guide = (EXAMPLE.parents[1] / "docs" / "guides" / "write-a-policy.md").read_text()
     blocks = [part.partition("```")[0] for part in guide.split("```python\n")[1:]]
-    known: dict[str, Any] = {"Refusal": Rejection, "Reason": Reason, "is_device": is_device}
+    known: dict[str, Any] = {"Rejection": Rejection, "Reason": Reason, "is_device": is_device}
     for block in blocks:
         exec(compile(block, "write-a-policy.md", "exec"), known)
     for name, value in list(known.items()):
         if name.startswith("test_"):
             value()
-    assert {"test_low_priority_waits", "test_promises"} <= set(known)
+    assert {"test_low_priority_waits", "test_contract"} <= set(known)
 
 
 def test_the_example_passes_its_own_tests() -> None:

@@ -208,12 +208,12 @@ def test_those_who_listen_are_heard(groups) -> None:
     for plugin in cluster.engine.state.plugins.domains:
         assert isinstance(plugin, Listeners), plugin
         for number in numbers:
-            expected = {other for other in numbers if number in plugin.listens(other)}
-            assert set(plugin.heard_by(number)) == expected
+            expected = {other for other in numbers if number in plugin.listens_to(other)}
+            assert set(plugin.listeners(number)) == expected
     for cls in list(cluster.engine.state.classes):
         for plugin in cluster.engine.state.plugins.domains:
             plugin.forget(cls.number)
-            assert set(plugin.heard_by(cls.number)) == set()
+            assert set(plugin.listeners(cls.number)) == set()
 
 
 def test_the_naive_way_is_the_naive_way() -> None:

@@ -57,8 +57,8 @@ class Watched(Defrag):
         super().__init__(part)
         self.proposed: list[str] = []
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
-        found = super().claims(preemption)
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        found = super().preemption_terms(preemption)
         if isinstance(found, PreemptionTerms):
             self.proposed.append(preemption.group.key)
         return found

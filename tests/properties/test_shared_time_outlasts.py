@@ -128,7 +128,7 @@ class Handed:
 def shape(segment: RunSegment) -> tuple[object, ...]:
     """What is to be equal; whether it runs again says something only of what runs."""
     runs = segment.started is not None
-    return runs, runs and segment.again, segment.suspensions, segment.devices
+    return runs, runs and segment.resumed, segment.suspensions, segment.devices
 
 
 def as_of(time_account: TimeAccount, now: float) -> RunSegment:
@@ -142,7 +142,7 @@ def as_of(time_account: TimeAccount, now: float) -> RunSegment:
         segment.waited + (0.0 if runs else now - since),
         segment.suspensions,
         started=segment.started,
-        again=segment.again,
+        resumed=segment.resumed,
     )
 
 

@@ -35,7 +35,7 @@ def tree_of(queues: Iterable[QueueView], total: Resources, changes: Mapping[str,
         for name, weight in path_of(queue):
             node = node.children.setdefault(name, HdrfNode(weight))
         held = holdings[group.spec.key]
-        node.children[leaf_key(group)] = HdrfNode(figures=figures_of(held, group.asked, open_ones, total))
+        node.children[leaf_key(group)] = HdrfNode(figures=figures_of(held, group.requested, open_ones, total))
     _gather(root, total)
     return root
 

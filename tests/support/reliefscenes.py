@@ -10,7 +10,7 @@ from tiered import config
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import GroupUpserted
 from windlass.plugins.volcano.rescheduling import Rescheduling
-from windlass.spi.node_loads import NodeLoad
+from windlass.spi.inputs import NodeLoad
 from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
 from windlass.testing import Scene
 from windlass.testing.scene import GIB, NAMESPACE

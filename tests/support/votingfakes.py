@@ -38,7 +38,7 @@ class FakeGang:
     spec: Group
     queue: FakeQueue
     held_members: int = 0
-    promised_members: int = 0
+    nominated_members: int = 0
     members: int = 0
     size: int = 0
     running: int = 0
@@ -70,7 +70,7 @@ def queue(name: str = "q", parent: FakeQueue | None = None, **rest: Any) -> Fake
 def gang_of(name: str = "g", of: FakeQueue | None = None, **rest: Any) -> FakeGang:
     numbers = {
         key: rest.pop(key)
-        for key in ("held_members", "promised_members", "members", "size", "running", "finished", "holding")
+        for key in ("held_members", "nominated_members", "members", "size", "running", "finished", "holding")
         if key in rest
     }
     return FakeGang(Group(name, **rest), of or queue(), **numbers)

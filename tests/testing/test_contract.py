@@ -99,7 +99,7 @@ class Silent(Named):
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
         return np.zeros(nodes.size, dtype=np.bool_)
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         return []
 
 

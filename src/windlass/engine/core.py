@@ -280,7 +280,7 @@ class Core:
         if not plugins.varying and not plugins.learning:
             return False
         changed = [plugin.changed(now) for plugin in plugins.varying]
-        learned = [plugin.take_stock(now, self._stock) for plugin in plugins.learning]
+        learned = [plugin.learn_from(now, self._stock) for plugin in plugins.learning]
         table = self.state.table
         if any(learned):
             plugins.hear_scores()

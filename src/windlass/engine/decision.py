@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from windlass.api.reasons import Explanation
-from windlass.spi.devices import Draws
+from windlass.spi.devices import ConsumedCounters
 from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Resources
 from windlass.spi.shares import SharePart
@@ -32,7 +32,7 @@ class DeviceShare:
     profile: str = ""
     start: int = -1
     card_mib: int = 0
-    draws: Draws = ()
+    draws: ConsumedCounters = ()
 
 
 class Bind(msgspec.Struct, frozen=True):

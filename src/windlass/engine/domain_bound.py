@@ -30,7 +30,7 @@ class DomainBound:
     def constrains(self, number: int) -> bool:
         return True
 
-    def listens(self, number: int) -> Collection[int]:
+    def listens_to(self, number: int) -> Collection[int]:
         return ()
 
     def relabelled(self, placed: object) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
 from windlass.spi import scoring, victims
-from windlass.spi.budgets import TakesBudgets
 from windlass.spi.consent import CycleObserver, Permit
 from windlass.spi.devices import DeviceChoice
+from windlass.spi.inputs import TakesBudgets
 from windlass.spi.numa import NumaAccounting
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
@@ -30,7 +30,7 @@ class Scores:
     outranking_relative: tuple[spi.RelativeScore, ...]
     """Those that count more than whether room is free now or still being vacated."""
     weight: float
-    reads_cards: bool
+    reads_devices: bool
     """Whether what they say of a node depends on its cards, not on sums over them alone."""
 
     @staticmethod
@@ -44,7 +44,7 @@ class Scores:
             tuple(p for p in own if getattr(p, "outranks_vacancy", False)),
             tuple(p for p in others if getattr(p, "outranks_vacancy", False)),
             sum(p.weight for p in own) or 1.0,
-            any(getattr(p, "reads_cards", False) for p in own),
+            any(getattr(p, "reads_devices", False) for p in own),
         )
 
 
@@ -55,7 +55,7 @@ def speaks(plugin: object, dialect: Dialect) -> bool:
 
 
 def _ask_minds(plugin: object) -> Callable[[int], bool]:
-    return plugin.minds if isinstance(plugin, spi.IsInterested) else _always
+    return plugin.is_interested if isinstance(plugin, spi.IsInterested) else _always
 
 
 def _always(number: int) -> bool:
@@ -87,8 +87,8 @@ class PluginSet:
         self.card_choices = [p for p in plugins if isinstance(p, DeviceChoice)]
         self.zone_books = next((p for p in plugins if isinstance(p, NumaAccounting)), None)
         self.varying = [p for p in plugins if isinstance(p, spi.TimeVarying)]
-        self.findings = [p for p in plugins if isinstance(p, spi.NodeBlockers)]
-        self.static_findings: list[spi.NodeBlockers] = [p for p in self.findings if p in self.static_filters]
+        self.blockers = [p for p in plugins if isinstance(p, spi.NodeBlockers)]
+        self.static_blockers: list[spi.NodeBlockers] = [p for p in self.blockers if p in self.static_filters]
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
         relative = [p for p in plugins if isinstance(p, spi.RelativeScore) and p.weight > 0]
         self._every_score, self._relative = scores, relative
@@ -117,8 +117,8 @@ class PluginSet:
         """The labels of pods that some policy looks at."""
         self.reads_images = any(p.reads_images for p in plugins if isinstance(p, spi.ReadsImages))
         """Whether some policy looks at container images."""
-        self.other_capacities = [p for p in self.capacities if not getattr(p, "amounts_decide", False)]
-        self.amounts_decide = len(self.other_capacities) < len(self.capacities)
+        self.other_capacities = [p for p in self.capacities if not getattr(p, "resources_only", False)]
+        self.resources_only = len(self.other_capacities) < len(self.capacities)
         """Whether the engine counts by itself how often what a task asks for is available."""
         self.countable = not self.row_filters
         """Whether a gang may be placed by counting: no filter depends on a row's amounts but through
@@ -127,7 +127,7 @@ class PluginSet:
     def _sort_victims(self, plugins: Sequence[object]) -> None:
         """Those that say who may be asked to go, and in which order."""
         self.victim_filters = [p for p in plugins if isinstance(p, victims.VictimFilter)]
-        sparing = [p for p in self.victim_filters if not getattr(p, "spares_no_queue", False)]
+        sparing = [p for p in self.victim_filters if not getattr(p, "protects_no_queue", False)]
         self.branch_filters = [p for p in sparing if isinstance(p, victims.QueueVictimFilter)]
         """Those that spare all queues of a branch of the tree, or none of them."""
         self.queue_filters = [p for p in sparing if not isinstance(p, victims.QueueVictimFilter)]
@@ -141,9 +141,9 @@ class PluginSet:
         self.heeds_budgets = any(isinstance(p, TakesBudgets) for p in self.validations)
         """Whether some rule on what may go counts PodDisruptionBudgets."""
 
-    def goes_by(self, preemption: victims.Preemption) -> Hashable:
+    def victim_key_inputs(self, preemption: victims.Preemption) -> Hashable:
         """What the order of units goes by beside the action, the queue, and its group's API and priority."""
-        return tuple([plugin.goes_by(preemption) for plugin in self._claim_readers])
+        return tuple([plugin.victim_key_inputs(preemption) for plugin in self._claim_readers])
 
     def hear_scores(self) -> None:
         """Look again which scores have a word at all (:mod:`windlass.spi.scoring`)."""

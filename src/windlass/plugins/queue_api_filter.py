@@ -71,8 +71,8 @@ class PreemptionPolicyFor:
         self._action = action
         self.name = inner.name
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
-        return self._inner.claims(preemption) if preemption.action == self._action else None
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        return self._inner.preemption_terms(preemption) if preemption.action == self._action else None
 
 
 class VictimsFor:
@@ -85,11 +85,11 @@ class VictimsFor:
         self.lasting = bool(getattr(inner, "lasting", False))
         self._goes = isinstance(inner, VictimKeyInputs)
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
-        return preemption.action == self._action and self._inner.spares_queue(preemption, path)
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        return preemption.action == self._action and self._inner.protects_queue(preemption, path)
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
-        return preemption.action == self._action and self._inner.spares(preemption, victim_set)
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        return preemption.action == self._action and self._inner.protects_victim(preemption, victim_set)
 
     def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
         return (
@@ -98,8 +98,12 @@ class VictimsFor:
             else None
         )
 
-    def goes_by(self, preemption: Preemption) -> Hashable:
-        return self._inner.goes_by(preemption) if self._goes and preemption.action == self._action else None
+    def victim_key_inputs(self, preemption: Preemption) -> Hashable:
+        return (
+            self._inner.victim_key_inputs(preemption)
+            if self._goes and preemption.action == self._action
+            else None
+        )
 
     def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
         return self._inner.victim_key(preemption, victim_set) if preemption.action == self._action else None

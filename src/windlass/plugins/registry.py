@@ -26,6 +26,7 @@ from windlass.plugins.volcano.task_order import TaskNumberOrder
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
 from windlass.plugins.volcano_catalogue import CATALOGUE, PLACEMENT, Wiring
+from windlass.spi import renamed
 from windlass.spi.configuration import ACTIONS, PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect
 from windlass.spi.shares import Division
@@ -178,7 +179,7 @@ def _enter(option: PluginOption, wiring: Wiring, warn: Warn) -> None:
         if option.enabled("enableNodeOrder"):
             wiring.plugins += ON_TOP[option.name](option, VOLCANO)
         return
-    found = _from_entry_point(option)
+    found = _from_entry_point(option, warn)
     if found is None:
         warn(_unknown(option.name, [*CATALOGUE, *ON_TOP]))
         return
@@ -193,7 +194,7 @@ def _extra(option: PluginOption, wiring: Wiring, warn: Warn) -> list[object]:
         return []
     if option.name in ON_TOP:
         return ON_TOP[option.name](option, NOT_KAI)
-    found = _from_entry_point(option)
+    found = _from_entry_point(option, warn)
     if found is not None:
         return found
     if option.name in CATALOGUE:
@@ -212,11 +213,21 @@ def _entry_points() -> Iterable[metadata.EntryPoint]:
     return metadata.entry_points(group=ENTRY_POINTS)
 
 
-def _from_entry_point(option: PluginOption) -> list[object] | None:
-    """What a third party's factory makes of the option; ``None`` if there is none of that name."""
+def _from_entry_point(option: PluginOption, warn: Warn) -> list[object] | None:
+    """Return the policies of a third party's factory; ``None`` if there is none of that name."""
     for point in _entry_points():
         if point.name == option.name:
             factory: Factory = point.load()
             made = factory(option)
-            return list(made) if isinstance(made, list | tuple) else [made]
+            plugins = list(made) if isinstance(made, list | tuple) else [made]
+            for plugin in plugins:
+                _accept_old_hooks(option.name, plugin, warn)
+            return plugins
     return None
+
+
+def _accept_old_hooks(name: str, plugin: object, warn: Warn) -> None:
+    accepted = renamed.accept_old_hooks(plugin)
+    if accepted:
+        names = ", ".join(f"{old} (now {new})" for old, new in accepted.items())
+        warn(f"plugin {name!r} implements names that the next version does not read: {names}")

@@ -41,7 +41,7 @@ from windlass.plugins.volcano.pdb import Pdb
 from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
 from windlass.plugins.volcano.tiers import VotingTier
 from windlass.spi import tiers as votes
-from windlass.spi.configuration import PluginOption, measured_every
+from windlass.spi.configuration import PluginOption, measure_interval
 from windlass.spi.extender import ExtenderCall
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import GroupOrder, QueueOrder, RelativeScore, Score, TaskOrder
@@ -100,7 +100,7 @@ class Wiring:
             ("enableReclaimable", votes.Evictable, self.tier.reclaiming),
             ("enablePreemptive", votes.PreemptionVote, self.tier.claims),
             ("enabledOverused", votes.Overused, self.tier.overuse),
-            ("enabledAllocatable", votes.Allocatable, self.tier.allots),
+            ("enabledAllocatable", votes.Allocatable, self.tier.may_allocate),
             ("enabledVictim", votes.VictimTasks, self.tier.evicts),
             ("enabledVictim", votes.RelievesLoad, self.tier.evicts),
         ):
@@ -178,7 +178,7 @@ def _proportion(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enabledOverused"):
         tier.overuse.append(proportion.ProportionOveruse())
     if option.enabled("enabledAllocatable"):
-        tier.allots.append(proportion.ProportionAllots())
+        tier.may_allocate.append(proportion.ProportionAllots())
     if option.enabled("enableJobEnqueued"):
         tier.admitting.append(proportion.ProportionAdmits())
 
@@ -198,7 +198,7 @@ def _capacity(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enablePreemptive"):
         tier.claims.append(capacity.CapacityClaims(**rules))
     if option.enabled("enabledAllocatable"):
-        tier.allots.append(capacity.CapacityAllots(**rules))
+        tier.may_allocate.append(capacity.CapacityAllots(**rules))
     if option.enabled("enableJobEnqueued"):
         tier.admitting.append(capacity.CapacityAdmits(**rules))
     tier.victim_queues.append(capacity.CapacityVictimQueues(**rules))
@@ -255,7 +255,7 @@ def _resource_strategy_fit(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _usage(option: PluginOption, wiring: Wiring) -> None:
-    closes, every = option.enabled("enablePredicate"), measured_every(wiring.metrics)
+    closes, every = option.enabled("enablePredicate"), measure_interval(wiring.metrics)
     _enter_for_nodes(usage.build(option.arguments, closes=closes, interval=every), option, wiring)
 
 
@@ -290,16 +290,16 @@ def _tdm(option: PluginOption, wiring: Wiring) -> None:
 def _extender(option: PluginOption, wiring: Wiring) -> None:
     found = extender.build(option.arguments, closes=option.enabled("enablePredicate"))
     _enter_for_nodes(found, option, wiring)
-    hooks = extender.hooks_of(option.arguments)
-    if not extender_votes.asks_in_rounds(hooks):
+    endpoints = extender.endpoints_of(option.arguments)
+    if not extender_votes.asks_in_rounds(endpoints):
         return
-    context, tier = extender_votes.ExtenderContext(hooks), wiring.tier
+    context, tier = extender_votes.ExtenderContext(endpoints), wiring.tier
     wiring.plugins.append(context)
-    for switch, purpose, matter, voters in (
+    for switch, purpose, call, voters in (
         ("enablePreemptable", Purpose.PREEMPT, ExtenderCall.PREEMPTABLE, tier.preempting),
         ("enableReclaimable", Purpose.RECLAIM, ExtenderCall.RECLAIMABLE, tier.reclaiming),
     ):
-        if option.enabled(switch) and context.asks(matter):
+        if option.enabled(switch) and context.asks(call):
             voters.append(extender_votes.ExtenderSpares(context, purpose))
     if option.enabled("enabledOverused") and context.asks(ExtenderCall.OVERUSED):
         tier.overuse.append(extender_votes.ExtenderOveruse(context))

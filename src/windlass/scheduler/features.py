@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from windlass.spi.extender import TakesExtenderClient, TakesNodeExtender
-from windlass.spi.node_loads import TakesLoads
+from windlass.spi.inputs import TakesLoads
 
 
 @dataclass(frozen=True, slots=True)

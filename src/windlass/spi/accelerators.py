@@ -1,5 +1,4 @@
-"""What is known of accelerators by the name of their product: the public part of
-:mod:`windlass.api.devices.accelerator_table`, for plugins."""
+"""Known accelerators by product name: public part of :mod:`windlass.api.devices.accelerator_table`."""
 
 from __future__ import annotations
 

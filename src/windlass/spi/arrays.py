@@ -1,4 +1,4 @@
-"""Columns of nodes and cards, by what they hold. They stand by themselves: commands read objects without NumPy."""
+"""Array types of node and device columns, in a module of their own to keep NumPy out of commands."""
 
 from __future__ import annotations
 

@@ -1,17 +1,22 @@
-"""The scheduler's configuration: which actions run, and which policies in which tiers with which switches.
+"""Configuration of the scheduler: actions, policies by tier, and their switches.
 
-The form is Volcano's (``volcano-scheduler.conf``), parsed and checked elsewhere. A switch that is not
-named has its default. Switches stand under their own spelling (``enableJobOrder``,
-``enabledAllocatable``); :func:`canonical_switch` finds it for either prefix.
+The form is Volcano's (``volcano-scheduler.conf``). :mod:`windlass.model` parses and
+checks it. A missing switch has its default. Keys are the canonical spellings
+(``enableJobOrder``, ``enabledAllocatable``); :func:`canonical_switch` returns them for
+either prefix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.kits import durations
+from windlass.spi import renamed
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
 
 SWITCHES: Mapping[str, bool] = {
     "enableJobOrder": True,
@@ -40,7 +45,7 @@ SWITCHES: Mapping[str, bool] = {
     "enableHierarchy": False,
     "enabledClusterOrder": False,
 }
-"""Every switch of a plugin, under Volcano's spelling, with its default."""
+"""Switches of a plugin in Volcano's spelling, with their defaults."""
 
 ACTIONS = (
     "enqueue",
@@ -55,65 +60,81 @@ ACTIONS = (
     "timeshare",
     "shuffle",
 )
-"""The names of actions that a configuration may use."""
+"""Names of actions that a configuration may use."""
 
 RESERVATIONS = "reservations"
 BACKFILLS = ("easy", "conservative", "none", "strict")
-"""The argument of action ``backfill`` that says for whom room is kept, and its values, the default first;
-with ``strict`` for nobody, and nobody passes the first of his queue."""
+"""Argument of action ``backfill`` for its reservations, and its values, the default first.
+
+``strict`` makes no reservations, and no group passes the first one of its queue.
+"""
 
 AGING = "aging"
-"""The argument of action ``backfill`` that says how long a group may find no room before nodes are emptied
-for it: a duration, ``0s`` for ever. Without it :data:`DEFAULT_AGING`, with tiers (Volcano's way) never."""
+"""Argument of action ``backfill``: maximum time without capacity before nodes are reserved.
+
+A duration; ``0s`` for no limit. Default: :data:`DEFAULT_AGING`; no limit with tiers
+(Volcano's way).
+"""
 DEFAULT_AGING = "1h"
 LEARNED = "learned"
-"""The argument of action ``backfill`` that says whether run times are learned from work that has ended:
-``true`` or ``false``. Without it yes, with tiers (Volcano's way) no."""
+"""Argument of action ``backfill``: learn run times from finished groups, ``true`` or ``false``.
+
+Default: ``true``; ``false`` with tiers (Volcano's way).
+"""
 
 FOREIGN = "foreign"
 FOREIGN_QUEUE = "queue"
-"""The entry of ``configurations`` and its argument that name the queue in which pods of other schedulers count, so that
-they may have to make room for work of higher priority there. Without it they are never touched."""
+"""Entry of ``configurations`` and its argument that name the queue for foreign pods.
 
-MEASURED_EVERY = "30s"
-"""How often loads are measured unless ``metrics: {interval}`` says otherwise; Volcano's default."""
+Pods of other schedulers count in this queue, and may be evicted for groups of higher
+priority there. Without it they are never evicted.
+"""
+
+MEASURE_INTERVAL = "30s"
+"""Default interval between two measurements of loads (``metrics: {interval}``); Volcano's."""
 METRICS = ("prometheus", "elasticsearch", "prometheus_adaptor")
 
 _BY_STEM = {name.removeprefix("enabled").removeprefix("enable"): name for name in SWITCHES}
 
 
 def canonical_switch(name: str) -> str | None:
-    """The switch that ``name`` means, spelled with either prefix; ``None`` if it is none."""
+    """Return the switch that ``name`` gives with either prefix; ``None`` if there is none."""
     for prefix in ("enabled", "enable"):
         if name.startswith(prefix):
             return _BY_STEM.get(name.removeprefix(prefix))
     return None
 
 
-HEAVIEST = 1 << 53
-"""No score weighs more: sums of weighed scores are still told apart."""
+MAX_WEIGHT = 1 << 53
+"""Maximum weight of a score, up to which sums of weighted scores remain distinct."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginOption:
-    """A plugin of a tier. ``flags``: only what the file names, under canonical names."""
+    """A plugin of a tier. ``flags``: switches that the file gives, under canonical names."""
 
     name: str
     flags: Mapping[str, bool] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def enabled(self, switch: str) -> bool:
-        """Whether a switch is on: as the file says, else its default. ``KeyError`` for no switch."""
+        """Return whether a switch is on: as the file states, or else by its default.
+
+        Raise ``KeyError`` for an unknown switch.
+        """
         default = SWITCHES[switch]
         return self.flags.get(switch, default)
 
     def weight(self, name: str, default: float) -> float:
-        """An argument that weighs scores. Raises ``ValueError`` for what is no number from 0 to :data:`HEAVIEST`."""
+        """Return an argument that is the weight of a score.
+
+        Raise ``ValueError`` unless it is a number from 0 to :data:`MAX_WEIGHT`.
+        """
         given = self.arguments.get(name, default)
         if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-            raise ValueError(f"{self.name}: {name} {given!r} is no number of at least 0")
-        if given > HEAVIEST:
-            raise ValueError(f"{self.name}: {name} {given!r} is more than {HEAVIEST}")
+            raise ValueError(f"{self.name}: {name} {given!r} is not a number of at least 0")
+        if given > MAX_WEIGHT:
+            raise ValueError(f"{self.name}: {name} {given!r} is more than {MAX_WEIGHT}")
         return float(given)
 
 
@@ -124,11 +145,17 @@ class PluginTier:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
-    default policy, restricted to the actions. ``plugins``: on top of either. ``configurations``:
-    action → its arguments (``backfill``: :data:`RESERVATIONS`, :data:`AGING`, :data:`LEARNED`). ``compatibility``:
-    ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose. ``metrics``: who measures
-    loads, as texts: ``type`` (one of :data:`METRICS`), ``address``, ``interval``, and what the type takes.
+    """Configuration of one scheduler.
+
+    * ``actions``: in the order of execution; empty: those of the default policy.
+    * ``tiers``: empty: the default policy, restricted to the actions.
+    * ``plugins``: in addition to either.
+    * ``configurations``: action → its arguments (``backfill``: :data:`RESERVATIONS`,
+      :data:`AGING`, :data:`LEARNED`).
+    * ``compatibility``: ``"volcano"`` requests Volcano's behavior where Windlass differs
+      on purpose.
+    * ``metrics``: source of measured loads, as texts: ``type`` (one of :data:`METRICS`),
+      ``address``, ``interval``, and further arguments of the type.
     """
 
     actions: tuple[str, ...] = ()
@@ -140,14 +167,17 @@ class SchedulerConfig:
 
 
 def foreign_queue(config: SchedulerConfig) -> str:
-    """The queue in which pods of other schedulers count; ``""``: in none."""
+    """Return the queue in which pods of other schedulers count; ``""`` for none."""
     return str(config.configurations.get(FOREIGN, {}).get(FOREIGN_QUEUE, ""))
 
 
-def measured_every(metrics: Mapping[str, str]) -> float:
-    """Seconds between two measurements of loads; a text that is no time counts as none."""
+def measure_interval(metrics: Mapping[str, str]) -> float:
+    """Return the seconds between two measurements of loads.
+
+    A text that is not a duration counts as not given.
+    """
     try:
-        seconds = durations.parse(metrics.get("interval", MEASURED_EVERY))
+        seconds = durations.parse(metrics.get("interval", MEASURE_INTERVAL))
     except ValueError:
         seconds = 0.0
-    return seconds if seconds > 0 else durations.parse(MEASURED_EVERY)
+    return seconds if seconds > 0 else durations.parse(MEASURE_INTERVAL)

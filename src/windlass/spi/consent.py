@@ -1,49 +1,66 @@
-"""Policies that have the last word: they see what is about to be decided, and may refuse it."""
+"""Policies that may reject a decision before it is executed (the stage Permit)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from windlass.api.reasons import Reason
+from windlass.spi import renamed
 from windlass.spi.plugins import Rejection
 from windlass.spi.tiers import GangView, TaskView
 
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
+
 LATER = Rejection(Reason.PENDING_EVALUATION, detail="its turn is in the next cycle")
-"""A refusal that is none: nobody could be asked in this cycle any more. The group is tried in the next, at once."""
+"""Rejection because no question fits into this cycle any more.
+
+The group is tried in the next cycle, which starts at once.
+"""
 
 
+@renamed.attributes
 @dataclass(frozen=True, slots=True)
 class ProposedDecision:
-    """What would be decided together. ``gang``: for whom, if for anybody. ``placed``: who is bound, to the node
-    that each shows. ``going``: who is asked to go. Promises of room that is still being vacated are no part of it."""
+    """Binds and evictions that would be decided together.
+
+    * ``gang``: the group for which they are made; ``None`` if there is none.
+    * ``placed``: pods that are bound, to the node that each shows.
+    * ``evicted``: pods that are evicted.
+
+    Nominations are not part of it.
+    """
 
     gang: GangView | None
     placed: Sequence[TaskView] = ()
-    going: Sequence[TaskView] = ()
+    evicted: Sequence[TaskView] = ()
 
 
 @runtime_checkable
 class Permit(Protocol):
-    """Asked about every decision that binds or evicts anybody, once all else agrees to it. A group that is refused
-    pauses for some seconds; nothing of the decision is carried out. Where there is no gang (pods that have to
-    leave a node for its own sake, what is left of a broken gang) a refusal changes nothing."""
+    """Permission for each decision that binds or evicts a pod, after all other checks.
+
+    A rejected group pauses for some seconds, and nothing of the decision is executed.
+    Without a gang a rejection changes nothing: for pods that leave a node for the node's
+    sake, and for the rest of a broken gang.
+    """
 
     name: str
 
-    def consents(self, outcome: ProposedDecision) -> Rejection | None:
-        """``None``: it may be decided, and is, unless a policy asked later refuses."""
+    def permit(self, proposal: ProposedDecision) -> Rejection | None:
+        """Return ``None`` to permit the decision. A policy that is called later may reject it."""
         ...
 
-    def withdrawn(self, outcome: ProposedDecision) -> None:
-        """A policy asked later has refused what this one consented to."""
+    def withdrawn(self, proposal: ProposedDecision) -> None:
+        """Note that a later policy rejected a decision which this one permitted."""
         ...
 
 
 @runtime_checkable
 class CycleObserver(Protocol):
-    """A policy that is told when a cycle begins and when it ends."""
+    """A policy that is notified when a cycle begins and ends."""
 
     def opened(self, now: float) -> None: ...
 

@@ -1,11 +1,12 @@
-"""Accelerator cards and parts of them: what a pod asks for, and what a policy sees of the cards.
+"""Devices (accelerators) and shares of them: requests of pods, and views for policies.
 
-A *card* is one accelerator of a node. A pod may have it whole, as a *share* (an amount of its compute and
-of its memory, beside other pods) or as a *slice* (an isolated MIG instance at a place on the card). A card
-is never both: it is free, held whole, shared or sliced. Compute is counted in thousandths of a card
-(``milli``), memory in MiB.
+A *device* is one accelerator of a node. A pod may have a whole device, a *share* (an
+amount of its compute and memory, next to other pods) or a *slice* (an isolated MIG
+instance at a fixed place). A device is in one state only: free, held whole, shared, or
+sliced. Compute is counted in thousandths of a device (``milli``), memory in MiB.
 
-Plain whole cards without wishes are not spoken of here: they stand in ``Needs.request`` alone.
+Plain whole devices without further conditions do not occur here. They are in
+``Needs.request`` alone.
 """
 
 from __future__ import annotations
@@ -18,25 +19,31 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from windlass.api.devices.mig_profiles import SliceProfile as SliceProfile
 from windlass.api.devices.mig_profiles import profiles_of as profiles_of
+from windlass.spi import renamed
 
 if TYPE_CHECKING:
     from windlass.spi.arrays import BoolArray, IntArray
     from windlass.spi.objects import Needs
+else:
+    __getattr__ = renamed.old_names(__name__)
 
-Draws = tuple[tuple[str, int, int], ...]
-"""What is taken of things that are counted by name: name, units, how many there are in all."""
+ConsumedCounters = tuple[tuple[str, int, int], ...]
+"""Consumption of named counters: name, consumed units, units in all."""
 
 
 class DeviceMode(StrEnum):
-    """How a card may be handed out.
+    """Ways in which a device may be allocated.
 
     * ``PLAIN``: whole or in shares.
-    * ``WHOLE``: whole only: a device plug-in has made it of a part of a card (time-sliced, by MPS, a MIG slice).
-    * ``SLICED``: it is in MIG mode and stays so: only in slices. It counts for nothing in its resource.
-    * ``EITHER``: whole, in shares or in slices; whoever runs the node switches MIG mode while it is free.
-    * ``NAMED``: whole, and only to who names it (:class:`JointDeviceNeed`, or by UUID): a part of a device that the
-    node
-      lists, too, or one that is tainted. It counts for nothing in its resource.
+    * ``WHOLE``: whole only. A device plugin made it from a part of a device
+      (time-slicing, MPS, a MIG slice).
+    * ``SLICED``: in slices only. It is in MIG mode and stays so. It does not count in
+      its resource.
+    * ``EITHER``: whole, in shares or in slices. The node agent switches MIG mode while
+      the device is free.
+    * ``NAMED``: whole, and only for a pod that names it (:class:`JointDeviceNeed`, or by
+      UUID). It is a part of a device that the node also lists, or it is tainted. It does
+      not count in its resource.
     """
 
     PLAIN = ""
@@ -48,25 +55,33 @@ class DeviceMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceNeed:
-    """What a pod asks of each of ``count`` distinct cards of one node.
+    """Request of a pod for each of ``count`` distinct devices of one node.
 
-    * ``resource``: whose cards (``nvidia.com/gpu``, ``amd.com/gpu``, …); empty: of any.
-    * ``milli``: of each card's compute, 1…1000; 1000 is the whole card; 0: no claim on compute.
-    * ``memory_mib``: of each card's memory; 0: follows ``memory_milli``, a share of it, rounded down.
-    * ``profile``: a MIG profile (``1g.10gb``, ``1g.10gb+me``); then no amount is set.
-    * ``slices``: a claim on memory may be served by a slice, the smallest that has as much;
-      ``shares``: or by a share.
-    * ``models``: any of these, as a part of the model's name, whatever the case; ``models_not``: none of
-      these. ``uuids``: any of these, exactly; ``uuids_not``: none of these, and they win.
-    * ``min_memory_mib``, ``min_compute``: what the card has at least in all, its CUDA compute capability.
-    * ``carries``, ``avoids``: tokens; a card never holds two pods of which one carries what the other avoids.
-    * ``listed``: a resource that stands for one such part on nodes that have any of it in their allocatable
-      amounts (``nvidia.com/mig-1g.10gb`` under static partitioning): there it is counted like any amount,
-      and no card is chosen.
-    * ``pack``: among cards that do, the fullest (True), the emptiest (False), as policies say (None).
-    * ``draws``: what a part of a card takes that is shared by claims (:attr:`~windlass.spi.objects.Device.shared`).
-    * ``joint``: the cards are what claims ask for together; then ``count`` is the least number of them, and nothing
-      else is set.
+    * ``resource``: resource of the devices (``nvidia.com/gpu``, ``amd.com/gpu``, …);
+      empty for any.
+    * ``milli``: compute of each device, 1…1000. 1000 is the whole device, 0 no claim on
+      compute.
+    * ``memory_mib``: memory of each device. 0: it follows from ``memory_milli``, a part
+      of the device's memory, rounded down.
+    * ``profile``: a MIG profile (``1g.10gb``, ``1g.10gb+me``). No amount is set then.
+    * ``slices``: a slice may serve a request for memory, the smallest that is large
+      enough. ``shares``: a share may serve it.
+    * ``models``: any of these, as a part of the model name in any case. ``models_not``:
+      none of these. ``uuids``: any of these, exactly. ``uuids_not``: none of these; this
+      takes precedence.
+    * ``min_memory_mib``, ``min_compute``: minimum memory and CUDA compute capability of
+      the device.
+    * ``carries``, ``avoids``: tokens. A device never holds two pods of which one carries
+      a token that the other avoids.
+    * ``listed``: a resource that stands for one such share. Nodes with an allocatable
+      amount of it (``nvidia.com/mig-1g.10gb`` with static partitioning) count it like any
+      amount, and no device is chosen.
+    * ``pack``: among suitable devices the fullest (True), the emptiest (False), or as
+      policies decide (None).
+    * ``draws``: counters that a share consumes on a device which is shared by claims
+      (:attr:`~windlass.spi.objects.Device.shared`).
+    * ``joint``: devices that resource claims request together. ``count`` is then their
+      minimum number, and nothing else is set.
     """
 
     resource: str
@@ -87,42 +102,52 @@ class DeviceNeed:
     avoids: tuple[str, ...] = ()
     pack: bool | None = None
     listed: str = ""
-    draws: Draws = ()
+    draws: ConsumedCounters = ()
     joint: JointDeviceNeed | None = None
 
     @property
     def by_name(self) -> bool:
-        """Whether it depends on more of a card than its kind says."""
+        """True if it depends on more of a device than its kind."""
         return bool(self.uuids or self.uuids_not or self.joint)
 
     @property
     def whole(self) -> bool:
-        """Whether it is whole cards that are asked for."""
+        """True if it requests whole devices."""
         return self.milli >= 1000 and not self.profile
 
 
+@renamed.attributes
 @dataclass(frozen=True)
 class DeviceOption:
-    """One way to serve a request of a claim: ``need.count`` whole cards of that kind, or (``every``) all of them that
-    the node has, at least one. ``admin``: to look after them, whoever has them, without having them. ``parts``: of
-    cards that are shared, by UUID, what each would have to give, in the order of these names."""
+    """One way to serve a request of a resource claim.
+
+    * ``need``: ``need.count`` whole devices of this kind. ``every``: all such devices of
+      the node, at least one.
+    * ``admin``: access for administration, whichever pod has the devices.
+    * ``parts``: counters that each shared device would have to give, by UUID, sorted by
+      UUID.
+    """
 
     need: DeviceNeed
     every: bool = False
     admin: bool = False
-    parts: tuple[tuple[str, Draws], ...] = ()
+    parts: tuple[tuple[str, ConsumedCounters], ...] = ()
 
     @cached_property
-    def part_by_card(self) -> dict[str, Draws]:
+    def share_by_device(self) -> dict[str, ConsumedCounters]:
+        """``parts`` as a dictionary."""
         return dict(self.parts)
 
 
+@renamed.attributes
 @dataclass(frozen=True)
 class DeviceRule:
-    """Whole cards of one claim agree on ``attribute`` or (``distinct``) differ in it; who lacks it is not among them.
+    """Rule for whole devices of one claim: they agree on ``attribute``.
 
-    ``options``: request and option of those that it holds for. ``values``: by UUID, or by :func:`kind_key`, in the
-    order of these names."""
+    If ``distinct``, they differ in it. A device without the attribute is excluded.
+    ``options``: request and option to which the rule applies. ``values``: values by UUID
+    or by :func:`kind_key`, sorted by it.
+    """
 
     claim: int
     options: tuple[tuple[int, int], ...]
@@ -131,14 +156,19 @@ class DeviceRule:
     values: tuple[tuple[str, str], ...]
 
     @cached_property
-    def by_card(self) -> dict[str, str]:
+    def by_device(self) -> dict[str, str]:
+        """``values`` as a dictionary."""
         return dict(self.values)
 
 
 @dataclass(frozen=True)
 class JointDeviceNeed:
-    """What the claims of a pod ask of one node: by claim, by request, the options in order of preference, and the
-    rules that tie devices of a claim together (:mod:`windlass.engine.devices.dra_allocator`)."""
+    """Requests of all resource claims of a pod to one node.
+
+    ``claims``: by claim and by request, the options in order of preference. ``rules``:
+    rules that tie devices of a claim together
+    (:mod:`windlass.engine.devices.dra_allocator`).
+    """
 
     claims: tuple[tuple[tuple[DeviceOption, ...], ...], ...]
     rules: tuple[DeviceRule, ...] = ()
@@ -152,13 +182,15 @@ class JointDeviceNeed:
 
 
 def kind_key(resource: str, model: str, memory_mib: int, compute: tuple[int, int]) -> str:
-    """What cards of one kind are called in the rules of claims, where nobody lists them one by one."""
+    """Return the key of one kind of devices in :class:`DeviceRule`, where UUIDs are not listed."""
     return f"{resource}|{model}|{memory_mib}|{compute[0]}.{compute[1]}"
 
 
 class DeviceView(Protocol):
-    """The cards of the nodes of a view, as they are for new work now (or, in a view of the future, will
-    be). Arrays are nodes × slots; ``exists`` is false where a node has fewer cards. Read-only.
+    """Devices of the nodes of a view, as they are for new pods now.
+
+    In a view of the future, as they will be. Arrays are nodes × slots, and read-only.
+    ``exists`` is false where a node has fewer devices.
     """
 
     @property
@@ -166,7 +198,7 @@ class DeviceView(Protocol):
 
     @property
     def index(self) -> IntArray:
-        """What ``windlass.dev/devices`` calls the card, among those of its resource."""
+        """Index of the device among those of its resource, as in ``windlass.dev/devices``."""
         ...
 
     @property
@@ -179,7 +211,7 @@ class DeviceView(Protocol):
 
     @property
     def model(self) -> IntArray:
-        """Codes into ``models``; 0 where it is not known."""
+        """Codes into ``models``; 0 where the model is not known."""
         ...
 
     @property
@@ -190,60 +222,66 @@ class DeviceView(Protocol):
 
     @property
     def memory_mib(self) -> IntArray:
-        """What the card has in all; 0 where it is not known."""
+        """Memory of the device; 0 where it is not known."""
         ...
 
     @property
     def numa(self) -> IntArray:
-        """-1 where it is not known."""
+        """NUMA zone; -1 where it is not known."""
         ...
 
     @property
     def link_group(self) -> IntArray:
-        """Cards of one number are joined by fast links; -1 where it is not known."""
+        """Number shared by devices with fast links among them; -1 where it is not known."""
         ...
 
     @property
     def free_milli(self) -> IntArray:
-        """Compute that is left; 0 on a card that is held whole or sliced, or not healthy."""
+        """Free compute; 0 on a device that is held whole, sliced or not healthy."""
         ...
 
     @property
     def free_mib(self) -> IntArray:
-        """Memory that is left, by the same rule; of a sliced card what its free memory slices stand for."""
+        """Free memory, by the same rule; of a sliced device that of its free memory slices."""
         ...
 
     @property
     def sharers(self) -> IntArray:
-        """How many pods share or slice the card."""
+        """Number of pods that share or slice the device."""
         ...
 
 
 @runtime_checkable
 class DeviceChoice(Protocol):
-    """A policy that chooses among the cards of a node. Asked once per need of a pod, after its node is known;
-    also asked of cards that are imagined to be fuller, to count how many pods a node takes.
+    """Choice among the devices of a node.
 
-    Not asked where the need's own ``pack`` says it. Else a higher sum of what the policies say, times their
-    weights, is better; then the fullest card; then the lowest index. ``None``: no opinion. The answer may
-    depend on nothing but the arguments. A plugin with an attribute ``dialects`` is asked for pods of these
-    alone.
+    It is called once for each need of a pod, after the node is chosen. It is also called
+    for hypothetical, fuller devices, to count how many pods a node can take.
+
+    It is not called if the ``pack`` of the need decides. Otherwise the device with the
+    highest weighted sum over all policies is taken, then the fullest device, then the
+    lowest index. An answer may depend on the arguments only. A plugin with an attribute
+    ``dialects`` is called for pods of these queue APIs only.
     """
 
     name: str
     weight: float
 
     def prefer(
-        self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]
+        self, needs: Needs, need: DeviceNeed, devices: Sequence[CandidateDevice]
     ) -> Sequence[float] | None:
-        """One number per card: a card never gets less by getting fuller while it still takes the pod, if
-        ``needs`` are placed by counting."""
+        """Return one number for each device; ``None`` if the plugin does not apply.
+
+        If ``needs`` are placed by counting, the number of a device never falls as the
+        device gets fuller and still fits the pod.
+        """
         ...
 
 
+@renamed.attributes
 @dataclass(frozen=True, slots=True)
 class CandidateDevice:
-    """One card that takes the pod, as it would be without it."""
+    """A device that fits the pod, in the state without the pod."""
 
     resource: str
     index: int
@@ -255,6 +293,6 @@ class CandidateDevice:
     numa: int = -1
     link_group: int = -1
     profile: str = ""
-    """The profile of the slice that would be carved; empty for a share or a whole card."""
-    keeps: tuple[tuple[str, int], ...] = ()
-    """By profile, how many more slices it would still hold afterwards."""
+    """Profile of the slice that would be made; empty for a share or a whole device."""
+    slices_left: tuple[tuple[str, int], ...] = ()
+    """Number of further slices that would still fit afterwards, by profile."""

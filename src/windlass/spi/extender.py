@@ -1,9 +1,12 @@
-"""Somebody outside of the process who has a say. Who reaches it is no policy's business.
+"""Extenders: servers outside the process that filter, score or vote.
 
-There are two ways to ask. A *judge* is asked about nodes, beside the decisions: what it said of a kind of pods
-and a node holds until it says otherwise, so nobody waits for it. A *consultant* is asked in the middle of a
-decision, about this very decision, and everybody waits for its answer: it promises to answer, or to say that it
-cannot, within a time that is bounded for all questions of one round together.
+The scheduler makes the connection; a policy only asks. There are two ways to ask:
+
+* A :class:`NodeExtender` answers about nodes, in parallel to the decisions. An answer for
+  one kind of pods and one node holds until a new one arrives, so no decision waits.
+* An :class:`ExtenderClient` is asked in the middle of a decision, which waits for the
+  answer. It answers, or reports that it cannot, within a time limit that holds for all
+  requests of one round together.
 """
 
 from __future__ import annotations
@@ -11,61 +14,73 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from windlass.spi import renamed
 from windlass.spi.objects import Needs
 
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
 
+
+@renamed.attributes
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """On one node: why it is refused (empty: it is not), and its points."""
+    """Answer for one node: why it is rejected (empty: it is not), and its points."""
 
-    refusal: str = ""
+    rejection: str = ""
     points: float = 0.0
 
 
 class NodeExtender(Protocol):
-    """Knows what the judge said. It never blocks: what it does not know it finds out meanwhile."""
+    """Known answers of an extender about nodes. It never blocks and asks in the background."""
 
-    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
-        """What is known about these nodes for such pods. Nodes that are missing are being asked about."""
+    def verdicts(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
+        """Return the known answers for such pods. Missing nodes are being asked about."""
         ...
 
-    def learned(self) -> bool:
-        """Whether anything was learned since this was last asked."""
+    def has_news(self) -> bool:
+        """Return whether there are new answers since the last call."""
         ...
 
 
 class ExtenderCall(StrEnum):
-    """What a consultant is asked, or told."""
+    """Requests and notifications to an extender client."""
 
     OPEN = "onSessionOpen"
-    """Told before the first question of a round."""
+    """Notification before the first request of a round."""
     CLOSE = "onSessionClose"
-    """Told after the last."""
+    """Notification after the last request."""
     PREEMPTABLE = "preemptable"
-    """Which of ``others`` may go for ``task``, in its own queue."""
+    """Request: those of ``others`` that may be evicted for ``task``, in its own queue."""
     RECLAIMABLE = "reclaimable"
-    """The same, in other queues."""
+    """Request: the same, in other queues."""
     OVERUSED = "queueOverused"
-    """Whether ``queue`` has so much that it is passed over."""
+    """Request: does ``queue`` hold so much that it is skipped."""
     ENQUEUEABLE = "jobEnqueueable"
-    """Whether ``group`` is let in."""
+    """Request: is ``group`` admitted."""
     ENQUEUED = "jobEnqueued"
-    """Told: ``group`` has been let in."""
+    """Notification that ``group`` was admitted."""
     READY = "jobReady"
-    """Whether ``group`` may start (or grow) as ``seats`` say."""
+    """Request: may ``group`` start or grow with these ``placements``."""
     ALLOCATE = "allocateFunc"
-    """Told, and may be refused: ``task`` gets the place in ``seats``."""
+    """Notification, which may be rejected, that ``task`` gets its node in ``placements``."""
     DEALLOCATE = "deallocateFunc"
-    """Told: ``task`` is asked to go, or does not get the place that was told before."""
+    """Notification that ``task`` is evicted, or does not get the node announced before."""
 
 
+@renamed.attributes
 @dataclass(frozen=True, slots=True)
 class ExtenderEndpoints:
-    """Where it is, and what is asked: ``predicate``, ``prioritize`` and ``verbs`` are the last parts of the
-    paths, empty or not there for what is not asked. ``ignorable``: if it fails, it counts as not there.
-    ``managed``: only pods that ask for one of these resources are its business; empty for all pods."""
+    """Address of an extender and its endpoints.
+
+    * ``predicate``, ``prioritize``, ``verbs``: last parts of the paths; empty or missing
+      for calls that are not made.
+    * ``timeout_seconds``: timeout of one request.
+    * ``ignorable``: if it fails, it counts as not configured.
+    * ``managed``: it applies only to pods that request one of these resources; empty for
+      all pods.
+    """
 
     url: str
     predicate: str = ""
@@ -75,73 +90,88 @@ class ExtenderEndpoints:
     verbs: Mapping[ExtenderCall, str] = field(default_factory=dict)
     managed: frozenset[str] = frozenset()
 
-    def concerned(self, needs: Needs) -> bool:
-        """Whether such pods are its business."""
+    def applies_to(self, needs: Needs) -> bool:
+        """Return whether it applies to such pods."""
         return not self.managed or any(name in self.managed for name, _ in needs.request)
 
 
 @runtime_checkable
 class TakesNodeExtender(Protocol):
-    """A policy that asks a judge."""
+    """A policy that asks a :class:`NodeExtender`."""
 
-    hooks: ExtenderEndpoints
+    endpoints: ExtenderEndpoints
 
-    def take_judge(self, extender: NodeExtender) -> None:
-        """From now on this one is asked; before, the policy has nothing to say."""
+    def take_node_extender(self, extender: NodeExtender) -> None:
+        """Ask this one from now on. Without one, the policy does not apply."""
         ...
 
 
+@renamed.attributes
 @dataclass(frozen=True, slots=True)
 class ExtenderRequest:
-    """Tasks, groups and queues by their keys. ``seats``: tasks with the nodes that they would get."""
+    """One request. Tasks, groups and queues are given by their keys.
 
-    matter: ExtenderCall
+    ``placements``: tasks with the nodes that they would get.
+    """
+
+    call: ExtenderCall
     task: str = ""
     others: tuple[str, ...] = ()
     group: str = ""
     queue: str = ""
-    seats: tuple[tuple[str, str], ...] = ()
+    placements: tuple[tuple[str, str], ...] = ()
 
 
+@renamed.attributes
 @dataclass(frozen=True, slots=True)
 class ExtenderReply:
-    """What was said; which parts of it mean anything depends on the matter. ``status``: above 0 for, below 0
-    against, 0 for no opinion. ``named``: uids of tasks. ``refusal``: why not, in words."""
+    """Reply. The call determines which fields have a meaning.
+
+    ``status``: above 0 for, below 0 against, 0 to abstain. ``named``: uids of tasks.
+    ``rejection``: why not, as text.
+    """
 
     status: int = 0
     yes: bool = False
     named: frozenset[str] = frozenset()
-    refusal: str = ""
+    rejection: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderUnavailable:
-    """Why there is none. ``later``: the round's time was up, so it was not even asked; it can be in the next."""
+    """Failure to get a reply. ``why``: its reason, as text.
+
+    ``later``: the time of the round was used up, so the request was not sent. It can be
+    sent in the next round.
+    """
 
     why: str
     later: bool = False
 
 
 class ExtenderClient(Protocol):
-    """Answers in the middle of a decision. Rounds do not nest; questions are asked inside of rounds."""
+    """Client of an extender in the middle of a decision.
+
+    Rounds do not nest. Requests are made inside rounds.
+    """
 
     def open(self) -> None:
-        """A round begins."""
+        """Begin a round."""
         ...
 
     def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable: ...
 
     def close(self) -> None:
-        """The round is over."""
+        """End the round."""
         ...
 
 
 @runtime_checkable
 class TakesExtenderClient(Protocol):
-    """A policy that asks a consultant."""
+    """A policy that asks an :class:`ExtenderClient`."""
 
-    hooks: ExtenderEndpoints
+    endpoints: ExtenderEndpoints
 
-    def take_consultant(self, client: ExtenderClient) -> None:
-        """From now on this one is asked; before, the policy has nothing to say."""
+    def take_extender_client(self, client: ExtenderClient) -> None:
+        """Ask this one from now on. Without one, the policy does not apply."""
         ...

@@ -1,9 +1,10 @@
-"""What a policy sees of the nodes: columns, not objects.
+"""Nodes as policies see them: columns, not objects.
 
-A :class:`NodeView` covers all rows of the node table or some of them; every array has one entry per
-covered row, in the same order. Arrays are read-only by agreement. Labels, taint sets and names are
-interned: a column of small integer *codes* and the text of each code, so that a test on text is made
-once per distinct value and spread over the nodes by one indexing: ``verdict[nodes.label(key)]``.
+A :class:`NodeView` covers all rows of the node table or some of them. Each array has one
+entry for each covered row, in the same order. Policies do not write to arrays. Labels,
+taint sets and names are interned: a column of small integer *codes*, and the text of each
+code. A test on text is so made once for each distinct value, and spread over the nodes by
+one indexing operation: ``verdict[nodes.label(key)]``.
 """
 
 from __future__ import annotations
@@ -19,108 +20,115 @@ from windlass.spi.objects import Taint
 
 
 class ImageView(Protocol):
-    """The container images of the covered nodes."""
+    """Container images of the covered nodes."""
 
     @property
     def nodes(self) -> int:
-        """How many nodes the cluster has, covered or not."""
+        """Number of nodes in the cluster, covered or not."""
         ...
 
     def sizes(self, image: str) -> IntArray:
-        """Bytes of the image on each covered node; 0 where it is not."""
+        """Return the size of the image in bytes on each covered node; 0 where it is missing."""
         ...
 
     def carriers(self, image: str) -> int:
-        """How many nodes of the cluster, covered or not, have the image."""
+        """Return the number of nodes of the cluster, covered or not, that have the image."""
         ...
 
 
 class NodeView(Protocol):
-    """Columns over some node rows. Amounts in engine units."""
+    """Columns over some node rows. Amounts are in engine units."""
 
     @property
     def size(self) -> int:
-        """How many rows the view covers."""
+        """Number of covered rows."""
         ...
 
     @property
     def rows(self) -> IntArray:
-        """The row ids covered: stable while the node exists; for plugins that keep a state per node."""
+        """Ids of the covered rows, stable while the node exists; for state by node."""
         ...
 
     @property
     def version(self) -> int:
-        """Another number whenever any node came or went, or changed its labels, taints or readiness."""
+        """Number that changes with the nodes, their labels, taints or readiness."""
         ...
 
     def resources(self) -> Sequence[str]:
-        """The names of all resources that any node or task has named."""
+        """Return the names of all resources of any node or task."""
         ...
 
     def allocatable(self, resource: str) -> IntArray:
-        """What the node has in all; 0 where it has none of it."""
+        """Return the allocatable amount of each node; 0 where it has none."""
         ...
 
     def used(self, resource: str) -> IntArray:
-        """What its pods hold, terminating ones included."""
+        """Return the amount that pods hold, terminating pods included."""
         ...
 
     def releasing(self, resource: str) -> IntArray:
-        """The part of ``used`` that terminating pods hold."""
+        """Return the part of ``used`` that terminating pods hold."""
         ...
 
     def available(self, resource: str) -> IntArray:
-        """What new work may take now: unused, and not promised to someone who waits for it."""
+        """Return the amount that a pod may take now: unused, and nominated for no other pod."""
         ...
 
-    def coming(self, resource: str) -> IntArray:
-        """What new work may be promised: unused once all that terminates is gone, and not promised to somebody else."""
+    def future_available(self, resource: str) -> IntArray:
+        """Return the amount that may be nominated for a pod.
+
+        It is unused after all terminating pods are gone, and nominated for no other pod.
+        """
         ...
 
     def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
-        """``allocatable`` and ``used`` of several resources at once: nodes × resources."""
+        """Return ``allocatable`` and ``used`` of several resources: nodes × resources."""
         ...
 
     def label(self, key: str) -> IntArray:
-        """The code of the node's value of label ``key``; 0 where the node lacks it."""
+        """Return the code of each node's value of label ``key``; 0 where it is missing."""
         ...
 
     def label_values(self, key: str) -> Sequence[str]:
-        """The value behind each code of ``key``; entry 0 stands for "absent"."""
+        """Return the value of each code of ``key``; entry 0 stands for a missing label."""
         ...
 
     def label_carried(self, key: str) -> BoolArray:
-        """By code of ``key``: whether any node of the cluster, covered or not, carries the value now.
+        """Return, for each code of ``key``, whether any node of the cluster has the value now.
 
-        A static filter that asks this is asked anew for all nodes when an answer changes.
+        A static filter that calls this is called again for all nodes if an answer
+        changes.
         """
         ...
 
     def taints(self) -> IntArray:
-        """The code of the node's set of taints; 0 is the empty set."""
+        """Return the code of each node's set of taints; 0 is the empty set."""
         ...
 
     def taint_sets(self) -> Sequence[tuple[Taint, ...]]:
-        """The taints behind each code."""
+        """Return the taints of each code."""
         ...
 
     def names(self) -> Sequence[str]:
-        """The node names."""
+        """Return the names of the nodes."""
         ...
 
     def unschedulable(self) -> BoolArray:
-        """Cordoned nodes."""
+        """Return a mask of cordoned nodes."""
         ...
 
     def ready(self) -> BoolArray:
-        """Nodes whose agent reports them ready."""
+        """Return a mask of nodes that their agent reports ready."""
         ...
 
-    def cards(self) -> DeviceView:
-        """The accelerator cards of the covered rows."""
+    def devices(self) -> DeviceView:
+        """Return the devices of the covered rows."""
         ...
 
     def images(self) -> ImageView:
-        """The container images of the covered rows; for a :class:`~windlass.spi.plugins.ReadsImages`. What follows
-        from them may change at any time: it is no matter for what is asked once and kept."""
+        """Return the container images of the covered rows.
+
+        For a :class:`~windlass.spi.plugins.ReadsImages`. Answers that depend on images
+        may change at any time, so an answer that the engine keeps must not use them.
+        """
         ...

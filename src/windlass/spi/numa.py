@@ -1,27 +1,36 @@
-"""NUMA zones of nodes, what pods ask of them, and what pods hold of them.
+"""NUMA zones of nodes: what pods request of them, and what pods hold of them.
 
-A kubelet (or Windlass' own agent) serves a pod with processors, memory and devices of one zone or of several,
-or refuses it, by its Topology Manager's policy. What stands here is what a scheduler has to know to foresee
-that. Amounts are pairs sorted by resource, in engine units: processors and devices in milli, memory in bytes.
+The Topology Manager of a kubelet, or of Windlass' own agent, serves a pod with
+processors, memory and devices of one zone or of several, or it rejects the pod. This
+module has the data that a scheduler needs to predict that. Amounts are pairs sorted by
+resource, in engine units: processors and devices in milli, memory in bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from windlass.spi import renamed
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
 
 Amounts = tuple[tuple[str, int], ...]
 
 MAX_NUMA_ZONES = 8
-"""A kubelet with a policy other than ``none`` does not start on more (``max-allowable-numa-nodes``)."""
+"""Maximum number of zones (``max-allowable-numa-nodes``).
+
+A kubelet with a policy other than ``none`` does not start on more.
+"""
 CPU = "cpu"
 MEMORY = "memory"
 HUGE_PAGES = "hugepages-"
 
 
 class AlignmentPolicy(StrEnum):
-    """The Topology Manager's policies (kubelet ``--topology-manager-policy``)."""
+    """Policies of the Topology Manager (kubelet ``--topology-manager-policy``)."""
 
     NONE = "none"
     BEST_EFFORT = "best-effort"
@@ -30,7 +39,7 @@ class AlignmentPolicy(StrEnum):
 
 
 class ContainerKind(StrEnum):
-    """Containers are served in the order of the pod: those that run before the others first."""
+    """Kind of a container. Containers are served in the order of the pod, init containers first."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -39,10 +48,15 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NumaZone:
-    """``number``: of the NUMA node. ``capacity``: all there is of each resource, what the system keeps
-    included: by it, and not by what is free, it is told how few zones would do. ``allocatable``: what pods
-    may hold. ``free``: what none of them held when the node said so; ``None``: it does not say.
-    ``distances``: to every zone of the node, in their order; empty where unknown.
+    """One NUMA zone of a node.
+
+    * ``number``: of the NUMA node.
+    * ``capacity``: full amount of each resource, including the part reserved for the
+      system. The minimum number of zones for a request follows from it, not from free
+      amounts.
+    * ``allocatable``: amount that pods may hold.
+    * ``free``: amount that no pod held when the node reported it; ``None``: not reported.
+    * ``distances``: to each zone of the node, in their order; empty if unknown.
     """
 
     number: int
@@ -54,13 +68,16 @@ class NumaZone:
 
 @dataclass(frozen=True, slots=True)
 class NumaTopology:
-    """The zones of a node, by number, and how its kubelet serves pods from them.
+    """Zones of a node, by number, and how its kubelet serves pods from them.
 
-    ``pod_scope``: all containers of a pod from the same zones. ``exclusive_cpus``: the static CPU manager
-    gives whole processors to containers of Guaranteed pods; ``pinned_memory``: the Static memory manager
-    does so with memory. ``closest``: of sets of zones of one size, the one whose zones are nearest to one
-    another (``prefer-closest-numa-nodes``). ``obeys``: whoever runs the node serves each pod by the policy
-    that the pod names, where it names one. ``cards``: (resource, index of a device, zone).
+    * ``pod_scope``: all containers of a pod are served from the same zones.
+    * ``exclusive_cpus``: the static CPU manager gives whole processors to containers of
+      Guaranteed pods. ``pinned_memory``: the Static memory manager pins their memory.
+    * ``closest``: among sets of equal size, the one with the smallest distances is taken
+      (``prefer-closest-numa-nodes``).
+    * ``obeys``: the node agent serves a pod by the policy that the pod names, if it names
+      one.
+    * ``cards``: resource, index of a device, and its zone.
     """
 
     zones: tuple[NumaZone, ...]
@@ -75,7 +92,7 @@ class NumaTopology:
 
 @dataclass(frozen=True, slots=True)
 class ContainerNeed:
-    """What one container asks for."""
+    """Request of one container."""
 
     amounts: Amounts
     kind: ContainerKind = ContainerKind.MAIN
@@ -83,8 +100,11 @@ class ContainerNeed:
 
 @dataclass(frozen=True, slots=True)
 class NumaNeed:
-    """What a pod asks of zones. ``guaranteed``: its quality of service, on which whole processors and pinned
-    memory depend. ``policy``: one that the pod names itself; the node must follow it."""
+    """Request of a pod to NUMA zones.
+
+    ``guaranteed``: its quality of service, on which whole processors and pinned memory
+    depend. ``policy``: a policy that the pod names and the node must follow.
+    """
 
     containers: tuple[ContainerNeed, ...]
     guaranteed: bool = False
@@ -93,8 +113,11 @@ class NumaNeed:
 
 @dataclass(frozen=True, slots=True)
 class NumaHolding:
-    """What a pod holds: zone number → amounts; the set of zones that each pinned piece of memory spans; and
-    its devices by (resource, index), as far as it is known which."""
+    """Amounts that a pod holds.
+
+    ``zones``: zone number → amounts. ``spans``: the zones that each pinned piece of
+    memory spans. ``cards``: its devices by resource and index, as far as they are known.
+    """
 
     zones: tuple[tuple[int, Amounts], ...] = ()
     spans: tuple[tuple[int, ...], ...] = ()
@@ -106,37 +129,43 @@ NO_HOLDING = NumaHolding()
 
 @runtime_checkable
 class NumaAccounting(Protocol):
-    """A policy that keeps the books of zones. Only one counts in an engine.
+    """A policy that accounts for NUMA zones. An engine uses one of them only.
 
-    The engine tells it of every single task that comes to a node with zones, or is promised room there; it
-    keeps the answer with the task and hands it back when the task goes.
+    The engine reports each single task that is placed on a node with zones, or nominated
+    for it. It keeps the result with the task and passes it back when the task is removed.
     """
 
     name: str
 
     def open(self, row: int, zones: NumaTopology | None) -> None:
-        """The zones of a node are these now (``None``: it has none), and nobody holds any of them yet."""
+        """Set the zones of a node (``None``: it has none). No pod holds any of them yet."""
         ...
 
     def plan(self, number: int, row: int) -> NumaHolding | None:
-        """What a task of class ``number`` would get of the node's zones now; ``None`` if it would be refused."""
+        """Return what a task of class ``number`` would get now; ``None`` if it were rejected."""
         ...
 
     def most(self, number: int, row: int) -> int | None:
-        """How many tasks of the class the node's zones would serve if they were empty; ``None``: any number."""
+        """Return the number of tasks of the class that the empty node would serve.
+
+        ``None`` for no limit.
+        """
         ...
 
     def take(
-        self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: NumaHolding | None
+        self, number: int, row: int, devices: tuple[tuple[str, int], ...], reported: NumaHolding | None
     ) -> NumaHolding:
-        """A task is on the node, whether it would be let in or not. ``cards``: its devices, where they are
-        known; ``reported``: what the world says that it holds. Returns what is booked for it."""
+        """Account for a task on the node, whether the node would admit it or not.
+
+        ``devices``: its devices, if known. ``reported``: what it holds by the node's
+        report. Return the accounted holding.
+        """
         ...
 
     def hold(self, row: int, holding: NumaHolding) -> None:
-        """Book exactly that."""
+        """Account for exactly this holding."""
         ...
 
     def give(self, row: int, holding: NumaHolding) -> None:
-        """What was booked is free."""
+        """Free an accounted holding."""
         ...

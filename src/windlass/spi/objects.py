@@ -1,7 +1,8 @@
-"""The engine's nouns as a plugin sees them: immutable, free of wire objects.
+"""Objects of the engine as policies see them: immutable, without wire objects.
 
-Resources are mappings *name → int* in the units of ``api.quantities``: CPU and devices in milli,
-memory in bytes, others 1. Times are Unix seconds. Keys are ``namespace/name`` unless said otherwise.
+Resources are mappings *name → int* in the units of ``api.quantities``: CPU and devices in
+milli, memory in bytes, others 1. Times are Unix seconds. Keys are ``namespace/name``
+unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from windlass.spi import renamed
 from windlass.spi.devices import DeviceMode, DeviceNeed, SliceProfile
 from windlass.spi.numa import NumaHolding, NumaNeed, NumaTopology
 from windlass.spi.quantities import is_device
@@ -20,6 +22,9 @@ from windlass.spi.topology import TopologyNeed
 
 Resources = Mapping[str, int]
 NOTHING: Resources = {}
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,10 @@ class WeightedNodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A pod (anti-)affinity term. No ``namespaces`` means the pod's own; no ``selector`` selects nothing."""
+    """A pod (anti-)affinity term.
+
+    No ``namespaces`` means the pod's own. No ``selector`` selects nothing.
+    """
 
     selector: tuple[Expression, ...] | None
     topology_key: str
@@ -62,11 +70,13 @@ class WeightedPodTerm:
 
 @dataclass(frozen=True, slots=True)
 class SpreadTerm:
-    """A topology spread constraint. ``selector``: as of :class:`PodTerm`, always in the pod's namespace.
+    """A topology spread constraint.
 
-    ``hard``: a filter (``DoNotSchedule``), else a wish. ``min_domains`` only of a hard one. Domains are
-    counted on nodes that meet the pod's selector and affinity (``honor_affinity``) and whose taints it
-    tolerates (``honor_taints``).
+    * ``selector``: as in :class:`PodTerm`, always in the pod's namespace.
+    * ``hard``: a filter (``DoNotSchedule``); otherwise a preference.
+    * ``min_domains``: for hard constraints only.
+    * ``honor_affinity``, ``honor_taints``: domains count only nodes that meet the pod's
+      selector and affinity, or that have only taints which it tolerates.
     """
 
     topology_key: str
@@ -78,12 +88,12 @@ class SpreadTerm:
     honor_taints: bool = False
 
     def label_alone(self) -> SpreadTerm:
-        """What it asks of a node whatever runs where: a value of its key."""
+        """Return the part that depends on no other pod: the node has a value of the key."""
         return SpreadTerm(self.topology_key, 1, self.hard, None)
 
 
 class HostPort(NamedTuple):
-    """``address``: the node's address it is bound to; empty stands for all of them."""
+    """A port of the node. ``address``: the node's address to bind; empty for all addresses."""
 
     protocol: str
     number: int
@@ -92,7 +102,10 @@ class HostPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VolumeOption:
-    """A persistent volume that could serve a claim: its name and the nodes that reach it (``None``: all)."""
+    """A persistent volume that could serve a claim.
+
+    ``terms``: the nodes that can use it; ``None`` for all.
+    """
 
     volume: str
     terms: tuple[NodeTerm, ...] | None = None
@@ -100,19 +113,21 @@ class VolumeOption:
 
 @dataclass(frozen=True, slots=True)
 class VolumeNeed:
-    """A volume of a pod, as far as it says where the pod can go.
+    """A volume of a pod, as far as it restricts the nodes for the pod.
 
-    * ``claim``: ``namespace/name`` of the claim, or what the pod calls the volume.
-    * ``terms``: of the volume it is bound to, or of the topologies that its class allows: on nodes that
-      satisfy one of them it can be used. ``None``: on all.
-    * ``options``: for a claim that waits for its first consumer and is served by volumes that exist: it
-      takes one of them, which nobody else has. ``None``: it is not served that way.
+    * ``claim``: ``namespace/name`` of the claim, or the name of the volume in the pod.
+    * ``terms``: of the bound volume, or of the topologies that its class allows. Nodes
+      that satisfy one of them can use the volume. ``None``: all nodes can.
+    * ``options``: for a claim that waits for its first consumer and is served by existing
+      volumes. It takes one of them that no other claim has. ``None``: it is not served
+      that way.
     * ``exclusive``: one pod in the whole cluster may use it (ReadWriteOncePod).
-    * ``limit``: the resource of the node that counts attached volumes of its driver; empty: unlimited.
-      ``identity``: volumes of equal identity are attached to a node once.
-    * ``size``: of a volume that would be made there (``5Gi``); empty for one that exists.
-    * ``problem``: why no node will do now, in words; empty if some may. ``fault``: why none would, whatever nodes
-      there were.
+    * ``limit``: resource of the node that counts attached volumes of its driver; empty
+      for no limit. ``identity``: volumes of equal identity are attached to a node once.
+    * ``size``: of a volume that would be provisioned (``5Gi``); empty for one that
+      exists.
+    * ``problem``: why no node is suitable now, as text; empty if some node may be.
+      ``fault``: why no node could be, whatever nodes there were.
     """
 
     claim: str
@@ -128,8 +143,11 @@ class VolumeNeed:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """A pod's own word on how it is scored by resources: a strategy's name (``MostAllocated``,
-    ``LeastAllocated``) and the weights of resources. Without weights it has no score."""
+    """Scoring by resources as the pod itself states it.
+
+    ``strategy``: ``MostAllocated`` or ``LeastAllocated``. ``weights``: of resources.
+    Without weights it has no score.
+    """
 
     strategy: str
     weights: tuple[tuple[str, int], ...] = ()
@@ -137,10 +155,11 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroups:
-    """Which groups of nodes (by label ``volcano.sh/nodegroup-name``) a queue may or would rather use.
+    """Groups of nodes (label ``volcano.sh/nodegroup-name``) that a queue may or prefers to use.
 
-    ``inherited``: the nearest ancestor says so, the queue itself says nothing. ``limits``: group → what
-    ``queue`` may hold of resources there; ``limits_unreadable``: it says something that is none.
+    * ``inherited``: stated by the nearest ancestor, not by the queue itself.
+    * ``limits``: group → amounts that ``queue`` may hold there.
+    * ``limits_unreadable``: the stated limits cannot be parsed.
     """
 
     required: tuple[str, ...] = ()
@@ -155,8 +174,11 @@ class NodeGroups:
 
 @dataclass(frozen=True, slots=True)
 class RolePreferences:
-    """With pods of which roles of its own gang a pod wants to share a node, and with which not; itself where
-    its own role is meant. ``place``: of its role in the order in which roles are placed."""
+    """Roles of its own gang with which a pod prefers to share a node, or not to.
+
+    ``near``: roles on the same node; ``apart``: roles on other nodes. Either may contain
+    its own role. ``place``: position of its role in the order of placement.
+    """
 
     gang: str
     role: str
@@ -167,7 +189,7 @@ class RolePreferences:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Empty ``key`` with Exists tolerates all; empty ``effect`` matches every effect."""
+    """A toleration. An empty ``key`` with Exists tolerates all; an empty ``effect`` matches all."""
 
     key: str = ""
     operator: str = "Equal"
@@ -184,16 +206,22 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator of a node. ``index`` is what ``windlass.dev/devices`` speaks of.
+    """One accelerator of a node.
 
-    ``slots``: how many may share it at most, where a device plug-in has its own limit; 0: it has none.
-    ``compute``: its CUDA compute capability, (0, 0) where it is not known. ``geometry``: the profiles that it
-    can be sliced into, as the node says; without them those of its model count (by name, or by model and
-    memory; :mod:`windlass.engine.devices.mig`). ``draws``: the counters of its node that it takes from while somebody
-    has it (several devices may be carved of one): name, units, how many there are. ``shared``: any number of claims may
-    have parts of it, each as much as they ask for of what it has (:attr:`~windlass.spi.devices.DeviceNeed.draws`);
-    nobody has it whole. ``drawn``: name and units of what is taken of it for nobody who is known. ``late``: claims take
-    it after all others.
+    * ``index``: its index in ``windlass.dev/devices``.
+    * ``slots``: maximum number of pods that share it, if a device plugin sets one; 0 for
+      no limit.
+    * ``compute``: its CUDA compute capability; (0, 0) if it is not known.
+    * ``geometry``: profiles into which it can be sliced, as the node reports. Without
+      them those of its model hold (by name, or by model and memory;
+      :mod:`windlass.engine.devices.mig`).
+    * ``draws``: counters of its node that it consumes while it is allocated, because
+      several devices may be made from one: name, consumed units, units in all.
+    * ``shared``: any number of claims may have shares of it, each with the units that it
+      requests (:attr:`~windlass.spi.devices.DeviceNeed.draws`). It is never allocated as
+      a whole.
+    * ``drawn``: name and units of consumption by unknown claims.
+    * ``late``: claims take it after all other devices.
     """
 
     index: int
@@ -215,7 +243,7 @@ class Device:
 
 
 class HeldSlice(NamedTuple):
-    """A MIG instance that a task has: on which card, of which profile, from which memory slice on."""
+    """A MIG instance of a task: index of the device, profile, first memory slice."""
 
     index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     profile: str
@@ -235,11 +263,15 @@ class Node:
     zones: NumaTopology | None = None
     """Its NUMA zones, where they are known."""
     quota: Resources = field(default_factory=dict)
-    """What queues divide beside ``allocatable``, though no pod can take it here as such: a card's worth of MIG
-    slices, for queues that count GPUs alone."""
+    """Amounts that count for queues in addition to ``allocatable``, but that no pod can take.
+
+    For example a whole device for its MIG slices, for queues that count GPUs only.
+    """
     images: tuple[tuple[str, int], ...] = ()
-    """The container images it has, by every name, with their sizes in bytes; only where a policy asks for them
-    (:class:`~windlass.spi.plugins.ReadsImages`)."""
+    """Its container images, under each name, with their sizes in bytes.
+
+    Filled only if a policy is a :class:`~windlass.spi.plugins.ReadsImages`.
+    """
 
 
 class QueueState(StrEnum):
@@ -249,7 +281,7 @@ class QueueState(StrEnum):
 
 
 class Dialect(StrEnum):
-    """The queue API whose rules a queue, its groups and its pods follow.
+    """Queue API, with its rules for a queue, its groups and its pods.
 
     ``WINDLASS`` also names the placement rules of pods with ``schedulerName: windlass``.
     """
@@ -261,13 +293,17 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue of any API, under its engine key: Volcano's ``root/…`` names as they are, KAI's as ``kai/NAME``.
+    """A queue of any API, under its engine key.
 
-    ``None`` in an entry of ``capability`` never occurs: absent means no limit. ``unlimited`` names the
-    resources of which the queue deserves any amount (KAI's quota -1). ``surplus_weights``: resource →
-    weight in the division of what is left after deserved amounts (KAI's ``overQuotaWeight``; 0 means no
-    share of it); a resource that is not named has ``weight``. Minimum run times are in seconds, ``None``
-    where the queue says nothing (its ancestors' then hold).
+    Volcano's names ``root/…`` are used as they are, KAI's as ``kai/NAME``.
+
+    * ``capability``: no entry means no limit.
+    * ``unlimited``: resources of which the queue deserves any amount (KAI's quota -1).
+    * ``surplus_weights``: resource → weight in the division of what deserved amounts
+      leave (KAI's ``overQuotaWeight``; 0 means no share). Without an entry ``weight``
+      holds.
+    * ``preempt_min_runtime``, ``reclaim_min_runtime``: seconds; ``None``: those of its
+      ancestors hold.
     """
 
     name: str
@@ -287,15 +323,16 @@ class Queue:
     preempt_min_runtime: float | None = None
     reclaim_min_runtime: float | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Only those that a policy reads (``volcano.sh/hierarchy`` and its weights, node groups)."""
+    """Annotations that a policy reads (``volcano.sh/hierarchy`` and its weights, node groups)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubGroup:
-    """A part of a gang with a minimum of its own; parts form a tree by ``parent`` (empty: the group).
+    """Part of a gang with a minimum of its own.
 
-    ``min_members``: of its own tasks. ``min_subgroups``: how many of its parts must reach theirs;
-    ``None`` means all of them.
+    Subgroups form a tree by ``parent`` (empty: the group). ``min_members``: minimum of
+    its own tasks. ``min_subgroups``: number of its subgroups that must reach theirs;
+    ``None`` for all.
     """
 
     name: str
@@ -303,17 +340,22 @@ class SubGroup:
     min_members: int = 0
     min_subgroups: int | None = None
     topology: TopologyNeed | None = None
-    """How near to one another its tasks, and those of the parts below it, are to be."""
+    """Topology constraint of its tasks and those of its subgroups."""
 
 
 _BY_PRIORITY = ("preempt", "gangpreempt", "gangpreempt-surplus")
-"""Actions that take room inside a queue for who is more important."""
+"""Actions that preempt inside a queue, for a higher priority."""
 
 
 class AttainedService(msgspec.Struct, frozen=True):
-    """What a group that shares time has behind it, as far as its object says: for how many seconds it has had its room
-    in all up to ``at`` (Unix seconds), and how often it was suspended. ``since``: where its object was made anew, since
-    when the first one was there (Unix seconds)."""
+    """History of a time-sharing group, as its object states it.
+
+    * ``attained``: seconds in all for which it had its capacity, up to ``at`` (Unix
+      seconds).
+    * ``suspensions``: number of suspensions.
+    * ``since``: creation time (Unix seconds) of the first object, if the object was
+      recreated.
+    """
 
     attained: float
     at: float
@@ -322,24 +364,34 @@ class AttainedService(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A gang. ``key`` is ``namespace/name``; of a pod without a group (a group of one) ``namespace/pod:name``.
+    """A gang.
 
-    ``admitted``: its phase is past Pending (Inqueue or later). ``min_task_member``: role → minimum.
-    ``min_subgroups``: how many of the parts directly below the group must reach their minimum (``None``:
-    all). Durations in seconds, times in Unix seconds:
+    * ``key``: ``namespace/name``; ``namespace/pod:name`` for a pod without a group (a
+      group of one).
+    * ``admitted``: its phase is after Pending (Inqueue or later).
+    * ``min_task_member``: role → minimum.
+    * ``min_subgroups``: number of its direct subgroups that must reach their minimum;
+      ``None`` for all.
+    * ``past``: attained service, for time-sharing. The engine reads it once, when it
+      learns of the group.
+    * ``guest``: another scheduler placed it. It counts in its queue, and is evicted only
+      for groups of higher priority there. It is not reclaimed, moved, suspended or
+      shuffled.
 
-    * ``preemption_delay``: causes no eviction before this long after creation, or its last eviction.
-    * ``stale_grace``: how long it may hold less than its minimum before all of it is evicted; ``None``
-      or negative: for ever. ``stale_since``: since when it has, as far as an API object says.
-    * ``started``: when it last reached its minimum; ``last_eviction``: when a task of it was last evicted.
-    * ``run_estimate``: how long its tasks run; ``None`` where nothing is known. By its owner's word, unless
-      ``learned`` says on which earlier runs it rests; ``run_bound``: the longest of those, ``runs``: the last of them
-      in ascending order.
+    Durations are in seconds, times in Unix seconds:
+
+    * ``preemption_delay``: minimum time after its creation or last eviction before it
+      causes an eviction.
+    * ``stale_grace``: maximum time below its minimum before it is evicted as a whole;
+      ``None`` or negative for no limit. ``stale_since``: beginning of this time, as an
+      API object states it.
+    * ``started``: when it last reached its minimum. ``last_eviction``: when a task of it
+      was last evicted.
+    * ``run_estimate``: run time of its tasks; ``None`` if nothing is known. Its owner
+      states it, unless ``learned`` describes the earlier runs from which it is derived.
+      ``run_bound``: the longest of these runs. ``runs``: the last of them in ascending
+      order.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
-
-    ``past``: what it attained before, where time is shared. An engine goes by it once, as it hears of the group.
-    ``guest``: another scheduler placed it; it counts in its queue and goes for work of higher priority there, and for
-    nothing else: it is not reclaimed, moved, suspended or shuffled.
     """
 
     key: str
@@ -365,9 +417,9 @@ class Group(msgspec.Struct, frozen=True):
     run_estimate: float | None = None
     waiting_limit: float | None = None
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Only those that a policy reads (disruption budgets, revocable zones)."""
+    """Annotations that a policy reads (disruption budgets, revocable zones)."""
     topology: TopologyNeed | None = None
-    """How near to one another its tasks are to be; parts may ask for more."""
+    """Topology constraint of its tasks; subgroups may have tighter ones."""
     learned: str = ""
     run_bound: float | None = None
     runs: tuple[float, ...] = ()
@@ -375,22 +427,29 @@ class Group(msgspec.Struct, frozen=True):
     past: AttainedService | None = None
 
     def yields_to(self, action: str, priority: int) -> bool:
-        """Whether it goes for a claim of this action and priority, as far as it is a guest."""
+        """Return whether it may be evicted by this action for this priority; true unless a guest."""
         return not self.guest or (action in _BY_PRIORITY and priority > self.priority)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuota:
-    """A ResourceQuota without scopes: what the requests of all unfinished pods of its namespace may sum up
-    to. ``key`` is ``namespace/name``; ``pods`` counts pods."""
+    """A ResourceQuota without scopes.
+
+    ``key``: ``namespace/name``. ``hard``: limits of the requests of all unfinished pods
+    of the namespace; ``pods`` counts pods.
+    """
 
     key: str
     hard: Resources = field(default_factory=dict)
 
 
 class TaskState(StrEnum):
-    """``ASSUMED`` is a bind that was decided and is on its way. ``STUCK`` has been terminating for so
-    long that nobody counts on it: it holds its resources and promises none."""
+    """State of a task.
+
+    ``ASSUMED``: a bind was decided and is not confirmed yet. ``STUCK``: it has been
+    terminating for so long that its end is uncertain. It holds its resources, and none
+    of them can be nominated.
+    """
 
     PENDING = "Pending"
     ASSUMED = "Assumed"
@@ -404,7 +463,10 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a pod asks of a node: equal needs make one task class. Hashable; mappings as sorted pairs."""
+    """Requirements of a pod to a node. Pods with equal needs form one task class.
+
+    Hashable. Mappings are sorted pairs.
+    """
 
     request: tuple[tuple[str, int], ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -415,37 +477,46 @@ class Needs:
     anti_affinity: tuple[PodTerm, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
-    """The pod's own labels: those that an affinity term of any pod could select on, and those that a
-    policy reads (:class:`~windlass.spi.plugins.ReadsLabels`)."""
+    """Labels of the pod that an affinity term of any pod could select, or that a policy reads.
+
+    See :class:`~windlass.spi.plugins.ReadsLabels`.
+    """
     namespace: str = ""
     dialect: Dialect = Dialect.WINDLASS
-    """Whose placement rules (scores) hold for the pod."""
+    """Queue API that determines the placement rules (scores) of the pod."""
     preferred_affinity: tuple[WeightedPodTerm, ...] = ()
     preferred_anti_affinity: tuple[WeightedPodTerm, ...] = ()
     spread: tuple[SpreadTerm, ...] = ()
     volumes: tuple[VolumeNeed, ...] = ()
     node_groups: NodeGroups | None = None
-    """What the pod's queue says about groups of nodes."""
+    """Node groups of the pod's queue."""
     revocable_zone: str = ""
     """Volcano's ``volcano.sh/revocable-zone``: ``*`` for a pod that may use nodes only for a time."""
     scoring: Scoring | None = None
     devices: tuple[DeviceNeed, ...] = ()
-    """Parts of cards, and whole cards that must be of a kind. Each need stands for itself: two of them may be
-    served by one card, the cards of one are distinct."""
+    """Device shares, and whole devices with conditions.
+
+    The devices of one need are distinct. Two needs may be served by one device.
+    """
     by_card: tuple[str, ...] = ()
-    """Names in ``request`` that only queues are charged for, beside the resources of ``devices``: on the
-    node, ``devices`` says what is taken."""
+    """Names in ``request`` that count for queues only, besides the resources of ``devices``.
+
+    On the node, ``devices`` determines what is allocated.
+    """
     zones: NumaNeed | None = None
-    """What its containers ask of NUMA zones, if any of it could be given from one."""
+    """Request of its containers to NUMA zones, if any of it could be served from one."""
     roles: RolePreferences | None = None
-    """Near which roles of its gang it wants to be."""
+    """Preferences for roles of its gang."""
     images: tuple[str, ...] = ()
-    """The images of its containers and init containers, with a tag or a digest, sorted, as often as they are used;
-    only where a policy asks for them (:class:`~windlass.spi.plugins.ReadsImages`)."""
+    """Images of its containers and init containers, with a tag or a digest, sorted.
+
+    An image occurs once for each container that uses it. Filled only if a policy is a
+    :class:`~windlass.spi.plugins.ReadsImages`.
+    """
 
     @property
     def node_request(self) -> tuple[tuple[str, int], ...]:
-        """``request`` without what is counted card by card."""
+        """``request`` without resources that are counted by device."""
         if not self.devices and not self.by_card:
             return self.request
         skipped = {need.resource for need in self.devices if need.joint is None}.union(self.by_card)
@@ -457,10 +528,10 @@ class Needs:
         )
 
     def node_part(self) -> Needs:
-        """What filters, capacities and scores see: all but what relates the pod to other pods. Of a hard constraint on
-        spread that is the label.
+        """Return the needs that filters, capacities and scores see.
 
-        Classes that differ in the rest share what is known about the nodes.
+        They exclude all relations to other pods. Of a hard spread constraint the label
+        remains. Classes that differ in the rest share answers about nodes.
         """
         if not (
             self.labels
@@ -495,7 +566,7 @@ class Needs:
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A pod in a group. ``key`` is ``namespace/name``; ``uid`` tells incarnations apart."""
+    """A pod as member of a group. ``key``: ``namespace/name``. ``uid`` identifies the incarnation."""
 
     key: str
     uid: str
@@ -511,24 +582,24 @@ class Task(msgspec.Struct, frozen=True):
     preemptible: bool = True
     created: float = 0.0
     subgroup: str = ""
-    """The part of the gang it belongs to; empty: directly to the group."""
+    """Subgroup of the task; empty: it belongs directly to the group."""
     started: float | None = None
-    """Since when it runs, Unix seconds."""
+    """Start of its run, Unix seconds."""
     run_limit: float | None = None
-    """After how many seconds of running it is ended (``activeDeadlineSeconds``)."""
+    """Maximum run time in seconds (``activeDeadlineSeconds``)."""
     critical: bool = False
-    """Never a victim: of kube-system, or of a system-critical priority class."""
+    """Never a victim: it is in kube-system, or has a system-critical priority class."""
     never_preempts: bool = False
     """Its own ``preemptionPolicy`` is Never: nothing is evicted for it."""
     annotations: tuple[tuple[str, str], ...] = ()
-    """Only those that a policy reads (cooldown time, disruption budgets)."""
+    """Annotations that a policy reads (cooldown time, disruption budgets)."""
     slices: tuple[HeldSlice, ...] = ()
-    """The MIG instances it has, as far as the world says."""
+    """Reported MIG instances of the task."""
     zones: NumaHolding | None = None
-    """What it holds of NUMA zones, as far as the world says."""
+    """Reported holding of NUMA zones."""
     budgets: tuple[str, ...] = ()
     """The PodDisruptionBudgets that protect it, ``namespace/name``."""
     owned: bool = True
-    """Whether a controller makes it anew once it is gone."""
+    """True if a controller recreates the pod after it is deleted."""
     guaranteed: bool = False
-    """Of quality of service Guaranteed: what its containers ask for of CPU and memory is what they are limited to."""
+    """Quality of service Guaranteed: requests of CPU and memory equal the limits."""

@@ -1,18 +1,28 @@
-"""The extension points: small Protocols, most of one method. A policy implements any of them.
+"""Extension points of the scheduler: small Protocols, most of them with one method.
 
-The engine asks every plugin it is given, in the order given. All methods are pure in their
-arguments and in what :class:`Domain` calls have told the plugin before; none blocks, none keeps a
-reference to what it is handed, none raises for a legal input.
+A policy is one class that implements any number of them. Most policies need one of three:
 
-**Footprint** says what an answer depends on, and so how long it may be kept:
+* :class:`Filter`: nodes on which a pod may run.
+* :class:`Score`: how good a node is for a pod.
+* :class:`Admit`: whether a group may take its next step.
 
-* ``STATIC``: on the node's name, labels, taints, readiness. Asked again only when those change.
-* ``ROW``: also on the node's amounts (allocatable, used, releasing, available). Asked again for a
-  row whose amounts changed; answers are shared between rows with equal amounts, unless the plugin
-  has an attribute ``reads_labels`` that is true.
-* A policy about pods in relation to one another (affinity, spread, ports, volumes) implements
-  :class:`Domain` instead; a class of tasks that it constrains is placed one by one. Filters,
-  capacities and scores are shown needs without what is about other pods
+Methods of the other Protocols are optional. Some make an answer faster
+(``docs/guides/write-a-policy.md``, "For speed").
+
+The engine calls all plugins in the order of the configuration. A method is pure in its
+arguments and in what the calls of :class:`Domain` told the plugin before. It does not
+block, does not keep a reference to its arguments, and does not raise for a legal input.
+
+**Footprint** declares what an answer depends on, and so how long the engine keeps it:
+
+* ``STATIC``: the name, labels, taints and readiness of the node. The engine asks again
+  when one of them changes.
+* ``ROW``: in addition the amounts of the node (allocatable, used, releasing, available).
+  The engine asks again for a row when its amounts change. Rows with equal amounts share
+  an answer, unless the plugin has a true attribute ``reads_labels``.
+* A policy that relates pods to one another (affinity, spread, ports, volumes) implements
+  :class:`Domain` instead. Tasks of a class that it constrains are placed one by one.
+  Filters, capacities and scores see needs without these relations
   (:meth:`~windlass.spi.objects.Needs.node_part`).
 """
 
@@ -21,11 +31,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from windlass.api.reasons import Reason
+from windlass.spi import renamed
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
 from windlass.spi.views import FLAVOR as FLAVOR
@@ -34,19 +45,25 @@ from windlass.spi.views import QueueView as QueueView
 from windlass.spi.views import StepView as StepView
 from windlass.spi.views import flavor_matches as flavor_matches
 from windlass.spi.views import flavor_of as flavor_of
-from windlass.spi.views import plain_due as plain_due
-from windlass.spi.views import unfilled as unfilled
+from windlass.spi.views import include_flavors as include_flavors
+from windlass.spi.views import unfilled_guarantee as unfilled_guarantee
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
 
 
 class Footprint(StrEnum):
-    """What an answer depends on; see the top of this module."""
+    """Inputs of an answer; see the docstring of this module."""
 
     STATIC = "static"
     ROW = "row"
 
 
 class Trend(IntEnum):
-    """How a node's score moves as pods of one class are added to it. ``ANY`` promises nothing."""
+    """Direction of a node's score as pods of one class are added to the node.
+
+    ``ANY`` makes no statement.
+    """
 
     FALLS = -1
     ANY = 0
@@ -55,10 +72,13 @@ class Trend(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeBlocker:
-    """One obstacle over the nodes of a view. ``blocked`` is true where it holds.
+    """One obstacle, for all nodes of a view. ``blocked`` is true where it holds.
 
-    ``needed`` and ``available`` are amounts of ``resource`` in engine units; ``available`` has one
-    entry per node, below 0 where pods hold more than is there. ``detail`` says what exactly: a label, a taint, a port.
+    * ``resource``, ``needed``: the missing resource and its requested amount, in engine
+      units.
+    * ``available``: amount on each node. It is negative where pods hold more than the
+      node has.
+    * ``detail``: the label, taint or port that blocks.
     """
 
     code: Reason
@@ -70,17 +90,19 @@ class NodeBlocker:
 
     @property
     def most_available(self) -> int:
-        """The most that a node has which is blocked; 0 where all hold more than they have, or none is told of."""
+        """Largest available amount on a blocked node, at least 0; 0 without ``available``."""
         return 0 if self.available is None else max(0, int(self.available[self.blocked].max(initial=0)))
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A policy's no to a whole step. ``queue`` is the queue (the group's or an ancestor) that says it.
+    """Rejection of a whole step by a policy.
 
-    The step is tried again when that queue gives something back or is changed; with an empty
-    ``queue``, or where it hangs on what there is ``elsewhere`` too (what other queues hold or are due, what nodes
-    have), whenever anything in the cluster is given back or changed. ``permanent``: no waiting helps, only a change
-    of the group or of the queue.
+    * ``queue``: the queue that rejects it, the group's or an ancestor. The step is tried
+      again when this queue releases something or is changed. Without a queue it is tried
+      again when anything in the cluster is released or changed.
+    * ``elsewhere``: the rejection also depends on other queues or on nodes. The step is
+      then tried again as without a queue.
+    * ``permanent``: only a change of the group or of the queue helps.
     """
 
     code: Reason
@@ -96,177 +118,210 @@ class Rejection(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ReadsLabels(Protocol):
-    """For any policy that looks at labels of pods: ``reads`` names their keys. They then stand in
-    ``Needs.labels``, for every pod that carries them."""
+    """Any policy that reads labels of pods.
+
+    ``reads`` lists their keys. ``Needs.labels`` then contains them for each pod with
+    these labels.
+    """
 
     reads: Collection[str]
 
 
 @runtime_checkable
 class ReadsImages(Protocol):
-    """For any :class:`RelativeScore` that looks at container images: ``reads_images`` is true. They then stand in
-    ``Needs.images`` and ``Node.images``, and pods of different images are of different classes."""
+    """A :class:`RelativeScore` that reads container images, if ``reads_images`` is true.
+
+    ``Needs.images`` and ``Node.images`` are then filled. Pods with different images
+    belong to different classes.
+    """
 
     reads_images: bool
 
 
 @runtime_checkable
 class Filter(Protocol):
-    """Which nodes may take a task."""
+    """Nodes on which a task may run."""
 
     name: str
     footprint: Footprint
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
-        """True where the node passes; ``None`` where the plugin has nothing to say on such tasks."""
+        """Return a mask that is true for nodes that pass.
+
+        ``None``: the plugin does not apply to such tasks.
+        """
         ...
 
 
 @runtime_checkable
 class Capacity(Protocol):
-    """How many tasks of one class a node takes on top of what it holds. Always of footprint ``ROW``.
+    """Number of further tasks of one class that fit on a node; always of footprint ``ROW``.
 
-    For limits that are used up by placing: with it the engine places a gang by counting. An attribute
-    ``amounts_decide`` that is true promises that the answer is the least, over the resources that a task
-    asks for (one of ``pods`` included), of what is available divided by what is asked: the engine then
-    counts that by itself.
+    It is for limits that placements use up. With it the engine places a gang by counting.
+
+    A true attribute ``resources_only`` declares that the answer follows from resources:
+    the minimum, over the requested resources (one of ``pods`` included), of available
+    divided by requested. The engine then computes it without the plugin.
     """
 
     name: str
 
     def capacity(self, needs: Needs, nodes: NodeView) -> IntArray | None:
-        """Per node, at least 0; ``None`` for no limit."""
+        """Return a number of at least 0 for each node; ``None`` for no limit."""
         ...
 
 
 @runtime_checkable
 class NodeBlockers(Protocol):
-    """Why nodes are refused. For a plugin with :class:`Filter`, :class:`Capacity` or :class:`Domain`."""
+    """Reasons why nodes are rejected, of a :class:`Filter`, :class:`Capacity` or :class:`Domain`."""
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        """All obstacles. A node is blocked by at least one of them exactly if the plugin refuses it."""
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+        """Return all obstacles.
+
+        At least one of them blocks a node if and only if the plugin rejects this node.
+        """
         ...
 
 
 @runtime_checkable
 class Domain(Protocol):
-    """A policy about pods in relation to one another. It is told of every placement, and of its undoing.
+    """A policy that relates pods to one another.
 
-    Classes of tasks are known by a number here: ``learn`` tells which needs it stands for. Such a
-    plugin holds state, so one instance serves one engine.
+    The engine reports each placement to it, and each undo of a placement. Task classes
+    are identified by a number; :meth:`learn` gives the needs behind a number. The plugin
+    holds state, so one instance serves one engine.
 
-    An attribute ``counts_terminating`` that is false says that a task is gone once it begins to terminate:
-    ``add`` tells so then, not when it leaves its node, and ``placed`` is without those that terminate.
+    An attribute ``counts_terminating`` that is false declares that terminating tasks do
+    not count. :meth:`add` then reports a task as gone when it begins to terminate, not
+    when it leaves its node, and ``placed`` contains no terminating tasks.
     """
 
     name: str
 
     def attach(self, nodes: NodeView) -> None:
-        """Called once, first: ``nodes`` stays valid and always shows all rows as they are."""
+        """Keep ``nodes``, which always shows all rows as they are. Called once, first."""
         ...
 
     def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
-        """A class appears. ``placed`` has the number of tasks by row of every class that is placed."""
+        """Add a class.
+
+        ``placed``: for each class with placed tasks its number, and row → number of tasks.
+        """
         ...
 
     def forget(self, number: int) -> None:
-        """No task of the class is left."""
+        """Remove a class. No task of it is left."""
         ...
 
     def add(self, number: int, row: int, count: int) -> None:
-        """``count`` tasks of the class come to ``row``; negative: they leave."""
+        """Count ``count`` more tasks of the class on ``row``; fewer if negative."""
         ...
 
     def constrains(self, number: int) -> bool:
-        """Whether :meth:`verdict` may refuse any node for the class as things stand."""
+        """Return whether :meth:`verdict` may now reject any node for the class."""
         ...
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
-        """True where the node passes; ``None`` for everywhere."""
+        """Return a mask that is true for nodes that pass; ``None`` if all pass."""
         ...
 
-    def listens(self, number: int) -> Collection[int]:
-        """The classes whose coming or going may turn a no for this class into a yes."""
+    def listens_to(self, number: int) -> Collection[int]:
+        """Return the classes that may turn a rejection into a pass when placed or removed."""
         ...
 
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
-        """Nodes that hold tasks changed their labels: count afresh from ``placed``."""
+        """Count again from ``placed``: labels of nodes with tasks have changed."""
         ...
 
 
 @runtime_checkable
 class PlacementEffect(Protocol):
-    """For a :class:`Domain`: what one placement can change, so that the rest is not asked again."""
+    """A :class:`Domain` that knows which verdicts one placement changes. For speed."""
 
     def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
-        """A task of the class has just come to ``row``: where :meth:`Domain.verdict` on this class may
-        differ now. Pairs of a label and a code of it (all nodes of that value), or of ``""`` and a row;
-        ``None``: anywhere."""
+        """Return where :meth:`Domain.verdict` may differ after a placement on ``row``.
+
+        A task of the class ``number`` was placed there. The result has pairs of a label
+        and a code of it (all nodes with this value), or of ``""`` and a row. ``None``:
+        anywhere.
+        """
         ...
 
 
 @runtime_checkable
 class IsInterested(Protocol):
-    """For a :class:`Domain` or a :class:`RelativeScore`: which classes are nothing to it, so that it is spared
-    most of what happens."""
+    """A :class:`Domain` or :class:`RelativeScore` that ignores some classes. For speed."""
 
-    def minds(self, number: int) -> bool:
-        """False: whatever is placed, it neither counts tasks of the class (:meth:`Domain.add` need not be told)
-        nor constrains it or prefers any node for it, until another class is learned or forgotten."""
+    def is_interested(self, number: int) -> bool:
+        """Return false if tasks of the class do not matter to the plugin.
+
+        The plugin then neither counts them (:meth:`Domain.add` may be left out), nor
+        constrains them, nor prefers a node for them. This holds until another class is
+        learned or forgotten.
+        """
         ...
 
 
 @runtime_checkable
 class Listeners(Protocol):
-    """For a :class:`Domain`: its :meth:`Domain.listens` from the other side, so that what moves finds those
-    that wait for it without asking everyone."""
+    """A :class:`Domain` with the inverse of :meth:`Domain.listens_to`. For speed.
 
-    def heard_by(self, number: int) -> Collection[int]:
-        """The classes that listen to this one; also of a class that is not known (any more)."""
+    The engine then finds the classes that wait for a change without asking about each.
+    """
+
+    def listeners(self, number: int) -> Collection[int]:
+        """Return the classes that listen to this one, which may be unknown or forgotten."""
         ...
 
 
 @runtime_checkable
 class RelativeScore(Protocol):
-    """A score that depends on other nodes or on pods elsewhere: it is made anew for each placement.
+    """Score that depends on other nodes or on pods elsewhere, computed for each placement.
 
-    The plugin may also be a :class:`Domain`. A class on which it has an opinion is placed one by one. An
-    attribute ``outranks_vacancy`` that is true says that it counts more than whether room is free now.
+    The plugin may also be a :class:`Domain`. Tasks of a class with a preference are
+    placed one by one. A true attribute ``outranks_vacancy`` declares that the score
+    decides before the question whether the capacity is free now.
     """
 
     name: str
     weight: float
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        """Whether it prefers any node to another for the class (``number``), now or once some of its
-        tasks are placed."""
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        """Return whether it prefers any node for the class ``number``.
+
+        True also if it will do so once tasks of the class are placed.
+        """
         ...
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
-        """From 0 to 100 per node; what it says where ``rivals`` (the nodes to choose from) is false does
-        not matter. At least one node is a rival."""
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
+        """Return a score of 0 to 100 for each node.
+
+        Only values where ``candidates`` is true are used. It is true for at least one
+        node.
+        """
         ...
 
 
 @runtime_checkable
 class TimeVarying(Protocol):
-    """A filter or a score whose answers change by themselves: with the time, or with what it is fed."""
+    """A filter or score with answers that change with time, or with data that it is given."""
 
     def changed(self, now: float) -> bool:
-        """Asked once at the beginning of every cycle: whether to ask for all its answers again."""
+        """Return whether all answers must be asked for again. Called once in each cycle."""
         ...
 
     def due(self, now: float) -> float | None:
-        """When a cycle is needed for its sake; ``None`` if no time is known."""
+        """Return the time of the next cycle that it needs; ``None`` if no time is known."""
         ...
 
 
 @runtime_checkable
 class Score(Protocol):
-    """How good a node is for a task, from 0 to 100. ``weight`` says how much the opinion counts.
+    """Score of a node for a task, from 0 to 100. ``weight`` is its weight among scores.
 
-    Room that is free now goes before room that is being vacated, whatever the scores, unless a plugin
-    has an attribute ``outranks_vacancy`` that is true: its opinion goes before that.
+    Capacity that is free now goes before capacity that terminating pods still hold,
+    whatever the scores. A true attribute ``outranks_vacancy`` declares that this score
+    decides before that.
     """
 
     name: str
@@ -274,125 +329,145 @@ class Score(Protocol):
     weight: float
 
     def trend(self, needs: Needs) -> Trend:
-        """Holds for every node: a promise that lets the engine place many tasks at once."""
+        """Return how each node's score moves as tasks are added to the node.
+
+        With a trend the engine places many tasks at once.
+        """
         ...
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
-        """Element-wise: a node's score depends on no other node. ``None``: no opinion on such tasks."""
+        """Return a score for each node, which depends on no other node.
+
+        ``None``: the plugin does not apply to such tasks.
+        """
         ...
 
 
 PlainScorer = Callable[[Sequence[int], Sequence[int], Sequence[int]], float]
-"""The score of one node by what is allocatable, used and releasing on it."""
+"""Score of one node from its allocatable, used and releasing amounts."""
 
 
 @runtime_checkable
 class PlainScore(Protocol):
-    """A :class:`Score` of footprint ``ROW`` that can be asked about one node in plain integers as well.
+    """A :class:`Score` of footprint ``ROW`` that also scores one node in plain integers.
 
-    Optional, and a matter of speed alone: where every score for a task answers like this, a few nodes are
-    judged without arrays, an order of magnitude faster. The answers must be those of ``score``, to the
-    last bit.
+    For speed: if all scores of a task do, a few nodes are scored without arrays, ten
+    times faster. The answers must equal those of ``score`` to the last bit.
     """
 
     def plain(self, needs: Needs, resources: Sequence[str]) -> PlainScorer | None:
-        """The score of a node for such tasks by its amounts, which come in the order of ``resources``
-        (that may grow later; all that the tasks ask for is in it). ``None``: no opinion."""
+        """Return the scorer for such tasks; ``None`` if the plugin does not apply.
+
+        The scorer takes amounts in the order of ``resources``, which may grow later. It
+        contains all that the tasks request.
+        """
         ...
 
 
 @runtime_checkable
 class ManyScores(Protocol):
-    """A :class:`Score` of footprint ``ROW`` that can be asked about many kinds of tasks at once as well.
+    """A :class:`Score` of footprint ``ROW`` that also scores many kinds of tasks at once.
 
-    Optional, and a matter of speed alone: where many nodes have changed, all classes that were asked of
-    late are judged in one go. The answers must be those of ``score``, to the last bit.
+    For speed: if many nodes have changed, all recently used classes are scored in one
+    call. The answers must equal those of ``score`` to the last bit.
     """
 
     weight: float
 
     def score_many(self, many: Sequence[Needs], nodes: NodeView) -> FloatArray:
-        """Kinds × nodes; 0 for a kind without an opinion."""
+        """Return an array kinds × nodes; 0 for a kind to which the plugin does not apply."""
         ...
 
 
 @runtime_checkable
 class QueueOrder(Protocol):
-    """Which of two sibling queues is served next."""
+    """Order in which sibling queues are served."""
 
     name: str
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> Any:
-        """Any totally ordered value of one type; the smaller goes first. Ties go on to the next plugin.
+        """Return a sort key; the smallest is served first.
 
-        ``step``: what would be placed next in the queue's subtree; ``None`` where that is not known.
+        All keys are of one totally ordered type. On equal keys the next plugin decides.
+        ``step``: the step that would be placed next in the subtree of the queue;
+        ``None`` if it is not known.
         """
         ...
 
 
 @runtime_checkable
 class GroupOrder(Protocol):
-    """Which of two groups of a queue goes first."""
+    """Order of the groups of one queue."""
 
     name: str
 
     def group_key(self, group: GroupView) -> Any:
-        """Any totally ordered value of one type; the smaller goes first."""
+        """Return a sort key of one totally ordered type; the smallest goes first."""
         ...
 
 
 @runtime_checkable
 class TaskOrder(Protocol):
-    """Which of two tasks of a group goes first."""
+    """Order of the tasks of one group."""
 
     name: str
 
     def task_key(self, task: Task) -> Any:
-        """Any totally ordered value of one type; the smaller goes first."""
+        """Return a sort key of one totally ordered type; the smallest goes first."""
         ...
 
 
 @runtime_checkable
 class Admit(Protocol):
-    """Whether a queue and its ancestors let a group take its next step."""
+    """Admission of the next step of a group by its queue and all ancestors."""
 
     name: str
 
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
-        """``path`` runs from the group's queue to the root; ``nodes`` are all nodes. ``None`` means yes."""
+        """Return ``None`` to admit the step, or why it is rejected.
+
+        ``path``: from the group's queue to the root. ``nodes``: all nodes.
+        """
         ...
 
 
 @runtime_checkable
 class AdmitUnconditionally(Protocol):
-    """An :class:`Admit` that can say at once that it has nothing against any step. Optional: a matter of
-    speed alone."""
+    """An :class:`Admit` that admits all steps of some queues. For speed."""
 
-    def concerns(self, path: Sequence[QueueView]) -> bool:
-        """False promises that every step of a group in the first of these queues is admitted, until the
-        rules of some queue, or the tree, change."""
+    def may_reject(self, path: Sequence[QueueView]) -> bool:
+        """Return false if every step of a group in the first of these queues is admitted.
+
+        This holds until the tree or the rules of any queue change.
+        """
         ...
 
 
 class DomainsView(Protocol):
-    """Some domains of one level, in the order of their names."""
+    """Some domains of one level of a topology, in the order of their names."""
 
     def allocatable(self, resource: str) -> IntArray:
-        """Per domain, what its nodes have."""
+        """Return the allocatable amount of each domain."""
         ...
 
     def used(self, resource: str) -> IntArray:
-        """Per domain, what is taken, terminating pods included."""
+        """Return the used amount of each domain, terminating pods included."""
         ...
 
 
 @runtime_checkable
 class DomainScore(Protocol):
-    """Which of several domains that could hold a group is taken. The first policy that has an opinion decides;
-    without one it is the domain that holds fewest more (packing). Ties: the first by name."""
+    """Choice among the domains that can hold a group.
+
+    The first policy that applies decides. Without one, the domain that can hold the
+    fewest further groups is taken (packing). On equal values the first by name is taken.
+    """
 
     name: str
 
     def domain_scores(self, request: Mapping[str, int], domains: DomainsView) -> FloatArray:
-        """Per domain, the larger the better. ``request``: of all members that are to be placed, in sum."""
+        """Return a value for each domain; the largest wins.
+
+        ``request``: sum over all members that are to be placed.
+        """
         ...

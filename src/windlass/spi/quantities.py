@@ -1,4 +1,4 @@
-"""How a policy reads and writes amounts: the public part of ``api.quantities``, for plugins.
+"""Conversion of amounts for plugins: public part of :mod:`windlass.api.quantities`.
 
 Engine units: CPU and devices in milli, memory in bytes, others 1.
 """

@@ -1,8 +1,8 @@
-"""Fair shares: how an amount is divided among the queues of one level of the tree.
+"""Fair shares: division of an amount among the queues of one level of the tree.
 
-A :class:`Division` is asked once for every level of which the total, the demand or the rules changed,
-from the top down: what a queue gets is what its children then divide. Amounts are exact integers in
-engine units.
+A :class:`Division` is called once for each level after its total, demand or rules
+changed, from the top down: the share of a queue is the total of its children. Amounts are exact
+integers in engine units.
 """
 
 from __future__ import annotations
@@ -13,30 +13,36 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
+from windlass.spi import renamed
 from windlass.spi.objects import Dialect
 
-if TYPE_CHECKING:  # not at run time: commands read shares and have no use for node tables
+if TYPE_CHECKING:  # not at run time: commands read shares without node tables
     from windlass.spi.plugins import QueueView
+else:
+    __getattr__ = renamed.old_names(__name__)
 
 
 class ShareCause(StrEnum):
-    """Why a part of a share was given."""
+    """Reason for a part of a share."""
 
     GUARANTEED = "guaranteed"
-    """Reserved for the queue."""
+    """Guarantee of the queue."""
     DESERVED = "deserved"
-    """Stated as the queue's due."""
+    """Stated amount of the queue."""
     SURPLUS = "surplus"
-    """By weight, of what the stated amounts leave over."""
+    """Part by weight of what the stated amounts leave."""
     ROUNDING = "rounding"
-    """A whole unit for the largest fraction that rounding had cut off (negative: cut off)."""
+    """A whole unit for the largest fraction that rounding cut off (negative: cut off)."""
     REST = "rest"
-    """What the queues of the other API leave over."""
+    """Amount that the queues of the other queue API leave."""
 
 
 class SharePart(msgspec.Struct, frozen=True, eq=False):
-    """``units`` of a share, given for one ``cause``. ``weight`` of ``weights``: the queue's weight and
-    that of all it shared with, where the cause is the surplus; parts that differ in these are equal."""
+    """Part of a share: ``units`` for one ``cause``.
+
+    For a surplus, ``weight`` is the weight of the queue, and ``weights`` the sum over all
+    queues that divided it. Parts that differ in these alone are equal.
+    """
 
     cause: ShareCause
     units: int
@@ -51,12 +57,14 @@ class SharePart(msgspec.Struct, frozen=True, eq=False):
 
 
 class QueueShare(msgspec.Struct, frozen=True):
-    """What a queue is due. All mappings are resource → engine units.
+    """Share of a queue. All mappings are resource → engine units.
 
-    ``fair``: the fair share; a resource that is not named has none. ``allocatable``: up to where the
-    queue's holdings are safe from others that are below their share; a resource that is not named has
-    no bound. ``real_capability``: what it can ever hold, with what is reserved for others taken off;
-    a resource that is not named has no bound. ``parts``: how ``fair`` came about.
+    * ``fair``: the fair share; no entry means none.
+    * ``allocatable``: amounts that queues below their share cannot reclaim; no entry
+      means no bound.
+    * ``real_capability``: maximum that it can hold, less what is reserved for others; no
+      entry means no bound.
+    * ``parts``: composition of ``fair``.
     """
 
     fair: Mapping[str, int] = {}
@@ -67,14 +75,17 @@ class QueueShare(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Division(Protocol):
-    """Divides an amount among queues. The first one given for a ``dialect`` is used for its queues.
+    """Division of an amount among queues.
 
-    ``flat``: it is asked once for all queues that have no children, wherever they stand in the tree
-    (the share of an inner queue is then the sum over those below it); else level by level.
+    The first one for a ``dialect`` is used for the queues of that API. If ``flat``, it is
+    called once for all queues without children, wherever they are in the tree; the share
+    of an inner queue is then the sum over those below. Otherwise it is called for each
+    level.
 
-    A division may have a method ``heeds(queue, before, after)``: false promises that nobody's share changes when the
-    queue's demand goes from ``before`` to ``after``, all else being as it was when its share was made. Without it,
-    every change of a demand is divided anew.
+    A division may have a method ``demand_matters(queue, before, after)``. False declares
+    that no share changes if the demand of the queue goes from ``before`` to ``after`` and
+    nothing else has changed since its share was computed. Without the method, each change
+    of a demand leads to a new division.
     """
 
     name: str
@@ -84,6 +95,9 @@ class Division(Protocol):
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
     ) -> Sequence[QueueShare]:
-        """One share for each of ``queues``, in their order. ``parent`` is ``None`` for the top level and
-        for a flat division; ``total`` is the parent's fair share, at the top what there is."""
+        """Return one share for each of ``queues``, in their order.
+
+        ``parent``: ``None`` for the top level and for a flat division. ``total``: fair
+        share of the parent; at the top, the amounts of the cluster.
+        """
         ...

@@ -1,11 +1,13 @@
-"""Votes of tiered policies: what Volcano's actions ask beside orders, filters and scores.
+"""Votes of tiered policies: extension points of Volcano besides orders, filters and scores.
 
-A *voter* implements any of the small Protocols below; a scheduler configuration puts voters into tiers
-and switches each vote on or off. How votes combine (the first tier that names victims decides, inside a
-tier the victims are those that all name, …) is the business of :class:`Tiers`, which the actions ask.
+A *voter* implements any of the small Protocols below. A scheduler configuration puts
+voters into tiers and switches each vote on or off. :class:`Tiers` combines the votes: for
+example, the first tier that names victims decides, and inside a tier the victims are
+those that all voters name. The actions call :class:`Tiers`.
 
-Sums that a voter reads are those of the moment, also while an action only tries something out: in
-``QueueView.committed`` what is promised counts as held, and what is being given back does not.
+Sums that a voter reads are current, also while an action only tries something:
+``QueueView.committed`` counts nominated capacity as held, and terminating pods not at
+all.
 """
 
 from __future__ import annotations
@@ -13,15 +15,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from windlass.spi import renamed
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Group, NamespaceQuota, Node, Resources, Task
 from windlass.spi.plugins import GroupView, QueueView, Rejection
 
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
+
 
 class Vote(IntEnum):
-    """``PERMIT`` ends the walk through the tiers, one ``REJECT`` of its tier decides."""
+    """Vote on an admission.
+
+    ``PERMIT`` ends the walk through the tiers. One ``REJECT`` decides its tier.
+    """
 
     REJECT = -1
     ABSTAIN = 0
@@ -29,50 +38,50 @@ class Vote(IntEnum):
 
 
 class Purpose(IntEnum):
-    """On whose account a pod would be evicted."""
+    """Reason for which a pod would be evicted."""
 
     PREEMPT = 1
-    """For work of the same queue."""
+    """For a group of the same queue."""
     RECLAIM = 2
-    """For work of another queue."""
+    """For a group of another queue."""
 
 
 class GangView(GroupView, Protocol):
-    """A group as voters see it: also with what it holds and what waits."""
+    """A group as voters see it, with its tasks by state."""
 
     @property
     def path(self) -> Sequence[QueueView]:
-        """From its queue to the root."""
+        """Queues from its own to the root."""
         ...
 
     @property
-    def promised_members(self) -> int:
-        """Pending tasks that room is kept for."""
+    def nominated_members(self) -> int:
+        """Number of pending tasks for which capacity is nominated."""
         ...
 
     @property
     def members(self) -> int:
-        """All its tasks that have not failed and do not terminate: held and pending."""
+        """Number of tasks that hold a node or are pending; without terminating or failed ones."""
         ...
 
     @property
     def size(self) -> int:
-        """All its tasks, in whatever state."""
+        """Number of all its tasks, in any state."""
         ...
 
     @property
     def running(self) -> int:
-        """Its tasks that run, and are not asked to go."""
+        """Number of running tasks that are not terminating."""
         ...
 
     @property
     def finished(self) -> int:
-        """Its tasks that have succeeded or failed."""
+        """Number of tasks that have succeeded or failed."""
         ...
 
 
 class TaskView(Protocol):
-    """A pod as voters see it: one that waits and claims, or one that holds and may have to go."""
+    """A pod as voters see it: a pending preemptor, or a candidate victim."""
 
     @property
     def task(self) -> Task: ...
@@ -85,183 +94,199 @@ class TaskView(Protocol):
 
     @property
     def node(self) -> Node | None:
-        """The node that it is on."""
+        """Node of the pod; ``None`` while it is pending."""
         ...
 
     @property
     def running_seconds(self) -> float | None:
-        """For how long it has been running; ``None`` if it does not, or nobody knows since when."""
+        """Seconds since the pod started; ``None`` if it does not run or the start is unknown."""
         ...
 
 
+@renamed.attributes
 @dataclass(frozen=True, slots=True)
 class EnqueueRequest:
-    """A group that asks to be let in: may its controller create pods and may it be placed.
+    """A group that asks for admission: for its pods to be created and placed.
 
-    ``booked``: by queue, what groups that were let in and do not run yet have reserved beyond what they
-    hold, less what others hold beyond their reservation (``cluster``: full reservations, all queues
-    together). ``quotas``: of its namespace, ``namespace_used`` what its unfinished pods ask for, and
-    ``namespace_booked`` what the groups let in during this cycle reserve.
+    * ``reserved``: by queue, what admitted groups that do not run yet reserve beyond what
+      they hold, less what others hold beyond their reservation.
+    * ``cluster_reserved``: full reservations of all queues together.
+    * ``cluster_used``: used amounts of all nodes.
+    * ``quotas``: of its namespace. ``namespace_used``: requests of its unfinished pods.
+      ``namespace_reserved``: reservations of groups admitted in this cycle.
     """
 
     gang: GangView
     now: float
-    booked: Mapping[str, Resources] = field(default_factory=dict)
-    cluster_booked: Resources = field(default_factory=dict)
+    reserved: Mapping[str, Resources] = field(default_factory=dict)
+    cluster_reserved: Resources = field(default_factory=dict)
     cluster_used: Resources = field(default_factory=dict)
-    namespace_booked: Resources = field(default_factory=dict)
+    namespace_reserved: Resources = field(default_factory=dict)
     namespace_used: Resources = field(default_factory=dict)
     quotas: Sequence[NamespaceQuota] = ()
 
 
 @runtime_checkable
 class JobStarving(Protocol):
-    """Whether a group lacks so much that others may be evicted for it."""
+    """Vote: does a group lack so much that other pods may be evicted for it."""
 
     def starving(self, gang: GangView) -> bool: ...
 
 
 @runtime_checkable
 class JobEnqueueable(Protocol):
-    """Whether a group is let in."""
+    """Vote on the admission of a group."""
 
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
-        """A :class:`Rejection` is a ``REJECT`` that says why.
+        """Return a vote; a :class:`Rejection` is a ``REJECT`` with a reason.
 
-        Groups of one queue and namespace that ask for the same share a refusal, unless the voter has an
-        attribute ``personal`` that is true.
+        Groups of one queue and namespace with equal requests share a rejection, unless
+        the voter has a true attribute ``personal``.
         """
         ...
 
 
 @runtime_checkable
 class JobEnqueued(Protocol):
-    """An :class:`JobEnqueueable` that is told who was let in, with or without a vote."""
+    """A :class:`JobEnqueueable` that is notified of each admission."""
 
-    def admitted(self, gang: GangView) -> None: ...
+    def admitted(self, gang: GangView) -> None:
+        """Note that the group was admitted, whatever this voter's vote was."""
+        ...
 
 
 @runtime_checkable
 class Evictable(Protocol):
-    """Which of the candidates may be evicted for a claimer. ``candidates`` come in the order in which
-    they would go. A voter with an attribute ``timed`` that is true may say otherwise later; one with an attribute
-    ``protects`` that is true says of candidates alone whether they stay, and weighs none against the claimer."""
+    """Selection of victims among candidates, which are given in the order of eviction.
+
+    * A true attribute ``timed`` declares that the answer may change with time.
+    * A true attribute ``ignores_preemptor`` declares that a candidate's answer depends on
+      the candidate alone. The voter does not compare it with the preemptor.
+    """
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
-        """Those that may go; ``None``: no opinion."""
+        """Return the candidates that may be evicted; ``None`` to abstain."""
         ...
 
 
 @runtime_checkable
 class PreemptionVote(Protocol):
-    """Whether a queue may take back room from other queues for a task."""
+    """Vote: may a queue reclaim capacity of other queues for a task."""
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
+    def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
 
 @runtime_checkable
 class Overused(Protocol):
-    """Whether a queue has so much that it is passed over."""
+    """Vote: does a queue hold so much that it is skipped."""
 
     def overused(self, queue: QueueView) -> bool: ...
 
 
 @runtime_checkable
 class Allocatable(Protocol):
-    """Whether a queue and its ancestors may hold a request on top of what they hold."""
+    """Vote: may a queue and its ancestors hold a further request."""
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
+    def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
 
 @runtime_checkable
 class VictimQueueOrder(Protocol):
-    """The order in which queues give room back."""
+    """Order in which queues give capacity back."""
 
-    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> Any:
-        """Any totally ordered value of one type; the smaller goes first. Paths run to the root."""
+    def victim_queue_key(self, preemptor: Sequence[QueueView], path: Sequence[QueueView]) -> Any:
+        """Return a sort key of one totally ordered type; the smallest gives first.
+
+        Both paths run to the root.
+        """
         ...
 
 
 @runtime_checkable
 class VictimTasks(Protocol):
-    """Pods that are to go for their own sake, without a claimer (``shuffle``)."""
+    """Pods that are evicted without a preemptor (action ``shuffle``)."""
 
     def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]: ...
 
     def next_due(self, now: float) -> float | None:
-        """When to be asked next; it is not asked before."""
+        """Return the time of the next call. It is not called before."""
         ...
 
 
 @runtime_checkable
 class EvictionReason(Protocol):
-    """An :class:`VictimTasks` that says why a pod that it has just named is to go."""
+    """A :class:`VictimTasks` that explains an eviction it has just named."""
 
     def why(self, task: TaskView) -> str:
-        """In words that follow ``evicted by shuffle:``."""
+        """Return a text that follows ``evicted by shuffle:``."""
         ...
 
 
 class LoadRelief(Protocol):
-    """What is wanted at one moment by a policy that :class:`RelievesLoad` nodes. Rows are those of the view that it was
-    made with; it counts with what was moved since."""
+    """Moves that a :class:`RelievesLoad` policy wants at one time.
+
+    Rows are those of the view that it was made with. It counts the moves made since.
+    """
 
     @property
     def candidates(self) -> Sequence[TaskView]:
-        """Who might go, in the order in which they would."""
+        """Pods that may be moved, in order."""
         ...
 
     def why(self, task: TaskView) -> str:
-        """Why the pod is to leave its node, in words; empty where that would not help, or is not needed any more."""
+        """Return why the pod leaves its node; empty if a move does not help or is not needed."""
         ...
 
     def takes(self, request: Resources, coming: Sequence[tuple[int, Resources]]) -> BoolArray:
-        """Which nodes may take a pod with this request beside those that come with it (row and request each)."""
+        """Return a mask of nodes that may take a pod with this request.
+
+        ``coming``: row and request of pods that are moved together with it.
+        """
         ...
 
     def moved(self, task: TaskView, row: int) -> None:
-        """The pod goes, and its place is kept there."""
+        """Note that the pod is evicted, and that capacity on ``row`` is reserved for it."""
         ...
 
 
 @runtime_checkable
 class RelievesLoad(Protocol):
-    """Pods that are to leave their nodes for others, as far as those take them (``shuffle``)."""
+    """Pods that move from their nodes to others that can take them (action ``shuffle``)."""
 
     def relief(self, running: Sequence[TaskView], nodes: NodeView, now: float) -> LoadRelief | None:
-        """``None``: nobody is to move."""
+        """Return the moves to make; ``None`` if there are none."""
         ...
 
     def next_due(self, now: float) -> float | None:
-        """When to be asked next; it is not asked before."""
+        """Return the time of the next call. It is not called before."""
         ...
 
 
 @runtime_checkable
 class Tiers(Protocol):
-    """All votes of a configuration, combined. The engine's Volcano actions ask the one that it is given."""
+    """All votes of a configuration, combined, for the engine's Volcano actions."""
 
     name: str
 
     def serves(self, queue: QueueView) -> bool:
-        """Whether the configuration holds for the queue's work."""
+        """Return whether the configuration applies to the groups of the queue."""
         ...
 
     @property
     def arguments(self) -> Mapping[str, Mapping[str, Any]]:
-        """Action → its arguments."""
+        """Arguments by action."""
         ...
 
     @property
     def gang_must_fit(self) -> bool:
-        """Whether nothing is evicted for a gang that still could not start."""
+        """True if nothing is evicted for a gang that still could not start."""
         ...
 
     @property
     def timed(self) -> bool:
-        """Whether some voter protects what runs for a time only."""
+        """True if some voter protects running pods for a limited time."""
         ...
 
     def starving(self, gang: GangView) -> bool: ...
@@ -270,30 +295,33 @@ class Tiers(Protocol):
 
     @property
     def personal(self) -> bool:
-        """Whether some voter on admission looks at who it is, not only at what is asked for."""
+        """True if some admission voter looks at the group itself, not only at its request."""
         ...
 
     def admitted(self, gang: GangView) -> None:
-        """A group was let in."""
+        """Note that a group was admitted."""
         ...
 
     def deadline(self, group: Group) -> float | None:
-        """Unix seconds from which on some voter lets the group in; ``None``: time alone does not help."""
+        """Return the Unix time from which on some voter admits the group.
+
+        ``None``: time alone does not help.
+        """
         ...
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView]: ...
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
+    def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
     def overused(self, queue: QueueView) -> bool: ...
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
+    def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
-    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> Any: ...
+    def victim_queue_key(self, preemptor: Sequence[QueueView], path: Sequence[QueueView]) -> Any: ...
 
     @property
     def evicting(self) -> Sequence[VictimTasks | RelievesLoad]:
-        """Those who name pods that are to go, tier by tier."""
+        """Voters that name pods to evict, tier by tier."""
         ...

@@ -1,34 +1,46 @@
-"""Time-sharing: who of the groups that opted in should run now.
+"""Time-sharing: which of the groups that opted in run now.
 
-Groups that agreed to be suspended for one another are ranked by one policy, those that run and those that wait
-alike. The engine's action ``timeshare`` suspends groups of the worst rank for one that waits with a better rank,
-as a transaction: only if the whole gang that waits is proven to fit, and with the room kept for it. Both have
-to be of one queue, and the one that goes of no higher priority.
+Groups that agreed to be suspended for one another are ranked by one policy, running and
+pending ones alike. The action ``timeshare`` suspends groups of the worst rank for a
+pending group with a better rank. It is a transaction: the whole pending gang is proven to
+fit, and the capacity is nominated for it. Both groups are of one queue, and the suspended
+group has no higher priority.
 
-A policy is asked for a rank when a group appears, when it is suspended, and when the group has run for as long
-as the policy itself named (:attr:`Rank.until`): in between ranks stand, so that nothing is asked in vain.
+A policy is asked for a rank when a group appears, when it is suspended, and when it has
+run for the time that the policy named (:attr:`Rank.until`). Ranks stay valid in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
+from windlass.spi import renamed
 from windlass.spi.objects import Group
 from windlass.spi.plugins import QueueView
 
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
 
+
+@renamed.attributes
 @dataclass(slots=True)
 class RunSegment:
-    """A group's account of time. It belongs to the engine; a policy reads it, and may keep ``memory``: plain values
-    that JSON knows, as they are part of a dumped state. ``None``: what it attained so far, somebody else has seen.
+    """Time account of a group, owned by the engine.
 
-    ``devices``: whole accelerators that the group asks for at the least (0: none). ``attained``: for how many
-    seconds it has held its room in all, up to its last suspension or ranking. ``waited``: seconds without, in all,
-    up to then. ``started``: since when it runs, ``None`` while it waits; ``again``: it had run before that.
+    A policy reads it, and may keep plain JSON values in ``memory``, which is part of a
+    dump. A ``memory`` of ``None`` means that the policy has not seen what the group
+    attained so far.
+
+    * ``devices``: minimum number of whole devices that the group requests; 0 for none.
+    * ``attained``: seconds in all for which it has held its capacity, up to its last
+      suspension or ranking.
+    * ``waited``: seconds in all without capacity, up to then.
+    * ``started``: start of the current run; ``None`` while it is pending.
+    * ``resumed``: the group had run before this run.
     """
 
     group: Group
@@ -38,14 +50,18 @@ class RunSegment:
     suspensions: int = 0
     memory: Any = None
     started: float | None = None
-    again: bool = False
+    resumed: bool = False
 
 
 class Rank(msgspec.Struct, frozen=True):
-    """Whoever has the smaller ``value`` runs first. ``falls``: by how much it gets smaller with each second that
-    the group runs. ``until``: ask again once the group has run for so many seconds in all, ``waited_until``: once it
-    has waited for so many; ``None``: never. ``rests``: once it is suspended it claims nobody's room for so many
-    seconds; it starts sooner where there is room."""
+    """Rank of a group. The group with the smallest ``value`` runs first.
+
+    * ``falls``: decrease of ``value`` for each second that the group runs.
+    * ``until``: the policy is asked again once the group has run for this many seconds in
+      all; ``waited_until``: once it has waited for this many. ``None``: never.
+    * ``rests``: seconds after a suspension in which the group causes no suspension. It
+      starts earlier if there is free capacity.
+    """
 
     value: float
     falls: float = 0.0
@@ -55,7 +71,7 @@ class Rank(msgspec.Struct, frozen=True):
 
 
 class QueueContention(Protocol):
-    """The groups of a claim's queue that share time: how many run, and how many wait, the claimer among them."""
+    """Number of running and pending time-sharing groups of a queue, the preemptor included."""
 
     @property
     def running(self) -> int: ...
@@ -64,43 +80,51 @@ class QueueContention(Protocol):
     def waiting(self) -> int: ...
 
     def before(self, rank: float) -> int:
-        """How many of those that wait rank before that."""
+        """Return the number of pending groups with a better rank."""
         ...
 
 
 @runtime_checkable
 class TimeSharing(Protocol):
-    """The policy. The engine uses the last one it is given: one on top of others replaces theirs."""
+    """Policy of time-sharing. The engine uses the last one, so an added one replaces others."""
 
     name: str
 
     def joins(self, group: Group, path: Sequence[QueueView]) -> bool:
-        """Whether the group opted in. ``path``: its queue up to the root."""
+        """Return whether the group opted in. ``path``: from its queue to the root."""
         ...
 
     def rank(self, segment: RunSegment) -> Rank:
-        """The group's rank from now on, and how it changes by itself."""
+        """Return the rank of the group from now on, and how it changes by itself."""
         ...
 
-    def spared_until(
-        self, victim: RunSegment, claimer: RunSegment, rank: float, crowd: QueueContention, now: float
+    def protected_until(
+        self, victim: RunSegment, preemptor: RunSegment, rank: float, contention: QueueContention, now: float
     ) -> float:
-        """Until when ``victim``, which runs and is of that rank now, is left alone by ``claimer``, as far as ranks and
-        the crowd stay as they are; infinite for always. Not after ``now``: it may be stopped."""
+        """Return until when a running victim is protected from the preemptor.
+
+        It holds while ranks and contention stay as they are; infinite for always. A time
+        that is not after ``now`` means that the victim may be suspended. ``rank``: of the
+        victim, now.
+        """
         ...
 
-    def ended(self, segment: RunSegment) -> None:
-        """The group needs its room no more, however it ended."""
+    def finished(self, segment: RunSegment) -> None:
+        """Note that the group needs its capacity no more, whatever its result."""
         ...
 
 
 Tally = tuple[list[float], list[float]]
-"""By stretch: how many runs ended in it, how many outlived it."""
+"""By interval of run time: number of runs that ended in it, and that outlived it."""
 
 
 class RunTimeCounts(msgspec.Struct, frozen=True):
-    """What a policy has counted of runs. ``divisions``: where the stretches begin, in seconds of a run: counts mean
-    nothing where these are others. ``every``: of all runs; ``sizes``: of those of about one size."""
+    """Counts of runs by run time.
+
+    ``divisions``: beginnings of the intervals, in seconds of run time. Counts with other
+    divisions are not comparable. ``every``: of all runs. ``sizes``: of runs of about one
+    size.
+    """
 
     divisions: tuple[float, ...]
     every: Tally
@@ -109,18 +133,20 @@ class RunTimeCounts(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class PersistentCounts(TimeSharing, Protocol):
-    """A policy whose counts outlast the process."""
+    """A policy with counts that outlast the process."""
 
     @property
     def counted(self) -> float:
-        """So much it has counted; more with every count."""
+        """Number of counted events. It grows with each one."""
         ...
 
     def counts(self) -> RunTimeCounts:
-        """All of them."""
+        """Return all counts."""
         ...
 
     def resume(self, counts: RunTimeCounts) -> None:
-        """Go on with these instead of its own. Raises ``ValueError``, and keeps its own, where they cannot be gone
-        on with."""
+        """Continue with these counts in place of its own.
+
+        Raise ``ValueError``, and keep its own, if they cannot be used.
+        """
         ...

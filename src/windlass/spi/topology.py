@@ -1,8 +1,8 @@
-"""How near to one another the members of a group have to be.
+"""Topology constraints: within which domain the members of a group must be placed.
 
-A *topology* is an ordered list of levels, coarse to fine; each level is a label of nodes, and the nodes of
-one value of it are a *domain* of that level. What people call HyperNode tiers, racks, NVLink islands or
-zones are all of that shape.
+A *topology* is an ordered list of levels, from coarse to fine. Each level is a label of
+nodes. The nodes with one value of the label are a *domain* of the level. HyperNode tiers,
+racks, NVLink islands and zones all have this form.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HYPERNODE = "hypernode.windlass.dev/"
-"""What labels begin with that nodes carry inside the engine alone: ``tier-N``, the HyperNode of tier N that the
-node is in; and ``path``, all of them, from near to far, as ``1=leaf,2=spine``."""
+"""Prefix of labels that nodes have inside the engine only.
+
+``tier-N``: the HyperNode of tier N that contains the node. ``path``: all of them, from
+the lowest tier up, as ``1=leaf,2=spine``.
+"""
 HYPERNODE_PATH = HYPERNODE + "path"
 NODE_NAME = "metadata.name"
-"""In place of a level's label: every node is a domain of its own."""
+"""Stands for the label of a level on which each node is a domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of a topology. ``label``: of nodes; empty: all nodes are one domain; :data:`NODE_NAME`: each is one.
-    ``name``: what people call the level."""
+    """One level of a topology.
+
+    ``label``: of nodes. Empty: all nodes are one domain. :data:`NODE_NAME`: each node is
+    one. ``name``: name of the level for users.
+    """
 
     label: str
     name: str = ""
@@ -32,14 +38,17 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class TopologyNeed:
-    """What a group, or a part of one, asks of a topology.
+    """Topology constraint of a group or of a subgroup.
 
-    * ``levels``: coarse to fine. With ``nested`` a domain is told by its values of this level and of all
-      coarser ones together; without, by that of this level alone.
-    * ``required``: the number of the level in one domain of which all members have to be; -1: of none.
-    * ``preferred``: the number of the level that is tried first; then come the coarser ones up to
-      ``required``, or all of them and at last the whole cluster. -1: only ``required`` is tried.
-    * ``anchor``: the name of a domain that the group was in: tried first among its equals.
+    * ``levels``: from coarse to fine. If ``nested``, the values of this level and of all
+      coarser ones together identify a domain. Otherwise the value of this level does.
+    * ``required``: index of the level in one domain of which all members must be; -1 for
+      none.
+    * ``preferred``: index of the level that is tried first, followed by the coarser ones
+      up to ``required``. If that is -1, all coarser ones follow, and then the whole
+      cluster. -1: only ``required`` is tried.
+    * ``anchor``: name of a domain in which the group was. It is tried first among equal
+      domains.
     """
 
     topology: str
@@ -50,6 +59,6 @@ class TopologyNeed:
     anchor: str = ""
 
     def tried(self) -> range:
-        """The levels in the order in which they are tried: the tightest first."""
+        """Return the levels in the order in which they are tried, the finest first."""
         finest = max(self.preferred, self.required)
         return range(finest, max(self.required, 0) - 1, -1) if finest >= 0 else range(0)

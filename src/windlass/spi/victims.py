@@ -1,38 +1,45 @@
-"""Who may take room from whom: the policies that the evicting actions ask.
+"""Policies of the evicting actions: which groups may preempt, which tasks are victims.
 
-A *claim* is a waiting group's next step together with the action that looks for room for it (``preempt``:
-inside its queue; ``reclaim``: from other queues; ``consolidation``: by moving others). The engine asks
+A :class:`Preemption` is the next step of a pending group, together with the action that
+looks for capacity for it: ``preempt`` inside its queue, ``reclaim`` from other queues,
+``consolidation`` by moving tasks. The engine asks in this order:
 
-1. :class:`PreemptionPolicy`: may it, and on which terms. Nobody speaking for it means no.
-2. :class:`VictimFilter`: which queues and which *units* are spared. A unit is what goes together: one
-   task beyond a gang's minimum, or all that makes up the minimum.
-3. :class:`VictimOrder`: which unit goes first. This order is the measure of "cheapest": the engine finds
-   the set of units that spares the dearest one that can be spared, then the next dearest, and so on.
-4. :class:`VictimSetRule`: whether a set, in its order, is within the rules. Units that get another place are
-   not counted in it, where the terms allow for that.
+1. :class:`PreemptionPolicy`: whether the preemption is allowed, and its terms. It is not
+   allowed if no policy grants it.
+2. :class:`VictimFilter`: queues and *victim sets* that are protected. A victim set is
+   evicted as a whole: one task beyond the minimum of a gang, or the whole minimum.
+3. :class:`VictimOrder`: which victim set is taken first. This order defines "cheapest":
+   the engine looks for the victim sets that spare the most expensive one that can be
+   spared, then the next most expensive one, and so on.
+4. :class:`VictimSetRule`: whether the chosen victim sets together obey the rules. Sets
+   that get another place do not count, if the terms allow moves.
 
-Nothing is evicted unless the whole step is proven to fit afterwards. Work that is not preemptible, system
-critical pods and the claimer itself are never offered.
+Nothing is evicted unless the whole step is proven to fit afterwards. Tasks that are not
+preemptible, system-critical pods and the preemptor itself are never candidates.
 
-What a queue had for keeps (:attr:`QueueView.committed`) when the claim was made says :meth:`Preemption.held`: the
-queue's own sums move while the engine tries something out.
+:meth:`Preemption.held` returns what a queue held (:attr:`QueueView.committed`) when the
+preemption began. The sums of the queue itself change while the engine tries victims.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from windlass.api.reasons import Reason
+from windlass.spi import renamed
 from windlass.spi.objects import Group, Resources, Task
 from windlass.spi.plugins import QueueView
 
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
+
 
 class VictimScope(StrEnum):
-    """In which queues victims are looked for."""
+    """Queues in which victims are looked for."""
 
     OWN_QUEUE = "own-queue"
     OTHER_QUEUES = "other-queues"
@@ -40,23 +47,26 @@ class VictimScope(StrEnum):
 
 
 class RelocationMode(StrEnum):
-    """Whether evicted tasks are to get another place in the same decision."""
+    """Choice to give evicted tasks another place in the same decision."""
 
     NEVER = "never"
     MAY = "may"
-    """Those that can are moved; they do not count as taken from their queue."""
+    """Tasks that fit elsewhere are moved. They do not count as taken from their queue."""
     MUST = "must"
-    """All of them, or nothing is done."""
+    """All of them are moved, or nothing is evicted."""
 
 
 class HeldAtStart:
-    """What queues held when a claim was made."""
+    """Amounts that queues held when a preemption began."""
 
     def __init__(self) -> None:
         self._held: dict[str, Mapping[str, int]] = {}
 
     def of(self, queue: QueueView) -> Mapping[str, int]:
-        """As at the first question about the queue; the engine asks about all that matter beforehand."""
+        """Return the amounts at the first call for the queue.
+
+        The engine makes this call for all relevant queues before it tries anything.
+        """
         found = self._held.get(queue.name)
         if found is None:
             found = self._held[queue.name] = dict(queue.committed)
@@ -64,8 +74,11 @@ class HeldAtStart:
 
 
 class CompetingGroup(msgspec.Struct, frozen=True):
-    """A group of another queue that waits, could be where the claimer could be, and has been promised nothing.
-    ``request``: of its next step; ``path``: its queue, its parent, … up to the root."""
+    """Pending group of another queue that fits where the preemptor fits.
+
+    Nothing is nominated for it. ``request``: of its next step. ``path``: from its queue
+    to the root.
+    """
 
     group: Group
     request: Resources
@@ -73,43 +86,57 @@ class CompetingGroup(msgspec.Struct, frozen=True):
 
 
 def no_competitors() -> Iterable[CompetingGroup]:
+    """Return no group."""
     return ()
 
 
+@renamed.attributes
 class Preemption(msgspec.Struct, frozen=True, eq=False):
-    """A step that needs room. ``request``: of all ``tasks`` of the step together. ``path``: the group's
-    queue, its parent, … up to the root. ``extra``: a task beyond the gang's minimum. ``now`` in Unix
-    seconds. ``rivals``: who may take back from the claimer what it takes, where groups of other queues can; one for all
-    that wait for the same."""
+    """A step that needs capacity.
+
+    * ``request``: sum over all ``tasks`` of the step.
+    * ``path``: from the group's queue to the root.
+    * ``elastic``: the step is a task beyond the minimum of the gang.
+    * ``now``: Unix seconds.
+    * ``competitors``: groups that may take back from the preemptor what it takes, if
+      groups of other queues can; one for each distinct request.
+    """
 
     action: str
     group: Group
     request: Resources
     tasks: int
     path: tuple[QueueView, ...]
-    extra: bool
+    elastic: bool
     now: float
     held_at_start: HeldAtStart = msgspec.field(default_factory=HeldAtStart)
-    rivals: Callable[[], Iterable[CompetingGroup]] = no_competitors
+    competitors: Callable[[], Iterable[CompetingGroup]] = no_competitors
 
     def held(self, queue: QueueView) -> Mapping[str, int]:
-        """What a queue had for keeps when the claim was made."""
+        """Return what a queue held when the preemption began."""
         return self.held_at_start.of(queue)
 
 
+@renamed.attributes
 class VictimSet(msgspec.Struct, frozen=True):
-    """What goes together. ``core``: what makes up the group's minimum. ``spare``: how many of the group's
-    tasks beyond its minimum are still there, this unit included. ``ready``: the group holds its minimum
-    now. ``members``: how many of its tasks hold something before this unit goes, ``size``: how many it has in
-    all, ``finished``: how many of those have succeeded or failed. ``started``: when the task of the unit that runs
-    longest started, as far as known."""
+    """Tasks of one group that are evicted together.
+
+    * ``is_minimum``: the tasks are the minimum of the group.
+    * ``elastic_members``: tasks of the group beyond its minimum that are still there,
+      this set included.
+    * ``ready``: the group holds its minimum now.
+    * ``members``: tasks of the group that hold something before this set is evicted.
+    * ``size``: all tasks of the group. ``finished``: those of them that have succeeded or
+      failed.
+    * ``started``: start of the task of the set that has run longest, if it is known.
+    """
 
     group: Group
     path: tuple[QueueView, ...]
     tasks: tuple[Task, ...]
     request: Resources
-    core: bool
-    spare: int
+    is_minimum: bool
+    elastic_members: int
     ready: bool = True
     members: int = 0
     size: int = 0
@@ -118,11 +145,16 @@ class VictimSet(msgspec.Struct, frozen=True):
 
 
 class PreemptionTerms(msgspec.Struct, frozen=True):
-    """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number. ``below``:
-    only groups of a lower priority are victims; ``None`` for any. ``only``: the keys of the groups that may be
-    moved, of a policy that knows which, in the order in which they go: the first ones make room for the claim, those
-    after them for the first ones. ``None``: those near the room that lacks least. ``places``: to which node each of
-    them goes (empty: to the one with the best score); who has no room there goes elsewhere."""
+    """Terms on which a preemption is granted.
+
+    * ``groups``: maximum number of victim groups to consider; 0 for no limit.
+    * ``below``: only groups of a lower priority are victims; ``None`` for any.
+    * ``only``: keys of the groups that may be moved, in order, of a policy that knows
+      them. The first ones make room for the preemptor, later ones for the first ones.
+      ``None``: groups near the smallest gap.
+    * ``places``: target node of each of them; empty for the node with the best score. A
+      group that does not fit on its target goes elsewhere.
+    """
 
     scope: VictimScope
     move: RelocationMode = RelocationMode.NEVER
@@ -133,16 +165,21 @@ class PreemptionTerms(msgspec.Struct, frozen=True):
 
     @property
     def place_of(self) -> dict[str, str]:
-        """Group → the node that it goes to, of those with a place."""
+        """Target node by group, for groups with a target."""
         return {group: place for group, place in zip(self.only or (), self.places, strict=False) if place}
 
 
 class PreemptionDenied(msgspec.Struct, frozen=True):
-    """The claim may take nothing. ``until``: Unix seconds from which on it may, as things stand.
-    ``personal``: this group only; others of its queue and priority that ask for the same may. ``stands``: as long as
-    it says yes, every claim for the same would be denied, of any group of that queue, API and priority that is as
-    preemptible; it is asked often in place of the claim. It is to be hashable, and equal for claims of which one
-    cannot be had without the others, so that it is asked once for all of them."""
+    """Denial of a preemption.
+
+    * ``until``: Unix seconds from which on it may be allowed, as things are now.
+    * ``personal``: it holds for this group only. Other groups of its queue and priority
+      with the same request may be allowed.
+    * ``stands``: while it returns true, each preemption with the same request would be
+      denied, for any group of that queue, queue API, priority and preemptibility. The
+      engine calls it often instead of the policy. It is hashable. It is equal for
+      preemptions that can only be granted together, so that it is called once for them.
+    """
 
     code: Reason
     until: float | None = None
@@ -152,125 +189,160 @@ class PreemptionDenied(msgspec.Struct, frozen=True):
 
 
 Taken = Mapping[str, Mapping[str, int]]
-"""Queue → resource → what the units chosen so far give back, at each queue and at its ancestors."""
+"""Queue → resource → amount that the victim sets chosen so far release.
+
+Each amount counts at the queue of the victim and at its ancestors.
+"""
 
 
+@renamed.attributes
 class FreedResources(msgspec.Struct, frozen=True):
-    """What a set of units takes. ``taken`` is by queue; ``units`` in the order in which they go. ``going``:
-    these and those that get another place."""
+    """Result of a choice of victims.
 
-    units: Sequence[VictimSet] = ()
+    * ``victim_sets``: sets that give their capacity, in the order of their eviction.
+    * ``taken``: their amounts by queue.
+    * ``all_sets``: these sets and those that get another place.
+    """
+
+    victim_sets: Sequence[VictimSet] = ()
     taken: Taken = msgspec.field(default_factory=dict[str, Mapping[str, int]])
-    going: Sequence[VictimSet] = ()
+    all_sets: Sequence[VictimSet] = ()
 
 
 @runtime_checkable
 class PreemptionPolicy(Protocol):
-    """Whether a claim may look for victims. The first plugin that grants sets the terms; any denial ends it.
+    """Permission of a preemption to look for victims.
 
-    A plugin may have a method ``may_grant(action, dialect)``: false promises that it grants nothing to claims under
-    that name of groups of that API. Where nobody may, nobody is asked.
+    The first plugin that grants it sets the terms. Any denial ends it.
+
+    A plugin may have a method ``may_grant(action, dialect)``. If it returns false, the
+    plugin grants nothing to preemptions of that action and queue API. The engine skips an
+    action that no plugin may grant.
     """
 
     name: str
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
-        """``None``: nothing to say."""
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        """Return the terms, a denial, or ``None`` if the plugin does not apply."""
         ...
 
 
 @runtime_checkable
 class VictimFilter(Protocol):
-    """What is spared. Answers for a claim must not depend on other victims.
+    """Protection of queues and victim sets. Answers do not depend on other victims.
 
-    An attribute ``spares_no_queue`` that is true promises that ``spares_queue`` never is.
+    Optional attributes and methods:
 
-    A plugin whose answer changes with time alone also has a method ``spared_until(claim, unit)``, which
-    says when a unit that it spares is to be looked at again (Unix seconds, or ``None``).
-
-    An attribute ``lasting`` that is true, here and of a :class:`VictimOrder`, promises that what is said of a unit to
-    claims of one action and queue, of groups of one API and priority, changes only with its group and its tasks, with
-    what queues are configured to be, with PodDisruptionBudgets, and at the moments that ``spared_until`` names.
-    Where all promise it, the engine remembers the answers.
+    * ``protects_no_queue``: if true, ``protects_queue`` always returns false.
+    * ``protected_until(preemption, victim_set)``: for answers that change with time
+      alone. It returns the Unix time at which a protected set is looked at again,
+      or ``None``.
+    * ``lasting``: for speed, here and for a :class:`VictimOrder`. If true, an answer for
+      a victim set holds for all preemptions of one action and queue, by groups of one
+      queue API and priority. It changes only with the group and its tasks, with the
+      configuration of queues, with PodDisruptionBudgets, and at the times of
+      ``protected_until``. If all plugins are lasting, the engine keeps the answers.
     """
 
     name: str
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
-        """Whether nothing of a queue may be taken; ``path`` from that queue to the root."""
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        """Return whether nothing may be taken from a queue.
+
+        ``path``: from that queue to the root.
+        """
         ...
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool: ...
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        """Return whether this set may not be evicted."""
+        ...
 
 
 @runtime_checkable
 class QueueVictimFilter(Protocol):
-    """A :class:`VictimFilter` whose ``spares_queue`` looks at no more than the two queues at which the paths
-    of claimer and victim part (:func:`parting`). Optional, and a matter of speed alone: it is then asked
-    once for all queues below."""
+    """A :class:`VictimFilter` that compares only two queues in ``protects_queue``. For speed.
 
-    def spares_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool: ...
+    These are the queues at which the paths of preemptor and victim part
+    (:func:`parting`). The engine then asks once for all queues below.
+    """
+
+    def protects_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
+        """Return whether nothing may be taken from ``theirs`` and the queues below it.
+
+        ``ours``: the queue on the preemptor's path.
+        """
+        ...
 
 
 @runtime_checkable
 class VictimOrder(Protocol):
-    """Which of two units goes first: the tree is walked from the root, then the groups of the queue."""
+    """Order of victim sets: the tree is walked from the root, then the groups of a queue."""
 
     name: str
 
     def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
-        """Any totally ordered value of one type, or ``None`` for no opinion; the smaller goes first.
+        """Return a sort key of one totally ordered type; the smallest queue gives first.
 
-        ``taken``: what units chosen before give back of this queue.
+        ``taken``: amounts that the sets chosen so far release in this queue. ``None``:
+        the plugin does not apply.
         """
         ...
 
     def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
-        """The same for units of one queue. ``None`` for no opinion on any unit of this claim. Sorted units are kept for
-        claims of one action and queue, of groups of one API and priority: whoever goes by more is a
-        :class:`VictimKeyInputs`."""
+        """Return a sort key of one totally ordered type for the sets of one queue.
+
+        ``None``: the plugin does not apply to this preemption. The sorted sets are kept
+        for preemptions of one action and queue, by groups of one queue API and priority.
+        If the key depends on more, the plugin is a :class:`VictimKeyInputs`.
+        """
         ...
 
 
 @runtime_checkable
 class VictimKeyInputs(Protocol):
-    """For a :class:`VictimOrder` whose ``victim_key`` goes by more of a claim than its action and queue, and its
-    group's API and priority: by what it asks for, or the time."""
+    """A :class:`VictimOrder` with a ``victim_key`` that depends on more of a preemption.
 
-    def goes_by(self, preemption: Preemption) -> Hashable:
-        """Equal for claims for which it says the same of every unit. The fewer there are, the more is kept."""
+    That is more than its action, its queue, and the queue API and priority of its group:
+    for example its request, or the time.
+    """
+
+    def victim_key_inputs(self, preemption: Preemption) -> Hashable:
+        """Return a value that is equal for preemptions with equal keys.
+
+        The fewer values there are, the more sorted sets can be kept.
+        """
         ...
 
 
 @runtime_checkable
 class VictimSetRule(Protocol):
-    """The rules for sets of units."""
+    """Rules for several victim sets together."""
 
     name: str
 
     def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
-        """Whether a unit may go after those in ``taken`` went."""
+        """Return whether a set may be evicted after the sets in ``taken``."""
         ...
 
     def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
-        """Whether a whole set may go."""
+        """Return whether all chosen sets may be evicted."""
         ...
 
 
-def parting(claimer: Sequence[QueueView], victim: Sequence[QueueView]) -> tuple[QueueView, QueueView]:
-    """The two queues, one on each path to the root, at which the paths part.
+def parting(preemptor: Sequence[QueueView], victim: Sequence[QueueView]) -> tuple[QueueView, QueueView]:
+    """Return the two queues at which the paths of preemptor and victim part.
 
-    Of two groups of one queue that is the queue itself, twice.
+    Both paths run to the root. For two groups of one queue, it is this queue twice.
     """
-    names = {queue.name for queue in claimer}
+    names = {queue.name for queue in preemptor}
     theirs = victim[0]
     for queue in victim:
         if queue.name in names:
             break
         theirs = queue
     names = {queue.name for queue in victim}
-    ours = claimer[0]
-    for queue in claimer:
+    ours = preemptor[0]
+    for queue in preemptor:
         if queue.name in names:
             break
         ours = queue

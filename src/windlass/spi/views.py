@@ -1,37 +1,46 @@
-"""What policies see of queues, of groups and of what a group asks for next; and names of device models.
+"""Queues, groups and next steps as policies see them; names of device models.
 
-Part of the surface of :mod:`windlass.spi.plugins`, from where all of it can be imported.
+:mod:`windlass.spi.plugins` exports all of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from windlass.spi import renamed
 from windlass.spi.objects import Group, Needs, Queue
 
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__)
+
 FLAVOR = "@"
-"""``nvidia.com/gpu@H100``: devices of one model."""
+"""Separator of resource and device model: ``nvidia.com/gpu@H100``."""
 
 
 def flavor_of(resource: str) -> tuple[str, str]:
-    """The plain resource and the model that a name speaks of; the model is empty for a plain name."""
+    """Return the plain resource and the model of a name; the model of a plain name is empty."""
     plain, _, model = resource.partition(FLAVOR)
     return plain, model
 
 
 def flavor_matches(resource: str, model: str) -> bool:
-    """Whether devices of ``model`` count under a name such as ``nvidia.com/gpu@H100``: that is the model's
-    name, or one of its parts between dashes, whatever the case."""
+    """Return whether devices of ``model`` count under a name such as ``nvidia.com/gpu@H100``.
+
+    They do if the name gives the model, or one of its parts between dashes, in any case.
+    """
     wanted, name = flavor_of(resource)[1].casefold(), model.casefold()
     return bool(wanted) and (wanted == name or wanted in name.split("-"))
 
 
-def plain_due(amounts: Mapping[str, int]) -> Mapping[str, int]:
-    """Amounts in which what is stated for single device models counts for the plain resource too, at the
-    least: 8 of ``nvidia.com/gpu@H100`` and 4 of ``nvidia.com/gpu@A100`` are 12 of ``nvidia.com/gpu``."""
+def include_flavors(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Return amounts in which those of device models count for the plain resource too.
+
+    The plain amount becomes at least their sum: 8 of ``nvidia.com/gpu@H100`` and 4 of
+    ``nvidia.com/gpu@A100`` are 12 of ``nvidia.com/gpu``.
+    """
     if not any(FLAVOR in name for name in amounts):
         return amounts
     found = dict(amounts)
@@ -46,7 +55,11 @@ def plain_due(amounts: Mapping[str, int]) -> Mapping[str, int]:
 
 
 class QueueView(Protocol):
-    """A queue in the tree, with its sums. Mappings are resource → engine units, exact integers."""
+    """A queue of the tree with its sums.
+
+    Mappings are resource → amount in engine units, as exact integers. Sums include all
+    queues below.
+    """
 
     @property
     def name(self) -> str: ...
@@ -59,142 +72,146 @@ class QueueView(Protocol):
 
     @property
     def allocated(self) -> Mapping[str, int]:
-        """What the subtree's tasks hold, terminating ones included."""
+        """Amounts that tasks hold, terminating tasks included."""
         ...
 
     @property
     def releasing(self) -> Mapping[str, int]:
-        """The part of ``allocated`` that is being given back."""
+        """Part of ``allocated`` that terminating tasks hold."""
         ...
 
     @property
-    def promised(self) -> Mapping[str, int]:
-        """What is kept, on room that is being freed, for waiting tasks of the subtree; part of none of the others."""
+    def nominated(self) -> Mapping[str, int]:
+        """Capacity being freed that is nominated for pending tasks. No other sum contains it."""
         ...
 
     @property
     def requested(self) -> Mapping[str, int]:
-        """``allocated`` and what the subtree's pending tasks ask for."""
+        """``allocated`` and the requests of pending tasks."""
         ...
 
     @property
     def sibling_weight(self) -> int:
-        """The sum of the weights of all children of the parent, this queue included."""
+        """Sum of the weights of all children of the parent, this queue included."""
         ...
 
     @property
     def cluster(self) -> Mapping[str, int]:
-        """What all nodes have together."""
+        """Allocatable amounts of all nodes together."""
         ...
 
     @property
     def subqueues(self) -> Sequence[QueueView]:
-        """The children that are known, by name."""
+        """Children, by name."""
         ...
 
     @property
     def flavored(self) -> Sequence[str]:
-        """What its capability says of single device models."""
+        """Names in its capability that give a device model."""
         ...
 
     @property
     def gangs(self) -> Sequence[GroupView]:
-        """The groups of the queue itself that are known."""
+        """Groups of the queue itself."""
         ...
 
     @property
     def stamp(self) -> int:
-        """Changes with every change of any queue's sums or rules."""
+        """Number that changes with any sum or rule of any queue."""
         ...
 
     @property
     def touched(self) -> int:
-        """:attr:`stamp` as it was when the groups of the queue itself (:attr:`gangs`), or what they hold or ask
-        for, changed last."""
+        """:attr:`stamp` of the last change of :attr:`gangs`, or of what they hold or request."""
         ...
 
     @property
     def siblings(self) -> Sequence[QueueView]:
-        """The known queues of its level by name, itself included."""
+        """Queues of its level by name, itself included."""
         ...
 
     @property
     def guarantees(self) -> Mapping[str, int]:
-        """What is guaranteed to all queues of the cluster together."""
+        """Guarantees of all queues of the cluster together."""
         ...
 
     @property
     def reserved(self) -> Mapping[str, int]:
-        """What is guaranteed to the subtree: its own guarantee, or those of its children if they are more."""
+        """Guarantee of the subtree: its own, or the sum of its children's if that is larger."""
         ...
 
     @property
     def demand(self) -> Mapping[str, int]:
-        """What the subtree's tasks hold and do not give back, and what its pending tasks ask for."""
+        """Amounts held by tasks that do not terminate, and requests of pending tasks."""
         ...
 
     @property
     def committed(self) -> Mapping[str, int]:
-        """What the subtree holds once all that is being given back is gone and all promises are met."""
+        """Amounts held after all terminating tasks are gone and all nominations are met."""
         ...
 
     @property
     def allocated_nonpreemptible(self) -> Mapping[str, int]:
-        """The part of ``committed`` that groups hold which no one may evict."""
+        """Part of ``committed`` that groups hold which are not preemptible."""
         ...
 
     @property
     def fair_share(self) -> Mapping[str, int]:
-        """What the queue is due, of all that is divided (:class:`~windlass.spi.shares.QueueShare`). It stands
-        still during a cycle: evictions and binds do not move it."""
+        """Fair share of the queue (:class:`~windlass.spi.shares.QueueShare`).
+
+        It is constant during a cycle: evictions and binds do not change it.
+        """
         ...
 
     @property
     def allocatable_share(self) -> Mapping[str, int]:
-        """Up to where its holdings are safe from others below their share; not named: no bound."""
+        """Amounts that queues below their share cannot reclaim; no entry means no bound."""
         ...
 
     @property
     def real_capability(self) -> Mapping[str, int]:
-        """What it can ever hold, reservations of others taken off; not named: no bound."""
+        """Maximum that it can hold, less what is reserved for others; no entry means no bound."""
         ...
 
     @property
     def usage(self) -> Mapping[str, int]:
-        """What it used in the past, fading, as part of what the cluster had, in parts per million; empty
-        where past usage is not counted."""
+        """Decayed past usage, in parts per million of what the cluster had.
+
+        Empty where past usage is not counted.
+        """
         ...
 
     @property
     def mixed(self) -> bool:
-        """Whether its siblings follow more than one API: only queues at the top ever do."""
+        """True if its siblings are of more than one queue API, as only top queues can be."""
         ...
 
 
-def unfilled(
+def unfilled_guarantee(
     queue: QueueView, name: str, path: Sequence[QueueView], units: int, *, idle: bool = False
 ) -> int:
-    """What the subtree is guaranteed, and would not hold if the queues of ``path`` held ``units`` more.
+    """Return the part of a subtree's guarantee that it would not hold.
 
-    ``idle``: if nobody held anything yet. What is held and unfilled together is never less than that.
+    The queues of ``path`` then hold ``units`` more. ``idle``: nothing else is held.
+    The held and the unfilled amount together are never less than the guarantee.
     """
     if not queue.reserved.get(name, 0):
         return 0
     held = 0 if idle else queue.committed.get(name, 0)
     held += units if any(queue.name == own.name for own in path) else 0
     own = max(0, queue.spec.guarantee.get(name, 0) - held)
-    return max(own, sum(unfilled(child, name, path, units, idle=idle) for child in queue.subqueues))
+    return max(own, sum(unfilled_guarantee(child, name, path, units, idle=idle) for child in queue.subqueues))
 
 
 class GroupView(Protocol):
-    """A group as an ordering sees it."""
+    """A group as an order sees it."""
 
     @property
     def spec(self) -> Group: ...
 
     @property
     def held_members(self) -> int:
-        """Tasks that count toward the minimum."""
+        """Number of tasks that count toward the minimum."""
         ...
 
     @property
@@ -204,43 +221,50 @@ class GroupView(Protocol):
 
     @property
     def holding(self) -> Mapping[str, int]:
-        """What its tasks hold or are promised; what is being given back left out."""
+        """Amounts that its tasks hold or are nominated for, without terminating tasks."""
         ...
 
     @property
-    def asked(self) -> Mapping[str, int]:
-        """``holding``, and what its pending tasks ask for."""
+    def requested(self) -> Mapping[str, int]:
+        """``holding`` and the requests of its pending tasks."""
         ...
 
     def ready(self) -> bool:
-        """Whether the group holds its minimum; what still waits is then elastic."""
+        """Return whether the group holds its minimum. Pending tasks are then elastic."""
         ...
 
     def surplus(self) -> bool:
-        """Whether the group holds more than its minimum."""
+        """Return whether the group holds more than its minimum."""
         ...
 
 
+@renamed.attributes
 class StepView(msgspec.Struct, frozen=True):
-    """What a group asks for next: ``request`` in sum, by ``tasks`` tasks. ``extra``: beyond its minimum.
+    """Next step of a group: the tasks that are placed next.
 
-    ``future``: it would wait for room that is being given back, so what terminates counts as gone.
-    ``needs``: what its tasks ask of nodes, each kind once.
+    * ``request``: sum over all ``tasks`` of the step.
+    * ``elastic``: they are beyond the minimum of the group.
+    * ``future``: the step waits for capacity that is being freed, so terminating tasks
+      count as gone.
+    * ``needs``: distinct needs of its tasks.
     """
 
     group: Group
     request: Mapping[str, int]
     tasks: int
-    extra: bool = False
+    elastic: bool = False
     future: bool = False
     needs: tuple[Needs, ...] = ()
 
-    def standing(self, queue: QueueView, resource: str) -> int:
-        """What of a resource the queue's subtree counts as holding when this step is judged: what it
-        holds and what is promised to others; promises are first met from what terminates."""
+    def usage_of(self, queue: QueueView, resource: str) -> int:
+        """Return the amount that counts as held by a queue for this step.
+
+        It is what the subtree holds, and what is nominated for others. Nominations are
+        first met from terminating tasks.
+        """
         held = queue.allocated.get(resource, 0)
-        leaving = queue.releasing.get(resource, 0)
-        promised = queue.promised.get(resource, 0)
+        releasing = queue.releasing.get(resource, 0)
+        nominated = queue.nominated.get(resource, 0)
         if self.future:
-            return held - leaving + promised
-        return held + max(promised - leaving, 0)
+            return held - releasing + nominated
+        return held + max(nominated - releasing, 0)

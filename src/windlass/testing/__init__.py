@@ -1,4 +1,4 @@
-"""For those who write policies: a small cluster to try one in, and a check that it keeps its promises.
+"""Tools for authors of policies: a small cluster to try one in, and a check of its contract.
 
 ::
 
@@ -10,12 +10,18 @@
 
     check(MyPolicy())
 
-Everything here is the scheduler itself, without a server.
+All of it is the scheduler itself, without a server.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from windlass.spi import renamed
 from windlass.testing.contract import ContractViolation, check
 from windlass.testing.scene import Scene
 
 __all__ = ["ContractViolation", "Scene", "check"]
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed.old_names(__name__, {"BrokenPromise": "ContractViolation"})

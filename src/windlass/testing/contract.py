@@ -13,6 +13,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placement.topology_domains import DomainSums, DomainTree
 from windlass.spi import plugins as spi
+from windlass.spi import renamed
 from windlass.spi.devices import CandidateDevice, DeviceChoice, DeviceNeed
 from windlass.spi.objects import Group, Needs, Node, Task, TaskState
 from windlass.spi.topology import Level
@@ -34,6 +35,7 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
     for some nodes the same as for all; scores from 0 to 100, and moving as its trend says; findings that
     block exactly the nodes that it refuses. A policy that implements no Protocol at all fails as well.
     """
+    renamed.accept_old_hooks(policy)
     if not isinstance(getattr(policy, "name", None), str):
         raise ContractViolation("a policy has a name")
     facets = [
@@ -72,8 +74,8 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
 
 
 _OTHER_METHODS = (
-    "claims",
-    "spares",
+    "preemption_terms",
+    "protects_victim",
     "victim_key",
     "validates",
     "divide",
@@ -138,7 +140,7 @@ def _check_nodes(policy: object, engine: Engine, needs: Needs) -> None:
             refused |= count == 0
     if isinstance(policy, spi.NodeBlockers) and not isinstance(policy, spi.Domain):
         blocked = np.zeros(table.height, dtype=np.bool_)
-        for blocker in policy.findings(needs, everything):
+        for blocker in policy.blockers(needs, everything):
             blocked |= blocker.blocked
         if (blocked != refused).any():
             raise ContractViolation(f"{_name(policy)}: findings and refusals differ, for {needs}")

@@ -14,6 +14,7 @@ from windlass.engine.decision import Decision
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskRemoved, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
+from windlass.spi import renamed
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Taint, Task, TaskState, Toleration
 from windlass.spi.topology import TopologyNeed
@@ -37,6 +38,8 @@ class Scene:
         built, actions = registry.build(config or SchedulerConfig())
         known = tuple(action for action in actions if action in ACTIONS)
         settings = EngineConfig(actions=known, best_effort_apart="volcano-backfill" in known)
+        for policy in policies:
+            renamed.accept_old_hooks(policy)
         self.engine = Engine(settings, [*built, *policies])
         tiers = config is not None and config.tiers
         self._dialect = Dialect.VOLCANO if tiers else Dialect.WINDLASS

@@ -508,9 +508,9 @@ def test_a_share_that_is_used_up_is_found_once_for_all(monkeypatch: pytest.Monke
     from windlass.plugins.kai.victims import KaiPreemptionPolicy
 
     asked = []
-    claims = KaiPreemptionPolicy.claims
+    terms_of = KaiPreemptionPolicy.preemption_terms
     monkeypatch.setattr(
-        KaiPreemptionPolicy, "claims", lambda self, claim: asked.append(1) or claims(self, claim)
+        KaiPreemptionPolicy, "preemption_terms", lambda self, claim: asked.append(1) or terms_of(self, claim)
     )
     a = reclaiming(2, busy=2, claims=0).runs("job", "busy", "n0:2")
     for i in range(9):

@@ -66,8 +66,8 @@ class Last:
     name = "last"
     weight = 1.0
 
-    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]) -> Sequence[float]:
-        return [float(card.index) for card in cards]
+    def prefer(self, needs: Needs, need: DeviceNeed, devices: Sequence[CandidateDevice]) -> Sequence[float]:
+        return [float(device.index) for device in devices]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,14 @@ from windlass.engine.devices.dra_allocator import (
     shared_consumption,
 )
 from windlass.engine.devices.matching import matches
-from windlass.spi.devices import DeviceMode, DeviceNeed, DeviceOption, DeviceRule, Draws, JointDeviceNeed
+from windlass.spi.devices import (
+    ConsumedCounters,
+    DeviceMode,
+    DeviceNeed,
+    DeviceOption,
+    DeviceRule,
+    JointDeviceNeed,
+)
 from windlass.spi.objects import Device
 
 NAMES = tuple(f"d{at}" for at in range(6))
@@ -71,7 +78,7 @@ def joints(draw: st.DrawFn) -> JointDeviceNeed:
     return JointDeviceNeed(found, tuple(rules))
 
 
-Told = tuple[bool, Draws, bool]
+Told = tuple[bool, ConsumedCounters, bool]
 """Free, what it draws, shared."""
 
 
@@ -141,7 +148,7 @@ def holds(
         device = offers[pick.position].device
         if device.shared:
             option = joint.claims[pick.claim][pick.request][pick.option]
-            name, units, _ = option.part_by_card[offers[pick.position].uuid][0]
+            name, units, _ = option.share_by_device[offers[pick.position].uuid][0]
             used[name] = used.get(name, 0) + units
             for name, units, _ in () if pick.position in begun else device.draws:
                 used[name] = used.get(name, 0) + units
@@ -157,7 +164,7 @@ def holds(
             used[name] = used.get(name, 0) + units
     for rule in joint.rules:
         concerned = [p for p in picks if p.claim == rule.claim and (p.request, p.option) in rule.options]
-        values = [rule.by_card.get(offers[p.position].uuid) for p in concerned]
+        values = [rule.by_device.get(offers[p.position].uuid) for p in concerned]
         if None in values:
             return False
         if len(set(values)) != (len(values) if rule.distinct else min(1, len(values))):

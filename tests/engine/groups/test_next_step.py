@@ -72,12 +72,12 @@ def test_what_a_group_holds_and_asks_for_in_sum() -> None:
     group = c.engine.state.groups["ns/g"]
     c.settle()
     c.add_tasks("g", 1, "gpu=2").add_tasks("g", 1, "gpu=9", role="late", gated=True)
-    assert (group.holding, group.asked) == ({GPU: 3000, "pods": 3}, {GPU: 5000, "pods": 4})
+    assert (group.holding, group.requested) == ({GPU: 3000, "pods": 3}, {GPU: 5000, "pods": 4})
     c.change_task("g-0", state=TaskState.RELEASING)
-    assert (group.holding, group.asked) == ({GPU: 2000, "pods": 2}, {GPU: 4000, "pods": 3})
+    assert (group.holding, group.requested) == ({GPU: 2000, "pods": 2}, {GPU: 4000, "pods": 3})
     c.cycle()
     assert group.promises == 1
-    assert group.holding == group.asked == {GPU: 4000, "pods": 3}
+    assert group.holding == group.requested == {GPU: 4000, "pods": 3}
 
 
 def test_terminating_members_do_not_count() -> None:

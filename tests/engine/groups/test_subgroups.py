@@ -174,13 +174,13 @@ def test_what_a_step_asks_for_in_sum() -> None:
     assert isinstance(step, NextTasks)
     assert step.members == 4
     view = whole_step(group, step)
-    assert (view.tasks, view.request["nvidia.com/gpu"], view.extra) == (4, 4000, False)
+    assert (view.tasks, view.request["nvidia.com/gpu"], view.elastic) == (4, 4000, False)
     c.cycle()
     c.nodes("n1 gpu=0")
     c.add_tasks("g", 1, "gpu=2")
     step = next_step(group)
     assert isinstance(step, NextTasks)
-    assert whole_step(group, step).extra
+    assert whole_step(group, step).elastic
 
 
 def test_members_of_a_part_count_for_their_roles_too() -> None:

@@ -45,7 +45,7 @@ class Late:
         self.asked = 0
         self.kinds: list[tuple[Needs, int]] = []
 
-    def take_stock(self, now: float, totals: ClusterTotals) -> bool:
+    def learn_from(self, now: float, totals: ClusterTotals) -> bool:
         changed = self.silent is (now >= self.at)
         self.silent = now < self.at
         self.kinds = list(totals.kinds())

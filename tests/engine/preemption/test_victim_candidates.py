@@ -32,10 +32,10 @@ class Watcher:
     def __init__(self) -> None:
         self.victim_sets: list[VictimSet] = []
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         self.victim_sets.append(victim_set)
         return False
 
@@ -53,7 +53,12 @@ def test_a_core_is_asked_about_with_all_that_it_holds(n: int) -> None:
     a.runs("low", "q", *["n0:2"] * n, min=n, priority=40).waits("high", "q", 2, priority=60).cycle()
     victim_set = watcher.victim_sets[0]
     assert {task.key for task in victim_set.tasks} == {f"{NAMESPACE}/low-{i}" for i in range(n)}
-    assert (victim_set.request[GPU], victim_set.core, victim_set.spare, victim_set.members) == (
+    assert (
+        victim_set.request[GPU],
+        victim_set.is_minimum,
+        victim_set.elastic_members,
+        victim_set.members,
+    ) == (
         2000 * n,
         True,
         0,
@@ -65,7 +70,9 @@ def test_a_core_is_asked_about_with_all_that_it_holds(n: int) -> None:
 def test_extras_are_asked_about_one_by_one_and_the_core_after_them() -> None:
     a, watcher = watched(4)
     a.runs("low", "q", *["n0:1"] * 4, min=2, priority=40).waits("high", "q", 4, priority=60).cycle()
-    found = dict.fromkeys((u.core, u.spare, u.members, u.request[GPU]) for u in watcher.victim_sets)
+    found = dict.fromkeys(
+        (u.is_minimum, u.elastic_members, u.members, u.request[GPU]) for u in watcher.victim_sets
+    )
     assert list(found) == [(False, 2, 4, 1000), (False, 1, 3, 1000), (True, 0, 2, 2000)]
     assert {(victim_set.size, victim_set.started) for victim_set in watcher.victim_sets} == {(4, 2.0)}
 
@@ -127,7 +134,7 @@ class Nearest:
 
     name = "nearest"
 
-    def goes_by(self, preemption: Preemption) -> int:
+    def victim_key_inputs(self, preemption: Preemption) -> int:
         return preemption.request[GPU]
 
     def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: object) -> None:

@@ -16,7 +16,7 @@ from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Queue, Task, TaskState
-from windlass.spi.plugins import plain_due
+from windlass.spi.plugins import include_flavors
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -79,9 +79,9 @@ class Models(Scene):
 
 
 def test_what_is_stated_by_model_counts_for_the_device() -> None:
-    assert plain_due({GPU: 1000, "cpu": 5}) == {GPU: 1000, "cpu": 5}
-    assert plain_due(due(H100=8, A100=4)) == {**due(H100=8, A100=4), GPU: 12000}
-    assert plain_due({GPU: 20000, **due(H100=8)})[GPU] == 20000
+    assert include_flavors({GPU: 1000, "cpu": 5}) == {GPU: 1000, "cpu": 5}
+    assert include_flavors(due(H100=8, A100=4)) == {**due(H100=8, A100=4), GPU: 12000}
+    assert include_flavors({GPU: 20000, **due(H100=8)})[GPU] == 20000
 
 
 # ---------------------------------------------------------------------- guarantee

@@ -99,7 +99,7 @@ def test_it_counts_for_its_device_model_once_a_queue_speaks_of_models() -> None:
     a.queue("busy", deserved=3, capability={f"{GPU}@H100": 8000})
     a.cycle()
     busy = a.world.engine.state.queues.get("kai/busy")
-    assert (len(held(a)), busy.promised[f"{GPU}@H100"]) == (1, 1000)
+    assert (len(held(a)), busy.nominated[f"{GPU}@H100"]) == (1, 1000)
 
 
 @pytest.mark.parametrize("how", ["queue", "gone"])

@@ -300,7 +300,7 @@ class Looser:
     weight = 1.0
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
-        return nodes.cards().free_milli.astype(np.float64)
+        return nodes.devices().free_milli.astype(np.float64)
 
 
 def test_moves_bring_in_more_within_their_budget():

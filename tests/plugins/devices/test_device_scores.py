@@ -109,7 +109,7 @@ def test_a_weight_that_is_none_is_refused(given):
 
 def learned(cards: Cards) -> Scarcity:
     plugin = Scarcity()
-    plugin.take_stock(0.0, cards.stock)
+    plugin.learn_from(0.0, cards.stock)
     return plugin
 
 
@@ -193,7 +193,7 @@ def test_a_node_is_judged_alike_alone_and_among_others():
     table = cards.engine.state.table
     for plugin in (Scarcity(), Fgd(), GpuAware()):
         if not isinstance(plugin, GpuAware):
-            plugin.take_stock(0.0, cards.stock)
+            plugin.learn_from(0.0, cards.stock)
         for needs in (plain(4), whole(1), whole(3), part(700), part(memory_mib=4096)):
             every = plugin.score(needs, cards.view)
             for row in range(3):
@@ -206,17 +206,17 @@ def test_a_node_is_judged_alike_alone_and_among_others():
 def test_a_mix_is_taken_over_when_it_is_another_one():
     cards = Cards(Box("a", 8, **H100), Box("b", 8, **T4))
     plugin = Scarcity()
-    assert plugin.take_stock(0.0, cards.stock) is False  # no pods
+    assert plugin.learn_from(0.0, cards.stock) is False  # no pods
     cards.ask(whole(1))
-    assert plugin.take_stock(0.0, cards.stock) is True
-    assert plugin.take_stock(PATIENCE_SECONDS - 1, Untouched()) is False
-    assert plugin.take_stock(100.0, cards.stock) is False
+    assert plugin.learn_from(0.0, cards.stock) is True
+    assert plugin.learn_from(PATIENCE_SECONDS - 1, Untouched()) is False
+    assert plugin.learn_from(100.0, cards.stock) is False
     for _ in range(9):
         cards.ask(whole(1))
-    assert plugin.take_stock(200.0, cards.stock) is False
+    assert plugin.learn_from(200.0, cards.stock) is False
     cards.ask(part(500))
     cards.ask(part(500))
-    assert plugin.take_stock(300.0, cards.stock) is True
+    assert plugin.learn_from(300.0, cards.stock) is True
 
 
 def test_what_is_learned_outlives_the_process():
@@ -224,7 +224,7 @@ def test_what_is_learned_outlives_the_process():
     cards.ask(whole(1, cpu=8, models=("H100",)))
     cards.ask(part(memory_mib=10240))
     for one, other in ((Scarcity(), Scarcity()), (Fgd(), Fgd())):
-        one.take_stock(5.0, cards.stock)
+        one.learn_from(5.0, cards.stock)
         other.recall(msgspec.json.decode(msgspec.json.encode(one.remembered())))
         assert other.silent is one.silent is False
         for needs in (whole(1), part(300), whole(8)):
@@ -232,23 +232,23 @@ def test_what_is_learned_outlives_the_process():
             assert expected is not None
             assert found is not None
             assert found.tolist() == expected.tolist()
-        assert other.take_stock(5.0 + PATIENCE_SECONDS - 1, Untouched()) is False
-        assert other.take_stock(5.0 + PATIENCE_SECONDS, cards.stock) is False
+        assert other.learn_from(5.0 + PATIENCE_SECONDS - 1, Untouched()) is False
+        assert other.learn_from(5.0 + PATIENCE_SECONDS, cards.stock) is False
     fresh = Scarcity()
     fresh.recall(msgspec.json.decode(msgspec.json.encode(Scarcity().remembered())))
     assert fresh.silent
-    assert fresh.take_stock(0.0, cards.stock) is True
+    assert fresh.learn_from(0.0, cards.stock) is True
 
 
 def test_cards_of_all_nodes_are_counted_by_model():
     cards = Cards(Box("a", 2, **H100), Box("b", 8, **T4), Box("c", 8, **T4), Box("d", 0))
-    assert cards.stock.cards() == {("NVIDIA-H100-80GB-HBM3", 81920): 2, ("Tesla-T4", 15360): 16}
+    assert cards.stock.devices() == {("NVIDIA-H100-80GB-HBM3", 81920): 2, ("Tesla-T4", 15360): 16}
     assert cards.stock.empty()
     cards.ask(whole(1))
     assert not cards.stock.empty()
-    assert not cards.stock.parts_wanted()
+    assert not cards.stock.shares_requested()
     cards.ask(part(300))
-    assert cards.stock.parts_wanted()
+    assert cards.stock.shares_requested()
 
 
 def test_where_cards_can_be_sliced_packing_stays():
@@ -260,7 +260,7 @@ def test_where_cards_can_be_sliced_packing_stays():
     cards.engine.apply([NodeUpserted(sliced)])
     assert cards.stock.sliceable()
     plugin = Fgd()
-    assert plugin.take_stock(0.0, cards.stock) is False
+    assert plugin.learn_from(0.0, cards.stock) is False
     assert plugin.silent
 
 
@@ -341,6 +341,6 @@ def test_whole_cards_that_nobody_can_name_count_as_taken():
     cards = Cards(Box("a", 4), Box("b", 4))
     cards.put("a", whole(3))
     cards.put("b", part(500), 0)
-    found = free_milli(cards.view, cards.view.cards())
+    found = free_milli(cards.view, cards.view.devices())
     assert found.tolist() == [[1000, 0, 0, 0], [500, 1000, 1000, 1000]]
     assert points(GpuAware(), whole(1), cards)[COMPUTE] == [100.0, 37.5]

@@ -162,7 +162,7 @@ def test_openb_default_is_as_published():
 
 def learned(cards: Cards) -> Fgd:
     plugin = Fgd()
-    plugin.take_stock(0.0, cards.stock)
+    plugin.learn_from(0.0, cards.stock)
     return plugin
 
 
@@ -194,13 +194,13 @@ def test_it_speaks_once_a_pod_asks_for_a_part():
 def test_what_is_learned_stands_for_a_while():
     cards = Cards(Box("a", 2))
     plugin = Fgd()
-    assert plugin.take_stock(0.0, cards.stock) is False  # nobody there
+    assert plugin.learn_from(0.0, cards.stock) is False  # nobody there
     cards.ask(part(300))
-    assert plugin.take_stock(0.0, cards.stock) is True
+    assert plugin.learn_from(0.0, cards.stock) is True
     cards.ask(whole(1))
-    assert plugin.take_stock(PATIENCE_SECONDS - 1, cards.stock) is False
-    assert plugin.take_stock(PATIENCE_SECONDS, cards.stock) is True
-    assert plugin.take_stock(2 * PATIENCE_SECONDS, cards.stock) is False
+    assert plugin.learn_from(PATIENCE_SECONDS - 1, cards.stock) is False
+    assert plugin.learn_from(PATIENCE_SECONDS, cards.stock) is True
+    assert plugin.learn_from(2 * PATIENCE_SECONDS, cards.stock) is False
 
 
 def test_the_engine_learns_and_places_by_it():

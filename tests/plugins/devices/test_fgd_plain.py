@@ -93,9 +93,9 @@ def is_the_same(found: Cards, plugin: Fgd, scarcity: Scarcity) -> None:
     view, single = TableView(table), PlainDevices(table.shares)
     resources = table.resources.values
     for needs in KINDS:
-        scarce, scarce_of = scarcity.score(needs, view), scarcity.plain_cards(needs, resources)
+        scarce, scarce_of = scarcity.score(needs, view), scarcity.plain_devices(needs, resources)
         assert (scarce is None) is (scarce_of is None)
-        score, of = plugin.score(needs, view), plugin.plain_cards(needs, resources)
+        score, of = plugin.score(needs, view), plugin.plain_devices(needs, resources)
         need = needs.devices[0] if needs.devices else None
         rank = plugin.rank(needs, need, view) if need else None
         ranker = plugin.plain_rank(needs, need, resources) if need else None
@@ -129,7 +129,7 @@ def test_one_node_in_plain_integers_is_the_same_as_the_arrays(mix, nodes, taken,
     plugin, scarcity = Fgd(mix=mix), Scarcity()
     for needs in KINDS[:number]:
         found.ask(needs)
-    scarcity.take_stock(0.0, found.stock)
+    scarcity.learn_from(0.0, found.stock)
     is_the_same(found, plugin, scarcity)  # on empty nodes: what is remembered of them must not show later
     for at, (row, resource, index, (milli, mib), sides) in enumerate(taken):
         for side in sides:
@@ -159,7 +159,7 @@ def test_cards_in_plain_values_are_those_of_the_arrays(nodes, taken) -> None:
         for side in sides:
             table.shares.put(row, f"t{at}", (share,), side, 1)
     for row in range(table.height):
-        here, view = single.of(row), TableView(table, np.array([row])).cards()
+        here, view = single.of(row), TableView(table, np.array([row])).devices()
         width = len(here.free_milli)
         assert here.free_milli == tuple(view.free_milli[0, :width].tolist())
         assert here.free_mib == tuple(view.free_mib[0, :width].tolist())
@@ -179,14 +179,14 @@ def test_it_is_offered() -> None:
 class ArraysOnly(Fgd):
     """Can only be asked about arrays."""
 
-    plain_cards = None  # type: ignore[assignment]
+    plain_devices = None  # type: ignore[assignment]
     plain_rank = None  # type: ignore[assignment]
 
 
 class Shapes(Scarcity):
     """See :class:`ArraysOnly`."""
 
-    plain_cards = None  # type: ignore[assignment]
+    plain_devices = None  # type: ignore[assignment]
 
 
 T4 = tuple(Device(at, GPU, "Tesla-T4", 15_360) for at in range(4))

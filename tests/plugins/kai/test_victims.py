@@ -21,10 +21,10 @@ claims, rules = KaiPreemptionPolicy(), KaiVictims()
 
 def test_reclaim_stays_within_the_leafs_fair_share() -> None:
     leaf = queue("q", held=1, fair=2)
-    assert claims.claims(claim("reclaim", leaf, 1)) == PreemptionTerms(
+    assert claims.preemption_terms(claim("reclaim", leaf, 1)) == PreemptionTerms(
         VictimScope.OTHER_QUEUES, RelocationMode.MAY
     )
-    denied = claims.claims(claim("reclaim", leaf, 2))
+    denied = claims.preemption_terms(claim("reclaim", leaf, 2))
     assert isinstance(denied, PreemptionDenied)
     assert denied.code is Reason.WAITING_FOR_SHARE
 
@@ -32,49 +32,51 @@ def test_reclaim_stays_within_the_leafs_fair_share() -> None:
 def test_a_leaf_that_holds_nothing_may_have_its_fair_share() -> None:
     leaf = queue("q", fair=2)
     leaf.committed.clear()
-    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), PreemptionTerms)
-    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), PreemptionDenied)
+    assert isinstance(claims.preemption_terms(claim("reclaim", leaf, 2)), PreemptionTerms)
+    assert isinstance(claims.preemption_terms(claim("reclaim", leaf, 3)), PreemptionDenied)
 
 
 def test_a_share_of_what_is_not_asked_for_counts_too() -> None:
     leaf = queue("q", held=1, fair=2)
     leaf.committed["cpu"], leaf.fair_share["cpu"] = 5, 4
-    assert isinstance(claims.claims(claim("reclaim", leaf, 1)), PreemptionDenied)
+    assert isinstance(claims.preemption_terms(claim("reclaim", leaf, 1)), PreemptionDenied)
 
 
 @pytest.mark.parametrize("action", ["reclaim", "preempt"])
 def test_what_may_not_be_preempted_stays_within_quota_at_every_level(action: str) -> None:
     top = queue("top", fair=9, deserved=2, firm=2)
     leaf = queue("q", fair=9, deserved=9, parent=top)
-    assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), PreemptionDenied)
-    assert isinstance(claims.claims(claim(action, leaf, preemptible=True)), PreemptionTerms)
+    assert isinstance(claims.preemption_terms(claim(action, leaf, preemptible=False)), PreemptionDenied)
+    assert isinstance(claims.preemption_terms(claim(action, leaf, preemptible=True)), PreemptionTerms)
     top.allocated_nonpreemptible[GPU] = 3  # of GPUs, which are not asked for
     leaf.fair_share["cpu"] = 1
     assert isinstance(
-        claims.claims(claim(action, leaf, request={"cpu": 1}, preemptible=False)), PreemptionTerms
+        claims.preemption_terms(claim(action, leaf, request={"cpu": 1}, preemptible=False)), PreemptionTerms
     )
     top.allocated_nonpreemptible[GPU] = 1
-    assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), PreemptionTerms)
+    assert isinstance(claims.preemption_terms(claim(action, leaf, preemptible=False)), PreemptionTerms)
 
 
 def test_preemption_looks_inside_the_queue_and_consolidation_everywhere() -> None:
     leaf = queue("q")
-    assert claims.claims(claim("preempt", leaf, priority=7)) == PreemptionTerms(
+    assert claims.preemption_terms(claim("preempt", leaf, priority=7)) == PreemptionTerms(
         VictimScope.OWN_QUEUE, below=7
     )
-    assert claims.claims(claim("consolidation", leaf)) == PreemptionTerms(
+    assert claims.preemption_terms(claim("consolidation", leaf)) == PreemptionTerms(
         VictimScope.ALL_QUEUES, RelocationMode.MUST, 17
     )
-    assert isinstance(claims.claims(claim("consolidation", leaf, preemptible=False)), PreemptionDenied)
-    assert claims.claims(claim("dance", leaf)) is None
+    assert isinstance(
+        claims.preemption_terms(claim("consolidation", leaf, preemptible=False)), PreemptionDenied
+    )
+    assert claims.preemption_terms(claim("dance", leaf)) is None
 
 
 def test_other_apis_are_none_of_its_business() -> None:
     leaf, other = queue("q", dialect=Dialect.VOLCANO), queue("o", held=5)
     foreign = claim("reclaim", leaf)
-    assert claims.claims(foreign) is None
-    assert not rules.spares_queue(foreign, other.path)
-    assert not rules.spares(claim("preempt", leaf), unit(other))
+    assert claims.preemption_terms(foreign) is None
+    assert not rules.protects_queue(foreign, other.path)
+    assert not rules.protects_victim(claim("preempt", leaf), unit(other))
     assert rules.victim_queue_key(foreign, other, {}) is None
     assert rules.victim_key(foreign, unit(other)) is None
     assert rules.may_take(foreign, unit(other), {})
@@ -87,41 +89,41 @@ def test_other_apis_are_none_of_its_business() -> None:
 def test_beyond_its_quota_a_claimer_takes_only_from_queues_over_their_allocatable_share() -> None:
     ours = queue("a", held=2, fair=4, deserved=2)
     asks = claim("reclaim", ours, 1)
-    assert rules.spares_queue(asks, queue("b", held=4, fair=4, deserved=2).path)
-    assert not rules.spares_queue(asks, queue("c", held=5, fair=4, deserved=2).path)
-    assert rules.spares_queue(asks, queue("d", held=3, fair=2, deserved=4).path)
-    assert not rules.spares_queue(asks, queue("e", held=3, fair=9, deserved=9, limit=2).path)
-    assert rules.spares_queue(asks, queue("f", held=99, fair=1, deserved=None).path)
+    assert rules.protects_queue(asks, queue("b", held=4, fair=4, deserved=2).path)
+    assert not rules.protects_queue(asks, queue("c", held=5, fair=4, deserved=2).path)
+    assert rules.protects_queue(asks, queue("d", held=3, fair=2, deserved=4).path)
+    assert not rules.protects_queue(asks, queue("e", held=3, fair=9, deserved=9, limit=2).path)
+    assert rules.protects_queue(asks, queue("f", held=99, fair=1, deserved=None).path)
 
 
 def test_within_its_quota_it_takes_from_queues_over_theirs_or_not_below_it() -> None:
     ours = queue("a", held=0, fair=4, deserved=2)
     asks = claim("reclaim", ours, 2)
-    assert not rules.spares_queue(asks, queue("b", held=3, fair=4, deserved=2).path)
-    assert not rules.spares_queue(asks, queue("c", held=2, fair=4, deserved=2).path)
-    assert rules.spares_queue(asks, queue("d", held=1, fair=4, deserved=2).path)
-    assert not rules.spares_queue(asks, queue("e", held=1, fair=4, deserved=None).path)
+    assert not rules.protects_queue(asks, queue("b", held=3, fair=4, deserved=2).path)
+    assert not rules.protects_queue(asks, queue("c", held=2, fair=4, deserved=2).path)
+    assert rules.protects_queue(asks, queue("d", held=1, fair=4, deserved=2).path)
+    assert not rules.protects_queue(asks, queue("e", held=1, fair=4, deserved=None).path)
 
 
 def test_a_queue_that_holds_nothing_is_below_its_quota() -> None:
     ours, theirs = queue("a", fair=4, deserved=2), queue("b", deserved=1)
     theirs.committed.clear()
-    assert rules.spares_queue(claim("reclaim", ours), theirs.path)
+    assert rules.protects_queue(claim("reclaim", ours), theirs.path)
 
 
 def test_queues_are_compared_where_their_paths_part() -> None:
     d1, d2 = queue("d1", held=1, fair=2, deserved=2), queue("d2", held=5, fair=2, deserved=2)
     ours = queue("a", held=1, fair=2, deserved=0, parent=d1)
     theirs = queue("b", held=1, fair=9, deserved=9, parent=d2)
-    assert not rules.spares_queue(claim("reclaim", ours, 1), theirs.path)
+    assert not rules.protects_queue(claim("reclaim", ours, 1), theirs.path)
 
 
 def test_preemption_takes_strictly_lower_priorities() -> None:
     leaf = queue("q")
     asks = claim("preempt", leaf, priority=50)
-    assert rules.spares(asks, unit(leaf, priority=50))
-    assert not rules.spares(asks, unit(leaf, priority=49))
-    assert not rules.spares(claim("reclaim", leaf, priority=50), unit(leaf, priority=90))
+    assert rules.protects_victim(asks, unit(leaf, priority=50))
+    assert not rules.protects_victim(asks, unit(leaf, priority=49))
+    assert not rules.protects_victim(claim("reclaim", leaf, priority=50), unit(leaf, priority=90))
 
 
 # ---------------------------------------------------------------------- the order

@@ -57,7 +57,7 @@ class Harness:
         if verdict is None:
             verdict = np.ones(4, dtype=bool)
         blocked = np.zeros(4, dtype=bool)
-        for blocker in self.plugin.findings(self.needs[number], self.nodes):
+        for blocker in self.plugin.blockers(self.needs[number], self.nodes):
             blocked |= blocker.blocked
         assert (~blocked).tolist() == verdict.tolist()
         return np.flatnonzero(verdict).tolist()
@@ -158,7 +158,7 @@ def test_forgotten_classes_leave_nothing(affinity: Harness) -> None:
     plugin.forget(shy)
     assert (plugin._crowds, plugin._echoes) == ({}, {})
     assert plugin._members[x].feeds == plugin._members[x].repelled_by == {}
-    assert plugin.findings(affinity.needs[shy], affinity.nodes) == []
+    assert plugin.blockers(affinity.needs[shy], affinity.nodes) == []
     plugin.add(x, 0, 1)
 
 
@@ -176,9 +176,9 @@ def test_who_may_turn_a_no_into_a_yes(affinity: Harness) -> None:
     y = affinity.learn(needs("cpu=1", labels={"app": "y"}))
     shy = affinity.learn(needs("cpu=1", anti_affinity=(term("x", HOST),)))
     near = affinity.learn(needs("cpu=1", affinity=(term("y", HOST),)))
-    assert set(affinity.plugin.listens(shy)) == {x}
-    assert set(affinity.plugin.listens(near)) == {y}
-    assert set(affinity.plugin.listens(x)) == {shy}
+    assert set(affinity.plugin.listens_to(shy)) == {x}
+    assert set(affinity.plugin.listens_to(near)) == {y}
+    assert set(affinity.plugin.listens_to(x)) == {shy}
 
 
 def test_who_is_told_of_a_placement(affinity: Harness) -> None:
@@ -186,7 +186,7 @@ def test_who_is_told_of_a_placement(affinity: Harness) -> None:
     y = affinity.learn(needs("cpu=1", labels={"app": "y"}))
     shy = affinity.learn(needs("cpu=1", anti_affinity=(term("x", HOST),)))
     near = affinity.learn(needs("cpu=1", affinity=(term("y", HOST),)))
-    heard = {number: set(affinity.plugin.heard_by(number)) for number in (x, y, shy, near, 99)}
+    heard = {number: set(affinity.plugin.listeners(number)) for number in (x, y, shy, near, 99)}
     assert heard == {x: {shy}, y: {near}, shy: {x}, near: set(), 99: set()}
 
 
@@ -284,15 +284,15 @@ def test_a_port_of_one_address_is_in_the_way_of_that_address_and_of_all(ports: H
     assert ports.open(other) == [0, 1, 2, 3]
     ports.add(every, 2)
     assert ports.open(other) == [0, 1, 3]
-    assert set(ports.plugin.listens(one)) == {one, every}
-    (blocker,) = ports.plugin.findings(ports.needs[one], ports.nodes)
+    assert set(ports.plugin.listens_to(one)) == {one, every}
+    (blocker,) = ports.plugin.blockers(ports.needs[one], ports.nodes)
     assert blocker.detail == "80/TCP on 10.0.0.1"
 
 
 def test_each_port_is_a_finding_of_its_own(ports: Harness) -> None:
     both = ports.learn(asks(80, 443))
     ports.add(ports.learn(asks(443)), 0)
-    found = ports.plugin.findings(ports.needs[both], ports.nodes)
+    found = ports.plugin.blockers(ports.needs[both], ports.nodes)
     assert [(f.code, f.detail, f.blocked.tolist()) for f in found] == [
         (Reason.HOST_PORT_TAKEN, "443/TCP", [True, False, False, False])
     ]
@@ -300,9 +300,9 @@ def test_each_port_is_a_finding_of_its_own(ports: Harness) -> None:
 
 def test_classes_with_a_common_port_listen_to_one_another(ports: Harness) -> None:
     web, both, other = ports.learn(asks(80)), ports.learn(asks(80, 443)), ports.learn(asks(22))
-    assert set(ports.plugin.listens(web)) == {web, both}
-    assert set(ports.plugin.listens(other)) == {other}
-    assert set(ports.plugin.listens(99)) == set()
+    assert set(ports.plugin.listens_to(web)) == {web, both}
+    assert set(ports.plugin.listens_to(other)) == {other}
+    assert set(ports.plugin.listens_to(99)) == set()
     ports.plugin.forget(web)
     assert not ports.plugin.constrains(web)
     ports.plugin.relabelled([])

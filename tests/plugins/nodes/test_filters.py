@@ -21,7 +21,7 @@ TAINT = Taint("k", "v", "NoSchedule")
 def blocked(plugin, wants: Needs, nodes) -> list[bool]:
     """Where the findings say no; must be where the filter says no."""
     mask = np.zeros(nodes.size, dtype=bool)
-    for finding in plugin.findings(wants, nodes):
+    for finding in plugin.blockers(wants, nodes):
         mask |= finding.blocked
     verdict = plugin.filter(wants, nodes)
     assert mask.tolist() == ([False] * nodes.size if verdict is None else (~verdict).tolist())
@@ -60,7 +60,7 @@ def test_hard_taints_refuse_and_each_is_named(view) -> None:
     )
     plugin = TaintToleration()
     assert blocked(plugin, needs(), nodes) == [False, True, True, False]
-    found = {f.detail: f.blocked.tolist() for f in plugin.findings(needs(), nodes)}
+    found = {f.detail: f.blocked.tolist() for f in plugin.blockers(needs(), nodes)}
     assert found == {
         "a=1:NoSchedule": [False, True, True, False],
         "b:NoExecute": [False, False, True, False],
@@ -99,12 +99,12 @@ def test_the_selector_and_one_of_the_terms_must_hold(view) -> None:
     ]
     assert blocked(plugin, needs(node_terms=()), nodes) == [True] * 4
     for terms, detail in ((either, "b=2 or !b"), ((), "nothing")):
-        assert [f.detail for f in plugin.findings(needs(node_terms=terms), nodes)] == [detail]
+        assert [f.detail for f in plugin.blockers(needs(node_terms=terms), nodes)] == [detail]
 
 
 def test_each_entry_of_the_selector_is_a_finding_of_its_own(view) -> None:
     nodes = view("n1 a=1", "n2 b=1")
-    found = NodeAffinity().findings(needs(node_selector={"a": "1", "b": "1"}), nodes)
+    found = NodeAffinity().blockers(needs(node_selector={"a": "1", "b": "1"}), nodes)
     assert [(f.code, f.detail, f.blocked.tolist()) for f in found] == [
         (Reason.NODE_SELECTOR_MISMATCH, "a=1", [False, True]),
         (Reason.NODE_SELECTOR_MISMATCH, "b=1", [True, False]),
@@ -132,13 +132,13 @@ def test_cordoned_and_unready_nodes_take_nothing_new(view) -> None:
     nodes = view("n1", "n2 cordoned", "n3 notready", "n4 cordoned notready")
     plugin = NodeAvailable()
     assert blocked(plugin, needs(), nodes) == [False, True, True, True]
-    assert [f.code for f in plugin.findings(needs(), nodes)] == [
+    assert [f.code for f in plugin.blockers(needs(), nodes)] == [
         Reason.NODE_NOT_READY,
         Reason.NODE_UNSCHEDULABLE,
     ]
     daemon = needs(tolerations=(T("node.kubernetes.io/unschedulable", "Exists", "", "NoSchedule"),))
     assert blocked(plugin, daemon, nodes) == [False, False, True, True]
-    assert plugin.findings(needs(), view("n1")) == []
+    assert plugin.blockers(needs(), view("n1")) == []
 
 
 # ---------------------------------------------------------------------- amounts
@@ -150,7 +150,7 @@ def test_capacity_is_the_scarcest_resource_and_findings_are_where_it_is_zero(vie
     plugin = ResourcesFit()
     wants = needs("gpu=2 cpu=1")
     assert plugin.capacity(wants, nodes).tolist() == [4, 1, 0, 0]
-    found = plugin.findings(wants, nodes)
+    found = plugin.blockers(wants, nodes)
     assert [(f.code, f.resource, f.needed, f.blocked.tolist()) for f in found] == [
         (Reason.INSUFFICIENT_RESOURCES, GPU, 2000, [False, False, True, False]),
         (Reason.TOO_MANY_PODS, "pods", 1, [False, False, False, True]),
@@ -163,7 +163,7 @@ def test_resources_nobody_has_fit_nowhere_and_over_commitment_is_no_negative_roo
     nodes._table.planes[0, USED, nodes._table.column(GPU)] = 5000
     assert ResourcesFit().capacity(needs("gpu=1"), nodes).tolist() == [0]
     assert ResourcesFit().capacity(needs("fpga=1"), nodes).tolist() == [0]
-    (found,) = ResourcesFit().findings(needs("gpu=1"), nodes)
+    (found,) = ResourcesFit().blockers(needs("gpu=1"), nodes)
     assert (found.available.tolist(), found.most_available) == ([-4000], 0), (
         "what it lacks is told, and is no room"
     )
@@ -176,6 +176,6 @@ def test_a_request_for_several_pods_counts_as_such(view) -> None:
 
 def test_a_taint_with_the_name_of_a_missing_label_is_told(view) -> None:
     nodes = view("n1 taint=gpu-type=A100:NoSchedule", "n2 gpu-type=T4", "n3 gpu-type=A100")
-    (found,) = NodeAffinity().findings(needs(node_selector={"gpu-type": "A100"}), nodes)
+    (found,) = NodeAffinity().blockers(needs(node_selector={"gpu-type": "A100"}), nodes)
     assert found.blocked.tolist() == [True, True, False]
     assert found.detail == "gpu-type=A100; 1 node has a taint gpu-type, which is no label"

@@ -181,7 +181,7 @@ def test_a_late_constraint_counts_what_is_there() -> None:
     s.add(old, "n1", 2)
     x = s.learn(wants(hard()))
     assert s.open(x) == "n3"
-    assert set(s.plugin.listens(x)) == {old, x}
+    assert set(s.plugin.listens_to(x)) == {old, x}
 
 
 def test_forgotten_classes_leave_nothing() -> None:
@@ -210,10 +210,10 @@ def test_findings_say_what_the_verdict_does() -> None:
     s = Scene()
     x = s.learn(wants(hard()))
     s.add(x, "n1")
-    (blocker,) = s.plugin.findings(wants(hard()), s.view)
+    (blocker,) = s.plugin.blockers(wants(hard()), s.view)
     assert blocker.detail == "spread of app=x per zone, at most 1 apart"
     assert blocker.blocked.tolist() == [True, True, False, False]
-    (blocker,) = SpreadLabels().findings(wants(hard()), s.view)
+    (blocker,) = SpreadLabels().blockers(wants(hard()), s.view)
     assert blocker.detail == "no label zone"
     assert blocker.blocked.tolist() == [False, False, False, True]
 
@@ -225,7 +225,7 @@ def test_soft_constraints_prefer_the_emptier_domain() -> None:
     s.add(x, "n2", 1)
     wishes = SoftTopologySpread(s.plugin)
     assert wishes.weight == 2.0  # kube-scheduler's
-    assert wishes.opines(x, wants(soft()), s.view)
+    assert wishes.has_preference(x, wants(soft()), s.view)
     everyone = np.ones(4, dtype=bool)
     weight = np.log(3 + 2)
     raw = [round(3 * weight + 1), round(weight + 1), round(0 * weight + 1)]

@@ -44,7 +44,7 @@ class Scene:
     def open(self, number: int) -> str:
         verdict = self.plugin.verdict(number, self.view)
         blocked = np.zeros(3, dtype=bool)
-        for blocker in self.plugin.findings(self.known[number], self.view):
+        for blocker in self.plugin.blockers(self.known[number], self.view):
             of_claim = blocker.blocked.all() and not blocker.resource and "claim ns/" in blocker.detail[:10]
             assert blocker.code is (Reason.CLAIM_UNAVAILABLE if of_claim else Reason.VOLUME_UNAVAILABLE)
             blocked |= blocker.blocked
@@ -63,7 +63,7 @@ def test_a_claim_with_a_problem_has_no_node() -> None:
     s = Scene()
     number = s.learn(VolumeNeed("ns/a", fault="claim ns/a is not bound to a volume yet"))
     assert s.open(number) == ""
-    (blocker,) = s.plugin.findings(s.known[number], s.view)
+    (blocker,) = s.plugin.blockers(s.known[number], s.view)
     assert blocker.detail == "claim ns/a is not bound to a volume yet"
 
 
@@ -74,7 +74,7 @@ def test_a_claim_for_one_pod_lets_no_second_in() -> None:
     s.plugin.add(mine, 0, 1)
     assert s.open(mine) == s.open(other) == ""
     assert s.plugin.touched(mine, 0) is None
-    assert set(s.plugin.listens(mine)) == {mine, other}
+    assert set(s.plugin.listens_to(mine)) == {mine, other}
     s.plugin.add(mine, 0, -1)
     assert s.open(mine) == "n1 n2 n3"
     assert s.plugin._users == {}
@@ -116,7 +116,7 @@ def test_a_node_attaches_so_many_and_a_shared_one_once() -> None:
     assert s.open(vol[2]) == "n2 n3"
     assert s.open(vol[0]) == "n1 n2 n3"
     assert s.plugin.touched(vol[1], 0) == [("", 0)]
-    (blocker,) = s.plugin.findings(s.known[vol[2]], s.view)
+    (blocker,) = s.plugin.blockers(s.known[vol[2]], s.view)
     assert (blocker.resource, blocker.needed, blocker.available.tolist()[0]) == (LIMIT, 1, 0)
     s.plugin.add(vol[0], 0, -2)
     assert s.open(vol[2]) == "n1 n2 n3"
@@ -132,7 +132,7 @@ def test_a_node_attaches_as_many_as_its_limit() -> None:
     assert s.open(volumes[5]) == "n2 n3"
     s.plugin.add(volumes[5], 0, 1)  # it runs there already, whatever the limit
     extra = s.learn(VolumeNeed("ns/x", limit=LIMIT, identity="disk^x"))
-    (blocker,) = s.plugin.findings(s.known[extra], s.view)
+    (blocker,) = s.plugin.blockers(s.known[extra], s.view)
     assert blocker.available.tolist()[0] == 0
 
 
@@ -169,5 +169,5 @@ def test_where_a_volume_could_be_made_is_said_with_its_size() -> None:
     s = Scene()
     number = s.learn(VolumeNeed("ns/a", terms=zone("b"), size="9Gi"))
     assert s.open(number) == "n3"
-    (blocker,) = s.plugin.findings(s.known[number], s.view)
+    (blocker,) = s.plugin.blockers(s.known[number], s.view)
     assert blocker.detail == "9Gi for claim ns/a can be had where zone=b only"

@@ -57,7 +57,7 @@ def test_a_demand_that_is_not_heeded_changes_nobodys_share(
         view.fair_share = share.fair
     rows[at] = (*rows[at][:4], demand)
     later, after = divided(division, rows, total)
-    if not division.heeds(queues[at], queues[at].demand, later[at].demand):
+    if not division.demand_matters(queues[at], queues[at].demand, later[at].demand):
         assert after == before
 
 
@@ -65,9 +65,9 @@ def test_one_more_that_waits_behind_many_is_not_heeded() -> None:
     for kind in (KaiDivision, WindlassDivision, ProportionDivision):
         (view, other), shares = divided(kind(), [(0, 1, None, 0, 9), (0, 1, None, 0, 2)], 8)
         view.fair_share, other.fair_share = shares[0].fair, shares[1].fair
-        assert not kind().heeds(view, view.demand, {GPU: 10_000, "pods": 10})
-        assert kind().heeds(view, view.demand, {GPU: 5000, "pods": 5})
-        assert kind().heeds(other, other.demand, {GPU: 3000, "pods": 3})
+        assert not kind().demand_matters(view, view.demand, {GPU: 10_000, "pods": 10})
+        assert kind().demand_matters(view, view.demand, {GPU: 5000, "pods": 5})
+        assert kind().demand_matters(other, other.demand, {GPU: 3000, "pods": 3})
 
 
 @settings(max_examples=200, deadline=None)

@@ -31,7 +31,7 @@ class FakeQueue:
     parent: None = None
     releasing: Mapping[str, int] = field(default_factory=dict)
     requested: Mapping[str, int] = field(default_factory=dict)
-    promised: Mapping[str, int] = field(default_factory=dict)
+    nominated: Mapping[str, int] = field(default_factory=dict)
     demand: Mapping[str, int] = field(default_factory=dict)
     allocated_nonpreemptible: Mapping[str, int] = field(default_factory=dict)
     fair_share: Mapping[str, int] = field(default_factory=dict)

@@ -27,11 +27,11 @@ def test_minimum_run_times_of_the_nearest_queue_protect_from_preemption() -> Non
     rule, asks = MinRuntime(), claim("preempt", queue("c"), now=1050.0)
     for leaf, until in ((near, 1010.0), (far, 1100.0)):
         one = running(unit(leaf))
-        assert rule.spared_until(asks, one) == until
-        assert rule.spares(asks, one) is (until > 1050.0)
-        assert rule.spared_until(claim("consolidation", leaf), one) is None
-    assert not rule.spares(asks, unit(far))  # nobody knows since when it runs
-    assert rule.spared_until(asks, running(unit(queue("silent")))) is None
+        assert rule.protected_until(asks, one) == until
+        assert rule.protects_victim(asks, one) is (until > 1050.0)
+        assert rule.protected_until(claim("consolidation", leaf), one) is None
+    assert not rule.protects_victim(asks, unit(far))  # nobody knows since when it runs
+    assert rule.protected_until(asks, running(unit(queue("silent")))) is None
 
 
 def running(one: VictimSet) -> VictimSet:
@@ -45,30 +45,33 @@ def test_for_reclaim_the_queue_counts_in_which_the_paths_part() -> None:
     ours, theirs = queue("a", parent=d1), queue("b", reclaim_min_runtime=300.0, parent=d2)
     rule = MinRuntime()
     one = running(unit(theirs))
-    assert rule.spared_until(claim("reclaim", ours), one) == 1020.0
+    assert rule.protected_until(claim("reclaim", ours), one) == 1020.0
     cousin = queue("c", parent=d2)
-    assert rule.spared_until(claim("reclaim", cousin), one) == 1300.0
+    assert rule.protected_until(claim("reclaim", cousin), one) == 1300.0
     bare = running(unit(queue("e", parent=d1)))
-    assert rule.spared_until(claim("reclaim", cousin), bare) == 1001.0
-    assert rule.spared_until(claim("reclaim", ours), altered(one, core=False)) is None
-    assert not rule.spares_queue(claim("reclaim", ours), theirs.path)
-    assert not rule.spares(claim("reclaim", ours, now=1020.0), one)
-    assert rule.spares(claim("reclaim", ours, now=1019.0), one)
+    assert rule.protected_until(claim("reclaim", cousin), bare) == 1001.0
+    assert rule.protected_until(claim("reclaim", ours), altered(one, is_minimum=False)) is None
+    assert not rule.protects_queue(claim("reclaim", ours), theirs.path)
+    assert not rule.protects_victim(claim("reclaim", ours, now=1020.0), one)
+    assert rule.protects_victim(claim("reclaim", ours, now=1019.0), one)
 
 
 def test_patience() -> None:
     leaf, rule = queue("q"), Patience()
-    assert rule.claims(claim("preempt", leaf)) is None
-    never = rule.claims(claim("preempt", leaf, never_preempts=True))
+    assert rule.preemption_terms(claim("preempt", leaf)) is None
+    never = rule.preemption_terms(claim("preempt", leaf, never_preempts=True))
     assert isinstance(never, PreemptionDenied)
     assert never.personal
-    waiting = rule.claims(claim("preempt", leaf, now=1000.0, created=950.0, preemption_delay=60.0))
+    waiting = rule.preemption_terms(claim("preempt", leaf, now=1000.0, created=950.0, preemption_delay=60.0))
     assert isinstance(waiting, PreemptionDenied)
     assert waiting.until == 1010.0
     assert waiting.personal
-    assert rule.claims(claim("preempt", leaf, now=1010.0, created=950.0, preemption_delay=60.0)) is None
+    assert (
+        rule.preemption_terms(claim("preempt", leaf, now=1010.0, created=950.0, preemption_delay=60.0))
+        is None
+    )
     again = claim("reclaim", leaf, now=1000.0, created=1.0, last_eviction=990.0, preemption_delay=60.0)
-    assert isinstance(denied := rule.claims(again), PreemptionDenied)
+    assert isinstance(denied := rule.preemption_terms(again), PreemptionDenied)
     assert denied.until == 1050.0
 
 
@@ -80,14 +83,14 @@ def test_cooldown_counts_from_the_start_of_each_pod() -> None:
     leaf, rule = queue("q"), Cooldown()
     asks = claim("preempt", leaf, now=1000.0)
     young, old = _task("a", 990.0, (COOLDOWN, "1m")), _task("b", 100.0, (COOLDOWN, "1m"))
-    assert rule.spared_until(asks, unit(leaf, tasks=(old, young))) == 1050.0
-    assert rule.spares(asks, unit(leaf, tasks=(old, young)))
-    assert not rule.spares(asks, unit(leaf, tasks=(old,)))
-    assert not rule.spares(asks, unit(leaf, tasks=(_task("c", 999.0),)))
-    assert rule.spares(asks, unit(leaf, tasks=(_task("c", 999.0),), annotations={COOLDOWN: "2s"}))
-    assert not rule.spares(asks, unit(leaf, tasks=(_task("d", None, (COOLDOWN, "1m")),)))
-    assert not rule.spares(asks, unit(leaf, tasks=(_task("d", 999.0, (COOLDOWN, "soon")),)))
-    assert not rule.spares_queue(asks, leaf.path)
+    assert rule.protected_until(asks, unit(leaf, tasks=(old, young))) == 1050.0
+    assert rule.protects_victim(asks, unit(leaf, tasks=(old, young)))
+    assert not rule.protects_victim(asks, unit(leaf, tasks=(old,)))
+    assert not rule.protects_victim(asks, unit(leaf, tasks=(_task("c", 999.0),)))
+    assert rule.protects_victim(asks, unit(leaf, tasks=(_task("c", 999.0),), annotations={COOLDOWN: "2s"}))
+    assert not rule.protects_victim(asks, unit(leaf, tasks=(_task("d", None, (COOLDOWN, "1m")),)))
+    assert not rule.protects_victim(asks, unit(leaf, tasks=(_task("d", 999.0, (COOLDOWN, "soon")),)))
+    assert not rule.protects_queue(asks, leaf.path)
 
 
 @pytest.mark.parametrize(
@@ -107,28 +110,28 @@ def test_cooldown_counts_from_the_start_of_each_pod() -> None:
 def test_budgets_of_a_group_of_four_of_which_three_run(notes: dict[str, str], spared: bool) -> None:
     leaf = queue("q")
     one = unit(leaf, tasks=(_task("a", 1.0),), members=3, size=4, annotations=notes)
-    assert JobDisruptionBudget().spares(claim("preempt", leaf), one) is spared
-    assert not JobDisruptionBudget().spares_queue(claim("preempt", leaf), leaf.path)
+    assert JobDisruptionBudget().protects_victim(claim("preempt", leaf), one) is spared
+    assert not JobDisruptionBudget().protects_queue(claim("preempt", leaf), leaf.path)
 
 
 def test_pods_that_are_done_are_not_away() -> None:
     """Of four pods two are done and two run: one more may be away."""
     leaf, notes = queue("q"), {MAX_UNAVAILABLE: "1"}
     one = unit(leaf, tasks=(_task("a", 1.0),), members=2, size=4, finished=2, annotations=notes)
-    assert not JobDisruptionBudget().spares(claim("preempt", leaf), one)
+    assert not JobDisruptionBudget().protects_victim(claim("preempt", leaf), one)
     waits = unit(leaf, tasks=(_task("a", 1.0),), members=2, size=4, finished=1, annotations=notes)
-    assert JobDisruptionBudget().spares(claim("preempt", leaf), waits)
+    assert JobDisruptionBudget().protects_victim(claim("preempt", leaf), waits)
 
 
 def test_only_what_agreed_is_moved() -> None:
     leaf, rule = queue("q", dialect=Dialect.VOLCANO), OnlyMovable()
     moving = claim("consolidation", queue("k"))
-    assert rule.spares(moving, unit(leaf))
-    assert rule.spares(moving, unit(leaf, annotations={"windlass.dev/movable": "no"}))
-    assert not rule.spares(moving, unit(leaf, annotations={"windlass.dev/movable": "true"}))
-    assert not rule.spares(moving, unit(queue("k")))
-    assert not rule.spares(claim("reclaim", leaf), unit(leaf))
-    assert not rule.spares_queue(moving, leaf.path)
+    assert rule.protects_victim(moving, unit(leaf))
+    assert rule.protects_victim(moving, unit(leaf, annotations={"windlass.dev/movable": "no"}))
+    assert not rule.protects_victim(moving, unit(leaf, annotations={"windlass.dev/movable": "true"}))
+    assert not rule.protects_victim(moving, unit(queue("k")))
+    assert not rule.protects_victim(claim("reclaim", leaf), unit(leaf))
+    assert not rule.protects_queue(moving, leaf.path)
 
 
 def test_a_pod_that_is_not_safe_to_evict_is_not_moved_and_may_be_claimed() -> None:
@@ -141,22 +144,24 @@ def test_a_pod_that_is_not_safe_to_evict_is_not_moved_and_may_be_claimed() -> No
         notes = (("cluster-autoscaler.kubernetes.io/safe-to-evict", word),)
         tasks = (_task("a", 1.0), altered(_task("b", 1.0), annotations=notes))
         assert (
-            rule.spares(moving, unit(leaf, tasks=tasks, annotations={"windlass.dev/movable": "true"}))
+            rule.protects_victim(
+                moving, unit(leaf, tasks=tasks, annotations={"windlass.dev/movable": "true"})
+            )
             is stays
         )
         assert (
-            rule.spares(moving, unit(queue("k"), tasks=tasks)) is stays
+            rule.protects_victim(moving, unit(queue("k"), tasks=tasks)) is stays
         )  # KAI's need not agree, and may object
         for right in ("reclaim", "preempt"):
-            assert not rule.spares(claim(right, leaf), unit(leaf, tasks=tasks))
+            assert not rule.protects_victim(claim(right, leaf), unit(leaf, tasks=tasks))
 
 
 def test_guarantees_and_queues_that_are_not_reclaimable() -> None:
     rule, ours = Reserved(), queue("a")
     asks = claim("reclaim", ours)
     shut = queue("b", reclaimable=False)
-    assert rule.spares_queue(asks, shut.path)
-    assert not rule.spares_queue(claim("preempt", ours), shut.path)
+    assert rule.protects_queue(asks, shut.path)
+    assert not rule.protects_queue(claim("preempt", ours), shut.path)
     top = queue("top", held=4, guarantee={GPU: 3})
     kept = queue("c", held=4, parent=top)
     assert rule.may_take(asks, unit(kept, 1), {})
@@ -167,4 +172,4 @@ def test_guarantees_and_queues_that_are_not_reclaimable() -> None:
     cousin = queue("d", parent=top)
     assert rule.may_take(claim("reclaim", cousin), unit(kept, 4), {})
     assert rule.validates(asks, FreedResources())
-    assert not rule.spares(asks, unit(kept))
+    assert not rule.protects_victim(asks, unit(kept))

@@ -25,43 +25,45 @@ def own(name: str, **rest: object) -> View:
 
 def test_terms() -> None:
     leaf = own("q", held=1, fair=2)
-    assert claims.claims(claim("preempt", leaf, priority=3)) == PreemptionTerms(
+    assert claims.preemption_terms(claim("preempt", leaf, priority=3)) == PreemptionTerms(
         VictimScope.OWN_QUEUE, below=3
     )
-    assert claims.claims(claim("reclaim", leaf, 1)) == PreemptionTerms(
+    assert claims.preemption_terms(claim("reclaim", leaf, 1)) == PreemptionTerms(
         VictimScope.OTHER_QUEUES, RelocationMode.MAY
     )
-    denied = claims.claims(claim("reclaim", leaf, 2))
+    denied = claims.preemption_terms(claim("reclaim", leaf, 2))
     assert isinstance(denied, PreemptionDenied)
     assert denied.code is Reason.WAITING_FOR_SHARE
     leaf.committed.clear()
-    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), PreemptionTerms)
-    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), PreemptionDenied)
-    assert claims.claims(claim("consolidation", leaf)) == PreemptionTerms(
+    assert isinstance(claims.preemption_terms(claim("reclaim", leaf, 2)), PreemptionTerms)
+    assert isinstance(claims.preemption_terms(claim("reclaim", leaf, 3)), PreemptionDenied)
+    assert claims.preemption_terms(claim("consolidation", leaf)) == PreemptionTerms(
         VictimScope.ALL_QUEUES, RelocationMode.MUST, 16
     )
-    assert claims.claims(claim("consolidation", leaf, preemptible=False)) is None
-    assert claims.claims(claim("dance", leaf)) is None
-    assert claims.claims(claim("preempt", queue("k"))) is None
+    assert claims.preemption_terms(claim("consolidation", leaf, preemptible=False)) is None
+    assert claims.preemption_terms(claim("dance", leaf)) is None
+    assert claims.preemption_terms(claim("preempt", queue("k"))) is None
 
 
 def test_what_is_not_divided_does_not_count() -> None:
     leaf = own("q", held=1, fair=2)
-    assert isinstance(claims.claims(claim("reclaim", leaf, request={GPU: 1, "pods": 99})), PreemptionTerms)
+    assert isinstance(
+        claims.preemption_terms(claim("reclaim", leaf, request={GPU: 1, "pods": 99})), PreemptionTerms
+    )
 
 
 def test_only_queues_over_their_share_of_what_is_asked_for_give() -> None:
     ours = own("a", fair=4)
-    assert not rules.spares_queue(claim("reclaim", ours), own("b", held=3, fair=2).path)
-    assert rules.spares_queue(claim("reclaim", ours), own("b", held=2, fair=2).path)
-    assert not rules.spares_queue(claim("preempt", ours), own("b", held=2, fair=2).path)
+    assert not rules.protects_queue(claim("reclaim", ours), own("b", held=3, fair=2).path)
+    assert rules.protects_queue(claim("reclaim", ours), own("b", held=2, fair=2).path)
+    assert not rules.protects_queue(claim("preempt", ours), own("b", held=2, fair=2).path)
     rich = own("c", held=2, fair=2)
     rich.committed["cpu"], rich.fair_share["cpu"] = 9, 1
-    assert rules.spares_queue(claim("reclaim", ours), rich.path)
-    assert not rules.spares_queue(claim("reclaim", ours, request={GPU: 1, "cpu": 1}), rich.path)
+    assert rules.protects_queue(claim("reclaim", ours), rich.path)
+    assert not rules.protects_queue(claim("reclaim", ours, request={GPU: 1, "cpu": 1}), rich.path)
     idle = own("d", fair=0)
     idle.committed.clear()
-    assert rules.spares_queue(claim("reclaim", ours), idle.path)
+    assert rules.protects_queue(claim("reclaim", ours), idle.path)
 
 
 def test_at_every_level_down_to_the_victim() -> None:
@@ -162,11 +164,11 @@ def test_the_order_is_kept_for_claims_of_about_the_same_size_for_a_minute() -> N
     leaf = own("q")
 
     def kind(gpus: int, now: float) -> object:
-        return rules.goes_by(claim("preempt", leaf, now=now, request={GPU: gpus, "cpu": gpus}))
+        return rules.victim_key_inputs(claim("preempt", leaf, now=now, request={GPU: gpus, "cpu": gpus}))
 
     assert kind(3, 1200.0) == kind(4, 1259.9)
     assert len({kind(4, 1200.0), kind(5, 1200.0), kind(4, 1260.0)}) == 3
-    assert rules.goes_by(claim("preempt", queue("k"))) is None
+    assert rules.victim_key_inputs(claim("preempt", queue("k"))) is None
 
 
 def test_what_has_only_been_bound_loses_nothing() -> None:
@@ -190,7 +192,7 @@ def test_what_has_only_been_bound_loses_nothing() -> None:
 
 def test_preemption_takes_strictly_lower_priorities() -> None:
     leaf = own("q")
-    assert rules.spares(claim("preempt", leaf, priority=5), unit(leaf, priority=5))
-    assert not rules.spares(claim("preempt", leaf, priority=5), unit(leaf, priority=4))
-    assert not rules.spares(claim("reclaim", leaf, priority=5), unit(leaf, priority=9))
-    assert not rules.spares(claim("preempt", queue("k"), priority=5), unit(leaf, priority=5))
+    assert rules.protects_victim(claim("preempt", leaf, priority=5), unit(leaf, priority=5))
+    assert not rules.protects_victim(claim("preempt", leaf, priority=5), unit(leaf, priority=4))
+    assert not rules.protects_victim(claim("reclaim", leaf, priority=5), unit(leaf, priority=9))
+    assert not rules.protects_victim(claim("preempt", queue("k"), priority=5), unit(leaf, priority=5))

@@ -44,7 +44,7 @@ def left(group: Group, *history: tuple[float, float], attained: float = 0.0) -> 
     segment = RunSegment(group, 1.0, attained)
     rank = policy.rank(segment)
     for begun, ended in history:
-        segment.started, segment.again = begun, segment.attained > 0
+        segment.started, segment.resumed = begun, segment.attained > 0
         policy.rank(segment)
         segment.attained += ended - begun
         segment.started = None

@@ -20,7 +20,7 @@ def taught() -> LearnedSharing:
         for attained in (0.0, 700.0, 3000.0)[: 1 + number % 3]:
             segment.attained = attained
             policy.rank(segment)
-        policy.ended(segment)
+        policy.finished(segment)
     return policy
 
 

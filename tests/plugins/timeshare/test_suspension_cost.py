@@ -36,7 +36,7 @@ def stint(
 ) -> RunSegment:
     names = {"every": CHECKPOINT_EVERY, "restart": RESTART_COST, "at": CHECKPOINTED}
     group = Group("ns/a", "q", annotations={names[name]: text for name, text in notes.items()})
-    return RunSegment(group, devices, started=started, again=again)
+    return RunSegment(group, devices, started=started, resumed=again)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_nobody_goes_for_less_than_a_stop_loses_and_a_spared_one_may_go_when_it_
         Crowd(running, waiting, ahead),
         policy.rank(RunSegment(victim.group, theirs, attained=ran)).value,
     )
-    until = policy.spared_until(victim, claimer, rank, crowd, ran)
+    until = policy.protected_until(victim, claimer, rank, crowd, ran)
     loss, worth = loss_seconds(victim, habit_of(victim), ran), policy.worth(claimer, rank)
     if until <= ran:
         assert loss * max(theirs / ours, 1.0) * (waiting + running) <= worth * ahead * (1 + 1e-9) or loss == 0
     elif until == policy.tuning.quantum_seconds * theirs / ours:
         pass  # it has only just been started
     elif until < inf:
-        assert policy.spared_until(victim, claimer, rank, crowd, until) <= until + 1e-6
+        assert policy.protected_until(victim, claimer, rank, crowd, until) <= until + 1e-6
     else:
         restarts = habit_of(victim).restart * max(theirs / ours, 1.0) * (waiting + running)
         assert not every or restarts > worth * ahead or loss == 0
@@ -112,9 +112,9 @@ def test_the_more_are_ahead_of_the_victim_and_the_fewer_it_delays_the_sooner_it_
     rank, now = policy.rank(RunSegment(victim.group, 1.0, attained=20_000.0)).value, 20_000.0
 
     def goes(running: int, waiting: int, ahead: int) -> bool:
-        return policy.spared_until(victim, claimer, rank, Crowd(running, waiting, ahead), now) <= now
+        return policy.protected_until(victim, claimer, rank, Crowd(running, waiting, ahead), now) <= now
 
     assert loss_seconds(victim, habit_of(victim), now) == 200.0
     assert goes(10, 100, 100)
     assert not goes(10_000, 100, 1)
-    assert policy.spared_until(victim, claimer, rank, Crowd(10_000, 100, 1), now) == 21_600.0
+    assert policy.protected_until(victim, claimer, rank, Crowd(10_000, 100, 1), now) == 21_600.0

@@ -28,10 +28,10 @@ class Judge:
     def __init__(self, **opinions: NodeVerdict) -> None:
         self._opinions = opinions
 
-    def learned(self) -> bool:
+    def has_news(self) -> bool:
         return True
 
-    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
+    def verdicts(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
         return self._opinions
 
 
@@ -47,26 +47,26 @@ def test_nobody_to_ask_is_no_opinion(nodes: TableView) -> None:
     (plugin,) = extender.build(BOTH)
     assert not plugin.changed(0.0)
     assert plugin.filter(WANTS, nodes) is None
-    assert plugin.findings(WANTS, nodes) == []
-    assert not plugin.opines(0, WANTS, nodes)
+    assert plugin.blockers(WANTS, nodes) == []
+    assert not plugin.has_preference(0, WANTS, nodes)
     assert plugin.relative(0, WANTS, nodes, np.ones(3, dtype=bool)).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
-    ("verb", "opines"), [("extender.prioritizeVerb", True), ("extender.predicateVerb", False)]
+    ("verb", "has_preference"), [("extender.prioritizeVerb", True), ("extender.predicateVerb", False)]
 )
-def test_only_a_verb_that_is_named_is_used(nodes: TableView, verb: str, opines: bool) -> None:
+def test_only_a_verb_that_is_named_is_used(nodes: TableView, verb: str, has_preference: bool) -> None:
     (plugin,) = extender.build({"extender.urlPrefix": "http://judge", verb: "verb"})
-    plugin.take_judge(Judge(n1=NodeVerdict("no", 5.0)))
-    assert plugin.opines(0, WANTS, nodes) is opines
-    assert (plugin.filter(WANTS, nodes) is None) is opines
+    plugin.take_node_extender(Judge(n1=NodeVerdict("no", 5.0)))
+    assert plugin.has_preference(0, WANTS, nodes) is has_preference
+    assert (plugin.filter(WANTS, nodes) is None) is has_preference
 
 
 def test_nodes_are_open_once_it_has_nothing_against_them(nodes: TableView) -> None:
     (plugin,) = extender.build(BOTH)
-    plugin.take_judge(Judge(n1=NodeVerdict("too old"), n2=NodeVerdict()))
+    plugin.take_node_extender(Judge(n1=NodeVerdict("too old"), n2=NodeVerdict()))
     assert plugin.filter(WANTS, nodes).tolist() == [False, True, False]
-    assert {blocker.detail: blocker.blocked.tolist() for blocker in plugin.findings(WANTS, nodes)} == {
+    assert {blocker.detail: blocker.blocked.tolist() for blocker in plugin.blockers(WANTS, nodes)} == {
         "too old": [True, False, False],
         extender.UNANSWERED: [False, False, True],
     }
@@ -75,5 +75,7 @@ def test_nodes_are_open_once_it_has_nothing_against_them(nodes: TableView) -> No
 
 def test_points_beyond_the_range_count_as_its_ends(nodes: TableView) -> None:
     (plugin,) = extender.build(BOTH)
-    plugin.take_judge(Judge(n1=NodeVerdict("", 150.0), n2=NodeVerdict("", -5.0), n3=NodeVerdict("", 40.0)))
+    plugin.take_node_extender(
+        Judge(n1=NodeVerdict("", 150.0), n2=NodeVerdict("", -5.0), n3=NodeVerdict("", 40.0))
+    )
     assert plugin.relative(0, WANTS, nodes, np.ones(3, dtype=bool)).tolist() == [100, 0, 40]

@@ -47,12 +47,12 @@ class Consultant:
 
     def ask(self, request: ExtenderRequest) -> Answer:
         self.heard.append(request)
-        return self.says.get(
-            request.matter, lambda asked: ExtenderReply(yes=asked.matter is ExtenderCall.READY)
-        )(request)
+        return self.says.get(request.call, lambda asked: ExtenderReply(yes=asked.call is ExtenderCall.READY))(
+            request
+        )
 
-    def asked(self, matter: ExtenderCall) -> list[ExtenderRequest]:
-        found = [each for each in self.heard if isinstance(each, ExtenderRequest) and each.matter is matter]
+    def asked(self, call: ExtenderCall) -> list[ExtenderRequest]:
+        found = [each for each in self.heard if isinstance(each, ExtenderRequest) and each.call is call]
         self.heard = [each for each in self.heard if each not in found]
         return found
 
@@ -64,7 +64,7 @@ def scene_with(
     flags: dict[str, bool] | None = None,
     **arguments: Any,
 ) -> tuple[Scene, Consultant]:
-    given = URL | {f"extender.{matter}Verb": f"v/{matter}" for matter in matters}
+    given = URL | {f"extender.{call}Verb": f"v/{call}" for call in matters}
     given |= {f"extender.{name}": value for name, value in arguments.items()}
     options = [PluginOption(name) for name in beside.split()]
     options.append(PluginOption("extender", flags or {}, given))
@@ -72,7 +72,7 @@ def scene_with(
     client = Consultant()
     for plugin in scene.engine.state.plugins.plugins:
         if isinstance(plugin, TakesExtenderClient):
-            plugin.take_consultant(client)
+            plugin.take_extender_client(client)
     return scene, client
 
 
@@ -105,7 +105,7 @@ def test_without_an_address_or_a_verb_nothing_is_added(arguments: dict[str, str]
 
 
 def test_volcanos_arguments_are_read() -> None:
-    hooks = extender.hooks_of(
+    endpoints = extender.endpoints_of(
         URL
         | {
             "extender.httpTimeout": "100ms",
@@ -115,11 +115,11 @@ def test_volcanos_arguments_are_read() -> None:
             "extender.predicateVerb": "filter",
         }
     )
-    assert (hooks.url, hooks.timeout_seconds, hooks.ignorable) == ("http://there", 0.1, True)
-    assert hooks.managed == {GPU, "x/y"}
-    assert (hooks.verbs, hooks.predicate) == ({ExtenderCall.READY: "ready"}, "filter")
-    assert extender.hooks_of({"extender.managedResources": "a, b"}).managed == {"a", "b"}
-    assert {f"extender.{matter}Verb" for matter in ExtenderCall} == {
+    assert (endpoints.url, endpoints.timeout_seconds, endpoints.ignorable) == ("http://there", 0.1, True)
+    assert endpoints.managed == {GPU, "x/y"}
+    assert (endpoints.verbs, endpoints.predicate) == ({ExtenderCall.READY: "ready"}, "filter")
+    assert extender.endpoints_of({"extender.managedResources": "a, b"}).managed == {"a", "b"}
+    assert {f"extender.{call}Verb" for call in ExtenderCall} == {
         f"extender.{name}Verb"
         for name in [
             "onSessionOpen",
@@ -275,7 +275,7 @@ def test_an_overused_queue_is_passed_over(answer: Answer, ignorable: bool, runs:
 def test_every_group_is_judged_for_itself() -> None:
     scene, client = scene_with(ExtenderCall.ENQUEUEABLE, ExtenderCall.ENQUEUED)
     client.says[ExtenderCall.ENQUEUEABLE] = lambda asked: ExtenderReply(
-        -1 if asked.group == key("a") else 1, refusal="no"
+        -1 if asked.group == key("a") else 1, rejection="no"
     )
     scene.node("n1", gpu=4)
     for name in ("a", "b"):
@@ -309,7 +309,7 @@ def test_a_gang_starts_when_it_says_so() -> None:
     scene, client = scene_with(ExtenderCall.READY)
     ready: list[str] = []
     client.says[ExtenderCall.READY] = lambda asked: ExtenderReply(
-        yes=asked.group in ready, refusal="too early"
+        yes=asked.group in ready, rejection="too early"
     )
     scene.node("n1", gpu=4)
     scene.gang("a", pods=2, gpu=1)
@@ -320,7 +320,7 @@ def test_a_gang_starts_when_it_says_so() -> None:
     assert scene.code("a") == Reason.REFUSED_BY_EXTENDER
     assert "it does not let it start: too early" in scene.message("a")
     asked = {request.group: request for request in client.asked(ExtenderCall.READY)}
-    assert dict(asked[key("a")].seats) == {key("a-0"): "n1", key("a-1"): "n1"}
+    assert dict(asked[key("a")].placements) == {key("a-0"): "n1", key("a-1"): "n1"}
     assert decision.wake_at == scene.now + PAUSE_SECONDS
     again = Engine.load(scene.engine.dump(), registry.build(SchedulerConfig())[0])
     told = again.explain(key("a"), scene.now)
@@ -350,7 +350,7 @@ def test_who_is_placed_and_who_has_to_go_is_told() -> None:
     scene.gang("low", gpu=1)
     scene.cycle()
     assert client.asked(ExtenderCall.ALLOCATE) == [
-        ExtenderRequest(ExtenderCall.ALLOCATE, task=key("low-0"), seats=((key("low-0"), "n1"),))
+        ExtenderRequest(ExtenderCall.ALLOCATE, task=key("low-0"), placements=((key("low-0"), "n1"),))
     ]
     scene.gang("high", gpu=1, priority=5)
     scene.cycle()
@@ -360,7 +360,7 @@ def test_who_is_placed_and_who_has_to_go_is_told() -> None:
     assert [request.task for request in client.asked(ExtenderCall.ALLOCATE)] == [key("high-0")]
 
 
-@pytest.mark.parametrize("answer", [ExtenderReply(refusal="full"), BUSY])
+@pytest.mark.parametrize("answer", [ExtenderReply(rejection="full"), BUSY])
 def test_a_refused_placement_takes_those_before_it_back(answer: Answer) -> None:
     scene, client = scene_with(ExtenderCall.ALLOCATE, ExtenderCall.DEALLOCATE)
     client.says[ExtenderCall.ALLOCATE] = lambda asked: answer if asked.task == key("a-1") else ExtenderReply()
@@ -434,7 +434,7 @@ class Other:
         self.refuses = refuses
         self.seen: list[str] = []
 
-    def consents(self, outcome: ProposedDecision) -> Rejection | None:
+    def permit(self, outcome: ProposedDecision) -> Rejection | None:
         self.seen.append("asked")
         return Rejection(Reason.ON_HOLD, detail="other") if self.refuses else None
 

@@ -94,7 +94,7 @@ def test_weights_count_among_siblings() -> None:
 
 
 def test_who_has_nothing_of_what_it_asks_for_is_not_saturated() -> None:
-    waiting = SimpleNamespace(spec=Group("g"), holding={}, asked={"cpu": 1})
+    waiting = SimpleNamespace(spec=Group("g"), holding={}, requested={"cpu": 1})
     leaf = SimpleNamespace(spec=Queue("q", annotations={HIERARCHY: "root/q"}), gangs=[waiting])
     tree = tree_of([leaf], {"cpu": 10}, {})  # type: ignore[list-item]
     assert not tree.children["q"].saturated
@@ -116,7 +116,9 @@ def test_who_keeps_more_than_the_claimer_gives(held: int, goes: bool) -> None:
             cluster={"cpu": 10},
             touched=0,
         )
-        gang = SimpleNamespace(spec=Group(name), holding={"cpu": units}, asked={"cpu": 20}, path=[leaf, root])
+        gang = SimpleNamespace(
+            spec=Group(name), holding={"cpu": units}, requested={"cpu": 20}, path=[leaf, root]
+        )
         leaf.gangs = [gang]
         queues.append(leaf)
         pods[name] = SimpleNamespace(gang=gang, request={"cpu": 1}, task=SimpleNamespace(key=name))

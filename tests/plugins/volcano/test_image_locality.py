@@ -53,7 +53,7 @@ def scored(cluster: Cluster, wanted: Needs) -> dict[str, float] | None:
     """What the score says of each node; None: it has no word on it."""
     table = cluster.engine.state.table
     view, score = TableView(table), ImageLocality()
-    if not score.opines(0, wanted, view):
+    if not score.has_preference(0, wanted, view):
         return None
     found = score.relative(0, wanted, view, table.live[: table.height])
     return {name: float(found[row]) for name, row in table.rows.items() if table.live[row]}

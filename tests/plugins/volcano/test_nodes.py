@@ -12,7 +12,7 @@ from windlass.engine.nodes.view import TableView
 from windlass.plugins.default_node_plugins import CountingPluginSet
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.volcano import binpack, nodegroup, nodeorder, resource_strategy_fit, revocable, usage
-from windlass.spi.node_loads import NodeLoad, TakesLoads
+from windlass.spi.inputs import NodeLoad, TakesLoads
 from windlass.spi.objects import (
     Dialect,
     Expression,
@@ -160,8 +160,8 @@ def test_preferred_nodes_are_scaled_to_the_best_candidate() -> None:
     )
     plugin = order({})["nodeaffinity"]
     wants = want(preferred_nodes=prefers)
-    assert plugin.opines(0, wants, view)
-    assert not plugin.opines(0, want(), view)
+    assert plugin.has_preference(0, wants, view)
+    assert not plugin.has_preference(0, want(), view)
     everyone = np.ones(3, dtype=bool)
     assert plugin.relative(0, wants, view, everyone).tolist() == [100, 75, 25]
     assert plugin.relative(0, wants, view, np.array([False, False, True]))[2] == 100
@@ -171,11 +171,11 @@ def test_soft_taints_are_scaled_to_the_worst_candidate() -> None:
     soft = "taint=a=1:PreferNoSchedule"
     view = nodes(f"n1 {soft} taint=b=1:PreferNoSchedule", f"n2 {soft}", "n3")
     plugin = order({})["tainttoleration"]
-    assert plugin.opines(0, want(), view)
+    assert plugin.has_preference(0, want(), view)
     everyone = np.ones(3, dtype=bool)
     assert plugin.relative(0, want(), view, everyone).tolist() == [0, 50, 100]
     calm = want(tolerations=(Toleration("", "Exists"),))
-    assert not plugin.opines(0, calm, view)
+    assert not plugin.has_preference(0, calm, view)
 
 
 # ---------------------------------------------------------------------- resource-strategy-fit
@@ -263,7 +263,7 @@ def test_a_proportion_is_kept_for_idle_devices() -> None:
         use(view, 0, "cpu", used)
         assert bool(plugin.capacity(want("mem=1"), view)[0]) is room
     use(view, 0, "cpu", 0)
-    (finding,) = plugin.findings(want("cpu=20"), view)
+    (finding,) = plugin.blockers(want("cpu=20"), view)
     assert (finding.code, finding.blocked.tolist()) == (Reason.NODE_RESERVED, [True, False, False])
     assert finding.detail == f"up to 32 cpu are kept for idle {GPU}"
 
@@ -301,7 +301,7 @@ def test_queues_use_the_groups_that_they_name(groups: NodeGroups | None, strict:
     view = nodes(*GROUPS)
     mask = plugin.filter(want(node_groups=groups), view)
     assert [name for name, good in zip(view.names(), mask, strict=True) if good] == open_.split()
-    for blocker in plugin.findings(want(node_groups=groups), view):
+    for blocker in plugin.blockers(want(node_groups=groups), view):
         assert (blocker.blocked == ~mask).all()
     assert plugin.filter(needs(node_groups=groups), view) is None
 
@@ -355,7 +355,7 @@ def test_limits_that_cannot_be_read_let_nothing_in() -> None:
     broken = want("cpu=1", node_groups=NodeGroups(required=("a",), queue="q", limits_unreadable=True))
     plugin.learn(0, broken, [])
     assert plugin.verdict(0, view).tolist() == [False, False, False, True]
-    assert {f.detail for f in plugin.findings(broken, view)} == {
+    assert {f.detail for f in plugin.blockers(broken, view)} == {
         f"node group {group}: the limits of queue q cannot be read" for group in "abc"
     }
     free = want("cpu=1", node_groups=NodeGroups(required=("a",), queue="q"))
@@ -419,7 +419,7 @@ def test_hours_that_close_nothing_still_score() -> None:
     view = nodes("n1 volcano.sh/revocable-zone=rz", "n2 volcano.sh/revocable-zone=other", "n3")
     plugin.changed(0.0)
     assert plugin.filter(want(), view) is None
-    assert plugin.findings(want(), view) == []
+    assert plugin.blockers(want(), view) == []
     assert scores(plugin, want(revocable_zone="*"), view) == [100, 0, 0]
     (closing,) = revocable.build({})
     assert closing.filter(needs(), view) is None
@@ -529,8 +529,8 @@ def test_without_figures_the_policy_says_nothing() -> None:
     (plugin,) = usage.build({})
     view = nodes("n1", "n2")
     assert plugin.filter(want("cpu=1"), view) is None
-    assert not plugin.opines(0, want("cpu=1"), view)
-    assert plugin.findings(want("cpu=1"), view) == []
+    assert not plugin.has_preference(0, want("cpu=1"), view)
+    assert plugin.blockers(want("cpu=1"), view) == []
     assert plugin.due(5.0) is None
 
 

@@ -214,7 +214,7 @@ def test_candidates_are_counted_down_in_their_order() -> None:
     voter = Pdb()
     offered = (look("a", "x"), look("b", "x", "y"), look("c"), look("d", "x"), look("e", "gone"))
     assert named(voter, *offered) is None
-    voter.hear_budgets(Fixed(x=2, y=0))
+    voter.take_budgets(Fixed(x=2, y=0))
     assert named(voter, *offered) == ["a", "c", "d", "e"]
 
 

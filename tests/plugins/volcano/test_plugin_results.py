@@ -62,13 +62,13 @@ def test_numbers_and_booleans_may_be_text() -> None:
     ("held", "promised", "starves"), [(0, 0, True), (1, 1, False), (2, 0, False), (1, 0, True)]
 )
 def test_a_gang_starves_below_its_minimum(held: int, promised: int, starves: bool) -> None:
-    found = gang_of(min_member=2, held_members=held, promised_members=promised, members=5)
+    found = gang_of(min_member=2, held_members=held, nominated_members=promised, members=5)
     assert gang.GangStarves().starving(found) is starves
 
 
 @pytest.mark.parametrize(("held", "promised", "starves"), [(4, 0, True), (4, 1, False), (5, 0, False)])
 def test_priority_starves_while_any_member_is_missing(held: int, promised: int, starves: bool) -> None:
-    found = gang_of(min_member=2, held_members=held, promised_members=promised, members=5)
+    found = gang_of(min_member=2, held_members=held, nominated_members=promised, members=5)
     assert priority.PriorityStarves().starving(found) is starves
 
 
@@ -146,12 +146,12 @@ def test_what_the_cluster_lacks_is_left_out_of_a_share() -> None:
 def test_proportion_allots_up_to_the_fair_share_of_what_is_asked_for() -> None:
     found = queue(committed={GPU: 3, "cpu": 99}, fair_share={GPU: 4, "cpu": 10})
     vote = proportion.ProportionAllots()
-    assert vote.allots(found.path, {GPU: 1}) is None
-    answer = vote.allots(found.path, {GPU: 2})
+    assert vote.may_allocate(found.path, {GPU: 1}) is None
+    answer = vote.may_allocate(found.path, {GPU: 2})
     assert answer == Rejection(Reason.WAITING_FOR_SHARE, "q", GPU, 2, 1, "fair share 0.004 of queue q")
-    assert refused(vote.allots(found.path, {"cpu": 1}))
-    assert vote.allots(found.path, {"cpu": 0}) is None
-    assert refused(vote.allots(found.path, {"memory": 1}))  # not named: nothing is due
+    assert refused(vote.may_allocate(found.path, {"cpu": 1}))
+    assert vote.may_allocate(found.path, {"cpu": 0}) is None
+    assert refused(vote.may_allocate(found.path, {"memory": 1}))  # not named: nothing is due
 
 
 @pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.CLOSING])
@@ -160,10 +160,10 @@ def test_a_queue_that_is_not_open_gets_and_claims_nothing(state: QueueState) -> 
     below = queue("below", closed, fair_share={GPU: 9}, deserved={GPU: 9})
     for path in (closed.path, below.path):
         for answer in (
-            proportion.ProportionAllots().allots(path, {GPU: 1}),
-            proportion.ProportionClaims().may_claim(path, {GPU: 1}),
-            capacity.CapacityAllots().allots(path, {GPU: 1}),
-            capacity.CapacityClaims().may_claim(path, {GPU: 1}),
+            proportion.ProportionAllots().may_allocate(path, {GPU: 1}),
+            proportion.ProportionClaims().may_reclaim(path, {GPU: 1}),
+            capacity.CapacityAllots().may_allocate(path, {GPU: 1}),
+            capacity.CapacityClaims().may_reclaim(path, {GPU: 1}),
         ):
             assert isinstance(answer, Rejection)
             assert answer.code is Reason.QUEUE_CLOSED
@@ -190,7 +190,7 @@ def test_proportion_gives_while_anything_is_held_above_the_fair_share() -> None:
 @pytest.mark.parametrize(("booked", "vote"), [(1, Vote.PERMIT), (2, None), (-1, Vote.PERMIT)])
 def test_admission_counts_what_is_held_and_booked(booked: int, vote: Vote | None) -> None:
     found = queue(committed={GPU: 3}, real_capability={GPU: 6})
-    asking = EnqueueRequest(gang_of("g", found, min_resources={GPU: 2}), 0.0, booked={"q": {GPU: booked}})
+    asking = EnqueueRequest(gang_of("g", found, min_resources={GPU: 2}), 0.0, reserved={"q": {GPU: booked}})
     for voter in (proportion.ProportionAdmits(), capacity.CapacityAdmits()):
         answer = voter.admit(asking)
         assert refused(answer) if vote is None else answer is vote
@@ -210,31 +210,31 @@ def test_deserved_is_bounded_by_the_real_capability_but_not_below_the_guarantee(
 def test_capacity_allots_up_to_the_real_capability_at_every_level_of_a_tree() -> None:
     top = queue("top", committed={GPU: 5}, real_capability={GPU: 5})
     leaf = queue("leaf", top, committed={GPU: 1}, real_capability={GPU: 5}, deserved={GPU: 1})
-    assert capacity.CapacityAllots().allots(leaf.path, {GPU: 1}) is None
-    answer = capacity.CapacityAllots(hierarchy=True).allots(leaf.path, {GPU: 1})
+    assert capacity.CapacityAllots().may_allocate(leaf.path, {GPU: 1}) is None
+    answer = capacity.CapacityAllots(hierarchy=True).may_allocate(leaf.path, {GPU: 1})
     assert isinstance(answer, Rejection)
     assert answer.queue == "top"
 
 
 def test_a_resource_without_a_bound_hides_no_other() -> None:
     found = queue(real_capability={GPU: 1})
-    assert capacity.CapacityAllots().allots(found.path, {"cpu": 9, GPU: 1}) is None
-    assert refused(capacity.CapacityAllots().allots(found.path, {"cpu": 9, GPU: 2}))
+    assert capacity.CapacityAllots().may_allocate(found.path, {"cpu": 9, GPU: 1}) is None
+    assert refused(capacity.CapacityAllots().may_allocate(found.path, {"cpu": 9, GPU: 2}))
 
 
 def test_capacity_claims_within_what_is_deserved_on_at_least_one_resource() -> None:
     vote = capacity.CapacityClaims()
     found = queue(committed={GPU: 2, "cpu": 9}, deserved={GPU: 3, "cpu": 9})
-    assert vote.may_claim(found.path, {GPU: 1, "cpu": 1}) is None
-    assert refused(vote.may_claim(found.path, {GPU: 2, "cpu": 1}))
-    assert refused(vote.may_claim(found.path, {"memory": 1}))
+    assert vote.may_reclaim(found.path, {GPU: 1, "cpu": 1}) is None
+    assert refused(vote.may_reclaim(found.path, {GPU: 2, "cpu": 1}))
+    assert refused(vote.may_reclaim(found.path, {"memory": 1}))
     limited = queue(committed={GPU: 2}, deserved={GPU: 3}, real_capability={GPU: 2})
-    assert refused(vote.may_claim(limited.path, {GPU: 1}))
+    assert refused(vote.may_reclaim(limited.path, {GPU: 1}))
 
 
 def test_a_resource_of_which_nothing_is_held_nor_deserved_does_not_count() -> None:
     found = queue(committed={GPU: 9}, deserved={GPU: 9})
-    assert refused(capacity.CapacityClaims().may_claim(found.path, {GPU: 1, "cpu": 0}))
+    assert refused(capacity.CapacityClaims().may_reclaim(found.path, {GPU: 1, "cpu": 0}))
 
 
 @pytest.mark.parametrize(("levels", "granted"), [(0, False), (1, False), (2, True)])
@@ -244,14 +244,14 @@ def test_an_ancestor_may_claim_for_its_leaf(levels: int, granted: bool) -> None:
     parent = queue("parent", grand, committed={GPU: 1}, deserved={GPU: 1})
     leaf = queue("leaf", parent)
     vote = capacity.CapacityClaims(hierarchy=True, ancestor_reclaim_level=levels)
-    assert (vote.may_claim(leaf.path, {GPU: 1}) is None) is granted
+    assert (vote.may_reclaim(leaf.path, {GPU: 1}) is None) is granted
 
 
 def test_the_root_claims_for_nobody() -> None:
     root = queue("root", deserved={GPU: 99})
     leaf = queue("leaf", root)
     vote = capacity.CapacityClaims(hierarchy=True, ancestor_reclaim_level=5)
-    assert refused(vote.may_claim(leaf.path, {GPU: 1}))
+    assert refused(vote.may_reclaim(leaf.path, {GPU: 1}))
 
 
 def victims(rules: capacity.CapacitySpares, offered: Sequence[FakeTask], **rest: Any) -> list[str] | None:
@@ -353,7 +353,7 @@ def test_overcommit(factor: object, wanted: int, permitted: bool) -> None:
     """Of 10 GPUs 3 are used and 2 booked; 1.2 times 10 leaves 7."""
     vote = overcommit.Overcommit({} if factor is None else {"overcommit-factor": factor})
     asking = EnqueueRequest(
-        gang_of(min_resources={"cpu": 0, GPU: wanted}), 0.0, cluster_booked={GPU: 2}, cluster_used={GPU: 3}
+        gang_of(min_resources={"cpu": 0, GPU: wanted}), 0.0, cluster_reserved={GPU: 2}, cluster_used={GPU: 3}
     )
     answer = vote.admit(asking)
     assert (answer is Vote.PERMIT) is permitted
@@ -613,22 +613,22 @@ def test_allotting_and_claiming_need_all_and_overuse_any() -> None:
     share = proportion.ProportionAllots()
     combined = VolcanoTiers(
         [
-            VotingTier(allots=[capacity.CapacityAllots()], claims=[capacity.CapacityClaims()]),
+            VotingTier(may_allocate=[capacity.CapacityAllots()], claims=[capacity.CapacityClaims()]),
             VotingTier(
-                allots=[share],
+                may_allocate=[share],
                 claims=[proportion.ProportionClaims()],
                 overuse=[proportion.ProportionOveruse()],
             ),
         ]
     )
     good = queue(fair_share={GPU: 5}, deserved={GPU: 5})
-    assert combined.allots(good.path, {GPU: 1}) is None
-    assert combined.may_claim(good.path, {GPU: 1}) is None
+    assert combined.may_allocate(good.path, {GPU: 1}) is None
+    assert combined.may_reclaim(good.path, {GPU: 1}) is None
     assert not combined.overused(good)
     full = queue(committed={GPU: 5}, fair_share={GPU: 5}, deserved={GPU: 9})
     assert combined.overused(full)
-    assert refused(combined.allots(full.path, {GPU: 1}))
-    assert refused(combined.may_claim(full.path, {GPU: 1}))
+    assert refused(combined.may_allocate(full.path, {GPU: 1}))
+    assert refused(combined.may_reclaim(full.path, {GPU: 1}))
 
 
 def test_a_step_of_an_overused_queue_is_refused_in_its_turn() -> None:

@@ -38,15 +38,17 @@ def bundles(rules: capacity.CapacitySpares | None = None, **arguments: Any) -> B
 
 def test_who_may_claim_parts_of_gangs() -> None:
     found = bundles()
-    assert found.claims(claim("preempt", queue())) is None
-    assert found.claims(claim("gangpreempt", queue())) == PreemptionTerms(VictimScope.OWN_QUEUE)
-    assert found.claims(claim("gangreclaim-surplus", queue())) == PreemptionTerms(VictimScope.OTHER_QUEUES)
-    assert isinstance(found.claims(claim("gangpreempt", queue(), extra=True)), PreemptionDenied)
+    assert found.preemption_terms(claim("preempt", queue())) is None
+    assert found.preemption_terms(claim("gangpreempt", queue())) == PreemptionTerms(VictimScope.OWN_QUEUE)
+    assert found.preemption_terms(claim("gangreclaim-surplus", queue())) == PreemptionTerms(
+        VictimScope.OTHER_QUEUES
+    )
+    assert isinstance(found.preemption_terms(claim("gangpreempt", queue(), extra=True)), PreemptionDenied)
     full = VolcanoTiers([VotingTier(overuse=[proportion.ProportionOveruse()])])
-    assert isinstance(Bundles(full).claims(claim("gangreclaim", queue())), PreemptionDenied)
+    assert isinstance(Bundles(full).preemption_terms(claim("gangreclaim", queue())), PreemptionDenied)
     bound = VolcanoTiers([VotingTier(claims=[capacity.CapacityClaims()])])
-    assert isinstance(Bundles(bound).claims(claim("gangreclaim", queue())), PreemptionDenied)
-    assert Bundles(bound).claims(claim("gangreclaim", queue(deserved={GPU: 2}))) == PreemptionTerms(
+    assert isinstance(Bundles(bound).preemption_terms(claim("gangreclaim", queue())), PreemptionDenied)
+    assert Bundles(bound).preemption_terms(claim("gangreclaim", queue(deserved={GPU: 2}))) == PreemptionTerms(
         VictimScope.OTHER_QUEUES
     )
 
@@ -55,24 +57,24 @@ def test_which_parts_are_spared() -> None:
     found, here = bundles(), queue()
     core, spare = unit(here, {GPU: 1}, core=True), unit(here, {GPU: 1})
     broken = unit(here, {GPU: 1}, core=True, ready=False)
-    assert found.spares(claim("gangpreempt-surplus", here), core)
-    assert not found.spares(claim("gangpreempt-surplus", here), spare)
-    assert not found.spares(claim("gangpreempt-surplus", here), broken)
-    assert not found.spares(claim("gangpreempt", here), core)
-    assert bundles(gangpreempt={"allowWholeBundle": False}).spares(claim("gangpreempt", here), core)
+    assert found.protects_victim(claim("gangpreempt-surplus", here), core)
+    assert not found.protects_victim(claim("gangpreempt-surplus", here), spare)
+    assert not found.protects_victim(claim("gangpreempt-surplus", here), broken)
+    assert not found.protects_victim(claim("gangpreempt", here), core)
+    assert bundles(gangpreempt={"allowWholeBundle": False}).protects_victim(claim("gangpreempt", here), core)
     equal = unit(here, {GPU: 1}, priority=5)
-    assert found.spares(claim("gangpreempt", here), equal)
-    assert not found.spares(claim("gangreclaim", here), equal)
-    assert not found.spares(claim("preempt", here), equal)
+    assert found.protects_victim(claim("gangpreempt", here), equal)
+    assert not found.protects_victim(claim("gangreclaim", here), equal)
+    assert not found.protects_victim(claim("preempt", here), equal)
 
 
 def test_which_queues_are_spared() -> None:
     found, here = bundles(), queue()
     kept, kai = queue("kept", reclaimable=False), queue("kai/x", dialect=Dialect.KAI)
-    assert found.spares_queue(claim("gangreclaim", here), kept.path)
-    assert not found.spares_queue(claim("gangpreempt", here), kept.path)
-    assert found.spares_queue(claim("gangreclaim", here), kai.path)
-    assert not found.spares_queue(claim("reclaim", here), kai.path)
+    assert found.protects_queue(claim("gangreclaim", here), kept.path)
+    assert not found.protects_queue(claim("gangpreempt", here), kept.path)
+    assert found.protects_queue(claim("gangreclaim", here), kai.path)
+    assert not found.protects_queue(claim("reclaim", here), kai.path)
 
 
 def test_the_order_of_parts() -> None:

@@ -90,14 +90,14 @@ def open_round(
     Verbs are named like their calls, and timeouts suit a busy machine.
     """
     with serving(server) as url:
-        verbs = {f"extender.{matter}Verb": str(matter) for matter in ExtenderCall}
-        for matter in (ExtenderCall.OPEN, ExtenderCall.CLOSE):
+        verbs = {f"extender.{call}Verb": str(call) for call in ExtenderCall}
+        for call in (ExtenderCall.OPEN, ExtenderCall.CLOSE):
             if not arguments.pop("session", False):
-                del verbs[f"extender.{matter}Verb"]
+                del verbs[f"extender.{call}Verb"]
         told = {f"extender.{name}": value for name, value in {"httpTimeout": "60s", **arguments}.items()}
-        hooks = volcano_extender.hooks_of({"extender.urlPrefix": f"{url}/at/", **verbs, **told})
-        connection = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
-        found = HttpExtender(hooks, connection, ExtenderEncoder(world()), clock=clock or SystemClock())
+        endpoints = volcano_extender.endpoints_of({"extender.urlPrefix": f"{url}/at/", **verbs, **told})
+        connection = ExtenderConnection(partial(transport_to, endpoints, concurrency=1))
+        found = HttpExtender(endpoints, connection, ExtenderEncoder(world()), clock=clock or SystemClock())
         found.open()
         try:
             yield found
@@ -109,14 +109,14 @@ def open_round(
 # ---------------------------------------------------------------------- what is sent, and how answers are read
 
 
-@pytest.mark.parametrize("matter", [ExtenderCall.PREEMPTABLE, ExtenderCall.RECLAIMABLE])
-def test_preemptor_and_victims_are_sent_and_uids_of_victims_are_read(matter: ExtenderCall) -> None:
-    server = Server(**{matter: {"status": 1, "victims": [{"UID": "uid-default-low-0", "Name": "low-0"}]}})
+@pytest.mark.parametrize("call", [ExtenderCall.PREEMPTABLE, ExtenderCall.RECLAIMABLE])
+def test_preemptor_and_victims_are_sent_and_uids_of_victims_are_read(call: ExtenderCall) -> None:
+    server = Server(**{call: {"status": 1, "victims": [{"UID": "uid-default-low-0", "Name": "low-0"}]}})
     with open_round(server) as extender:
-        found = extender.ask(ExtenderRequest(matter, task="default/high-0", others=("default/low-0",)))
+        found = extender.ask(ExtenderRequest(call, task="default/high-0", others=("default/low-0",)))
     assert found == ExtenderReply(1, named=frozenset({"uid-default-low-0"}))
     ((verb, body),) = server.asked
-    assert verb == matter
+    assert verb == call
     assert set(body) == {"evictor", "evictees"}
     (evictee,) = body["evictees"]
     told = {name: body["evictor"][name] for name in ("UID", "Job", "Name", "Namespace", "NodeName", "Status")}
@@ -141,9 +141,9 @@ def test_preemptor_and_victims_are_sent_and_uids_of_victims_are_read(matter: Ext
 def test_a_group_is_sent_with_its_pods_as_decided() -> None:
     server = Server(jobReady={"status": True}, jobEnqueueable={"status": -1}, jobEnqueued={})
     with open_round(server) as extender:
-        seats = (("default/high-0", "n1"),)
+        placements = (("default/high-0", "n1"),)
         assert extender.ask(
-            ExtenderRequest(ExtenderCall.READY, group="default/high", seats=seats)
+            ExtenderRequest(ExtenderCall.READY, group="default/high", placements=placements)
         ) == ExtenderReply(yes=True)
         assert extender.ask(ExtenderRequest(ExtenderCall.ENQUEUEABLE, group="default/high")) == ExtenderReply(
             -1
@@ -186,11 +186,11 @@ def test_a_queue_is_sent_with_its_limits() -> None:
 def test_placed_and_removed_tasks_are_sent_with_their_nodes() -> None:
     server = Server(allocateFunc={"errorMessage": "no device"})
     with open_round(server) as extender:
-        seats = (("default/high-0", "n1"),)
-        request = ExtenderRequest(ExtenderCall.ALLOCATE, task="default/high-0", seats=seats)
-        assert extender.ask(request) == ExtenderReply(refusal="no device")
+        placements = (("default/high-0", "n1"),)
+        request = ExtenderRequest(ExtenderCall.ALLOCATE, task="default/high-0", placements=placements)
+        assert extender.ask(request) == ExtenderReply(rejection="no device")
         for key in ("default/high-0", "default/low-0"):
-            extender.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task=key, seats=((key, "n1"),)))
+            extender.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task=key, placements=((key, "n1"),)))
         extender.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task="default/unheard-of"))
     tasks = [body["task"] for _, body in server.asked]
     assert [(task["Name"], task["Status"], task.get("NodeName")) for task in tasks] == [
@@ -205,10 +205,10 @@ def test_placed_and_removed_tasks_are_sent_with_their_nodes() -> None:
 def test_a_session_is_sent_with_the_whole_state() -> None:
     with serving(server := Server()) as url:
         verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end", ExtenderCall.OVERUSED: "over"}
-        hooks = ExtenderEndpoints(f"{url}/at", verbs=verbs)
+        endpoints = ExtenderEndpoints(f"{url}/at", verbs=verbs)
         model = world()
         model.assume_bind(Bind("default/high-0", "uid-default-high-0", "default/high", "n1"))
-        context = ExtenderContext(hooks)
+        context = ExtenderContext(endpoints)
         extender_clients = ExtenderClients(model, clock=SystemClock())
         extender_clients.serve([context, object()])
         context.opened(0.0)
@@ -305,9 +305,9 @@ def test_a_slow_response_times_out() -> None:
 def test_an_unreachable_extender_is_unavailable() -> None:
     with serving(Server()) as url:
         pass
-    hooks = ExtenderEndpoints(url, verbs={ExtenderCall.OVERUSED: "x"})
-    connection = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
-    extender = HttpExtender(hooks, connection, ExtenderEncoder(world()), clock=SystemClock())
+    endpoints = ExtenderEndpoints(url, verbs={ExtenderCall.OVERUSED: "x"})
+    connection = ExtenderConnection(partial(transport_to, endpoints, concurrency=1))
+    extender = HttpExtender(endpoints, connection, ExtenderEncoder(world()), clock=SystemClock())
     extender.open()
     found = extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
     connection.close()
@@ -326,10 +326,10 @@ def test_a_round_has_a_timeout(fake_clock: FakeClock) -> None:
             return 200, b"{}"
 
     slow: Any = Slow()
-    hooks = ExtenderEndpoints("http://x", timeout_seconds=2.0, verbs={ExtenderCall.OVERUSED: "x"})
+    endpoints = ExtenderEndpoints("http://x", timeout_seconds=2.0, verbs={ExtenderCall.OVERUSED: "x"})
     seen: list[tuple[str, str, float]] = []
     extender = HttpExtender(
-        hooks, slow, ExtenderEncoder(world()), clock=fake_clock, observe=lambda *told: seen.append(told)
+        endpoints, slow, ExtenderEncoder(world()), clock=fake_clock, observe=lambda *told: seen.append(told)
     )
     extender.open()
     answers = [extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=name)) for name in "abcd"]
@@ -345,13 +345,13 @@ def test_a_round_has_a_timeout(fake_clock: FakeClock) -> None:
 @pytest.mark.parametrize("ignorable", [True, False])
 def test_a_failed_session_makes_the_extender_unavailable(ignorable: bool) -> None:
     with serving(server := Server(begin=500)) as url:
-        hooks = ExtenderEndpoints(
+        endpoints = ExtenderEndpoints(
             f"{url}/at",
             verbs={ExtenderCall.OPEN: "begin", ExtenderCall.OVERUSED: "over"},
             ignorable=ignorable,
         )
-        connection = ExtenderConnection(partial(transport_to, hooks, concurrency=1))
-        extender = HttpExtender(hooks, connection, ExtenderEncoder(world()), clock=SystemClock())
+        connection = ExtenderConnection(partial(transport_to, endpoints, concurrency=1))
+        extender = HttpExtender(endpoints, connection, ExtenderEncoder(world()), clock=SystemClock())
         extender.open()
         found = extender.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
         connection.close()

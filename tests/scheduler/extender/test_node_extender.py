@@ -64,11 +64,11 @@ class Server:
 
 @asynccontextmanager
 async def judging(
-    clock: FakeClock, server: Server, **hooks: Any
+    clock: FakeClock, server: Server, **endpoints: Any
 ) -> AsyncIterator[tuple[HttpNodeExtender, list[int]]]:
     news: list[int] = []
     settings = ExtenderEndpoints(
-        "http://judge", **{"predicate": "predicate", "prioritize": "prioritize", **hooks}
+        "http://judge", **{"predicate": "predicate", "prioritize": "prioritize", **endpoints}
     )
     extender = HttpNodeExtender(settings, server, views_of("n1", "n2"), lambda: news.append(1), clock=clock)
     task = asyncio.create_task(extender.run())
@@ -90,22 +90,22 @@ async def test_unknown_verdicts_are_requested_and_then_hold(fake_clock: FakeCloc
     server = Server()
     server.refused, server.points = {"n2": "too hot"}, {"n1": 70.0}
     async with judging(fake_clock, server) as (extender, news):
-        assert extender.opinions(WANTS, ["n1", "n2"]) == {}
-        assert not extender.learned()
+        assert extender.verdicts(WANTS, ["n1", "n2"]) == {}
+        assert not extender.has_news()
         await settle(fake_clock)
-        assert extender.opinions(WANTS, ["n1", "n2"]) == {
+        assert extender.verdicts(WANTS, ["n1", "n2"]) == {
             "n1": NodeVerdict("", 70.0),
             "n2": NodeVerdict("too hot"),
         }
-        assert (extender.learned(), extender.learned(), news) == (True, False, [1])
+        assert (extender.has_news(), extender.has_news(), news) == (True, False, [1])
         assert [path for path, _ in server.asked] == ["/predicate", "/predicate", "/prioritize"]
         assert server.asked[0][1]["task"] == protocol.kind_of_task(WANTS)
         server.refused = {}
         await settle(fake_clock, 61)
-        assert extender.opinions(WANTS, ["n2"])["n2"] == NodeVerdict()
-        assert extender.learned()
+        assert extender.verdicts(WANTS, ["n2"])["n2"] == NodeVerdict()
+        assert extender.has_news()
         await settle(fake_clock, 61)
-        assert not extender.learned()  # the same again is no news
+        assert not extender.has_news()  # the same again is no news
 
 
 async def test_responses_are_decoded_like_go_does(
@@ -127,9 +127,9 @@ async def test_responses_are_decoded_like_go_does(
 
     monkeypatch.setattr(Server, "request", request)
     async with judging(fake_clock, Server()) as (extender, _):
-        extender.opinions(WANTS, ["n1", "n2"])
+        extender.verdicts(WANTS, ["n1", "n2"])
         await settle(fake_clock)
-        assert extender.opinions(WANTS, ["n1", "n2"]) == {
+        assert extender.verdicts(WANTS, ["n1", "n2"]) == {
             "n1": NodeVerdict("too hot"),
             "n2": NodeVerdict("", 40.0),
         }
@@ -138,7 +138,7 @@ async def test_responses_are_decoded_like_go_does(
 async def test_unused_verdicts_are_not_renewed(fake_clock: FakeClock) -> None:
     server = Server()
     async with judging(fake_clock, server) as (extender, _):
-        extender.opinions(WANTS, ["n1"])
+        extender.verdicts(WANTS, ["n1"])
         await settle(fake_clock)
         for _ in range(12):
             await settle(fake_clock, 61)
@@ -155,9 +155,9 @@ async def test_a_failing_extender_rejects_unless_it_is_ignorable(
     server = Server()
     server.broken = broken
     async with judging(fake_clock, server, ignorable=ignorable) as (extender, _):
-        extender.opinions(WANTS, ["n1"])
+        extender.verdicts(WANTS, ["n1"])
         await settle(fake_clock)
-        refusal = extender.opinions(WANTS, ["n1"])["n1"].refusal
+        refusal = extender.verdicts(WANTS, ["n1"])["n1"].rejection
         assert refusal.startswith("it failed: predicate") is not ignorable
         assert bool(refusal) is not ignorable
 
@@ -184,9 +184,9 @@ async def test_a_round_of_requests_is_a_session(fake_clock: FakeClock, broken: s
     verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end"}
     async with judging(fake_clock, server, verbs=verbs, ignorable=ignorable) as (extender, _):
         extender._session = lambda: {"Nodes": {}}
-        extender.opinions(WANTS, ["n1"])
+        extender.verdicts(WANTS, ["n1"])
         await settle(fake_clock)
-        refusal = extender.opinions(WANTS, ["n1"])["n1"].refusal
+        refusal = extender.verdicts(WANTS, ["n1"])["n1"].rejection
     paths = [path for path, _ in server.asked]
     assert (paths[0], paths[-1], server.asked[0][1]) == ("/begin", "/end", {"Nodes": {}})
     assert ("/predicate" in paths) is (not broken or ignorable)
@@ -198,11 +198,11 @@ class Known:
         self.said: dict[str, NodeVerdict] = {}
         self.news = False
 
-    def opinions(self, needs: Needs, nodes: Any) -> dict[str, NodeVerdict]:
+    def verdicts(self, needs: Needs, nodes: Any) -> dict[str, NodeVerdict]:
         assert needs == needs.node_part()
         return self.said
 
-    def learned(self) -> bool:
+    def has_news(self) -> bool:
         news, self.news = self.news, False
         return news
 
@@ -216,10 +216,10 @@ def test_nodes_are_rejected_until_their_verdict_is_known() -> None:
         "extender.ignorable": "true",
     }
     (plugin,) = extender.build(arguments)
-    assert plugin.hooks == ExtenderEndpoints("http://judge", "predicate", "prioritize", 0.1, True)
+    assert plugin.endpoints == ExtenderEndpoints("http://judge", "predicate", "prioritize", 0.1, True)
     assert isinstance(plugin, TakesNodeExtender)
     verdicts = Known()
-    plugin.take_judge(verdicts)
+    plugin.take_node_extender(verdicts)
     c = Cluster(plugins=[*default_plugins(own_for_volcano=False), plugin]).queues("default")
     c.nodes("n1 gpu=1", "n2 gpu=1", "n3 gpu=1")
     c.gang("g", 1, needs("gpu=1", dialect=Dialect.VOLCANO)).gang("own", 1, needs("gpu=1"))

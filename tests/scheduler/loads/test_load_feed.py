@@ -12,7 +12,7 @@ from windlass.api import errors, resources, views
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 from windlass.scheduler.loads.load_feed import LoadFeed, load_of
-from windlass.spi.node_loads import NodeLoad
+from windlass.spi.inputs import NodeLoad
 
 
 def metrics(name: str, cpu: str = "500m", memory: str = "1Gi", at: float = 1000.0) -> dict[str, Any]:

@@ -32,8 +32,8 @@ from windlass.scheduler.loads.sources import (
     Prometheus,
     source_of,
 )
-from windlass.spi.configuration import measured_every
-from windlass.spi.node_loads import NodeLoad
+from windlass.spi.configuration import measure_interval
+from windlass.spi.inputs import NodeLoad
 
 
 class Answers:
@@ -149,7 +149,7 @@ async def test_the_configuration_names_the_source() -> None:
     [(None, 30.0), ("15s", 15.0), ("1m", 60.0), ("soon", 30.0), ("0s", 30.0), ("-5s", 30.0)],
 )
 def test_the_configuration_sets_the_interval(text: str | None, seconds: float) -> None:
-    assert measured_every({} if text is None else {"interval": text}) == seconds
+    assert measure_interval({} if text is None else {"interval": text}) == seconds
 
 
 # ---------------------------------------------------------------------- the feed

@@ -77,7 +77,7 @@ class MostAllocated:
     name = "most-allocated"
     weight = 1.0
     footprint = Footprint.ROW
-    reads_cards = True
+    reads_devices = True
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
@@ -97,7 +97,7 @@ class MostAllocated:
 
 def _used_of_cards(nodes: NodeView) -> IntArray:
     """Return the used capacity of the devices of each node; a shared device counts by its used share."""
-    used: IntArray = nodes.allocatable(GPU) - free_milli(nodes, nodes.cards()).sum(axis=1)
+    used: IntArray = nodes.allocatable(GPU) - free_milli(nodes, nodes.devices()).sum(axis=1)
     return used
 
 

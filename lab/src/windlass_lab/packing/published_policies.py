@@ -36,7 +36,7 @@ def _asked(needs: Needs) -> tuple[int, int]:
 
 
 def _free(nodes: NodeView) -> tuple[IntArray, IntArray]:
-    return nodes.available("cpu"), free_milli(nodes, nodes.cards()).sum(axis=1)
+    return nodes.available("cpu"), free_milli(nodes, nodes.devices()).sum(axis=1)
 
 
 class TightestCard:
@@ -46,12 +46,12 @@ class TightestCard:
     weight = 1.0
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
-        return None if need.count != 1 else WHOLE - free_milli(nodes, nodes.cards()).astype(np.float64)
+        return None if need.count != 1 else WHOLE - free_milli(nodes, nodes.devices()).astype(np.float64)
 
 
 class _RowScore:
     footprint = Footprint.ROW
-    reads_cards = True
+    reads_devices = True
     weight = 1.0
 
     def __init__(self, largest: tuple[int, int] = LARGEST) -> None:
@@ -88,7 +88,7 @@ class GpuPacking(_RowScore):
         asked = request_of(needs)
         if not asked:
             return np.zeros(nodes.size)
-        cards = nodes.cards()
+        cards = nodes.devices()
         free, need = free_milli(nodes, cards), asked[0]
         count = cards.exists.sum(axis=1)
         whole = cards.exists & (free == WHOLE)
@@ -130,10 +130,10 @@ class GpuClustering(CountOnly):
                 self._hosted = grown
             self._hosted[row, kind] += count
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return True
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         kind = kind_of(needs)
         if not kind:
             return np.zeros(nodes.size)
@@ -144,7 +144,7 @@ class GpuClustering(CountOnly):
         mine = hosted[:, kind] if kind < hosted.shape[1] else np.zeros(len(hosted), dtype=np.bool_)
         alone = np.where(hosted.sum(axis=1) == 1, 75.0, 50.0)
         base[seen] = np.where(hosted.any(axis=1), np.where(mine, alone, 0.0), 25.0)
-        free = free_milli(nodes, nodes.cards()).sum(axis=1)
+        free = free_milli(nodes, nodes.devices()).sum(axis=1)
         return base + np.floor(25.0 * (self._most - free) / self._most)
 
 
@@ -165,11 +165,11 @@ class Random:
     def __init__(self, chance: Chance) -> None:
         self._chance = np.random.default_rng(chance.randrange(1 << 32))
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return True
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         return 100.0 * self._chance.random(nodes.size)
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
-        return self._chance.random(nodes.cards().exists.shape)
+        return self._chance.random(nodes.devices().exists.shape)

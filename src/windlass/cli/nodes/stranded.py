@@ -86,7 +86,7 @@ def _unit_shares(nodes: Sequence[Object], view: TableView) -> FloatArray | None:
     by_name = {node["metadata"]["name"]: NodeDeviceCounts(node, {}) for node in nodes}
     if not any(counts.unit_counts for counts in by_name.values()):
         return None
-    devices = view.cards()
+    devices = view.devices()
     shares = np.ones(devices.resource.shape)
     for row, name in enumerate(view.names()):
         for counts in by_name[name].unit_counts if name in by_name else ():

@@ -338,8 +338,8 @@ class PreemptAction:
             result = self._solver.solve(preemption, terms, candidates, group, step)
             if (
                 result is None
-                and isinstance(preemption.rivals, CompetingGroups)
-                and preemption.rivals.was_used
+                and isinstance(preemption.competitors, CompetingGroups)
+                and preemption.competitors.was_used
             ):
                 with nothing_free(context.state.table, exceeded_resources(preemption)):
                     result = self._solver.solve(preemption, terms, candidates, group, step)
@@ -381,7 +381,7 @@ class PreemptAction:
         request = with_required_flavors(step, view.request, self._context.state.queues.flavors)
         rivals = CompetingGroups(self._competing_groups(step, queue))
         return Preemption(
-            self.name, group.spec, request, view.tasks, queue.path, step.extra, now, rivals=rivals
+            self.name, group.spec, request, view.tasks, queue.path, step.extra, now, competitors=rivals
         )
 
     def _competing_groups(self, step: NextTasks, queue: QueueEntry) -> Iterator[CompetingGroup]:
@@ -408,7 +408,7 @@ class PreemptAction:
     def _terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied:
         terms: PreemptionTerms | None = None
         for plugin in self._context.plugins.claims:
-            response = plugin.claims(preemption)
+            response = plugin.preemption_terms(preemption)
             if isinstance(response, PreemptionDenied):
                 return response
             terms = terms or response

@@ -384,7 +384,7 @@ class TimeShare:
         path = () if group.queue is None else group.queue.path
         preemption = Preemption(ACTION, group.spec, view.request, view.tasks, path, step.extra, cycle.now)
         for plugin in context.plugins.claims:
-            denied = plugin.claims(preemption)
+            denied = plugin.preemption_terms(preemption)
             if isinstance(denied, PreemptionDenied):
                 if denied.until is not None:
                     self._add_end(denied.until, group.key)
@@ -616,7 +616,7 @@ class TimeShare:
         queue = time_account.group.queue
         if policy is None or queue is None:
             return
-        contention, spared_until = self._time_sharing.contention(queue.name), policy.spared_until
+        contention, spared_until = self._time_sharing.contention(queue.name), policy.protected_until
         for account in ranked_after:
             group, segment = account.group, account.segment
             spec = group.spec
@@ -650,8 +650,8 @@ class TimeShare:
         if not all(e.task.preemptible and not e.task.critical for e in victim_set.entries):
             return True
         for plugin in self._context.plugins.victim_filters:
-            if plugin.spares(preemption, victim_set.view):
-                until = getattr(plugin, "spared_until", None)
+            if plugin.protects_victim(preemption, victim_set.view):
+                until = getattr(plugin, "protected_until", None)
                 self._add_protection(
                     until(preemption, victim_set.view) if until is not None else None, account
                 )
@@ -758,8 +758,8 @@ def _victim_set(time_account: TimeAccount) -> PooledVictimSet:
         () if group.queue is None else group.queue.path,
         tuple(entry.task for entry in entries),
         request,
-        core=True,
-        spare=0,
+        is_minimum=True,
+        elastic_members=0,
         ready=group.ready(),
         members=len(entries),
         size=len(group.tasks),

@@ -80,7 +80,7 @@ class VolcanoBackfill:
     def _is_rejected(self, group: GroupEntry, entry: TaskEntry) -> bool:
         """Return whether a limit rejects the pod."""
         queue = group.queue
-        step = StepView(group.spec, entry.cls.request, 1, extra=True, needs=(entry.cls.needs,))
+        step = StepView(group.spec, entry.cls.request, 1, elastic=True, needs=(entry.cls.needs,))
         nodes = TableView(self._context.state.table)
         return queue is not None and any(
             plugin.admits(step, queue.path, nodes) is not None

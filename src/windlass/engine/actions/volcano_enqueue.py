@@ -239,14 +239,14 @@ class VolcanoEnqueue:
             if namespace not in current.requested:
                 current.requested[namespace] = self._requested_in(namespace)
             requested = dict(current.requested[namespace])
-            _add(requested, group.asked, -1)  # its own requests are part of its minimum
+            _add(requested, group.requested, -1)  # its own requests are part of its minimum
         return EnqueueRequest(
             gang=EngineGangView(group),
             now=current.now,
-            booked=self._by_queue,
-            cluster_booked=self._cluster,
+            reserved=self._by_queue,
+            cluster_reserved=self._cluster,
             cluster_used=current.used,
-            namespace_booked=current.booked.get(namespace, {}),
+            namespace_reserved=current.booked.get(namespace, {}),
             namespace_used=requested,
             quotas=quotas,
         )
@@ -260,7 +260,7 @@ class VolcanoEnqueue:
         sums: Sums = {}
         for key, group in state.groups.items():
             if _namespace(key) == namespace:
-                _add(sums, group.asked, 1)
+                _add(sums, group.requested, 1)
                 if group.group is not None and (group.spec.admitted or key in state.gate.let_in):
                     _add(sums, _still_to_request(group), 1)
         return sums
@@ -286,7 +286,7 @@ def _namespace(key: str) -> str:
 
 def _still_to_request(group: GroupEntry) -> Sums:
     """Return what an admitted group may still request: its minimum less its pods' requests."""
-    requested = group.asked
+    requested = group.requested
     minimum = group.spec.min_resources
     return {
         name: units - requested.get(name, 0)

@@ -335,7 +335,7 @@ class VolcanoReclaim(_TieredPreemption):
         return tiers.overused(queue)
 
     def _rejects(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
-        return entry.task.never_preempts or tiers.may_claim(gang.path, entry.cls.request) is not None
+        return entry.task.never_preempts or tiers.may_reclaim(gang.path, entry.cls.request) is not None
 
     def _candidate_sets(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
         """Yield what runs in other reclaimable queues."""

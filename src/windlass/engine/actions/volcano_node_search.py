@@ -309,7 +309,7 @@ class NodeSearch:
         group = self._request.group
         path = self._gang.path
         if self._request.purpose is Purpose.PREEMPT:
-            rejection = self._tiers.allots(path, entry.cls.request)
+            rejection = self._tiers.may_allocate(path, entry.cls.request)
             if rejection is not None:
                 return rejection
         step = StepView(group.spec, entry.cls.request, 1, future=True, needs=(entry.cls.needs,))

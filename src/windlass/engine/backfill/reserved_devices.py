@@ -18,7 +18,7 @@ from windlass.engine.devices.share_table import TaskShare, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
-from windlass.spi.devices import Draws
+from windlass.spi.devices import ConsumedCounters
 from windlass.spi.objects import TaskState
 from windlass.spi.quantities import is_device
 
@@ -87,7 +87,9 @@ class ReservedDevices:
             return None
         return replace(share, milli=uncovered[0], mib=uncovered[1], draws=draws)
 
-    def _uncovered_consumption(self, row: int, share: TaskShare, released: Sequence[TaskShare]) -> Draws:
+    def _uncovered_consumption(
+        self, row: int, share: TaskShare, released: Sequence[TaskShare]
+    ) -> ConsumedCounters:
         """Return the consumption of a shared device that the ending tasks do not give back."""
         uncovered_draws = []
         for name, units, total in share.draws:

@@ -16,10 +16,10 @@ from windlass.engine.nodes.table import NodeTable
 from windlass.engine.plugin_set import PluginSet
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
-from windlass.spi.scoring import CardRanker, DeviceRanks, PlainDeviceRanks
+from windlass.spi.scoring import DeviceRanker, DeviceRanks, PlainDeviceRanks
 
 MAX_CACHED = 4096
-Rankers = list[tuple[float, CardRanker]]
+Rankers = list[tuple[float, DeviceRanker]]
 """Weights, and functions that score the devices of one row."""
 
 

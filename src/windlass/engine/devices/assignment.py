@@ -40,7 +40,7 @@ from windlass.engine.devices.share_table import (
     TaskShares,
 )
 from windlass.engine.devices.whole_device_table import WHOLE
-from windlass.spi.devices import CandidateDevice, DeviceNeed, Draws, JointDeviceNeed
+from windlass.spi.devices import CandidateDevice, ConsumedCounters, DeviceNeed, JointDeviceNeed
 from windlass.spi.quantities import scale
 
 __all__ = ["UNLIMITED", "Budgets", "Choose", "DeviceSummary", "NodeDeviceAssignment"]
@@ -235,7 +235,7 @@ class NodeDeviceAssignment:
 
     def _joint_slots(
         self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice]
-    ) -> list[tuple[int, Draws]] | None:
+    ) -> list[tuple[int, ConsumedCounters]] | None:
         """Return the devices for the claims, and the consumption of shared ones. Takes nothing."""
         known, offers = self._offers(need, plan)
         picks = allocate(joint, offers, self._consumption())

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.engine.devices.matching import matches
-from windlass.spi.devices import DeviceOption, DeviceRule, Draws, JointDeviceNeed, kind_key
+from windlass.spi.devices import ConsumedCounters, DeviceOption, DeviceRule, JointDeviceNeed, kind_key
 from windlass.spi.objects import Device
 
 MAX_RESULTS = 32
@@ -51,7 +51,7 @@ class HeldDevice(NamedTuple):
     """Allocated device by its position among the offers, with the consumption of a shared one."""
 
     position: int
-    draws: Draws = ()
+    draws: ConsumedCounters = ()
 
 
 class PickedDevice(NamedTuple):
@@ -84,10 +84,12 @@ def allocate(
     return tuple(search.picks) if search.request(0, 0) else None
 
 
-def shared_consumption(joint: JointDeviceNeed, pick: PickedDevice, offers: Sequence[OfferedDevice]) -> Draws:
+def shared_consumption(
+    joint: JointDeviceNeed, pick: PickedDevice, offers: Sequence[OfferedDevice]
+) -> ConsumedCounters:
     """Return the consumption from a shared device; empty for others."""
     option = joint.claims[pick.claim][pick.request][pick.option]
-    return option.part_by_card.get(offers[pick.position].uuid, ())
+    return option.share_by_device.get(offers[pick.position].uuid, ())
 
 
 def allocations(
@@ -182,8 +184,8 @@ class _Search:
             return any(held.position == position for held in self._required)
         return draws_fit(self._consumption(option, position), self._used)
 
-    def _consumption(self, option: DeviceOption, position: int) -> Draws:
-        return option.part_by_card.get(self._offers[position].uuid, ())
+    def _consumption(self, option: DeviceOption, position: int) -> ConsumedCounters:
+        return option.share_by_device.get(self._offers[position].uuid, ())
 
     def commit(self) -> bool:
         """Make the picked devices permanent. Return whether any was picked."""
@@ -310,7 +312,7 @@ class _Search:
         if not option.admin:
             self._consume(device.draws, sign)
 
-    def _consume(self, draws: Draws, sign: int) -> None:
+    def _consume(self, draws: ConsumedCounters, sign: int) -> None:
         for name, units, _ in draws:
             self._used[name] = self._used.get(name, 0) + sign * units
 
@@ -348,15 +350,15 @@ class _Search:
         return True
 
 
-def draws_fit(draws: Draws, used: Mapping[str, int]) -> bool:
+def draws_fit(draws: ConsumedCounters, used: Mapping[str, int]) -> bool:
     """Return whether all consumed counters have enough left."""
     return all(used.get(name, 0) + units <= total for name, units, total in draws)
 
 
 def _value(rule: DeviceRule, offer: OfferedDevice) -> str | None:
     """Return the value of the rule's attribute; ``None`` for a device without it."""
-    value = rule.by_card.get(offer.uuid)
+    value = rule.by_device.get(offer.uuid)
     if value is None:
         device = offer.device
-        value = rule.by_card.get(kind_key(device.resource, device.model, device.memory_mib, device.compute))
+        value = rule.by_device.get(kind_key(device.resource, device.model, device.memory_mib, device.compute))
     return value

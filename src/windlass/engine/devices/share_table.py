@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.devices.mig import MigGeometry, geometry_of
 from windlass.engine.devices.whole_device_table import UNCOUNTED, WHOLE, bits
-from windlass.spi.devices import DeviceMode, Draws
+from windlass.spi.devices import ConsumedCounters, DeviceMode
 from windlass.spi.objects import Device
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TaskShare:
     start: int = -1
     carries: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
-    draws: Draws = ()
+    draws: ConsumedCounters = ()
 
 
 TaskShares = tuple[TaskShare, ...]

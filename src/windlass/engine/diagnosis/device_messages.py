@@ -9,7 +9,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.devices.assignment import DeviceSummary
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.spi.devices import DeviceNeed, DeviceOption, Draws, JointDeviceNeed
+from windlass.spi.devices import ConsumedCounters, DeviceNeed, DeviceOption, JointDeviceNeed
 from windlass.spi.plugins import NodeBlocker
 from windlass.spi.quantities import from_units
 
@@ -157,7 +157,7 @@ def _describe_option(option: DeviceOption) -> str:
     return f"a look at {text}" if option.admin else text
 
 
-def _describe_share(draws: Draws) -> str:
+def _describe_share(draws: ConsumedCounters) -> str:
     """Return a text like ``memory 30Gi of one`` for a share of a device."""
     has_reason = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
     return f"{' and '.join(has_reason)} of one" if has_reason else "a share of one"

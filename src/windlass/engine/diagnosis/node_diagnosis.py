@@ -108,7 +108,7 @@ def diagnose_nodes(
         limited_by_numa=int(ever.sum()) < by_resources,
         largest=_largest(table, cls, matching),
     )
-    plugins = state.plugins.static_findings if request.lasting else state.plugins.findings
+    plugins = state.plugins.static_blockers if request.lasting else state.plugins.blockers
     findings = blockers_by(plugins, cls.needs, view)
     if cls.needs.devices:
         findings += device_blockers(cls, live, lasting=request.lasting)
@@ -189,7 +189,7 @@ def _transient_reason(
 ) -> Reason | None:
     """Return the reason that blocks now, if nodes that are cordoned or not ready would suffice."""
     cls, capacity = diagnosis.cls, diagnosis.ever
-    result = blockers_by(state.plugins.static_findings, cls.needs, view_of(state.table, live))
+    result = blockers_by(state.plugins.static_blockers, cls.needs, view_of(state.table, live))
     for code, nodes in recoverable(result, len(live)):
         if (
             nodes.any()

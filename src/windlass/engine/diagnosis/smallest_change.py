@@ -385,7 +385,7 @@ class SmallestChange:
         if inside is not None:
             live = np.intersect1d(live, inside)
         view = TableView(state.table, live)
-        findings = blockers_by(state.plugins.static_findings, cls.needs, view)
+        findings = blockers_by(state.plugins.static_blockers, cls.needs, view)
         if not findings:
             return []
         obstacles = np.sum([finding.blocked for finding in findings], axis=0)

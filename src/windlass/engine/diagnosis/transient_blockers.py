@@ -33,7 +33,7 @@ def blockers_by(plugins: Iterable[NodeBlockers], needs: Needs, view: NodeView) -
 
     The taint of a cordoned or unready node is not reported in addition.
     """
-    blockers = [blocker for plugin in plugins for blocker in plugin.findings(needs, view)]
+    blockers = [blocker for plugin in plugins for blocker in plugin.blockers(needs, view)]
     states = {blocker.code: blocker.blocked for blocker in blockers if blocker.code in TRANSIENT}
     return [_without_duplicate(blocker, states) for blocker in blockers] if states else blockers
 

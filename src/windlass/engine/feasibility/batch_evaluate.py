@@ -26,7 +26,7 @@ def can_join(plugins: PluginSet, needs: Needs) -> bool:
     """Return whether tasks with these needs can be evaluated together with others."""
     return (
         not needs.devices
-        and plugins.amounts_decide
+        and plugins.resources_only
         and not plugins.other_capacities
         and not plugins.row_filters
         and all(isinstance(plugin, ManyScores) for plugin in plugins.scores(needs.dialect).row)

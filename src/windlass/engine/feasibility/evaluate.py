@@ -95,7 +95,7 @@ class NodeEvaluator:
 
         The cache key would contain the devices of the row.
         """
-        self.depends_on_devices = bool(needs.devices) or self.scores.reads_cards
+        self.depends_on_devices = bool(needs.devices) or self.scores.reads_devices
         """True if the result depends on the node's single devices."""
         self._count_devices = self._allocator.counter(needs) if needs.devices else None
         self.plain_future = self.plain_scores is not None and not self.scores_devices and not needs.devices
@@ -143,7 +143,7 @@ class NodeEvaluator:
 
     def counts(self, view: TableView) -> IntArray:
         """Return how many tasks each row holds, without the static mask."""
-        if self._plugins.amounts_decide:
+        if self._plugins.resources_only:
             columns = self._columns
             count = (view.free(columns) // self.vector[columns]).min(axis=1)
         else:
@@ -175,7 +175,7 @@ class NodeEvaluator:
 
         ``static``: mask of all rows of the table.
         """
-        if self.scores.reads_cards:
+        if self.scores.reads_devices:
             index = np.flatnonzero((count > 0) & static[view.rows])
             if 2 * len(index) < view.size:
                 score = np.zeros(view.size)

@@ -291,7 +291,7 @@ class NodeFit:
 
     def _refresh_some(self, rows: Collection[int]) -> None:
         """Update rows like :meth:`_refresh_rows`, in the cheapest way."""
-        if len(rows) > _MIN_FILTERED and self._plugins.amounts_decide:
+        if len(rows) > _MIN_FILTERED and self._plugins.resources_only:
             rows = self._mark_full_rows(np.fromiter(rows, dtype=np.int64, count=len(rows)))
         if len(rows) <= _MAX_FEW:
             self._refresh_few(rows)

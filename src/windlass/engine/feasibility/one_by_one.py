@@ -50,7 +50,7 @@ class Ranks:
         if not rankers:
             return []
         view = self._all_rows
-        return [plugin for plugin in rankers if plugin.opines(cls.number, cls.needs, view)]
+        return [plugin for plugin in rankers if plugin.has_preference(cls.number, cls.needs, view)]
 
     def relative(
         self, cls: TaskClass, rankers: Sequence[RelativeScore], candidates: BoolArray
@@ -68,7 +68,8 @@ class Ranks:
         """Return whether a score takes precedence over capacity that is free now."""
         scores = self._plugins.scores(cls.needs.dialect)
         return bool(scores.outranking) or any(
-            plugin.opines(cls.number, cls.needs, self._all_rows) for plugin in scores.outranking_relative
+            plugin.has_preference(cls.number, cls.needs, self._all_rows)
+            for plugin in scores.outranking_relative
         )
 
     def outranking(self, cls: TaskClass, candidates: BoolArray) -> NDArray[np.float64]:

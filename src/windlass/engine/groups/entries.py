@@ -20,6 +20,7 @@ from windlass.engine.decision import DeviceShare, GroupStatus
 from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.devices.whole_device_table import Masks
 from windlass.engine.groups.subgroups import SubGroupTree
+from windlass.spi import renamed
 from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Group, Task, TaskState
 from windlass.spi.plugins import Rejection
@@ -94,6 +95,7 @@ class TaskEntry:
         return f"<TaskEntry {self.key} {self.state.value} row={self.row}>"
 
 
+@renamed.attributes_of("GroupView")
 class GroupEntry:
     """A group with its tasks. ``group`` is None while only tasks name it: then nothing is decided."""
 
@@ -266,7 +268,7 @@ class GroupEntry:
         return self._sum(pending=False)
 
     @property
-    def asked(self) -> Mapping[str, int]:
+    def requested(self) -> Mapping[str, int]:
         """:attr:`holding`, and what its pending tasks ask for."""
         return self._sum(pending=True)
 

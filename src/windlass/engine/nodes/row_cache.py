@@ -11,7 +11,7 @@ from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED,
 from windlass.engine.plugin_set import PluginSet
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import PlainScore, PlainScorer
-from windlass.spi.scoring import CardScorer, PlainDeviceScore
+from windlass.spi.scoring import DeviceScorer, PlainDeviceScore
 
 Cells = tuple[int, list[int], list[int], list[int], list[int]]
 """Number of the change that it shows; by column: free, allocatable, used, releasing."""
@@ -63,7 +63,7 @@ def resources_at(table: NodeTable, row: int) -> tuple[list[int], list[int], list
     return free, allocatable, used, releasing
 
 
-PlainScores = list[tuple[float, PlainScorer | None, CardScorer | None]]
+PlainScores = list[tuple[float, PlainScorer | None, DeviceScorer | None]]
 """Weights, and scores of one row: by its resources, or by its devices as well."""
 
 
@@ -73,7 +73,7 @@ def plain_scores(plugins: PluginSet, needs: Needs, table: NodeTable) -> PlainSco
     ``None`` if a plugin supports arrays only, or if no node lists a requested resource
     (MIG slices that are created on demand).
     """
-    if not plugins.amounts_decide or plugins.other_capacities or plugins.row_filters:
+    if not plugins.resources_only or plugins.other_capacities or plugins.row_filters:
         return None
     if any(resource not in table.resources.values for resource, _ in needs.request):
         return None
@@ -83,7 +83,7 @@ def plain_scores(plugins: PluginSet, needs: Needs, table: NodeTable) -> PlainSco
         if isinstance(plugin, PlainScore):
             by_resources = plugin.plain(needs, table.resources.values)
         elif isinstance(plugin, PlainDeviceScore):
-            by_devices = plugin.plain_cards(needs, table.resources.values)
+            by_devices = plugin.plain_devices(needs, table.resources.values)
         else:
             return None
         if by_resources is not None or by_devices is not None:

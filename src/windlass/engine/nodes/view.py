@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from windlass.engine.devices.view import DeviceArrays
 from windlass.engine.nodes.images import TableImages
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
+from windlass.spi import renamed
 from windlass.spi.devices import DeviceView
 from windlass.spi.nodes import BoolArray, ImageView, IntArray
 from windlass.spi.objects import Taint
 
 
+@renamed.attributes_of("NodeView")
 class TableView:
     """All rows 0 … height-1, or ``rows`` only. The engine masks rows that are not live.
 
@@ -96,7 +98,7 @@ class TableView:
             free -= np.maximum(nominated - self._plane(RELEASING, resource), 0)
         return free
 
-    def coming(self, resource: str) -> IntArray:
+    def future_available(self, resource: str) -> IntArray:
         remaining = self._plane(USED, resource) - self._plane(RELEASING, resource)
         return self._plane(ALLOCATABLE, resource) - remaining - self._plane(NOMINATED, resource)
 
@@ -139,7 +141,7 @@ class TableView:
             return self._table.names[: self.size]
         return [self._table.names[row] for row in self._rows.tolist()]
 
-    def cards(self) -> DeviceView:
+    def devices(self) -> DeviceView:
         return cast(
             DeviceView, DeviceArrays(self._table.shares, self.rows, later=self.future, empty=self.empty)
         )  # type checkers do not see a cached property as a property

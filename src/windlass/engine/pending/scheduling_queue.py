@@ -414,9 +414,9 @@ class SchedulingQueue:
     def _wake_by_domain(self, moved: set[int], woken: dict[PendingClass, None]) -> None:
         for plugin in self._domains:
             if isinstance(plugin, Listeners):
-                numbers = {number for mover in moved for number in plugin.heard_by(mover)}
+                numbers = {number for mover in moved for number in plugin.listeners(mover)}
                 classes = [cls for number in numbers if (cls := self._by_number.get(number)) is not None]
             else:
-                classes = [c for c in self.by_domain if not moved.isdisjoint(plugin.listens(c.number))]
+                classes = [c for c in self.by_domain if not moved.isdisjoint(plugin.listens_to(c.number))]
             for cls in sorted(classes, key=lambda c: c.number):
                 woken.update(self.by_domain[cls])

@@ -306,7 +306,7 @@ class GangFiller:
         if known is not None and known[0] == version:
             return known[1]
         path = queue.path
-        concerned = [p for p, says in self._admissions if says is None or says.concerns(path)]
+        concerned = [p for p, says in self._admissions if says is None or says.may_reject(path)]
         self._concerned[queue.name] = version, concerned
         return concerned
 

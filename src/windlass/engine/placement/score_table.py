@@ -119,5 +119,5 @@ def _relative(
             plugin.relative(cls.number, cls.needs, everything, wide)[view.rows],
         )
         for plugin in plugins
-        if plugin.opines(cls.number, cls.needs, everything)
+        if plugin.has_preference(cls.number, cls.needs, everything)
     ]

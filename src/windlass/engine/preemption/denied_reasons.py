@@ -25,7 +25,7 @@ def denials(plugins: PluginSet, actions: Iterable[str], group: GroupEntry, now: 
     for action in actions:
         preemption = Preemption(action, group.group, request, view.tasks, queue.path, step.extra, now)
         for plugin in plugins.claims:
-            answer = plugin.claims(preemption)
+            answer = plugin.preemption_terms(preemption)
             if isinstance(answer, PreemptionDenied):
                 if answer.detail:
                     found[action] = answer.detail

@@ -99,7 +99,7 @@ class Relocator:
                 self._statement.rollback(mark)
                 if whole:
                     break
-                if victim_set.view.core:
+                if victim_set.view.is_minimum:
                     losing_minimum.add(victim_set.group.key)
             elif moves:
                 moved.add(victim_set)

@@ -21,7 +21,7 @@ from windlass.spi.victims import CompetingGroup, Preemption
 
 
 class CompetingGroups:
-    """Groups that may take back what a preemptor gets (:attr:`Preemption.rivals`)."""
+    """Groups that may take back what a preemptor gets (:attr:`Preemption.competitors`)."""
 
     def __init__(self, found: Iterable[CompetingGroup]) -> None:
         self._source = found

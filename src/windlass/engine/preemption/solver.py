@@ -276,7 +276,7 @@ class PreemptionSolver:
         """Groups that keep some task. Their minimum is not evicted before their elastic members."""
         for victim_set in victim_sets:
             elsewhere = row is not None and all(entry.row != row for entry in victim_set.entries)
-            if elsewhere or (victim_set.view.core and victim_set.group.key in keeping):
+            if elsewhere or (victim_set.view.is_minimum and victim_set.group.key in keeping):
                 keeping.add(victim_set.group.key)
                 continue
             requested = Counter(key for entry in victim_set.entries for key in entry.task.budgets)

@@ -88,7 +88,7 @@ class VictimCandidates:
         self._plugins = plugins
         self._preemption = preemption
         self._terms = terms
-        self.kind = kind_of(preemption, terms, plugins.goes_by(preemption))
+        self.kind = kind_of(preemption, terms, plugins.victim_key_inputs(preemption))
         """Equal for preemptions with the same candidates."""
         pool_used = pool or VictimPool()
         self._by_queue = pool_used.queue_victims(self.kind)
@@ -140,7 +140,7 @@ class VictimCandidates:
             if protected is None:
                 protected = branches[branch] = self._protects_branch(queue)
             if protected or any(
-                [p.spares_queue(preemption, queue.path) for p in self._plugins.queue_filters]
+                [p.protects_queue(preemption, queue.path) for p in self._plugins.queue_filters]
             ):
                 continue
             result.append(queue)
@@ -167,7 +167,7 @@ class VictimCandidates:
         """Return whether the branch of the queue below the common ancestor is protected."""
         own_branch, other_branch = parting(self._preemption.path, queue.path)
         return any(
-            plugin.spares_branch(self._preemption, own_branch, other_branch)
+            plugin.protects_branch(self._preemption, own_branch, other_branch)
             for plugin in self._plugins.branch_filters
         )
 
@@ -197,8 +197,8 @@ class VictimCandidates:
 
     def _is_protected(self, view: VictimSet) -> bool:
         for plugin in self._plugins.victim_filters:
-            if plugin.spares(self._preemption, view):
-                until = getattr(plugin, "spared_until", None)
+            if plugin.protects_victim(self._preemption, view):
+                until = getattr(plugin, "protected_until", None)
                 time = until(self._preemption, view) if until is not None else None
                 self.wake_no_later(time)
                 return True
@@ -319,7 +319,11 @@ class VictimCandidates:
             for entry in sorted(victim_set.entries, key=victim_set.group.place_of, reverse=True):
                 view = victim_set.view
                 yield self._victim_set(
-                    victim_set.group, [entry], is_minimum=view.core, spare=view.spare, members=view.members
+                    victim_set.group,
+                    [entry],
+                    is_minimum=view.is_minimum,
+                    spare=view.elastic_members,
+                    members=view.members,
                 )
 
     # ------------------------------------------------------------------ order

@@ -150,7 +150,7 @@ class VictimSearch:
         losing_minimum = _without_minimum(chosen)
         for index in range(n - 2, -1, -1):
             victim_set = chosen[index]
-            if victim_set.group.key in losing_minimum and not victim_set.view.core:
+            if victim_set.group.key in losing_minimum and not victim_set.view.is_minimum:
                 continue
             capacity.change(victim_set.entries, -1)
             if capacity.total >= wanted:
@@ -172,7 +172,7 @@ class VictimSearch:
         for index in range(shortest - 2, -1, -1):
             if self._trials <= 0:
                 break
-            if not chosen[index].view.core and chosen[index].group.key in _without_minimum(chosen):
+            if not chosen[index].view.is_minimum and chosen[index].group.key in _without_minimum(chosen):
                 continue
             fewer = chosen[:index] + chosen[index + 1 :]
             if self._execute(fewer):
@@ -341,4 +341,4 @@ class VictimSearch:
 
 def _without_minimum(victim_sets: Sequence[PooledVictimSet]) -> set[str]:
     """Return the groups that lose their minimum. Their elastic members are evicted as well."""
-    return {victim_set.group.key for victim_set in victim_sets if victim_set.view.core}
+    return {victim_set.group.key for victim_set in victim_sets if victim_set.view.is_minimum}

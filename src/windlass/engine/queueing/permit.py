@@ -39,7 +39,7 @@ class PermitCheck:
         decision = ProposedDecision(gang, self._views(placed, now), self._views(victims, now))
         approved = []
         for plugin in self._plugins:
-            rejection = plugin.consents(decision)
+            rejection = plugin.permit(decision)
             if rejection is not None:
                 for earlier in reversed(approved):
                     earlier.withdrawn(decision)

@@ -8,9 +8,11 @@ from windlass.engine.groups.entries import RUNNING, GroupEntry, TaskEntry
 from windlass.engine.nodes.table import PODS
 from windlass.engine.queues.flavors import held_flavors, required_flavors
 from windlass.engine.queues.tree import QueueEntry
+from windlass.spi import renamed
 from windlass.spi.objects import Group, Node, Task
 
 
+@renamed.attributes_of("GangView")
 class EngineGangView:
     """View of a group. It always shows the present state, tentative evictions included."""
 
@@ -28,7 +30,7 @@ class EngineGangView:
         return self.entry.held_members
 
     @property
-    def promised_members(self) -> int:
+    def nominated_members(self) -> int:
         return self.entry.promises
 
     @property
@@ -62,8 +64,8 @@ class EngineGangView:
         return self.entry.holding
 
     @property
-    def asked(self) -> Mapping[str, int]:
-        return self.entry.asked
+    def requested(self) -> Mapping[str, int]:
+        return self.entry.requested
 
     @property
     def queue(self) -> QueueEntry | None:

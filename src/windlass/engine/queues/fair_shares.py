@@ -42,7 +42,9 @@ class FairShares:
         self._kai = division_for(divisions, Dialect.KAI)
         self._volcano = division_for(divisions, Dialect.VOLCANO)
         divisions_used = [division for division in (self._kai, self._volcano) if division is not None]
-        self._relevance = [getattr(division, "heeds", _always_relevant) for division in divisions_used]
+        self._relevance = [
+            getattr(division, "demand_matters", _always_relevant) for division in divisions_used
+        ]
         self._total: dict[str, int] = {}
         self._demands: dict[str, Mapping[str, int]] = {}
         """Queue → its demand in the last division of its level."""

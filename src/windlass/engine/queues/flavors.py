@@ -26,7 +26,7 @@ from windlass.engine.groups.next_step import NextTasks
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.nodes import BoolArray, NodeView
-from windlass.spi.plugins import FLAVOR, flavor_matches, flavor_of, unfilled
+from windlass.spi.plugins import FLAVOR, flavor_matches, flavor_of, unfilled_guarantee
 
 PRODUCT = ".product"
 UNLIMITED_UNITS = 1 << 62
@@ -144,7 +144,7 @@ class FlavorBound(DomainBound):
         """Return what is free of a model for this group."""
         free = free_of_model(guaranteed.name, self._nodes, future=self.future)
         return free - sum(
-            unfilled(top, guaranteed.name, guaranteed.path, guaranteed.units)
+            unfilled_guarantee(top, guaranteed.name, guaranteed.path, guaranteed.units)
             for top in guaranteed.path[-1].siblings
         )
 
@@ -162,7 +162,7 @@ def free_of_model(name: str, nodes: NodeView, *, future: bool) -> int:
     ``future``: after all releases and nominations.
     """
     plain, _ = flavor_of(name)
-    free = nodes.coming(plain) if future else nodes.available(plain)
+    free = nodes.future_available(plain) if future else nodes.available(plain)
     return int(free[of_model(name, nodes) & nodes.ready() & (free > 0)].sum())
 
 
@@ -184,7 +184,7 @@ def flavor_bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> Flavo
         GuaranteedModel(name, units, path)
         for name in tree.entitled_flavors
         if (units := cls.request.get(flavor_of(name)[0], 0))
-        and any(unfilled(top, name, path, UNLIMITED_UNITS) for top in path[-1].siblings)
+        and any(unfilled_guarantee(top, name, path, UNLIMITED_UNITS) for top in path[-1].siblings)
     ]
     return FlavorBound(limits, guaranteed, tree.nodes, future=future) if limits or guaranteed else None
 
@@ -195,7 +195,7 @@ def limited_models(queue: QueueEntry) -> Iterable[str]:
 
 
 def _capacity(queue: QueueEntry, name: str, *, future: bool) -> int:
-    releasing, nominated = queue.releasing.get(name, 0), queue.promised.get(name, 0)
+    releasing, nominated = queue.releasing.get(name, 0), queue.nominated.get(name, 0)
     held = queue.allocated.get(name, 0)
     held += nominated - releasing if future else max(nominated - releasing, 0)
     limits = (

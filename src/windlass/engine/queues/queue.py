@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from windlass.spi import renamed
 from windlass.spi.objects import Queue
 from windlass.spi.shares import QueueShare
 
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 
 Items = Iterable[tuple[str, int]]
 NO_SHARE = QueueShare()
-SUMS = ("allocated", "releasing", "pending", "promised", "nonpreemptible")
+SUMS = ("allocated", "releasing", "pending", "nominated", "nonpreemptible")
 """Sums of every queue over its subtree."""
 
 
+@renamed.attributes_of("QueueView")
 class QueueEntry:
     """One queue of the tree; plugins see it as ``spi.plugins.QueueView``."""
 
@@ -38,11 +40,11 @@ class QueueEntry:
         "mixed",
         "name",
         "next_step",
+        "nominated",
         "nonpreemptible",
         "parent",
         "path",
         "pending",
-        "promised",
         "releasing",
         "reported",
         "share",
@@ -67,7 +69,7 @@ class QueueEntry:
         self.allocated: dict[str, int] = {}
         self.releasing: dict[str, int] = {}
         self.pending: dict[str, int] = {}
-        self.promised: dict[str, int] = {}
+        self.nominated: dict[str, int] = {}
         self.nonpreemptible: dict[str, int] = {}
         """Usage of groups that cannot be evicted: held and nominated, without releasing."""
         self.share = NO_SHARE
@@ -95,7 +97,7 @@ class QueueEntry:
 
     def model_sums(self) -> tuple[dict[str, int], ...]:
         """Return the sums in which single device models are counted."""
-        return self.allocated, self.releasing, self.pending, self.promised
+        return self.allocated, self.releasing, self.pending, self.nominated
 
     @property
     def cluster(self) -> Mapping[str, int]:
@@ -116,9 +118,9 @@ class QueueEntry:
 
     @property
     def committed(self) -> Mapping[str, int]:
-        if not self.promised and not self.releasing:
+        if not self.nominated and not self.releasing:
             return self.allocated
-        sums = total(self.allocated, self.promised)
+        sums = total(self.allocated, self.nominated)
         subtract(sums, self.releasing.items())
         return sums
 

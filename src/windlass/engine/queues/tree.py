@@ -299,7 +299,7 @@ class QueueTree:
         self.touch(leaf)
         self.was_changed = True
         for entry in leaf.path:
-            count_few(entry.promised, items, count)
+            count_few(entry.nominated, items, count)
             if firm:
                 count_up(entry.nonpreemptible, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry

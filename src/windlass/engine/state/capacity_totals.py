@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from windlass.engine.state.cluster_state import ClusterState
+from windlass.spi import renamed
 from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs
 from windlass.spi.quantities import is_device
@@ -13,6 +14,7 @@ from windlass.spi.quantities import is_device
 _WHOLE = 1000
 
 
+@renamed.attributes_of("ClusterTotals")
 class CapacityTotals:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -23,17 +25,17 @@ class CapacityTotals:
     def empty(self) -> bool:
         return not self._state.tasks
 
-    def parts_wanted(self) -> bool:
+    def shares_requested(self) -> bool:
         return any(cls.needs.devices and cls.tasks for cls in self._state.classes)
 
     def sliceable(self) -> bool:
-        self.cards()
+        self.devices()
         return self._sliceable
 
     def kinds(self) -> Iterable[tuple[Needs, int]]:
         return ((cls.needs, cls.tasks) for cls in self._state.classes if cls.tasks)
 
-    def cards(self) -> Mapping[tuple[str, int], int]:
+    def devices(self) -> Mapping[tuple[str, int], int]:
         """Counted once as long as no node changes. Nodes of one shape share their tuple of devices, which is
         looked at once; cards that no node lists are what is left of the sums."""
         table = self._state.table

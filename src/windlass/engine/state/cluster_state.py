@@ -19,9 +19,8 @@ from windlass.engine.state.admission_gate import AdmissionGate
 from windlass.engine.state.placement_ledger import PlacementLedger
 from windlass.engine.timesharing.attained_service import TimeSharingState
 from windlass.engine.victims.disruption_budgets import EvictionBudgets
-from windlass.spi.budgets import TakesBudgets
+from windlass.spi.inputs import TakesBudgets, TakesPendingTasks
 from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
-from windlass.spi.pending import TakesPendingTasks
 
 
 class ClusterState:
@@ -54,9 +53,9 @@ class ClusterState:
             plugin.attach(TableView(self.table))
         for hearer in plugins.plugins:
             if isinstance(hearer, TakesBudgets):
-                hearer.hear_budgets(self.budgets)
+                hearer.take_budgets(self.budgets)
             if isinstance(hearer, TakesPendingTasks):
-                hearer.hear_waiting(self)
+                hearer.take_pending_tasks(self)
 
     @property
     def dirty(self) -> dict[str, GroupEntry]:
@@ -83,7 +82,7 @@ class ClusterState:
         self.ledger.ends.stir(entry)
 
     def waiting(self, group: str) -> Mapping[int, int]:
-        """See :class:`windlass.spi.pending.PendingTasks`."""
+        """See :class:`windlass.spi.inputs.PendingTasks`."""
         entry = self.groups.get(group)
         tasks = entry.pending.values() if entry is not None else ()
         return Counter(task.cls.number for task in tasks if task.promised < 0)

@@ -322,7 +322,7 @@ class TimeSharingState:
         group = time_account.group
         self._count(time_account, now)
         time_account.segment.started = now
-        time_account.segment.again = time_account.segment.attained > 0
+        time_account.segment.resumed = time_account.segment.attained > 0
         time_account.segment.devices = _devices(group)
         if self.counted > now:
             self._count(time_account, self.counted)
@@ -438,7 +438,7 @@ class TimeSharingState:
         contention = self.contention(queue.name)
         result: float | None = None
         for account in islice(runners.worst_first(now, time_account.base), MAX_EVALUATED):
-            until = policy.spared_until(
+            until = policy.protected_until(
                 account.segment, time_account.segment, account.value(now), contention, now
             )
             if contention.was_used and until > now:
@@ -551,7 +551,7 @@ class TimeSharingState:
         if time_account.started is not None or time_account.segment.attained:
             self._count(time_account, now)
             if self.policy is not None:
-                self.policy.ended(time_account.segment)
+                self.policy.finished(time_account.segment)
         self._close(time_account)
 
     def _close(self, time_account: TimeAccount) -> None:

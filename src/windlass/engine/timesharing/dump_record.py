@@ -119,7 +119,7 @@ def _account(time_account: TimeAccount) -> TimeAccountRecord:
         time_account.next_evaluation,
         segment.group if time_account.group.group is None else None,
         time_account.rests_until,
-        segment.again,
+        segment.resumed,
     )
 
 
@@ -132,7 +132,7 @@ def _restored(account_record: TimeAccountRecord, group: GroupEntry, spec: Group)
         account_record.suspensions,
         account_record.memory,
     )
-    segment.started, segment.again = account_record.started, account_record.again
+    segment.started, segment.resumed = account_record.started, account_record.again
     time_account = TimeAccount(group, segment)
     time_account.base, time_account.falls = float(account_record.base), account_record.falls
     time_account.since, time_account.next_evaluation = account_record.since, account_record.next_evaluation

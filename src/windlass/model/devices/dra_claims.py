@@ -33,7 +33,7 @@ from windlass.model.devices import consumable_capacity
 from windlass.model.devices.device_needs import ClaimedDevices
 from windlass.model.devices.dra_devices import NOTHING, DeviceInventory, UnownedAllocations
 from windlass.model.devices.dra_needs import Card, ClaimNeeds, GivenDevice, Source, charged_in
-from windlass.spi.devices import DeviceNeed, Draws
+from windlass.spi.devices import ConsumedCounters, DeviceNeed
 from windlass.spi.objects import Device
 
 MOST_CONSUMERS = 256
@@ -60,7 +60,7 @@ class DraAllocation(NamedTuple):
     resource: str
     index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     share: str = ""
-    draws: Draws = ()
+    draws: ConsumedCounters = ()
 
 
 class ClaimsChanged(Exception):

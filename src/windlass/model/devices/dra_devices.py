@@ -14,7 +14,7 @@ from windlass.api.devices.request import GPU, MIB, WHOLE
 from windlass.api.views.claims import ALL, DeviceTaint
 from windlass.model.devices import consumable_capacity
 from windlass.model.devices.resource_slices import DeviceName, DevicePool, ListedDevice, listed_of, subject_in
-from windlass.spi.devices import DeviceMode, DeviceNeed, Draws
+from windlass.spi.devices import ConsumedCounters, DeviceMode, DeviceNeed
 from windlass.spi.objects import Device
 
 DRIVER = "gpu.nvidia.com"
@@ -313,7 +313,7 @@ class DeviceInventory:
         here = self._listed.get(node, ())
         return next((one for one in here if (one.resource, one.index) == (resource, index)), None)
 
-    def milli_of(self, node: str, resource: str, index: int, draws: Draws = ()) -> int:
+    def milli_of(self, node: str, resource: str, index: int, draws: ConsumedCounters = ()) -> int:
         """The part of a card that a device of a node is, in thousandths; of one that is shared what ``draws`` take."""
         found = self.listed_at(node, resource, index)
         return WHOLE if found is None else found.milli_with(draws)

@@ -21,7 +21,14 @@ from windlass.engine.devices.dra_allocator import MAX_RESULTS, HeldDevice, Offer
 from windlass.model.devices import consumable_capacity
 from windlass.model.devices.dra_devices import DRIVER, DeviceInventory, DeviceKind, MatchedDevices, subject_of
 from windlass.model.devices.resource_slices import value_of
-from windlass.spi.devices import DeviceNeed, DeviceOption, DeviceRule, Draws, JointDeviceNeed, kind_key
+from windlass.spi.devices import (
+    ConsumedCounters,
+    DeviceNeed,
+    DeviceOption,
+    DeviceRule,
+    JointDeviceNeed,
+    kind_key,
+)
 from windlass.spi.objects import Device
 
 Source = tuple[tuple[views.ClaimRequest, ...], tuple[DeviceConstraint, ...]]
@@ -35,7 +42,7 @@ class GivenDevice(NamedTuple):
 
     resource: str
     index: int  # pyright: ignore[reportIncompatibleMethodOverride]
-    draws: Draws = ()
+    draws: ConsumedCounters = ()
 
 
 class RequestOption(NamedTuple):
@@ -49,7 +56,7 @@ class RequestOption(NamedTuple):
     every: bool = False
     most: int = 0
     milli: int = WHOLE
-    parts: tuple[tuple[str, Draws], ...] = ()
+    parts: tuple[tuple[str, ConsumedCounters], ...] = ()
 
     @property
     def apart(self) -> bool:

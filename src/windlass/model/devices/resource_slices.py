@@ -19,7 +19,7 @@ from windlass.api.devices.request import WHOLE
 from windlass.api.quantities import QuantityError, parse
 from windlass.api.views.claims import DeviceTaint
 from windlass.model.devices import consumable_capacity
-from windlass.spi.devices import Draws
+from windlass.spi.devices import ConsumedCounters
 
 DeviceName = tuple[str, str, str]
 """Driver, pool and name."""
@@ -61,11 +61,11 @@ class ListedDevice:
         """Whether it is given to those alone who mean it."""
         return self.named or self.shared
 
-    def milli_with(self, draws: Draws) -> int:
+    def milli_with(self, draws: ConsumedCounters) -> int:
         """The part of a card that somebody has, in thousandths: all of the device, or ``draws`` where it is shared."""
         return -(-consumable_capacity.share_of(draws) * self.milli // WHOLE) if self.shared else self.milli
 
-    def draws_of(self, consumed: Iterable[tuple[str, str]]) -> Draws:
+    def draws_of(self, consumed: Iterable[tuple[str, str]]) -> ConsumedCounters:
         """What a part of it takes of its capacities. ``consumed``: capacity, quantity as text. A capacity that it
         does not have holds nobody back."""
         totals = {one.name: one.value for one in self.capacity}

@@ -31,7 +31,7 @@ from windlass.model.devices.device_needs import plain_resources
 from windlass.model.devices.dra_claims import DraAllocation, DraClaims
 from windlass.model.devices.reserved_devices import reserved_index
 from windlass.model.devices.uuid_annotations import uuid_shares
-from windlass.spi.devices import Draws
+from windlass.spi.devices import ConsumedCounters
 from windlass.spi.objects import Device
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class DeviceUse(NamedTuple):
     claim: str = ""
     slots: int = 1
     share: str = ""
-    draws: Draws = ()
+    draws: ConsumedCounters = ()
 
 
 class ClaimLookup(Protocol):

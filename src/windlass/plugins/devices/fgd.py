@@ -25,7 +25,7 @@ from windlass.spi.devices import DeviceNeed, DeviceView
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
-from windlass.spi.scoring import CardRanker, CardScorer, ClusterTotals, NodeDevices
+from windlass.spi.scoring import ClusterTotals, DeviceRanker, DeviceScorer, NodeDevices
 
 SHORT = 4
 """How much a card that will lack CPU counts against one that the next usual pod cannot use."""
@@ -36,7 +36,7 @@ STEP = 400
 class Fgd(MixLearner):
     name = "fgd"
     footprint = Footprint.ROW
-    reads_cards = True
+    reads_devices = True
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Fgd(MixLearner):
 
     # ------------------------------------------------------------------ what usually comes
 
-    def take_stock(self, now: float, totals: ClusterTotals) -> bool:
-        return not self._given and super().take_stock(now, totals)
+    def learn_from(self, now: float, totals: ClusterTotals) -> bool:
+        return not self._given and super().learn_from(now, totals)
 
     def _concerns(self, moment: MixSnapshot) -> bool:
         return self._given or moment.shared
@@ -95,7 +95,7 @@ class Fgd(MixLearner):
         mix = self._mix
         if mix is None or mix.idle:
             return None
-        cards = nodes.cards()
+        cards = nodes.devices()
         if not cards.exists.shape[1]:
             return None
         asked = request_of(needs)
@@ -106,7 +106,7 @@ class Fgd(MixLearner):
 
     # ------------------------------------------------------------------ the same about one node
 
-    def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
+    def plain_devices(self, needs: Needs, resources: Sequence[str]) -> DeviceScorer | None:
         """See :class:`~windlass.spi.scoring.PlainDeviceScore`."""
         if not any(units > 0 for _, units in needs.request):
             pods = resources.index("pods")
@@ -121,7 +121,7 @@ class Fgd(MixLearner):
 
         return score
 
-    def plain_rank(self, needs: Needs, need: DeviceNeed, resources: Sequence[str]) -> CardRanker | None:
+    def plain_rank(self, needs: Needs, need: DeviceNeed, resources: Sequence[str]) -> DeviceRanker | None:
         """See :class:`~windlass.spi.scoring.PlainDeviceRanks`."""
         if need.count != 1 or len(request_of(needs)) != 1:
             return None

@@ -36,7 +36,7 @@ LINKED, ZONE, APART = 100.0, 60.0, 20.0
 class GpuAware:
     name = "gpu-aware"
     footprint = Footprint.ROW
-    reads_cards = True
+    reads_devices = True
 
     def __init__(
         self, weights: Mapping[str, float] = WEIGHTS, dialects: Collection[Dialect] = tuple(Dialect)
@@ -63,7 +63,7 @@ class GpuAware:
         asked = request_of(needs)
         if not asked or self.weight <= 0:
             return {}
-        cards = nodes.cards()
+        cards = nodes.devices()
         points = {
             MEMORY: _memory_in_use(asked, nodes, cards),
             COMPUTE: _compute_in_use(asked, nodes, cards),

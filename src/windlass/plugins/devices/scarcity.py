@@ -29,7 +29,7 @@ from windlass.spi.accelerators import known
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
-from windlass.spi.scoring import CardScorer, NodeDevices
+from windlass.spi.scoring import DeviceScorer, NodeDevices
 
 MODEL, CPU = "model", "cpu"
 POINTS = 50.0
@@ -39,7 +39,7 @@ POINTS_OF_SHARES = 5
 class Scarcity(MixLearner):
     name = "scarcity"
     footprint = Footprint.ROW
-    reads_cards = True
+    reads_devices = True
 
     def __init__(self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Scarcity(MixLearner):
         found = self.parts(needs, nodes)
         return sum((points for _, points in found.values()), np.zeros(nodes.size)) if found else None
 
-    def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
+    def plain_devices(self, needs: Needs, resources: Sequence[str]) -> DeviceScorer | None:
         """See :class:`~windlass.spi.scoring.PlainDeviceScore`."""
         asked, heavy = request_of(needs), self._heavy(needs)
         if self.silent or not (asked or heavy):
@@ -116,7 +116,7 @@ class Scarcity(MixLearner):
         """Name of a part → its weight and its points, up to 50 each."""
         if self.silent:
             return {}
-        cards = nodes.cards()
+        cards = nodes.devices()
         found: dict[str, tuple[float, FloatArray]] = {}
         if request_of(needs):
             points = np.array([self._model_points(self._costs.get(name, 0.0)) for name in cards.models])

@@ -61,7 +61,7 @@ def strandings(
 ) -> Stranding:
     """What is stranded on each node. ``kinds``: every kind of pods, with how many exist. ``parts`` (nodes × slots):
     what each is of a card where a device plug-in makes several units of one; ``None``: all are whole cards."""
-    cards = nodes.cards()
+    cards = nodes.devices()
     free = free_milli(nodes, cards)
     usual = _usual(kinds, cards)
     judged = _Judged(np.zeros(free.shape, dtype=np.bool_), np.zeros((*free.shape, len(REASONS)), np.int64))

@@ -92,13 +92,13 @@ class MixLearner:
         self._cards: object = None
         """Those of which it has taken stock."""
 
-    def take_stock(self, now: float, totals: ClusterTotals) -> bool:
+    def learn_from(self, now: float, totals: ClusterTotals) -> bool:
         """See :class:`~windlass.spi.scoring.LearningScore`."""
         if now - self._learned_at < PATIENCE_SECONDS or totals.empty():
             return False
         self._learned_at = now
-        cards, known = totals.cards(), self._cards
-        if known is cards and not self._concerns(self._moment) and not totals.parts_wanted():
+        cards, known = totals.devices(), self._cards
+        if known is cards and not self._concerns(self._moment) and not totals.shares_requested():
             return False  # it had no word with these cards, and nobody asks for a part of one
         self._cards = cards
         moment = observe(totals)
@@ -140,11 +140,11 @@ def observe(totals: ClusterTotals) -> MixSnapshot:
     """The moment: kinds of pods only where parts of cards are wanted or there is more than one model."""
     models: dict[str, int] = {}
     sizes: list[tuple[int, int]] = []
-    for (model, memory), number in totals.cards().items():
+    for (model, memory), number in totals.devices().items():
         models[model] = models.get(model, 0) + number
         sizes.append((memory, number))
     moment = MixSnapshot((), tuple(sorted(models.items())), _middle(sizes), totals.sliceable())
-    if not moment.mixed and (moment.sliced or not totals.parts_wanted()):
+    if not moment.mixed and (moment.sliced or not totals.shares_requested()):
         return moment
     pods: dict[PodDemand, int] = {}
     for needs, number in totals.kinds():

@@ -21,7 +21,7 @@ class NonPreemptibleQuota:
 
     name = "kai-nonpreemptible-quota"
 
-    def concerns(self, path: Sequence[QueueView]) -> bool:
+    def may_reject(self, path: Sequence[QueueView]) -> bool:
         return path[0].spec.dialect is Dialect.KAI
 
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:

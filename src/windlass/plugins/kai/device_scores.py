@@ -34,18 +34,18 @@ class GpuPlacement:
         self._pack = pack
 
     def prefer(
-        self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]
+        self, needs: Needs, need: DeviceNeed, devices: Sequence[CandidateDevice]
     ) -> Sequence[float] | None:
         if needs.dialect is not Dialect.KAI or need.pack is not None:
             return None
-        used = [_used(card) for card in cards]
+        used = [_used(device) for device in devices]
         return used if self._pack else [-each for each in used]
 
 
-def _used(card: CandidateDevice) -> float:
+def _used(device: CandidateDevice) -> float:
     """The part of the card in use: of compute or memory, the larger."""
-    memory = (card.memory_mib - card.free_mib) / card.memory_mib if card.memory_mib else 0.0
-    return max(memory, (WHOLE - card.free_milli) / WHOLE)
+    memory = (device.memory_mib - device.free_mib) / device.memory_mib if device.memory_mib else 0.0
+    return max(memory, (WHOLE - device.free_milli) / WHOLE)
 
 
 class SharingOrder:
@@ -61,7 +61,7 @@ class SharingOrder:
         parts = [need for need in needs.devices if not need.whole]
         if not parts:
             return None
-        cards = nodes.cards()
+        cards = nodes.devices()
         shared = (cards.sharers > 0) & (free_milli(nodes, cards) >= requested_milli(parts[0], cards))
         return np.where(shared.any(axis=1), 100.0, 0.0) if shared.shape[1] else np.zeros(nodes.size)
 

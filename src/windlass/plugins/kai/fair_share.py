@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from windlass.plugins.kai.surplus_division import ShareClaim, divide, rest
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import FLAVOR, QueueView, plain_due
+from windlass.spi.plugins import FLAVOR, QueueView, include_flavors
 from windlass.spi.quantities import is_device, scale
 from windlass.spi.shares import QueueShare, ShareCause, SharePart
 
@@ -63,7 +63,7 @@ class KaiDivision:
             for at, queue in enumerate(queues)
         ]
 
-    def heeds(self, queue: QueueView, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    def demand_matters(self, queue: QueueView, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
         """See :class:`~windlass.spi.shares.Division`. Of a resource of which a queue asks for more than it is given,
         by a whole unit, its demand bounds nothing: it has no say in any round."""
         if before.keys() != after.keys():
@@ -162,12 +162,12 @@ def entitled(queue: QueueView) -> Mapping[str, int]:
     if spec.dialect is Dialect.KAI:
         return spec.deserved
     if not spec.guarantee and not queue.subqueues:
-        return plain_due(spec.deserved)
+        return include_flavors(spec.deserved)
     due = dict(spec.deserved)
     for resource, units in spec.guarantee.items():
         due[resource] = max(units, due.get(resource, 0))
     if due or not queue.mixed:
-        return plain_due(due)
+        return include_flavors(due)
     for child in queue.subqueues:
         for resource, units in entitled(child).items():
             due[resource] = due.get(resource, 0) + units

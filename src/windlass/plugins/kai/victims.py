@@ -80,7 +80,7 @@ class KaiPreemptionPolicy:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return dialect is _KAI
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         if not _speaks(preemption):
             return None
         if preemption.action == CONSOLIDATION:
@@ -141,10 +141,10 @@ class KaiVictims:
 
     # ------------------------------------------------------------------ who is spared
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
-        return self.spares_branch(preemption, *parting(preemption.path, path))
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        return self.protects_branch(preemption, *parting(preemption.path, path))
 
-    def spares_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
+    def protects_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
         if not _speaks(preemption) or preemption.action != RECLAIM:
             return False
         held = preemption.held(theirs)
@@ -157,7 +157,7 @@ class KaiVictims:
         )
         return not over and below
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         """In-queue preemption takes strictly lower priorities only."""
         return (
             _speaks(preemption)
@@ -190,7 +190,7 @@ class KaiVictims:
         it, youngest."""
         if not _speaks(preemption):
             return None
-        shape = 0 if victim_set.spare > 0 else 1 if victim_set.ready else 2
+        shape = 0 if victim_set.elastic_members > 0 else 1 if victim_set.ready else 2
         return victim_set.group.priority, shape, -victim_set.group.created
 
     # ------------------------------------------------------------------ the rules
@@ -217,11 +217,11 @@ class KaiVictims:
         """
         if not _speaks(preemption) or preemption.action != RECLAIM:
             return True
-        if any([takes_back(preemption, victim_set, freed.taken) for victim_set in freed.units]):
+        if any([takes_back(preemption, victim_set, freed.taken) for victim_set in freed.victim_sets]):
             return False
         names = {name for name in SHARED if preemption.request.get(name, 0) > 0}
         names |= {
-            name for victim_set in freed.units for name in SHARED if victim_set.request.get(name, 0) > 0
+            name for victim_set in freed.victim_sets for name in SHARED if victim_set.request.get(name, 0) > 0
         }
         for queue in preemption.path:
             siblings = _siblings_that_give(queue, freed)
@@ -296,7 +296,7 @@ def _share(queue: QueueView, name: str, held: int) -> float:
 def _siblings_that_give(queue: QueueView, freed: FreedResources) -> list[QueueView]:
     """The queues beside this one from which something is taken."""
     found: dict[str, QueueView] = {}
-    for victim_set in freed.units:
+    for victim_set in freed.victim_sets:
         for at, ancestor in enumerate(victim_set.path):
             above = victim_set.path[at + 1] if at + 1 < len(victim_set.path) else None
             if ancestor.name == queue.name:

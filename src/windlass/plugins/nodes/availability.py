@@ -23,7 +23,7 @@ class NodeAvailable:
         ready = nodes.ready()
         return ready if _ignores_cordon(needs) else ready & ~nodes.unschedulable()
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         unready = ~nodes.ready()
         if unready.any():

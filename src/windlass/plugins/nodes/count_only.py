@@ -19,7 +19,7 @@ class CountOnly:
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         return None
 
-    def listens(self, number: int) -> Collection[int]:
+    def listens_to(self, number: int) -> Collection[int]:
         return ()
 
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:

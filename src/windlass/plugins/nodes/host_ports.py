@@ -63,7 +63,7 @@ class HostPorts:
                 if not holders:
                     del self._taken[port.protocol, port.number]
 
-    def minds(self, number: int) -> bool:
+    def is_interested(self, number: int) -> bool:
         return number in self._ports
 
     def constrains(self, number: int) -> bool:
@@ -76,10 +76,10 @@ class HostPorts:
     def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
         return [("", row)] if number in self._ports else []
 
-    def listens(self, number: int) -> Collection[int]:
-        return self.heard_by(number)
+    def listens_to(self, number: int) -> Collection[int]:
+        return self.listeners(number)
 
-    def heard_by(self, number: int) -> Collection[int]:
+    def listeners(self, number: int) -> Collection[int]:
         mine = self._ports.get(number, frozenset())
         near = {other for port in mine for other in self._asking[port.protocol, port.number]}
         return [
@@ -91,7 +91,7 @@ class HostPorts:
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         return
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for port in sorted(set(needs.host_ports)):
             blocked = self._blocked((port,), nodes)

@@ -36,7 +36,7 @@ class NodeAffinity:
             mask &= any_term_mask(needs.node_terms, nodes)
         return mask
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for key, value in needs.node_selector:
             expression = Expression(key, "In", (value,))

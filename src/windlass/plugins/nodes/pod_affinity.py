@@ -199,7 +199,7 @@ class PodAffinity:
 
     # ------------------------------------------------------------------ what is asked
 
-    def minds(self, number: int) -> bool:
+    def is_interested(self, number: int) -> bool:
         member = self._members[number]
         asks = member.anti or member.wanted is not None or member.wishes
         return bool(asks or member.feeds or member.repelled_by or member.drawn_by)
@@ -235,7 +235,7 @@ class PodAffinity:
                     found[tally.key, domain] = None
         return list(found)
 
-    def listens(self, number: int) -> Collection[int]:
+    def listens_to(self, number: int) -> Collection[int]:
         member = self._members[number]
         found: set[int] = set()
         for _, match_count, _ in member.anti:
@@ -246,7 +246,7 @@ class PodAffinity:
             found |= member.wanted.members.keys()
         return found
 
-    def heard_by(self, number: int) -> Collection[int]:
+    def listeners(self, number: int) -> Collection[int]:
         member = self._members.get(number)
         if member is None:
             return ()
@@ -258,7 +258,7 @@ class PodAffinity:
                 found |= reverse.subjects.keys()
         return found
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         number = self._numbers.get(needs)
         if number is None:
             return []
@@ -284,7 +284,7 @@ class PodAffinity:
             found.append(NodeBlocker(Reason.POD_AFFINITY_MISMATCH, ~allowed, detail=detail))
         return [finding for finding in found if finding.blocked.any()]
 
-    def opines(self, number: int) -> bool:
+    def has_preference(self, number: int) -> bool:
         """Whether :meth:`wishes` has anything, now or as soon as pods of the class are placed."""
         member = self._members[number]
         if member.wishes or not member.drawn_by:
@@ -384,19 +384,19 @@ class PreferredPodAffinity:
         self.outranks_vacancy = False
         self._counts = counts
 
-    def minds(self, number: int) -> bool:
-        return self._counts.minds(number)
+    def is_interested(self, number: int) -> bool:
+        return self._counts.is_interested(number)
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        return self._counts.opines(number)
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return self._counts.has_preference(number)
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         raw = np.zeros(nodes.size, dtype=np.int64)
         for weight, tally in self._counts.wishes(number):
             by_code = np.zeros(len(nodes.label_values(tally.key)), dtype=np.int64)
             by_code[list(tally.by_domain)] = list(tally.by_domain.values())
             raw += weight * by_code[nodes.label(tally.key)]
-        worst, best = int(raw[rivals].min()), int(raw[rivals].max())
+        worst, best = int(raw[candidates].min()), int(raw[candidates].max())
         if best == worst:
             return np.zeros(nodes.size)
         return (100 * (raw - worst) // (best - worst)).astype(np.float64)

@@ -24,14 +24,14 @@ class PreferredNodes:
         self.dialects = dialects
         self.outranks_vacancy = False
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return bool(needs.preferred_nodes)
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         raw = np.zeros(nodes.size, dtype=np.int64)
         for preferred in needs.preferred_nodes:
             raw += term_mask(preferred.term, nodes) * preferred.weight
-        best = int(raw[rivals].max())
+        best = int(raw[candidates].max())
         return (100 * raw // best if best > 0 else np.zeros_like(raw)).astype(np.float64)
 
 
@@ -44,13 +44,13 @@ class SoftTaints:
         self.weight = weight
         self.dialects = dialects
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return any(_borne(needs, taints) for taints in nodes.taint_sets())
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         counts = np.array([_borne(needs, taints) for taints in nodes.taint_sets()], dtype=np.int64)
         raw = counts[nodes.taints()]
-        worst = int(raw[rivals].max())
+        worst = int(raw[candidates].max())
         return (100 - (100 * raw // worst if worst > 0 else np.zeros_like(raw))).astype(np.float64)
 
 

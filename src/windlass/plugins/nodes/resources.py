@@ -18,7 +18,7 @@ class ResourcesFit:
     """Any resource name; a node without it has 0. Every task also takes one of ``pods``."""
 
     name = "resources"
-    amounts_decide = True
+    resources_only = True
     """The engine may count by itself (see :class:`~windlass.spi.plugins.Capacity`)."""
 
     def capacity(self, needs: Needs, nodes: NodeView) -> IntArray | None:
@@ -28,7 +28,7 @@ class ResourcesFit:
             count = here if count is None else np.minimum(count, here)
         return count
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for resource, units in _request(needs):
             available = nodes.available(resource)

@@ -23,7 +23,7 @@ class SpreadLabels:
         keys = _keys(needs)
         return np.logical_and.reduce([nodes.label(key) != 0 for key in keys]) if keys else None
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         return [
             NodeBlocker(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=f"no label {key}")
             for key in _keys(needs)

@@ -42,7 +42,7 @@ class TaintToleration:
         verdicts = [not _refused(needs, taints, HARD) for taints in nodes.taint_sets()]
         return None if all(verdicts) else np.array(verdicts, dtype=np.bool_)[nodes.taints()]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         sets = nodes.taint_sets()
         codes = nodes.taints()
         offending: dict[Taint, set[int]] = {}

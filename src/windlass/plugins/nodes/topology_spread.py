@@ -184,7 +184,7 @@ class TopologySpread:
 
     # ------------------------------------------------------------------ what is asked
 
-    def minds(self, number: int) -> bool:
+    def is_interested(self, number: int) -> bool:
         member = self._members[number]
         return bool(member.feeds or member.hard or member.soft)
 
@@ -213,20 +213,20 @@ class TopologySpread:
                 found.append((counts.key, domain))
         return found
 
-    def listens(self, number: int) -> Collection[int]:
+    def listens_to(self, number: int) -> Collection[int]:
         found: set[int] = set()
         for constraint in self._members[number].hard:
             found |= constraint.counts.members.keys()
         return found
 
-    def heard_by(self, number: int) -> Collection[int]:
+    def listeners(self, number: int) -> Collection[int]:
         member = self._members.get(number)
         found: set[int] = set()
         for counts in member.feeds if member is not None else ():
             found |= counts.listeners.keys()
         return found
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         number = self._numbers.get(needs)
         if number is None:
             return []
@@ -346,18 +346,18 @@ class SoftTopologySpread:
         self.dialects = dialects
         self._counts = counts
 
-    def minds(self, number: int) -> bool:
-        return self._counts.minds(number)
+    def is_interested(self, number: int) -> bool:
+        return self._counts.is_interested(number)
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return bool(needs.spread) and any(not term.hard for term in needs.spread)
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         wishes = self._counts.wishes(number)
         carries = np.ones(nodes.size, dtype=np.bool_)
         for term, _ in wishes:
             carries &= nodes.label(term.topology_key) != 0
-        counted = rivals & carries
+        counted = candidates & carries
         if not counted.any():
             return np.zeros(nodes.size)
         raw = np.zeros(nodes.size)

@@ -79,7 +79,7 @@ class Volumes:
 
     # ------------------------------------------------------------------ what is asked
 
-    def minds(self, number: int) -> bool:
+    def is_interested(self, number: int) -> bool:
         return number in self._members
 
     def constrains(self, number: int) -> bool:
@@ -98,13 +98,13 @@ class Volumes:
             return None
         return [("", row)] if any(volume.limit for volume in volumes) else []
 
-    def listens(self, number: int) -> Collection[int]:
-        return self.heard_by(number)
+    def listens_to(self, number: int) -> Collection[int]:
+        return self.listeners(number)
 
-    def heard_by(self, number: int) -> Collection[int]:
+    def listeners(self, number: int) -> Collection[int]:
         return {other for key in _keys(self._members.get(number, ())) for other in self._sharing[key]}
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for volume in needs.volumes:
             for blocked, blocker in self._obstacles(volume, nodes):

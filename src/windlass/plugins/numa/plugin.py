@@ -156,7 +156,7 @@ class NumaZones:
     def add(self, number: int, row: int, count: int) -> None:
         return
 
-    def minds(self, number: int) -> bool:
+    def is_interested(self, number: int) -> bool:
         return number in self._asking
 
     def constrains(self, number: int) -> bool:
@@ -174,10 +174,10 @@ class NumaZones:
     def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
         return [("", row)] if number in self._asking else []
 
-    def listens(self, number: int) -> Collection[int]:
-        return self.heard_by(number)
+    def listens_to(self, number: int) -> Collection[int]:
+        return self.listeners(number)
 
-    def heard_by(self, number: int) -> Collection[int]:
+    def listeners(self, number: int) -> Collection[int]:
         """Whoever holds anything of zones holds what another may wait for."""
         return tuple(self._asking) if number in self._asking else ()
 
@@ -186,7 +186,7 @@ class NumaZones:
 
     # ------------------------------------------------------------------ why not (Findings)
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if needs.zones is None:
             return []
         wish = needs.zones.policy if needs.dialect in self._wishes else None

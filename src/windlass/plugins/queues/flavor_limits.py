@@ -14,7 +14,15 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import FLAVOR, QueueView, Rejection, StepView, flavor_matches, flavor_of, unfilled
+from windlass.spi.plugins import (
+    FLAVOR,
+    QueueView,
+    Rejection,
+    StepView,
+    flavor_matches,
+    flavor_of,
+    unfilled_guarantee,
+)
 from windlass.spi.quantities import from_units
 
 PRODUCT = ".product"
@@ -25,7 +33,7 @@ class FlavorLimits:
 
     name = "flavor-limits"
 
-    def concerns(self, path: Sequence[QueueView]) -> bool:
+    def may_reject(self, path: Sequence[QueueView]) -> bool:
         return any(queue.flavored for queue in path) or any(FLAVOR in name for name in path[0].guarantees)
 
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
@@ -53,7 +61,10 @@ def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView)
         ours = [name for name in names if any(flavor_matches(name, model) for model in models)]
         if not models or not all(any(flavor_matches(name, model) for name in ours) for model in models):
             continue
-        kept = {name: sum(unfilled(top, name, path, units) for top in path[-1].siblings) for name in ours}
+        kept = {
+            name: sum(unfilled_guarantee(top, name, path, units) for top in path[-1].siblings)
+            for name in ours
+        }
         left = sum(max(0, _free(step, nodes, name) - kept[name]) for name in ours)
         if any(kept.values()) and units > left:
             told = ", ".join(f"{from_units(name, units)} of {name}" for name, units in kept.items() if units)
@@ -75,7 +86,7 @@ def _free(step: StepView, nodes: NodeView, name: str) -> int:
     matching = np.array(
         [flavor_matches(name, value) for value in nodes.label_values(resource + PRODUCT)], dtype=np.bool_
     )
-    free = nodes.coming(resource) if step.future else nodes.available(resource)
+    free = nodes.future_available(resource) if step.future else nodes.available(resource)
     return int(free[matching[nodes.label(resource + PRODUCT)] & nodes.ready() & (free > 0)].sum())
 
 
@@ -97,7 +108,7 @@ def _refusal(
     limiting = [name for name in names if any(flavor_matches(name, model) for model in models)]
     if not all(any(flavor_matches(name, model) for name in limiting) for model in models):
         return None  # a model without a limit
-    room = {name: queue.spec.capability[name] - step.standing(queue, name) for name in limiting}
+    room = {name: queue.spec.capability[name] - step.usage_of(queue, name) for name in limiting}
     left = sum(max(0, units) for units in room.values())
     if units <= left:
         return None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView, Rejection, StepView, unfilled
+from windlass.spi.plugins import QueueView, Rejection, StepView, unfilled_guarantee
 from windlass.spi.quantities import from_units
 
 
@@ -24,7 +24,7 @@ class Guarantees:
         self.dialect = dialect
         self.name = f"guarantees-{dialect.value}"
 
-    def concerns(self, path: Sequence[QueueView]) -> bool:
+    def may_reject(self, path: Sequence[QueueView]) -> bool:
         return bool(path[0].guarantees) and path[0].spec.dialect is self.dialect
 
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
@@ -35,10 +35,10 @@ class Guarantees:
         for resource, units in step.request.items():
             if units <= 0 or not guarantees.get(resource, 0):
                 continue
-            kept = sum(unfilled(top, resource, path, units) for top in tops)
+            kept = sum(unfilled_guarantee(top, resource, path, units) for top in tops)
             left = _free(step, nodes, resource) - kept
             if kept and units > left:
-                others = sum(unfilled(top, resource, path, units, idle=True) for top in tops)
+                others = sum(unfilled_guarantee(top, resource, path, units, idle=True) for top in tops)
                 whole = int(nodes.allocatable(resource).sum())
                 detail = f"other queues are guaranteed {from_units(resource, kept)} that they do not hold yet"
                 if others > whole:
@@ -49,7 +49,7 @@ class Guarantees:
 
 
 def _free(step: StepView, nodes: NodeView, resource: str) -> int:
-    free = nodes.coming(resource) if step.future else nodes.available(resource)
+    free = nodes.future_available(resource) if step.future else nodes.available(resource)
     return int(free[nodes.ready() & (free > 0)].sum())
 
 

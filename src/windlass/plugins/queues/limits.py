@@ -18,7 +18,7 @@ class QueueLimits:
 
     name = "limits"
 
-    def concerns(self, path: Sequence[QueueView]) -> bool:
+    def may_reject(self, path: Sequence[QueueView]) -> bool:
         return any(queue.spec.capability for queue in path)
 
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
@@ -31,7 +31,7 @@ class QueueLimits:
                 units = step.request.get(resource, 0)
                 if units <= 0:
                     continue
-                left = limit - step.standing(queue, resource)
+                left = limit - step.usage_of(queue, resource)
                 if units > left:
                     rejection = _refusal(queue, resource, units, limit, max(left, 0))
                     if rejection.permanent:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
 from windlass.kits import durations
-from windlass.spi.budgets import Budgets
+from windlass.spi.inputs import Budgets
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView
 from windlass.spi.victims import (
@@ -35,18 +35,18 @@ STAYS = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
 class SparedUntil(ABC):
     """A protection that ends at a certain moment for each unit, and speaks of no queue as a whole."""
 
-    spares_no_queue = True
+    protects_no_queue = True
     lasting = True
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
-        until = self.spared_until(preemption, victim_set)
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        until = self.protected_until(preemption, victim_set)
         return until is not None and preemption.now < until
 
     @abstractmethod
-    def spared_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
+    def protected_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
         """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
 
 
@@ -60,9 +60,9 @@ class MinRuntime(SparedUntil):
 
     name = "min-runtime"
 
-    def spared_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
+    def protected_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
         """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
-        if not victim_set.core or victim_set.group.started is None:
+        if not victim_set.is_minimum or victim_set.group.started is None:
             return None
         seconds = _protected_for(preemption, victim_set.path)
         return victim_set.group.started + seconds if seconds else None
@@ -90,7 +90,7 @@ class Patience:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return False
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         group = preemption.group
         if group.never_preempts:
             return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, detail="it preempts nobody", personal=True)
@@ -111,7 +111,7 @@ class Cooldown(SparedUntil):
 
     name = "cooldown"
 
-    def spared_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
+    def protected_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
         """When the last of its pods has cooled down, Unix seconds; ``None`` if none says anything."""
         of_group = victim_set.group.annotations.get(COOLDOWN)
         moments = []
@@ -129,13 +129,13 @@ class JobDisruptionBudget:
     all its pods (rounded up). Work that is moved is away for a while, so it counts too."""
 
     name = "budget"
-    spares_no_queue = True
+    protects_no_queue = True
     lasting = True
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         notes = victim_set.group.annotations
         if not notes:
             return False
@@ -151,19 +151,19 @@ class PodBudgets:
     counts too."""
 
     name = "pod-budgets"
-    spares_no_queue = True
+    protects_no_queue = True
     lasting = True
 
     def __init__(self) -> None:
         self._budgets: Budgets | None = None
 
-    def hear_budgets(self, budgets: Budgets) -> None:
+    def take_budgets(self, budgets: Budgets) -> None:
         self._budgets = budgets
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         asked = Counter(key for task in victim_set.tasks for key in task.budgets)
         return any(n > left for key, n in asked.items() if (left := self._left(key)) is not None)
 
@@ -171,7 +171,7 @@ class PodBudgets:
         return True
 
     def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
-        keys = {key for victim_set in freed.going for task in victim_set.tasks for key in task.budgets}
+        keys = {key for victim_set in freed.all_sets for task in victim_set.tasks for key in task.budgets}
         return all(left >= 0 for key in keys if (left := self._left(key)) is not None)
 
     def _left(self, key: str) -> int | None:
@@ -184,13 +184,13 @@ class OnlyMovable:
     is not safe to evict. Moving is stopping and starting anew, elsewhere."""
 
     name = "only-movable"
-    spares_no_queue = True
+    protects_no_queue = True
     lasting = True
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         if preemption.action != CONSOLIDATION:
             return False
         if any(STAYS in task.annotations for task in victim_set.tasks):
@@ -207,10 +207,10 @@ class Reserved:
     name = "reserved"
     lasting = True
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return preemption.action == RECLAIM and not path[0].spec.reclaimable
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         return False
 
     def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:

@@ -74,7 +74,7 @@ class WindlassPreemptionPolicy:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return dialect is not _KAI
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         if not _speaks(preemption):
             return None
         if preemption.action == PREEMPT:
@@ -98,15 +98,15 @@ class WindlassVictims:
     dialect = Dialect.VOLCANO
     lasting = True
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
-        return self.spares_branch(preemption, *parting(preemption.path, path))
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        return self.protects_branch(preemption, *parting(preemption.path, path))
 
-    def spares_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
+    def protects_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
         if not _speaks(preemption) or preemption.action != RECLAIM:
             return False
         return not _over(preemption, theirs, {})
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         return (
             _speaks(preemption)
             and preemption.action == PREEMPT
@@ -126,14 +126,14 @@ class WindlassVictims:
         ]
         return -max(ratios, default=Fraction(0)), queue.spec.priority
 
-    def goes_by(self, preemption: Preemption) -> Hashable:
+    def victim_key_inputs(self, preemption: Preemption) -> Hashable:
         return (_gauge(preemption), _tick(preemption)) if _speaks(preemption) else None
 
     def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
         """Lowest priority, beyond its minimum, least work lost, youngest."""
         if not _speaks(preemption):
             return None
-        shape = 0 if victim_set.spare > 0 else 1
+        shape = 0 if victim_set.elastic_members > 0 else 1
         since = _worked_since(victim_set)
         times = _times(preemption, victim_set)
         lost = max(0.0, _tick(preemption) - since) * times
@@ -164,7 +164,7 @@ class WindlassVictims:
             return not _taken_back(preemption, freed)
         if preemption.action != RECLAIM:
             return True
-        for victim_set in freed.units:
+        for victim_set in freed.victim_sets:
             if takes_back(preemption, victim_set, freed.taken):
                 return False
             theirs = {queue.name for queue in victim_set.path}
@@ -208,7 +208,7 @@ def _taken_back(preemption: Preemption, freed: FreedResources) -> bool:
         _beyond(preemption, queue, more) for queue in preemption.path
     ):
         return False
-    return any(_may_take_back(preemption, more, competitor) for competitor in preemption.rivals())
+    return any(_may_take_back(preemption, more, competitor) for competitor in preemption.competitors())
 
 
 def _beyond(

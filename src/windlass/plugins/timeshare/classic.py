@@ -79,8 +79,8 @@ def _done(segment: RunSegment) -> float:
     saved, had, started = segment.memory or (saved_before(segment.group.past, habit), segment.attained, None)
     run = segment.attained - had
     if segment.started is None and started is not None:
-        saved += saved_seconds(habit, started, started + run, again=segment.again)
+        saved += saved_seconds(habit, started, started + run, again=segment.resumed)
         had, run = segment.attained, 0.0
     segment.memory = [saved, had, segment.started]
-    restarts = segment.again if segment.started is not None else segment.attained > 0
+    restarts = segment.resumed if segment.started is not None else segment.attained > 0
     return saved + run - habit.restart * restarts

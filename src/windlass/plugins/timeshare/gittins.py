@@ -135,27 +135,29 @@ class LearnedSharing(OptInSharing):
         endings, that are expected."""
         return self._reckoned(size).ways[at]
 
-    def spared_until(
-        self, victim: RunSegment, claimer: RunSegment, rank: float, crowd: QueueContention, now: float
+    def protected_until(
+        self, victim: RunSegment, preemptor: RunSegment, rank: float, contention: QueueContention, now: float
     ) -> float:
-        begun = self.quantum_over(victim, claimer, now)
+        begun = self.quantum_over(victim, preemptor, now)
         if begun > now:
             return begun
         habit = habit_of(victim)
         if habit.free:
             return begun
-        each = max(victim.devices, 1.0) / max(claimer.devices, 1.0)
-        price = max(each, 1.0) * (crowd.waiting + crowd.running) / max(crowd.before(rank), 1)
-        worth = self.worth(claimer, rank)
+        each = max(victim.devices, 1.0) / max(preemptor.devices, 1.0)
+        price = max(each, 1.0) * (contention.waiting + contention.running) / max(contention.before(rank), 1)
+        worth = self.worth(preemptor, rank)
         if loss_seconds(victim, habit, now) * price <= worth:
             return begun
         return next_saved(victim, habit, now) if habit.restart * price <= worth else math.inf
 
-    def worth(self, claimer: RunSegment, rank: float) -> float:
+    def worth(self, preemptor: RunSegment, rank: float) -> float:
         """How many seconds it is worth to serve a claimer before somebody of that rank."""
-        at = bisect_right(self._edges, claimer.attained + EXACT) - 1
-        ending = rank / self._weight(claimer)
-        return max([ending * ends - spent for spent, ends in self.ways(claimer, at, _size(claimer.devices))])
+        at = bisect_right(self._edges, preemptor.attained + EXACT) - 1
+        ending = rank / self._weight(preemptor)
+        return max(
+            [ending * ends - spent for spent, ends in self.ways(preemptor, at, _size(preemptor.devices))]
+        )
 
     def _weight(self, segment: RunSegment) -> float:
         """What time counts for: more for the nodes that it fills, less once it has waited long."""
@@ -163,7 +165,7 @@ class LearnedSharing(OptInSharing):
             1.0 + segment.waited / self.tuning.patience_seconds
         )
 
-    def ended(self, segment: RunSegment) -> None:
+    def finished(self, segment: RunSegment) -> None:
         at = bisect_right(self._edges, segment.attained + EXACT) - 1
         self._passed(segment, at)
         self._count(_size(segment.devices), at, ended=True)

@@ -55,16 +55,16 @@ class OptInSharing:
     def joins(self, group: Group, path: Sequence[QueueView]) -> bool:
         return self._joins(group, path)
 
-    def spared_until(
-        self, victim: RunSegment, claimer: RunSegment, rank: float, crowd: QueueContention, now: float
+    def protected_until(
+        self, victim: RunSegment, preemptor: RunSegment, rank: float, contention: QueueContention, now: float
     ) -> float:
-        return self.quantum_over(victim, claimer, now)
+        return self.quantum_over(victim, preemptor, now)
 
-    def quantum_over(self, victim: RunSegment, claimer: RunSegment, now: float) -> float:
+    def quantum_over(self, victim: RunSegment, preemptor: RunSegment, now: float) -> float:
         """Until when a start is left alone by a claimer."""
-        started, devices, asked = victim.started, victim.devices, claimer.devices
+        started, devices, asked = victim.started, victim.devices, preemptor.devices
         quantum = self._quantum * (devices if devices > 1.0 else 1.0) / (asked if asked > 1.0 else 1.0)
         return now + quantum if started is None else started + quantum
 
-    def ended(self, segment: RunSegment) -> None:
+    def finished(self, segment: RunSegment) -> None:
         pass

@@ -72,7 +72,7 @@ def loss_seconds(segment: RunSegment, habit: CheckpointHabit, now: float) -> flo
     """How long it takes to be where the group is now if it is stopped now and started again; 0 if it does not run."""
     if segment.started is None:
         return 0.0
-    if segment.again and now - segment.started < habit.restart:
+    if segment.resumed and now - segment.started < habit.restart:
         return now - segment.started  # it has not begun to work yet
     return habit.restart + unsaved_seconds(segment, habit, now)
 
@@ -82,7 +82,7 @@ def next_saved(segment: RunSegment, habit: CheckpointHabit, now: float) -> float
     every = habit.every
     if segment.started is None or not every:
         return inf
-    begun = _begun(habit, segment.started, again=segment.again)
+    begun = _begun(habit, segment.started, again=segment.resumed)
     return begun + (floor((max(now - begun, 0.0) + EXACT) / every) + 1) * every
 
 
@@ -94,7 +94,7 @@ def _begun(habit: CheckpointHabit, started: float, *, again: bool) -> float:
 def unsaved_seconds(segment: RunSegment, habit: CheckpointHabit, now: float) -> float:
     """Of the work that a group which runs has done since its start. Who says when it saved its work last is taken at
     that word, however often it means to."""
-    return _unsaved(habit, segment.started or 0.0, now, again=segment.again)
+    return _unsaved(habit, segment.started or 0.0, now, again=segment.resumed)
 
 
 def _unsaved(habit: CheckpointHabit, started: float, now: float, *, again: bool) -> float:

@@ -59,17 +59,17 @@ class Bundles:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return _speaks(action, dialect) is not None
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         action = _action(preemption)
         if action is None:
             return None
-        if preemption.extra:
+        if preemption.elastic:
             return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, detail="it holds its minimum")
         if action == PREEMPT:
             return PreemptionTerms(VictimScope.OWN_QUEUE)
         if self._tiers.overused(preemption.path[0]):
             return PreemptionDenied(Reason.WAITING_FOR_SHARE, detail="its queue holds all that it deserves")
-        rejection = self._tiers.may_claim(preemption.path, preemption.request)
+        rejection = self._tiers.may_reclaim(preemption.path, preemption.request)
         if rejection is not None:
             return PreemptionDenied(rejection.code, detail=rejection.detail)
         if self._capacity is None and exceeds(preemption.path[0], preemption.request.items()):
@@ -80,7 +80,7 @@ class Bundles:
 
     # ------------------------------------------------------------------ who is spared
 
-    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+    def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         if _action(preemption) is None:
             return False
         queue = path[0]
@@ -88,12 +88,12 @@ class Bundles:
             return True
         return _action(preemption) == RECLAIM and not queue.spec.reclaimable
 
-    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+    def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         action = _action(preemption)
         if action is None:
             return False
         if (
-            victim_set.core
+            victim_set.is_minimum
             and victim_set.ready
             and (preemption.action.endswith(SURPLUS) or not self._whole[action])
         ):
@@ -114,7 +114,7 @@ class Bundles:
         )
         return queue.spec.priority, -share
 
-    def goes_by(self, preemption: Preemption) -> Hashable:
+    def victim_key_inputs(self, preemption: Preemption) -> Hashable:
         """How much of what a part has the claimer needs."""
         return None if _action(preemption) is None else tuple(sorted(preemption.request.items()))
 
@@ -122,7 +122,7 @@ class Bundles:
         action = _action(preemption)
         if action is None:
             return None
-        broken = victim_set.core and victim_set.ready
+        broken = victim_set.is_minimum and victim_set.ready
         priority = victim_set.group.priority if action == PREEMPT else 0
         return broken, priority, -_use(preemption.request, victim_set.request), -victim_set.group.created
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from windlass.plugins.volcano.amounts import DESERVED, asked, beyond, closed, plus
 from windlass.spi.objects import Resources
-from windlass.spi.plugins import FLAVOR, QueueView, Rejection, plain_due
+from windlass.spi.plugins import FLAVOR, QueueView, Rejection, include_flavors
 from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
 
 PODS = "pods"
@@ -22,7 +22,7 @@ def deserved(queue: QueueView, *, hierarchy: bool) -> dict[str, int]:
                 found[name] = min(found[name], bound)
     for name, units in queue.spec.guarantee.items():
         found[name] = max(found.get(name, 0), units)
-    return dict(plain_due(found))
+    return dict(include_flavors(found))
 
 
 class _Capacity:
@@ -43,7 +43,7 @@ class _Capacity:
 class CapacityAllots(_Capacity):
     """Open, and within the real capability on every requested resource, at every level."""
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
+    def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         rejection = closed(path)
         for queue in self._path(path):
             rejection = rejection or beyond(
@@ -59,7 +59,7 @@ class CapacityAdmits(_Capacity):
         path = admission.gang.path
         rejection = closed(path)
         for queue in self._path(path):
-            held = plus(queue.committed, admission.booked.get(queue.name, {}))
+            held = plus(queue.committed, admission.reserved.get(queue.name, {}))
             rejection = rejection or beyond(
                 queue, held, admission.gang.spec.min_resources, queue.real_capability, "capability"
             )
@@ -71,7 +71,7 @@ class CapacityClaims(_Capacity):
     its deserved amount on at least one requested resource and on each device model that is named; or, with
     ``ancestorReclaimLevel``, one of its nearest ancestors."""
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
+    def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         leaf = path[0]
         rejection = closed(path) or beyond(leaf, leaf.committed, request, leaf.real_capability, "capability")
         if rejection is not None:
@@ -94,11 +94,11 @@ class CapacitySpares(_Capacity):
     """Which pods of other queues may go; see :meth:`may_go`. Candidates are taken off as they are chosen."""
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         if purpose is Purpose.PREEMPT:
             return None
-        return self._chosen(claimer.gang.path, claimer.request, candidates)
+        return self._chosen(preemptor.gang.path, preemptor.request, candidates)
 
     def _chosen(
         self, path: Sequence[QueueView], request: Resources, candidates: Sequence[TaskView]
@@ -114,7 +114,7 @@ class CapacitySpares(_Capacity):
 
     def may_go(
         self,
-        claimer: Sequence[QueueView],
+        preemptor: Sequence[QueueView],
         request: Resources,
         path: Sequence[QueueView],
         held: Resources,
@@ -138,11 +138,11 @@ class CapacitySpares(_Capacity):
             return False
         if not self._levels:
             return True
-        mine = _below_root(claimer, self._levels)
+        mine = _below_root(preemptor, self._levels)
         theirs = _below_root(path, self._levels)
         shared = {own.name for own, other in zip(mine, theirs, strict=False) if own.name == other.name}
         silent = not (set(self._deserved(leaf)) & set(uses))
-        claimer_silent = not (set(self._deserved(claimer[0])) & set(asked(request)))
+        claimer_silent = not (set(self._deserved(preemptor[0])) & set(asked(request)))
         if silent and claimer_silent and shared:
             return False
         return all(self._over(queue, uses, left) for queue in theirs if queue.name not in shared)
@@ -159,10 +159,10 @@ class CapacityVictimQueues(_Capacity):
     """In a tree the queues nearest to the claimer's give first: those whose common ancestor with it lies
     deepest."""
 
-    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> int:
+    def victim_queue_key(self, preemptor: Sequence[QueueView], path: Sequence[QueueView]) -> int:
         if not self._hierarchy:
             return 0
-        mine = {queue.name for queue in claimer}
+        mine = {queue.name for queue in preemptor}
         return -sum(1 for queue in path if queue.name in mine)
 
 

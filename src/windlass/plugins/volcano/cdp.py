@@ -12,11 +12,11 @@ COOLDOWN = "volcano.sh/cooldown-time"
 
 class VolcanoCooldown:
     name = "cdp"
-    protects = True
+    ignores_preemptor = True
     timed = True
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         return [candidate for candidate in candidates if not _cools(candidate)]
 

@@ -9,9 +9,9 @@ from windlass.spi.tiers import Purpose, TaskView
 
 class Conformance:
     name = "conformance"
-    protects = True
+    ignores_preemptor = True
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         return [candidate for candidate in candidates if not candidate.task.critical]

@@ -39,15 +39,15 @@ class DevicePolicy:
         self._policy = policy
 
     def prefer(
-        self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]
+        self, needs: Needs, need: DeviceNeed, devices: Sequence[CandidateDevice]
     ) -> Sequence[float] | None:
         if needs.dialect is not Dialect.VOLCANO or need.pack is not None:
             return None
         if self._policy == BINPACK:
-            return [float(card.memory_mib - card.free_mib) for card in cards]
+            return [float(device.memory_mib - device.free_mib) for device in devices]
         if self._policy == SPREAD:
-            return [-float(card.sharers) for card in cards]
-        return [float(card.index) for card in cards]
+            return [-float(device.sharers) for device in devices]
+        return [float(device.index) for device in devices]
 
 
 class DeviceShareScore:
@@ -69,7 +69,7 @@ class DeviceShareScore:
         return sum((self._of(need, nodes) for need in parts), np.zeros(nodes.size)) / len(parts)
 
     def _of(self, need: DeviceNeed, nodes: NodeView) -> FloatArray:
-        cards = nodes.cards()
+        cards = nodes.devices()
         if not cards.exists.shape[1]:
             return np.zeros(nodes.size)
         free = free_milli(nodes, cards)

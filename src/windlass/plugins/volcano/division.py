@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windlass.spi.objects import Dialect, Queue, Resources
-from windlass.spi.plugins import QueueView, plain_due
+from windlass.spi.plugins import QueueView, include_flavors
 from windlass.spi.shares import QueueShare, ShareCause, SharePart
 
 SCALE = 32
@@ -79,7 +79,7 @@ class CapacityDivision:
     def __init__(self, *, hierarchy: bool = False) -> None:
         self.flat = not hierarchy
 
-    def heeds(self, queue: QueueView, before: Resources, after: Resources) -> bool:
+    def demand_matters(self, queue: QueueView, before: Resources, after: Resources) -> bool:
         """What is stated does not follow the demand."""
         return False
 
@@ -89,7 +89,7 @@ class CapacityDivision:
         bounds = flat_capabilities(queues, total) if self.flat else child_capabilities(parent, queues)
         found = []
         for queue, bound in zip(queues, bounds, strict=True):
-            fair = dict(plain_due(queue.spec.deserved))
+            fair = dict(include_flavors(queue.spec.deserved))
             if self.flat:
                 fair = {name: min(units, bound.get(name, units)) for name, units in fair.items()}
             parts = {name: (SharePart(ShareCause.DESERVED, units),) for name, units in fair.items() if units}
@@ -126,7 +126,7 @@ class ProportionDivision:
         self._bounds: tuple[Queue, Mapping[str, int], dict[str, int]] | None = None
         """The real capability of a queue that was the only one, and the total of which it was made."""
 
-    def heeds(self, queue: QueueView, before: Resources, after: Resources) -> bool:
+    def demand_matters(self, queue: QueueView, before: Resources, after: Resources) -> bool:
         """See :class:`~windlass.spi.shares.Division`. A request beyond what the queue is given bounds it in no round,
         nor does it satisfy it in any."""
         fair = queue.fair_share

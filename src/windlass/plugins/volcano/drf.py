@@ -45,12 +45,12 @@ class DrfSpares:
     name = "drf"
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         if purpose is Purpose.RECLAIM:
             return None
-        total = claimer.gang.path[-1].cluster
-        mine = dominant_share(plus(claimer.gang.holding, claimer.request), total)
+        total = preemptor.gang.path[-1].cluster
+        mine = dominant_share(plus(preemptor.gang.holding, preemptor.request), total)
         left: dict[str, Resources] = {}
         found = []
         for candidate in candidates:

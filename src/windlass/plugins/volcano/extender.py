@@ -31,18 +31,18 @@ class Extender:
     footprint = Footprint.STATIC
     dialects = VOLCANO
 
-    def __init__(self, hooks: ExtenderEndpoints, *, closes: bool = True) -> None:
+    def __init__(self, endpoints: ExtenderEndpoints, *, closes: bool = True) -> None:
         """``closes``: whether it is a filter, too."""
-        self.hooks = hooks
+        self.endpoints = endpoints
         self.weight = 1.0
-        self._closes = closes and bool(hooks.predicate)
+        self._closes = closes and bool(endpoints.predicate)
         self._judge: NodeExtender | None = None
 
-    def take_judge(self, extender: NodeExtender) -> None:
+    def take_node_extender(self, extender: NodeExtender) -> None:
         self._judge = extender
 
     def changed(self, now: float) -> bool:
-        return self._judge is not None and self._judge.learned()
+        return self._judge is not None and self._judge.has_news()
 
     def due(self, now: float) -> float | None:
         return None
@@ -52,47 +52,53 @@ class Extender:
         if said is None:
             return None
         names = nodes.names()
-        return np.array([not said.get(name, _WAITS).refusal for name in names], dtype=np.bool_).reshape(
+        return np.array([not said.get(name, _WAITS).rejection for name in names], dtype=np.bool_).reshape(
             nodes.size
         )
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         said = self._said(needs, nodes) if self._closes else None
         if said is None:
             return []
-        words = [said.get(name, _WAITS).refusal for name in nodes.names()]
+        words = [said.get(name, _WAITS).rejection for name in nodes.names()]
         return [
             NodeBlocker(Reason.REFUSED_BY_EXTENDER, np.array([word == why for word in words]), detail=why)
             for why in sorted({word for word in words if word})
         ]
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        return self._judge is not None and bool(self.hooks.prioritize) and self.hooks.concerned(needs)
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return (
+            self._judge is not None and bool(self.endpoints.prioritize) and self.endpoints.applies_to(needs)
+        )
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         said = self._said(needs.node_part(), nodes) or {}
         points = [said[name].points if name in said else 0.0 for name in nodes.names()]
         return np.clip(np.array(points), 0.0, 100.0)
 
     def _said(self, needs: Needs, nodes: NodeView) -> Mapping[str, NodeVerdict] | None:
-        if self._judge is None or needs.dialect is not Dialect.VOLCANO or not self.hooks.concerned(needs):
+        if (
+            self._judge is None
+            or needs.dialect is not Dialect.VOLCANO
+            or not self.endpoints.applies_to(needs)
+        ):
             return None
-        return self._judge.opinions(needs.node_part(), [name for name in nodes.names() if name])
+        return self._judge.verdicts(needs.node_part(), [name for name in nodes.names() if name])
 
 
 _WAITS = NodeVerdict(UNANSWERED)
 
 
-def hooks_of(arguments: Arguments) -> ExtenderEndpoints:
+def endpoints_of(arguments: Arguments) -> ExtenderEndpoints:
     """Volcano's arguments: ``extender.urlPrefix``, ``extender.httpTimeout`` (1s), ``extender.ignorable`` (false),
     ``extender.managedResources`` (a list; a text is read as one with commas), ``extender.predicateVerb``,
-    ``extender.prioritizeVerb``, and ``extender.<matter>Verb`` of every :class:`ExtenderCall`."""
+    ``extender.prioritizeVerb``, and ``extender.<call>Verb`` of every :class:`ExtenderCall`."""
 
     def text(name: str) -> str:
         return str(arguments.get(f"extender.{name}") or "").strip()
 
     seconds = duration(text("httpTimeout"))
-    verbs = {matter: text(f"{matter}Verb") for matter in ExtenderCall}
+    verbs = {call: text(f"{call}Verb") for call in ExtenderCall}
     managed = arguments.get("extender.managedResources") or ()
     names = managed.split(",") if isinstance(managed, str) else managed
     return ExtenderEndpoints(
@@ -101,12 +107,16 @@ def hooks_of(arguments: Arguments) -> ExtenderEndpoints:
         text("prioritizeVerb"),
         seconds if seconds else 1.0,
         boolean(arguments, "extender.ignorable", False),
-        {matter: verb for matter, verb in verbs.items() if verb},
+        {call: verb for call, verb in verbs.items() if verb},
         frozenset(name for name in (str(name).strip() for name in names) if name),
     )
 
 
 def build(arguments: Arguments, *, closes: bool = True) -> list[Extender]:
     """The part that is about nodes. Without an address or either of its verbs: nothing."""
-    hooks = hooks_of(arguments)
-    return [Extender(hooks, closes=closes)] if hooks.url and (hooks.predicate or hooks.prioritize) else []
+    endpoints = endpoints_of(arguments)
+    return (
+        [Extender(endpoints, closes=closes)]
+        if endpoints.url and (endpoints.predicate or endpoints.prioritize)
+        else []
+    )

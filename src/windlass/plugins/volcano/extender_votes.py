@@ -41,8 +41,8 @@ class ExtenderContext:
     name = "extender"
     dialects = VOLCANO
 
-    def __init__(self, hooks: ExtenderEndpoints) -> None:
-        self.hooks = hooks
+    def __init__(self, endpoints: ExtenderEndpoints) -> None:
+        self.endpoints = endpoints
         self._consultant: ExtenderClient | None = None
         self._sitting = False
         self._open = False
@@ -51,7 +51,7 @@ class ExtenderContext:
         self._due: float | None = None
         self._cut_short = False
 
-    def take_consultant(self, client: ExtenderClient) -> None:
+    def take_extender_client(self, client: ExtenderClient) -> None:
         self._consultant = client
 
     # ------------------------------------------------------------------ rounds
@@ -80,20 +80,20 @@ class ExtenderContext:
 
     # ------------------------------------------------------------------ questions
 
-    def asks(self, matter: ExtenderCall) -> bool:
-        return bool(self.hooks.verbs.get(matter))
+    def asks(self, call: ExtenderCall) -> bool:
+        return bool(self.endpoints.verbs.get(call))
 
-    def concerned(self, task: TaskView) -> bool:
+    def applies_to(self, task: TaskView) -> bool:
         needs = task.task.needs
-        return needs.dialect is Dialect.VOLCANO and self.hooks.concerned(needs)
+        return needs.dialect is Dialect.VOLCANO and self.endpoints.applies_to(needs)
 
     def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable | None:
         """``None``: there is nobody to ask, or nothing is being decided (somebody only wants to know)."""
-        if self._consultant is None or not self.asks(request.matter):
+        if self._consultant is None or not self.asks(request.call):
             return None
         if not self._sitting:
             return self._known.get(request)
-        told = request.matter in _TOLD
+        told = request.call in _TOLD
         answer = None if told else self._known.get(request)
         if answer is None:
             if not self._open:
@@ -118,7 +118,7 @@ class ExtenderContext:
 def _refusal(what: str, answer: ExtenderReply | ExtenderUnavailable) -> Rejection:
     if isinstance(answer, ExtenderUnavailable) and answer.later:
         return LATER
-    said = answer.why if isinstance(answer, ExtenderUnavailable) else answer.refusal
+    said = answer.why if isinstance(answer, ExtenderUnavailable) else answer.rejection
     return Rejection(Reason.REFUSED_BY_EXTENDER, detail=f"{what}: {said}" if said else what)
 
 
@@ -133,14 +133,14 @@ class ExtenderSpares:
         self._matter = ExtenderCall.PREEMPTABLE if purpose is Purpose.PREEMPT else ExtenderCall.RECLAIMABLE
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         context = self._context
-        if purpose is not self._purpose or not context.concerned(claimer):
+        if purpose is not self._purpose or not context.applies_to(preemptor):
             return None
         keys = tuple(candidate.task.key for candidate in candidates)
-        answer = context.ask(ExtenderRequest(self._matter, task=claimer.task.key, others=keys))
-        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.hooks.ignorable):
+        answer = context.ask(ExtenderRequest(self._matter, task=preemptor.task.key, others=keys))
+        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.endpoints.ignorable):
             return None
         if isinstance(answer, ExtenderUnavailable):
             return []
@@ -163,7 +163,7 @@ class ExtenderOveruse:
     def overused(self, queue: QueueView) -> bool:
         answer = self._context.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=queue.name))
         if isinstance(answer, ExtenderUnavailable):
-            return not self._context.hooks.ignorable
+            return not self._context.endpoints.ignorable
         if answer is None or not answer.yes:
             return False
         self._context.was_no()
@@ -182,7 +182,7 @@ class ExtenderAdmits:
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         context = self._context
         answer = context.ask(ExtenderRequest(ExtenderCall.ENQUEUEABLE, group=admission.gang.spec.key))
-        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.hooks.ignorable):
+        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.endpoints.ignorable):
             return Vote.ABSTAIN
         if isinstance(answer, ExtenderUnavailable):
             return _refusal("it could not be asked whether to let it in", ExtenderUnavailable(answer.why))
@@ -208,42 +208,42 @@ class ExtenderConsents:
         self._context = context
         self._asks_ready = ready
 
-    def consents(self, outcome: ProposedDecision) -> Rejection | None:
+    def permit(self, proposal: ProposedDecision) -> Rejection | None:
         told: list[TaskView] = []
-        rejection = self._place(outcome, told) or self._start(outcome)
-        if rejection is not None and outcome.gang is not None:
+        rejection = self._place(proposal, told) or self._start(proposal)
+        if rejection is not None and proposal.gang is not None:
             self._take_back(told)
             return rejection
-        self._leave(outcome.going)
+        self._leave(proposal.evicted)
         return None
 
-    def withdrawn(self, outcome: ProposedDecision) -> None:
-        self._take_back(list(outcome.placed))
+    def withdrawn(self, proposal: ProposedDecision) -> None:
+        self._take_back(list(proposal.placed))
 
-    def _place(self, outcome: ProposedDecision, told: list[TaskView]) -> Rejection | None:
+    def _place(self, proposal: ProposedDecision, told: list[TaskView]) -> Rejection | None:
         context = self._context
-        for task in outcome.placed:
-            if not context.concerned(task):
+        for task in proposal.placed:
+            if not context.applies_to(task):
                 continue
             key = task.task.key
-            answer = context.ask(ExtenderRequest(ExtenderCall.ALLOCATE, task=key, seats=(_seat(task),)))
-            if isinstance(answer, ExtenderUnavailable) and not context.hooks.ignorable:
+            answer = context.ask(ExtenderRequest(ExtenderCall.ALLOCATE, task=key, placements=(_seat(task),)))
+            if isinstance(answer, ExtenderUnavailable) and not context.endpoints.ignorable:
                 return _refusal(f"it could not be told of {key}", answer)
             if isinstance(answer, ExtenderReply):
-                if answer.refusal:
+                if answer.rejection:
                     return _refusal(f"it refuses a place for {key}", answer)
                 told.append(task)
         return None
 
-    def _start(self, outcome: ProposedDecision) -> Rejection | None:
-        context, gang = self._context, outcome.gang
-        if gang is None or not outcome.placed or not self._asks_ready:
+    def _start(self, proposal: ProposedDecision) -> Rejection | None:
+        context, gang = self._context, proposal.gang
+        if gang is None or not proposal.placed or not self._asks_ready:
             return None
         if gang.spec.dialect is not Dialect.VOLCANO:
             return None
-        seats = tuple(_seat(task) for task in outcome.placed)
-        answer = context.ask(ExtenderRequest(ExtenderCall.READY, group=gang.spec.key, seats=seats))
-        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.hooks.ignorable):
+        placements = tuple(_seat(task) for task in proposal.placed)
+        answer = context.ask(ExtenderRequest(ExtenderCall.READY, group=gang.spec.key, placements=placements))
+        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.endpoints.ignorable):
             return None
         if isinstance(answer, ExtenderUnavailable):
             return _refusal("it could not be asked whether it may start", answer)
@@ -254,8 +254,10 @@ class ExtenderConsents:
 
     def _leave(self, tasks: Sequence[TaskView]) -> None:
         for task in tasks:
-            if self._context.concerned(task):
-                request = ExtenderRequest(ExtenderCall.DEALLOCATE, task=task.task.key, seats=(_seat(task),))
+            if self._context.applies_to(task):
+                request = ExtenderRequest(
+                    ExtenderCall.DEALLOCATE, task=task.task.key, placements=(_seat(task),)
+                )
                 self._context.ask(request)
 
 
@@ -263,6 +265,6 @@ def _seat(task: TaskView) -> tuple[str, str]:
     return task.task.key, task.node.name if task.node is not None else ""
 
 
-def asks_in_rounds(hooks: ExtenderEndpoints) -> bool:
+def asks_in_rounds(endpoints: ExtenderEndpoints) -> bool:
     """Whether anything is asked or told in the middle of decisions."""
-    return bool(hooks.url) and any(hooks.verbs.get(matter) for matter in _IN_ROUNDS)
+    return bool(endpoints.url) and any(endpoints.verbs.get(call) for call in _IN_ROUNDS)

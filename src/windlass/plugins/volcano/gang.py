@@ -26,17 +26,17 @@ class GangStarves:
     name = "gang"
 
     def starving(self, gang: GangView) -> bool:
-        return gang.held_members + gang.promised_members < gang.spec.min_member
+        return gang.held_members + gang.nominated_members < gang.spec.min_member
 
 
 class GangSpares:
     """A group gives only what it has above ``minMember``, counted down in the order offered."""
 
     name = "gang"
-    protects = True
+    ignores_preemptor = True
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         left: dict[str, int] = {}
         found = []

@@ -67,21 +67,21 @@ class HdrfSpares:
         """What would not be used up → the tree with that."""
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         if purpose is Purpose.PREEMPT:
             return None
-        mine = claimer.gang
+        mine = preemptor.gang
         queues, total = mine.path[0].siblings, mine.path[0].cluster
         self._plain.renewed(queues, total)
         by_open: dict[frozenset[str], list[TaskView]] = {}
         for candidate in candidates:
-            moved = [(claimer.request, 1)]
+            moved = [(preemptor.request, 1)]
             if self._knows(candidate.gang):
                 moved.append((candidate.request, -1))
             open_ones = self._plain.open_with(moved)
             by_open.setdefault(frozenset(open_ones), []).append(candidate)
-        grown = plus(mine.holding, claimer.request)
+        grown = plus(mine.holding, preemptor.request)
         going: set[str] = set()
         for open_ones, alike in by_open.items():
             tree = self._tree(open_ones)

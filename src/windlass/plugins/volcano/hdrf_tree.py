@@ -209,7 +209,7 @@ class HdrfTree:
     def _enter(self, branch: _Branch) -> None:
         """All groups of a queue, while the tree is being made: its nodes are settled later."""
         for group in branch.queue.gangs:
-            held, asked = dict(group.holding), dict(group.asked)
+            held, asked = dict(group.holding), dict(group.requested)
             self._use(held, 1)
             leaf = HdrfNode(figures=figures_of(held, asked, self._open, self._total))
             key = leaf_key(group)
@@ -223,7 +223,7 @@ class HdrfTree:
         for group in branch.queue.gangs:
             key = leaf_key(group)
             old = before.pop(key, None)
-            held, asked = dict(group.holding), dict(group.asked)
+            held, asked = dict(group.holding), dict(group.requested)
             if old is not None and old[0] == held and old[1] == asked:
                 branch.groups[key] = old
                 continue
@@ -299,7 +299,7 @@ class HdrfTree:
         if leaf is None:
             raise KeyError(group.spec.key)
         before = leaf.figures
-        self._lift(nodes, leaf, figures_of(held, group.asked, self._open, self._total))
+        self._lift(nodes, leaf, figures_of(held, group.requested, self._open, self._total))
         try:
             yield
         finally:

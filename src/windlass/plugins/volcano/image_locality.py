@@ -27,10 +27,10 @@ class ImageLocality:
     def __init__(self, weight: float = 1.0) -> None:
         self.weight = weight
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return bool(needs.images) and bool((_spread_bytes(needs, nodes) > LEAST).any())
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         if not needs.images:
             return np.zeros(nodes.size)
         most = MOST_PER_CONTAINER * len(needs.images)

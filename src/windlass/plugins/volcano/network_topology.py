@@ -57,10 +57,10 @@ class NormalPods:
         self._weights = dict(weights)
         self.fading = fading
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return len(nodes.label_values(HYPERNODE_PATH)) > 1
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         weighed = self._weighed(needs)
         codes = nodes.label(HYPERNODE_PATH)
         amounts = {name: (nodes.used(name), nodes.allocatable(name)) for name in weighed}

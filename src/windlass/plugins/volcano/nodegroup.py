@@ -53,7 +53,7 @@ class NodeGroupAffinity:
         groups = self._groups(needs)
         return self._verdicts(groups, nodes)[nodes.label(LABEL)]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         mask = self.filter(needs, nodes)
         if mask is None or mask.all():
             return []
@@ -162,13 +162,13 @@ class NodeGroupLimits:
         code = int(self._nodes.label(LABEL)[row])
         return [(LABEL, code)] if code else []
 
-    def listens(self, number: int) -> Collection[int]:
+    def listens_to(self, number: int) -> Collection[int]:
         member = self._members.get(number)
         if member is None:
             return ()
         return [other for other, (groups, _) in self._members.items() if groups.queue == member[0].queue]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         groups = needs.node_groups
         if groups is None or not (groups.limits or groups.limits_unreadable):
             return []

@@ -29,7 +29,7 @@ class NumaAware:
         self.weight = weight
         self.dialects = frozenset(dialects)
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         asked = needs.zones
         return (
             asked is not None
@@ -38,12 +38,12 @@ class NumaAware:
             and self._zones.constrains(number)
         )
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
-        used = np.zeros(len(rivals))
-        for at in np.flatnonzero(rivals).tolist():
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
+        used = np.zeros(len(candidates))
+        for at in np.flatnonzero(candidates).tolist():
             used[at] = self._zones.zones_used(number, int(nodes.rows[at]))
         most = used.max(initial=0.0)
-        return BEST - BEST * used / most if most else np.full(len(rivals), BEST)
+        return BEST - BEST * used / most if most else np.full(len(candidates), BEST)
 
 
 def build(arguments: Mapping[str, Any], zones: NumaZones) -> NumaAware:

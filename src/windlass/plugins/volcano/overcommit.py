@@ -30,7 +30,7 @@ class Overcommit:
             if units <= 0:
                 continue
             most = total.get(name, 0) * self._factor
-            left = most - admission.cluster_booked.get(name, 0) - admission.cluster_used.get(name, 0)
+            left = most - admission.cluster_reserved.get(name, 0) - admission.cluster_used.get(name, 0)
             if units > left:
                 return Rejection(
                     Reason.WAITING_FOR_SHARE,

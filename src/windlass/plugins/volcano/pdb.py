@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from windlass.spi.budgets import Budgets
+from windlass.spi.inputs import Budgets
 from windlass.spi.tiers import Purpose, TaskView
 
 
@@ -13,16 +13,16 @@ class Pdb:
     """Deaf until it is given the budgets: then it has no opinion."""
 
     name = "pdb"
-    protects = True
+    ignores_preemptor = True
 
     def __init__(self) -> None:
         self._budgets: Budgets | None = None
 
-    def hear_budgets(self, budgets: Budgets) -> None:
+    def take_budgets(self, budgets: Budgets) -> None:
         self._budgets = budgets
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         budgets = self._budgets
         if budgets is None:

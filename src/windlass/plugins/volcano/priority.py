@@ -29,7 +29,7 @@ class PriorityStarves:
     name = "priority"
 
     def starving(self, gang: GangView) -> bool:
-        return gang.held_members + gang.promised_members < gang.members
+        return gang.held_members + gang.nominated_members < gang.members
 
 
 class PrioritySpares:
@@ -38,16 +38,16 @@ class PrioritySpares:
     name = "priority"
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         if purpose is Purpose.RECLAIM:
             return None
-        return [candidate for candidate in candidates if compared(claimer, candidate) > 0]
+        return [candidate for candidate in candidates if compared(preemptor, candidate) > 0]
 
 
-def compared(claimer: TaskView, candidate: TaskView) -> int:
+def compared(preemptor: TaskView, candidate: TaskView) -> int:
     """How much higher the claimer's priority is: its group's, or inside one group the pod's own."""
-    mine, theirs = claimer.gang.spec, candidate.gang.spec
+    mine, theirs = preemptor.gang.spec, candidate.gang.spec
     if mine.key == theirs.key:
-        return claimer.task.priority - candidate.task.priority
+        return preemptor.task.priority - candidate.task.priority
     return mine.priority - theirs.priority

@@ -19,7 +19,7 @@ class ProportionAllots:
 
     name = "proportion"
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
+    def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         queue = path[0]
         return closed(path) or beyond(queue, queue.committed, request, _due(queue, request), "fair share")
 
@@ -29,8 +29,8 @@ class ProportionClaims:
 
     name = "proportion"
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
-        return ProportionAllots().allots(path, request)
+    def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
+        return ProportionAllots().may_allocate(path, request)
 
 
 class ProportionOveruse:
@@ -49,7 +49,7 @@ class ProportionSpares:
     name = "proportion"
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         if purpose is Purpose.PREEMPT:
             return None
@@ -74,7 +74,7 @@ class ProportionAdmits:
         path = admission.gang.path
         queue = path[0]
         wanted = admission.gang.spec.min_resources
-        held = plus(queue.committed, admission.booked.get(queue.name, {}))
+        held = plus(queue.committed, admission.reserved.get(queue.name, {}))
         rejection = closed(path) or beyond(queue, held, wanted, queue.real_capability, "capability")
         return rejection or Vote.PERMIT
 

@@ -152,7 +152,7 @@ class Proportional:
                 np.minimum(count, np.where(has, np.maximum(fits, 0), ENDLESS), out=count)
         return count
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if not self._concerns(needs):
             return []
         request = dict(needs.request)

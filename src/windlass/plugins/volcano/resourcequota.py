@@ -20,7 +20,9 @@ class QuotaAdmits:
         for quota in admission.quotas:
             for name, hard in quota.hard.items():
                 units = wanted.get(name, 0)
-                left = hard - admission.namespace_used.get(name, 0) - admission.namespace_booked.get(name, 0)
+                left = (
+                    hard - admission.namespace_used.get(name, 0) - admission.namespace_reserved.get(name, 0)
+                )
                 if units > 0 and units > left:
                     return Rejection(
                         Reason.NAMESPACE_QUOTA,

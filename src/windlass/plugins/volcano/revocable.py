@@ -82,7 +82,7 @@ class RevocableZones:
             return None
         return self._open(needs, nodes)[nodes.label(LABEL)]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         mask = self.filter(needs, nodes)
         if mask is None or mask.all():
             return []

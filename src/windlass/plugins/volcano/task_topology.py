@@ -18,9 +18,9 @@ from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.nodes.count_only import CountOnly
 from windlass.plugins.volcano.buckets import Buckets, PodKind, along, concern, order
+from windlass.spi.inputs import PendingTasks
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
-from windlass.spi.pending import PendingTasks
 
 LAST = 1 << 30
 
@@ -39,7 +39,7 @@ class RolesTogether(CountOnly):
         """Job → class → row → its pods there."""
         self._buckets: dict[str, Buckets] = {}
 
-    def hear_waiting(self, waiting: PendingTasks) -> None:
+    def take_pending_tasks(self, waiting: PendingTasks) -> None:
         self._waiting = waiting
 
     def changed(self, now: float) -> bool:
@@ -85,10 +85,10 @@ class RolesTogether(CountOnly):
             if not all([move(number, row) for _ in range(abs(count))]):
                 del self._buckets[gang]  # what came or went is no decision of this cycle
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return number in self._kinds
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         kind = self._kinds.get(number)
         buckets = self._buckets_of(kind) if kind is not None else None
         if kind is None or buckets is None or not buckets.largest:
@@ -99,7 +99,7 @@ class RolesTogether(CountOnly):
         }
         pods = buckets.together(number, nodes.rows, free) - self._kept_off(kind, nodes.rows)
         points = pods * (100.0 / buckets.largest)
-        return np.minimum(points - min(0.0, float(points[rivals].min())), 100.0)
+        return np.minimum(points - min(0.0, float(points[candidates].min())), 100.0)
 
     def _buckets_of(self, kind: PodKind) -> Buckets | None:
         gang = kind.roles.gang

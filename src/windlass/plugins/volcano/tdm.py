@@ -63,11 +63,11 @@ class RevocableSpares:
     name = "tdm"
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         if purpose is not Purpose.PREEMPT:
             return None
-        if claimer.task.preemptible or claimer.task.needs.revocable_zone:
+        if preemptor.task.preemptible or preemptor.task.needs.revocable_zone:
             return []
         by_group: dict[str, list[TaskView]] = {}
         for task in candidates:

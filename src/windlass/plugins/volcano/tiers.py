@@ -18,7 +18,8 @@ from typing import Any
 
 from windlass.api.reasons import Reason
 from windlass.plugins.volcano.priority import PrioritySpares, compared
-from windlass.spi.budgets import Budgets, TakesBudgets
+from windlass.spi import renamed
+from windlass.spi.inputs import Budgets, TakesBudgets
 from windlass.spi.objects import Dialect, Group, Resources
 from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.tiers import (
@@ -50,7 +51,7 @@ class VotingTier:
     reclaiming: list[Evictable] = field(default_factory=list)
     claims: list[PreemptionVote] = field(default_factory=list)
     overuse: list[Overused] = field(default_factory=list)
-    allots: list[Allocatable] = field(default_factory=list)
+    may_allocate: list[Allocatable] = field(default_factory=list)
     victim_queues: list[VictimQueueOrder] = field(default_factory=list)
     evicts: list[VictimTasks | RelievesLoad] = field(default_factory=list)
 
@@ -58,6 +59,7 @@ class VotingTier:
 _Ask = Callable[[Any], Sequence[TaskView] | None]
 
 
+@renamed.attributes_of("Tiers")
 class VolcanoTiers:
     """All votes of one configuration. ``arguments``: action → its arguments."""
 
@@ -84,7 +86,7 @@ class VolcanoTiers:
             if tier.preempting
         ]
         self._overuse = [voter for tier in self._tiers for voter in tier.overuse]
-        self._allots = [voter for tier in self._tiers for voter in tier.allots]
+        self._allots = [voter for tier in self._tiers for voter in tier.may_allocate]
 
     def serves(self, queue: QueueView) -> bool:
         return queue.spec.dialect is Dialect.VOLCANO
@@ -110,12 +112,12 @@ class VolcanoTiers:
             for voter in (*tier.preempting, *tier.reclaiming)
         )
 
-    def hear_budgets(self, budgets: Budgets) -> None:
+    def take_budgets(self, budgets: Budgets) -> None:
         """Hand PodDisruptionBudgets on to the voters that ask for them."""
         for tier in self._tiers:
             for voter in (*tier.preempting, *tier.reclaiming):
                 if isinstance(voter, TakesBudgets):
-                    voter.hear_budgets(budgets)
+                    voter.take_budgets(budgets)
 
     # ------------------------------------------------------------------ votes
 
@@ -155,21 +157,21 @@ class VolcanoTiers:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def victims(
-        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView]:
         def ask(voter: Evictable) -> Sequence[TaskView] | None:
-            return voter.victims(purpose, claimer, candidates)
+            return voter.victims(purpose, preemptor, candidates)
 
         if purpose is not Purpose.PREEMPT:
             return _first_named([tier.reclaiming for tier in self._tiers], ask)
         if self._upwards:
-            candidates = [candidate for candidate in candidates if compared(claimer, candidate) >= 0]
+            candidates = [candidate for candidate in candidates if compared(preemptor, candidate) >= 0]
         return _first_named(self._preempting, ask)
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
+    def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         for tier in self._tiers:
             for voter in tier.claims:
-                rejection = voter.may_claim(path, request)
+                rejection = voter.may_reclaim(path, request)
                 if rejection is not None:
                     return rejection
         return None
@@ -177,16 +179,16 @@ class VolcanoTiers:
     def overused(self, queue: QueueView) -> bool:
         return any([voter.overused(queue) for voter in self._overuse])
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
+    def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         for voter in self._allots:
-            rejection = voter.allots(path, request)
+            rejection = voter.may_allocate(path, request)
             if rejection is not None:
                 return rejection
         return None
 
-    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> tuple[Any, ...]:
+    def victim_queue_key(self, preemptor: Sequence[QueueView], path: Sequence[QueueView]) -> tuple[Any, ...]:
         return tuple(
-            [voter.victim_queue_key(claimer, path) for tier in self._tiers for voter in tier.victim_queues]
+            [voter.victim_queue_key(preemptor, path) for tier in self._tiers for voter in tier.victim_queues]
         )
 
     @property
@@ -196,7 +198,7 @@ class VolcanoTiers:
 
 def _protects(voter: Evictable) -> bool:
     """Whether a voter says of candidates alone whether they stay."""
-    return bool(getattr(voter, "protects", False))
+    return bool(getattr(voter, "ignores_preemptor", False))
 
 
 def _first_named(tiers: Sequence[Sequence[Any]], ask: _Ask) -> Sequence[TaskView]:

@@ -32,4 +32,4 @@ class Allotting:
             return Rejection(
                 Reason.WAITING_FOR_SHARE, detail=f"queue {queue.name} holds all that it deserves"
             )
-        return self._tiers.allots(path, step.request)
+        return self._tiers.may_allocate(path, step.request)

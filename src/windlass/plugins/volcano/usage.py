@@ -1,6 +1,6 @@
 """Volcano's ``usage``: nodes by their measured load.
 
-The load comes from outside (:class:`~windlass.spi.node_loads.TakesLoads`); without any, and on nodes whose
+The load comes from outside (:class:`~windlass.spi.inputs.TakesLoads`); without any, and on nodes whose
 figures are older than five minutes, the policy has nothing to say. What pods will use that are too young
 to be seen in the figures is estimated from their requests. Limits are not known here, so the estimator's
 ``burst_ratio``, which weighs what lies between request and limit, has no effect; it is 0 by default.
@@ -16,7 +16,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.spi.node_loads import FRESH_SECONDS, MEASURED, NodeLoad
+from windlass.spi.inputs import FRESH_SECONDS, MEASURED, NodeLoad
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, NodeBlocker
@@ -129,7 +129,7 @@ class Usage:
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         return None
 
-    def listens(self, number: int) -> Sequence[int]:
+    def listens_to(self, number: int) -> Sequence[int]:
         return ()
 
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
@@ -142,7 +142,7 @@ class Usage:
             return None
         return ~(self._above(0, nodes) | self._above(1, nodes))
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
+    def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if not self._closes or needs.dialect is not Dialect.VOLCANO:
             return []
         found = []
@@ -153,17 +153,17 @@ class Usage:
                 found.append(NodeBlocker(Reason.NODE_OVERLOADED, blocked, detail=detail))
         return found
 
-    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+    def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return bool(self._fresh)
 
-    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+    def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         """No node's score depends on others, but on what was placed on it: so it is made anew each time."""
         left = np.zeros(nodes.size)
         whole = sum(self._rules.weights) or 1.0
         capacity = [nodes.allocatable(resource) for resource in MEASURED]
         for at, (row, name) in enumerate(zip(nodes.rows.tolist(), nodes.names(), strict=True)):
             load = self._load(name)
-            if load is None or not rivals[at]:
+            if load is None or not candidates[at]:
                 continue
             shares = self._composite(load, row, [int(c[at]) for c in capacity])
             left[at] = sum(w * (1.0 - share) for w, share in zip(self._rules.weights, shares, strict=True))

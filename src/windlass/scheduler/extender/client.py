@@ -144,14 +144,14 @@ class HttpExtender:
             self._send(ExtenderCall.CLOSE, {})
 
     def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable:
-        response = self._send(request.matter, self._body(request))
+        response = self._send(request.call, self._body(request))
         if isinstance(response, ExtenderUnavailable):
             return response
-        return _decode(request.matter, response)
+        return _decode(request.call, response)
 
     def _body(self, request: ExtenderRequest) -> Json:
-        encoder, placements = self._encoder, dict(request.seats)
-        match request.matter:
+        encoder, placements = self._encoder, dict(request.placements)
+        match request.call:
             case ExtenderCall.PREEMPTABLE | ExtenderCall.RECLAIMABLE:
                 victims = [encoder.task(key) for key in request.others]
                 return {"evictor": encoder.task(request.task), "evictees": victims}
@@ -223,7 +223,7 @@ def _decode(call: ExtenderCall, body: bytes) -> ExtenderReply | ExtenderUnavaila
     if isinstance(response.status, bool) is not (call is ExtenderCall.READY) and response.status != 0:
         return ExtenderUnavailable(f"{call}: invalid response: status is {response.status!r}")
     if call is ExtenderCall.READY:
-        return ExtenderReply(yes=bool(response.status), refusal=response.errormessage)
+        return ExtenderReply(yes=bool(response.status), rejection=response.errormessage)
     victims = frozenset(task.uid for task in response.victims)
     return ExtenderReply(int(response.status), response.overused, victims, response.errormessage)
 
@@ -260,13 +260,13 @@ class ExtenderClients:
         self.close()
         for plugin in plugins:
             if isinstance(plugin, TakesExtenderClient):
-                endpoints = plugin.hooks
+                endpoints = plugin.endpoints
                 connection = ExtenderConnection(partial(transport_to, endpoints, concurrency=1))
                 self._connections.append(connection)
                 client = HttpExtender(
                     endpoints, connection, self._encoder, clock=self._clock, observe=self._observe
                 )
-                plugin.take_consultant(client)
+                plugin.take_extender_client(client)
 
     def session(self) -> Json:
         """Return the body that begins a round."""

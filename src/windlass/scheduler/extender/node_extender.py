@@ -25,6 +25,7 @@ from windlass.kits.tasks import wait_for
 from windlass.observe import logs
 from windlass.scheduler.extender import protocol
 from windlass.scheduler.extender.client import MAX_RESPONSE_BYTES, decode_like_go, transport_to
+from windlass.spi import renamed
 from windlass.spi.extender import ExtenderCall, ExtenderEndpoints, NodeVerdict, TakesNodeExtender
 from windlass.spi.objects import Needs
 
@@ -53,6 +54,7 @@ class _Prioritize(msgspec.Struct):
     errormessage: str = ""
 
 
+@renamed.attributes_of("NodeExtender")
 class HttpNodeExtender:
     """Implements :class:`~windlass.spi.extender.NodeExtender`.
 
@@ -82,7 +84,7 @@ class HttpNodeExtender:
         self._has_changed = False
         self._wake = asyncio.Event()
 
-    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
+    def verdicts(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
         self._last_wanted[needs] = self._clock.monotonic()
         known = self._verdicts.get(needs, {})
         missing = [name for name in nodes if name not in known]
@@ -91,7 +93,7 @@ class HttpNodeExtender:
             self._wake.set()
         return known
 
-    def learned(self) -> bool:
+    def has_news(self) -> bool:
         changed, self._has_changed = self._has_changed, False
         return changed
 
@@ -235,12 +237,12 @@ class NodeExtenders:
         for plugin in plugins:
             if isinstance(plugin, TakesNodeExtender):
                 extender = HttpNodeExtender(
-                    plugin.hooks,
-                    transport_to(plugin.hooks, concurrency=CONCURRENCY),
+                    plugin.endpoints,
+                    transport_to(plugin.endpoints, concurrency=CONCURRENCY),
                     self._nodes,
                     self._changed,
                     clock=self._clock,
                     session=self._session,
                 )
-                plugin.take_judge(extender)
+                plugin.take_node_extender(extender)
                 self._tasks.append(start(extender.run(), "extender"))

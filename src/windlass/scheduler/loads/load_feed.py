@@ -19,8 +19,8 @@ from windlass.kits.clock import Clock
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.observe import logs
 from windlass.scheduler.loads.sources import LoadSource, NoLoads, source_of
-from windlass.spi.configuration import measured_every
-from windlass.spi.node_loads import NodeLoad, TakesLoads, mean_seconds_of
+from windlass.spi.configuration import measure_interval
+from windlass.spi.inputs import NodeLoad, TakesLoads, mean_seconds_of
 
 log = logs.get("scheduler")
 
@@ -50,7 +50,7 @@ class LoadFeed:
         self._metrics: Mapping[str, str] = {}
         self._source: LoadSource | None = None
         self._stale: list[LoadSource] = []
-        self._interval = measured_every({})
+        self._interval = measure_interval({})
 
     def use(self, metrics: Mapping[str, str]) -> None:
         """Use the source and interval of a configuration's ``metrics`` from now on."""
@@ -60,7 +60,7 @@ class LoadFeed:
         if self._source is not None:
             self._stale.append(self._source)
         self._source = source_of(metrics)
-        self._interval = measured_every(metrics)
+        self._interval = measure_interval(metrics)
         self._warned = False
 
     async def run(self) -> None:

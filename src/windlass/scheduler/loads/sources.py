@@ -20,7 +20,7 @@ import msgspec
 from windlass.client.connection import Connection
 from windlass.client.http import HttpOptions, HttpTransport
 from windlass.client.transport import Request, Transport
-from windlass.spi.node_loads import MEAN_SECONDS, NodeLoad
+from windlass.spi.inputs import MEAN_SECONDS, NodeLoad
 
 TIMEOUT_SECONDS = 10.0
 """Timeout of a request in seconds."""

@@ -27,8 +27,8 @@ from windlass.plugins.queues.protection import STAYS
 from windlass.sim.defragmentation.free_capacity import FreeCapacity, MoveStep, asked_on, asks, milli_of
 from windlass.sim.defragmentation.pair_exchange import ExchangeRequest, relief
 from windlass.sim.defragmentation.ring_exchange import Rings
-from windlass.spi.budgets import Budgets
 from windlass.spi.devices import DeviceNeed
+from windlass.spi.inputs import Budgets
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Needs
 from windlass.spi.victims import Preemption, PreemptionDenied, PreemptionTerms, RelocationMode, VictimScope
@@ -99,7 +99,7 @@ class Defrag:
     def serve(self, engine: Engine) -> None:
         self._engine = engine
 
-    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+    def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         """See :class:`~windlass.spi.victims.PreemptionPolicy`."""
         if preemption.action != CONSOLIDATION:
             return None
@@ -130,7 +130,7 @@ class Defrag:
         version, offered = self._futile.get(needs, (-1, 0))
         if version == table.version and most <= offered:
             return None
-        cards = view.cards()
+        cards = view.devices()
         free = FreeCapacity(
             view.available("cpu"),
             view.available("memory"),

@@ -43,7 +43,7 @@ def asked_on(needs: Needs, view: TableView, node: str = "") -> int:
     asked = request_of(needs)
     if not any(need.memory_mib or need.profile for need in asked):
         return asked_for(needs)
-    cards = view.cards()
+    cards = view.devices()
     rows = np.array([not node or name == node for name in view.names()], dtype=np.bool_)
     return sum(
         need.count * min(WHOLE, int(requested_milli(need, cards)[rows].min(initial=BARRED))) for need in asked

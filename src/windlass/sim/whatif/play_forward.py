@@ -337,7 +337,7 @@ class _Work:
         self.began, self.done, self.again = None, saved, True
 
     def _stint(self) -> RunSegment:
-        return RunSegment(self.group, 0.0, started=self.began, again=self.again)
+        return RunSegment(self.group, 0.0, started=self.began, resumed=self.again)
 
 
 def _tells_of(delta: Delta, tasks: Mapping[str, Task]) -> bool:
