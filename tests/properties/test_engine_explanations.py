@@ -287,7 +287,7 @@ def test_whoever_waits_for_room_that_is_left_is_told_of_it_and_will_have_it(hist
             assert {b.detail: int(b.needed) for b in explanation.blockers} == promised[key]
             leaving = {where for task, _, where in naive.placed if leaves(task)}
             assert leaving, key
-            assert ("others are still leaving it" in explanation.message) == bool(
+            assert ("other pods there are still terminating" in explanation.message) == bool(
                 leaving & promised[key].keys()
             )
     for node in cluster.node_specs.values():

@@ -332,7 +332,7 @@ def test_what_no_empty_zone_holds_is_told_so() -> None:
     wide, many = cluster.explain("wide"), cluster.explain("many")
     assert wide.code == "ExceedsEveryNode"
     assert wide.waiting_helps == "no"
-    assert "no node's NUMA zones would serve it, even empty" in wide.message
+    assert "no node's NUMA zones would fit it, even empty" in wide.message
     assert "10 cpu in one zone: no zone has more than 8" in str(wide.blockers)
     assert many.code == "ExceedsCluster"
     assert "would hold 2 even if empty" in many.message

@@ -227,7 +227,7 @@ def test_who_would_lose_more_than_it_is_worth_is_spared_until_its_next_checkpoin
     told = a.world.engine.explain(f"{NAMESPACE}/new", a.world.now)
     assert told is not None
     assert told.code is Reason.TIME_SHARED
-    assert "the next of them saves its work in 9m" in told.message
+    assert "the next checkpoint of one of them is in 9m" in told.message
     a.cycle(600.0)
     assert a.evicted == {"old-0"}
 
@@ -240,7 +240,7 @@ def test_who_never_says_that_it_saved_its_work_loses_all_since_its_start() -> No
     assert a.evicted == set()
     told = a.world.engine.explain(f"{NAMESPACE}/new", a.world.now)
     assert told is not None
-    assert "none of them says when it saves its work next" in told.message
+    assert "none of them states its next checkpoint" in told.message
     assert a.rest() == 0
 
 

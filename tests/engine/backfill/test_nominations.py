@@ -53,7 +53,7 @@ def test_who_waits_for_room_in_the_queue_is_not_told_that_somebody_leaves_its_no
     assert c.code("g") == "WaitingForVictims"
     said = c.explain("g")
     assert {b.detail for b in said.blockers} == {"n2"}
-    assert "others are still leaving elsewhere" in said.message
+    assert "pods elsewhere are still terminating" in said.message
     assert "leaving it" not in said.message
     c.remove("old")
     c.cycle()

@@ -57,7 +57,7 @@ def test_who_would_delay_the_head_waits_though_there_is_room(scene: Cluster) -> 
     run(scene)
     assert scene.placed("long") == 0
     assert scene.code("long") == "BehindInQueue"
-    assert "kept for ns/head" in scene.explain("long").message
+    assert "reserved for ns/head" in scene.explain("long").message
     assert "might not have ended by then" in scene.explain("long").message
 
 
@@ -72,7 +72,7 @@ def test_without_an_estimate_it_cannot_pass_and_is_told_so(scene: Cluster) -> No
     submit(scene, "unknown", 3, None)
     run(scene)
     assert scene.placed("unknown") == 0
-    assert "it is not known how long this group runs" in scene.explain("unknown").message
+    assert "the run time of this group is unknown" in scene.explain("unknown").message
     assert any("State how long it runs" in remedy for remedy in scene.explain("unknown").remedies)
 
 
@@ -339,7 +339,7 @@ def test_room_is_kept_by_what_is_learned_where_earlier_runs_were_alike(
     run(c)
     found = c.explain("head")
     assert (found.estimate_seconds is not None) is kept
-    why = "it cannot be told when ns/old ends: fewer than half of the earlier runs"
+    why = "it is unknown when ns/old ends: fewer than half of the earlier runs"
     assert found.extra.get("no reservation", "").startswith(why) is not kept
     submit(c, "other", 3, None)
     run(c)
@@ -356,7 +356,7 @@ def test_who_runs_like_no_earlier_one_does_not_pass() -> None:
     c.change_group("new", **learned(10, 20), runs=(1.0, 2.0, 10.0, 20.0, 90.0))
     run(c)
     assert c.placed("new") == 0
-    assert "it is not known how long this group runs" in c.explain("new").message
+    assert "the run time of this group is unknown" in c.explain("new").message
 
 
 @pytest.mark.parametrize(

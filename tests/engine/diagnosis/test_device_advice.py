@@ -31,36 +31,36 @@ def cluster() -> Cluster:
             part("cpu=1", gpu(milli=1000, models=("H1000",))),
             (
                 "Name a model that nodes have: NVIDIA-H100-80GB-HBM3, Tesla-T4.",
-                "Add a node with a whole H1000 card.",
+                "Add a node with a whole H1000 GPU.",
             ),
         ),
         (
             part("cpu=1", gpu(profile="1g.5gb")),
             (
-                "Ask for a slice that cards here have: "
+                "Ask for a slice that their GPUs have: "
                 "1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb.",
-                "Add a node with a 1g.5gb slice of a gpu card.",
+                "Add a node with a 1g.5gb slice of a GPU.",
             ),
         ),
         (
             part("cpu=1", gpu(profile="1g.10gb", models=("T4",))),
             (
-                "No card of these nodes is sliced: ask for a share of one, or for a whole one.",
-                "Add a node with a 1g.10gb slice of a T4 card.",
+                "No GPU of these nodes is sliced: request a share of one, or a whole one.",
+                "Add a node with a 1g.10gb slice of a T4 GPU.",
             ),
         ),
         (
             part("cpu=1", gpu(milli=1000, min_compute=(10, 0))),
             (
                 "Ask for compute capability 9.0 at most.",
-                "Add a node with a whole gpu card of compute capability 10.0 or more.",
+                "Add a node with a whole GPU of compute capability 10.0 or more.",
             ),
         ),
         (
             part("cpu=1", gpu(memory_mib=90_000)),
             (
-                "Ask for at most 81559 MiB of a card's memory.",
-                "Add a node with a gpu card with 90000 MiB of its memory.",
+                "Ask for at most 81559 MiB of a GPU's memory.",
+                "Add a node with a GPU with 90000 MiB of its memory.",
             ),
         ),
     ],
@@ -79,4 +79,4 @@ def test_too_few_cards_of_the_kind_are_not_answered_with_the_kind() -> None:
     c = cluster()
     c.gang("g", 1, part("cpu=1", replace(gpu(milli=1000, models=("H100",)), count=2)))
     c.cycle()
-    assert c.explain("g").remedies == ("Add a node with 2 times a whole H100 card.",)
+    assert c.explain("g").remedies == ("Add a node with 2 times a whole H100 GPU.",)

@@ -272,7 +272,7 @@ CASES = [
         ["n1 pods=1"],
         busy_then(1, "cpu=1", "n1", "cpu=1"),
         Reason.INSUFFICIENT_RESOURCES,
-        ["1 holds as many pods as they may"],
+        ["1 is at the limit of pods"],
         [
             Blocker(Reason.INSUFFICIENT_RESOURCES, 1, "tasks", "1", "0", "what the nodes hold now"),
             Blocker(Reason.TOO_MANY_PODS, 1, "pods", "1", "0"),
@@ -322,7 +322,7 @@ CASES = [
         lambda c: c.gang("g", 0, min=4),
         Reason.WAITING_FOR_MEMBERS,
         ["It has 0 of the 4 pods that it needs."],
-        remedies=["Create the 4 pods; whoever made the group has not done so."],
+        remedies=["Create the 4 pods: the creator of the group has not done so."],
     ),
     Case(
         "a role that lacks members",
@@ -754,7 +754,7 @@ def test_who_holds_the_last_pod_of_a_node_is_named() -> None:
 @pytest.mark.parametrize(("nodes", "told"), [(5, "1 on n4)"), (6, "1 on n4 and 1 more node)"), (8, "3 more")])
 def test_room_on_many_nodes_is_not_listed_in_full(nodes: int, told: str) -> None:
     sentence = messages.nominations([(f"n{at}", 1) for at in range(nodes)], present=True)
-    assert f"Room is kept for {nodes} pods (1 on n0, " in sentence
+    assert f"Capacity is nominated for {nodes} pods (1 on n0, " in sentence
     assert told in sentence
     assert "n5" not in sentence
 

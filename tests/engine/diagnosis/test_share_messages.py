@@ -49,22 +49,22 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
         (
             dict(fair_share="gpu=37", requested="gpu=72", releasing={GPU: 35000}),
             (SharePart(ShareCause.SURPLUS, 37000, 1.0, 2.0),),
-            "37: 37 of the surplus by weight 1 of 2, all it asks for beside the 35 that terminate",
+            "37: 37 of the surplus by weight 1 of 2, all it asks for besides the 35 that terminate",
         ),
         (
             dict(fair_share="gpu=30", requested="gpu=72", releasing={GPU: 35000}),
             (SharePart(ShareCause.SURPLUS, 30000, 1.0, 2.0),),
-            "30: 30 of the surplus by weight 1 of 2, it asks for 37 beside the 35 that terminate",
+            "30: 30 of the surplus by weight 1 of 2, it asks for 37 besides the 35 that terminate",
         ),
         (
             dict(requested="gpu=2", releasing={GPU: 2000}),
             (),
-            "0: it asks for nothing beside the 2 that terminate",
+            "0: it asks for nothing besides the 2 that terminate",
         ),
         (
             dict(fair_share="gpu=4", requested="gpu=6", capability="gpu=5", releasing={GPU: 2000}),
             (SharePart(ShareCause.SURPLUS, 4000, 1.0, 1.0),),
-            "4: 4 of the surplus by weight 1 of 1, all it asks for beside the 2 that terminate",
+            "4: 4 of the surplus by weight 1 of 1, all it asks for besides the 2 that terminate",
         ),
         (dict(requested="gpu=2"), (), "0: it asks for 2"),
         (
@@ -140,7 +140,7 @@ def test_nothing_is_lent_twice_or_out_of_nothing(table: list[tuple[int | None, i
 
 
 def test_what_terminates_is_told_beside_what_the_share_goes_by() -> None:
-    """Queue a asks for 6 beside the 5 that go; the words go on being true until they are gone."""
+    """Queue a asks for 6 besides the 5 that go; the words go on being true until they are gone."""
     c = Cluster().queues("root", "a parent=root", "b parent=root").nodes("n1 gpu=12")
     c.gang("going", 0, queue="a").add_tasks("going", 5, "gpu=1")
     for at in range(5):
@@ -150,7 +150,7 @@ def test_what_terminates_is_told_beside_what_the_share_goes_by() -> None:
     for at in range(5):
         c.change_task(f"going-{at}", state=TaskState.RELEASING)
     c.gang("next", 6, "gpu=1", queue="a")
-    for words in ("6: 6 of the surplus by weight 1 of 2, all it asks for beside the 5 that terminate",) * 2:
+    for words in ("6: 6 of the surplus by weight 1 of 2, all it asks for besides the 5 that terminate",) * 2:
         told = {usage.queue: explain_shares(usage) for usage in c.cycle().queues}
         assert told.get("a", {GPU: words})[GPU] == words
     for at in range(5):

@@ -435,7 +435,7 @@ def test_members_bind_the_rest_to_their_domain() -> None:
     c.settle()
     found = c.explain("g")
     assert found.code == "ExceedsEveryDomain"
-    assert "1 pod more beside the 4 that run must lie in one domain of rack" in found.message
+    assert "1 pod in addition to the 4 that run must lie in one domain of rack" in found.message
 
 
 def test_a_part_says_what_it_lacks() -> None:
@@ -450,7 +450,7 @@ def test_parts_that_fit_alone_but_not_together() -> None:
     c.cycle()
     found = c.explain("g")
     assert found.code == "TopologyPlacementFailed"
-    assert "as near to one another as they have to be" in found.message
+    assert "within the required topology" in found.message
 
 
 def test_one_that_waits_is_woken_only_for_room_in_one_domain() -> None:

@@ -126,7 +126,7 @@ def test_the_largest_part_that_would_start_now_is_told() -> None:
     c.gang("b", 1, part("cpu=1", gpu(milli=700, memory_milli=700)))
     c.cycle()
     (change,) = [one for one in c.explain("b").changes if one.field == f"devices[{GPU}]"]
-    assert (change.current, change.wanted) == ("0.7 of a gpu card", "0.4 of a gpu card")
+    assert (change.current, change.wanted) == ("0.7 of a GPU", "0.4 of a GPU")
 
 
 def test_a_profile_that_no_card_has_place_for_is_named() -> None:
@@ -137,7 +137,7 @@ def test_a_profile_that_no_card_has_place_for_is_named() -> None:
     c.cycle()
     told = c.explain("b")
     assert "a 7g.80gb slice" in told.message
-    assert "no card has a place for it" in told.message
+    assert "no GPU has a free position for it" in told.message
     assert told.nearest is not None
 
 
@@ -146,7 +146,7 @@ def test_a_kind_of_card_that_no_node_has_is_said_so() -> None:
     c.gang("b", 1, part("cpu=1", gpu(milli=500, models=("MI300X",))))
     c.cycle()
     assert c.code("b") == "ExceedsEveryNode"
-    assert "0.5 of a MI300X card" in c.explain("b").message
+    assert "0.5 of a MI300X GPU" in c.explain("b").message
 
 
 WHOLE_BY_WISH = part("cpu=1", gpu(milli=1000, models=("H100",)))

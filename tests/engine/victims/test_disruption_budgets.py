@@ -127,7 +127,7 @@ def test_a_claimer_is_told_that_a_budget_alone_stopped_it(dialect: Dialect) -> N
     a.runs("calm", "q", "n0:1", priority=20).runs("firm", "q", "n1:1", priority=80)
     guard(a, 0, "calm-0").waits("high", "q", 1, priority=60).cycle()
     assert a.evicted == set()
-    sentence = f"PodDisruptionBudget {BUDGET} lets 0 of the 1 pods go that would have to."
+    sentence = f"PodDisruptionBudget {BUDGET} allows 0 of the 1 evictions that are needed."
     assert sentence in told(a, "high")
     explanation = a.world.explain("high")
     assert sentence in explanation.message
@@ -170,8 +170,8 @@ def test_several_budgets_are_told_with_what_each_lets_go() -> None:
     a.waits("high", "q", 2, priority=60).cycle()
     assert a.evicted == set()
     message = told(a, "high")
-    assert f"{BUDGET} lets 0 of the 1 pods go" in message
-    assert f"{NAMESPACE}/other lets 1 of the 2 pods go" in message
+    assert f"{BUDGET} allows 0 of the 1 evictions" in message
+    assert f"{NAMESPACE}/other allows 1 of the 2 evictions" in message
 
 
 def test_nobody_is_asked_twice_where_there_are_no_budgets(monkeypatch: pytest.MonkeyPatch) -> None:

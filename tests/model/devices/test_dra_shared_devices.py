@@ -49,8 +49,9 @@ def test_pods_have_parts_of_a_device_until_it_is_used_up() -> None:
         scene.ask(name, memory(30))
     assert scene.decide() == {"a": ("n", [("a", "gpu-0")]), "b": ("n", [("a", "gpu-0")])}
     assert scene.decide() == {}
-    assert "needs memory 30Gi of one accelerator card (gpu.example.com/n/gpu-0); not all of it" in scene.why(
-        "c"
+    assert (
+        "needs memory 30Gi of one accelerator (gpu.example.com/n/gpu-0); other pods hold too much"
+        in scene.why("c")
     )
     scene.end("a")
     assert sorted(scene.decide()) == ["c"]

@@ -88,7 +88,7 @@ def test_a_claimer_is_told_how_many_the_budget_lets_go() -> None:
     status = next(status for status in scene.cycle().groups if status.group == "default/high")
     assert status.explanation is not None
     assert (
-        f"PodDisruptionBudget {BUDGET} lets 1 of the 2 pods go that would have to"
+        f"PodDisruptionBudget {BUDGET} allows 1 of the 2 evictions that are needed"
         in status.explanation.message
     )
     assert any(f"Let PodDisruptionBudget {BUDGET} allow 2" in text for text in status.explanation.remedies)

@@ -244,7 +244,7 @@ async def test_a_device_has_at_most_as_many_pods_as_slots(api: SchedulerApi) -> 
         assert sorted(used) == ["GPU-n1-0"] * 3 + ["GPU-n1-1"] * 3
         waits = min({f"a{i}" for i in range(7)} - set(ours))
         message = api.conditions(PODS, f"default/{waits}")["PodScheduled"]["message"]
-        assert "as many share each card as its device plug-in serves" in message
+        assert "every GPU has as many containers as its device plugin serves" in message
 
 
 async def test_devices_in_mig_mode_are_left_to_hami(api: SchedulerApi) -> None:

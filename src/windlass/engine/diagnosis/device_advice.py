@@ -42,7 +42,7 @@ def _advice(need: DeviceNeed, devices: list[DeviceFacts]) -> list[str]:
     """Return advice on the first property of the need that no device has."""
     devices = [facts for facts in devices if not need.resource or facts.device.resource == need.resource]
     if not devices:
-        return [f"No matching node has a card of {need.resource}."] if need.resource else []
+        return [f"No matching node has a device of {need.resource}."] if need.resource else []
     models = sorted({facts.device.model for facts in devices if facts.device.model})
     if need.models:
         words = [word.casefold() for word in need.models]
@@ -54,15 +54,15 @@ def _advice(need: DeviceNeed, devices: list[DeviceFacts]) -> list[str]:
             p.name: p.memory_mib for facts in devices if facts.geometry for p in facts.geometry.profiles
         }
         if not profiles:
-            return ["No card of these nodes is sliced: ask for a share of one, or for a whole one."]
+            return ["No GPU of these nodes is sliced: request a share of one, or a whole one."]
         if need.profile in profiles:
             return []
         return [
-            f"Ask for a slice that cards here have: {_join_names(sorted(profiles, key=lambda n: (profiles[n], n)))}."
+            f"Ask for a slice that their GPUs have: {_join_names(sorted(profiles, key=lambda n: (profiles[n], n)))}."
         ]
     largest = max(facts.device.memory_mib for facts in devices)
     if max(need.memory_mib, need.min_memory_mib) > largest > 0:
-        return [f"Ask for at most {largest} MiB of a card's memory."]
+        return [f"Ask for at most {largest} MiB of a GPU's memory."]
     compute = max(facts.device.compute for facts in devices)
     if need.min_compute > compute > (0, 0):
         return [f"Ask for compute capability {compute[0]}.{compute[1]} at most."]

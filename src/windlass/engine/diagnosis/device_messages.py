@@ -70,7 +70,9 @@ def device_blockers(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -
         for n, glances in sorted(short.items())
     ]
     if fits_partly:
-        detail = "needs all of it at once" if len(needs.devices) > 1 else "other work is promised the cards"
+        detail = (
+            "needs all of it at once" if len(needs.devices) > 1 else "the GPUs are reserved for other work"
+        )
         blockers.append(NodeBlocker(Reason.DEVICE_SHARES_TAKEN, _mask(len(rows), fits_partly), detail=detail))
     return blockers
 
@@ -86,24 +88,25 @@ def _describe_free(summaries: list[DeviceSummary]) -> str:
     need = summaries[0].need
     if need.joint is not None:
         devices = max(summary.devices for summary in summaries)
-        return f"not all of it at once is free beside what others have of the {devices} devices that could serve it"
+        kinds = "1 device" if devices == 1 else f"{devices} devices"
+        return f"other pods hold too much of the {kinds} that could serve it"
     if need.count > 1:
         maximum = max(summary.fitting for summary in summaries)
-        return f"at most {maximum} of {need.count} cards have that"
+        return f"at most {maximum} of {need.count} GPUs have that"
     if need.profile:
-        return "no card has a place for it"
-    has_reason = []
+        return "no GPU has a free position for it"
+    amounts = []
     if need.milli:
-        has_reason.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in summaries))} of a card")
+        amounts.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in summaries))} of a GPU")
     if need.memory_mib or (need.memory_milli and not need.milli):
-        has_reason.append(f"{max(g.mib for g in summaries)} MiB")
+        amounts.append(f"{max(g.mib for g in summaries)} MiB")
     at_limit = max(summary.at_limit for summary in summaries)
     if at_limit and not any(summary.milli or summary.mib for summary in summaries):
-        return "as many share each card as its device plug-in serves"
-    text = f"the freest card has {' and '.join(has_reason)} left" if has_reason else "no card is free for it"
-    return (
-        f"{text}; as many share {at_limit} cards of a node as its device plug-in serves" if at_limit else text
-    )
+        return "every GPU has as many containers as its device plugin serves"
+    text = f"the freest GPU has {' and '.join(amounts)} left" if amounts else "no GPU is free for it"
+    if not at_limit:
+        return text
+    return f"{text}; {at_limit} GPUs of a node have as many containers as their device plugin serves"
 
 
 def describe_need(need: DeviceNeed, whole: str = "a whole") -> str:
@@ -113,17 +116,17 @@ def describe_need(need: DeviceNeed, whole: str = "a whole") -> str:
     """
     if need.joint is not None:
         return _describe_joint(need.joint)
-    kind = "/".join(need.models) or (need.resource.rpartition("/")[2] if need.resource else "accelerator")
+    kind = _kind_of(need)
     if need.profile:
-        text = f"a {need.profile} slice of a {kind} card"
+        text = f"a {need.profile} slice of a {kind}"
     elif need.whole:
-        text = f"{whole} {kind} card"
+        text = f"{whole} {kind}"
     elif need.milli:
-        text = f"{need.milli / WHOLE:g} of a {kind} card"
+        text = f"{need.milli / WHOLE:g} of a {kind}"
     elif need.memory_milli:
-        text = f"{need.memory_milli / WHOLE:g} of the memory of a {kind} card"
+        text = f"{need.memory_milli / WHOLE:g} of the memory of a {kind}"
     else:
-        text = f"a {kind} card"
+        text = f"a {kind}"
     if need.memory_mib:
         text += f" with {need.memory_mib} MiB of its memory"
     if need.min_memory_mib:
@@ -135,6 +138,14 @@ def describe_need(need: DeviceNeed, whole: str = "a whole") -> str:
     elif need.uuids:
         text += f" ({', '.join(need.uuids)})"
     return f"{need.count} times {text}" if need.count > 1 else text
+
+
+def _kind_of(need: DeviceNeed) -> str:
+    """Return the kind of device, such as ``H100 GPU``, ``GPU`` or ``npu device``."""
+    if need.models:
+        return f"{'/'.join(need.models)} GPU"
+    name = need.resource.rpartition("/")[2] or "accelerator"
+    return {"gpu": "GPU", "accelerator": name}.get(name, f"{name} device")
 
 
 def _describe_joint(joint: JointDeviceNeed) -> str:
@@ -159,8 +170,8 @@ def _describe_option(option: DeviceOption) -> str:
 
 def _describe_share(draws: ConsumedCounters) -> str:
     """Return a text like ``memory 30Gi of one`` for a share of a device."""
-    has_reason = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
-    return f"{' and '.join(has_reason)} of one" if has_reason else "a share of one"
+    amounts = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
+    return f"{' and '.join(amounts)} of one" if amounts else "a share of one"
 
 
 def _amount(units: int) -> str:

@@ -200,7 +200,7 @@ class _DomainDiagnoser:
         full = level if level == need.topology else f"{level} ({need.topology})"
         of_subgroup = f" of sub-group {subgroup}" if subgroup else ""
         pods = f"{members} {'pod' if members == 1 else 'pods'}{of_subgroup}"
-        more = f" more beside the {len(self._held)} that run" if self._held else ""
+        more = f" in addition to the {len(self._held)} that run" if self._held else ""
         single = need.levels[need.required].label == NODE_NAME
         where = "on one node" if single else f"in one domain of {full}"
         if not len(codes) and self._held:
@@ -265,7 +265,7 @@ class _DomainDiagnoser:
                 missing.append(f"{from_units(name, lacking_units)} {name}")
         remaining = self._demand.members - int(capacity[code])
         pods = "1 pod" if remaining == 1 else f"{remaining} pods"
-        return NearMiss(tree.names[level][code], ", ".join(missing) or f"nodes with room for {pods} more")
+        return NearMiss(tree.names[level][code], ", ".join(missing) or f"nodes with capacity for {pods} more")
 
     def _coarser(self) -> tuple[str, str] | None:
         need, tree = self._need, self._tree

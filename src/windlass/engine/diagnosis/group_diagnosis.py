@@ -540,7 +540,7 @@ def _budget_reasons(group: GroupEntry) -> list[PendingReason]:
 
 
 def _not_evaluated() -> Explanation:
-    return Explanation(Reason.PENDING_EVALUATION, "It has not been looked at yet.")
+    return Explanation(Reason.PENDING_EVALUATION, "It has not been evaluated yet.")
 
 
 def _gates_decide(shortage: Shortage) -> bool:

@@ -26,16 +26,16 @@ _PER_NODE = {
     Reason.POD_AFFINITY_MISMATCH: "are outside the pod affinity's domain",
     Reason.POD_ANTI_AFFINITY_CONFLICT: "are excluded by pod anti-affinity",
     Reason.HOST_PORT_TAKEN: "have the host port in use",
-    Reason.TOO_MANY_PODS: "hold as many pods as they may",
-    Reason.VOLUME_UNAVAILABLE: "do not reach a volume that is needed",
-    Reason.CLAIM_UNAVAILABLE: "are of no use without the claim",
+    Reason.TOO_MANY_PODS: "are at the limit of pods",
+    Reason.VOLUME_UNAVAILABLE: "have no access to a required volume",
+    Reason.CLAIM_UNAVAILABLE: "are unusable without the claim",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "are excluded by the topology spread constraints",
-    Reason.NUMA_ALIGNMENT_FAILED: "have no NUMA zones that serve it",
-    Reason.NO_SUITABLE_DEVICE: "have too few cards of the kind",
-    Reason.DEVICE_SHARES_TAKEN: "have no card with as much left",
+    Reason.NUMA_ALIGNMENT_FAILED: "have no NUMA zones that fit it",
+    Reason.NO_SUITABLE_DEVICE: "have too few GPUs of the kind",
+    Reason.DEVICE_SHARES_TAKEN: "have no GPU with as much left",
     Reason.NODE_OVERLOADED: "are loaded above the threshold",
-    Reason.NODE_RESERVED: "are kept for other work",
-    Reason.REFUSED_BY_EXTENDER: "are refused by the extender",
+    Reason.NODE_RESERVED: "are reserved for other work",
+    Reason.REFUSED_BY_EXTENDER: "are rejected by the extender",
 }
 
 _SINGULAR = {"attach": "attaches", "do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
@@ -79,7 +79,7 @@ def bind_failed(failure: str, failures: int, seconds: float) -> str:
 
 def behind_strict(holder: str) -> str:
     """Return the sentence for a strict order, where ``holder`` is first."""
-    return f"It waits behind {holder}: in this order nobody passes the first."
+    return f"It waits behind {holder}: in this order, no group passes the first."
 
 
 def unknown_ends(running: str, others: int, learned: str) -> str:
@@ -91,7 +91,7 @@ def unknown_ends(running: str, others: int, learned: str) -> str:
     names = f"{running} and {others} more" if others else running
     verb = "end" if others else "ends"
     return (
-        f"it cannot be told when {names} {verb}: fewer than half of the earlier runs were within a factor of two of "
+        f"it is unknown when {names} {verb}: fewer than half of the earlier runs were within a factor of two of "
         f"their median (of {running} {learned})"
     )
 
@@ -102,9 +102,9 @@ def reserved(holder: str, estimate: float | None, learned: str = "") -> str:
     ``estimate``: run time of the group in seconds, if known.
     ``learned``: earlier runs from which it was learned.
     """
-    capacity_text = f"The nodes have room for it, but that is kept for {holder}, which comes first"
+    capacity_text = f"The nodes have capacity for it, but it is reserved for {holder}, which comes first"
     if estimate is None:
-        return f"{capacity_text}; it is not known how long this group runs, so it may not pass."
+        return f"{capacity_text}; the run time of this group is unknown, so it may not pass."
     if learned:
         run_time = f"{estimate:.0f} s ({learned})"
         return f"{capacity_text}; this group, which may run for {run_time}, might not have ended by then."
@@ -132,11 +132,12 @@ def outweighed(saved_seconds: float | None) -> str:
     them has its next checkpoint, if known.
     """
     sentence = (
-        "It shares time: whoever ranks below it would lose more work by a suspension than its room is worth"
+        "It shares time: the groups that rank below it would lose more work by a suspension"
+        " than its capacity is worth"
     )
     if saved_seconds is None:
-        return f"{sentence}; none of them says when it saves its work next (windlass.dev/checkpoint-every)."
-    return f"{sentence}; the next of them saves its work in {durations.write(saved_seconds)}."
+        return f"{sentence}; none of them states its next checkpoint (windlass.dev/checkpoint-every)."
+    return f"{sentence}; the next checkpoint of one of them is in {durations.write(saved_seconds)}."
 
 
 def shortage(shortage: Shortage) -> str:
@@ -185,12 +186,12 @@ def nominations(tasks: Sequence[tuple[str, int]], *, present: bool) -> str:
     total = sum(n for _, n in tasks)
     texts = ", ".join(f"{n} on {name}" for name, n in tasks[:5])
     further = f" and {count(len(tasks) - 5, 'more node')}" if len(tasks) > 5 else ""
-    sentence = f"Room is kept for {count(total, 'pod')} ({texts}{further})"
+    sentence = f"Capacity is nominated for {count(total, 'pod')} ({texts}{further})"
     if present:
-        return f"{sentence}; others are still leaving it."
+        return f"{sentence}; other pods there are still terminating."
     return (
-        f"{sentence}; others are still leaving elsewhere,"
-        " and count in its queue or keep it away until they are gone."
+        f"{sentence}; pods elsewhere are still terminating,"
+        " and count in its queue or block these nodes until they are gone."
     )
 
 
@@ -199,7 +200,7 @@ def not_together(reached: int, members: int, *, near: bool = False) -> str:
 
     ``near``: because of its topology.
     """
-    manner = "as near to one another as they have to be" if near else "at the same time"
+    manner = "within the required topology" if near else "at the same time"
     return f"Only {reached} of the {count(members, 'pod')} that must start together fit {manner}."
 
 
@@ -257,7 +258,7 @@ def _nodes_sentence(diagnosis: NodeDiagnosis, findings: Sequence[NodeBlocker]) -
 def nowhere_together(diagnosis: NodeDiagnosis) -> str:
     """Return why no empty node holds a pod, although each has enough of everything."""
     if diagnosis.limited_by_numa:
-        return "no node's NUMA zones would serve it, even empty"
+        return "no node's NUMA zones would fit it, even empty"
     return "no node has all of it together"
 
 

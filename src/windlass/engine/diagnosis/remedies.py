@@ -41,7 +41,7 @@ def remedies_for(
             if step.there:
                 remedies.append(f"Create the missing pods, or lower {what} to {step.there}.")
             else:
-                remedies.append(f"Create the {step.needed} pods; whoever made the group has not done so.")
+                remedies.append(f"Create the {step.needed} pods: the creator of the group has not done so.")
         if code is Reason.SCHEDULING_GATED:
             remedies.append("Remove the scheduling gates (spec.schedulingGates) from the pods.")
         if code is Reason.BEHIND_IN_QUEUE and group.group is not None and not group.timed:
@@ -196,10 +196,10 @@ def _node_remedies(
                 ]
             case Reason.VOLUME_UNAVAILABLE:
                 remedies.append(
-                    "Make room on the nodes that reach its volume, or drop what keeps it from them."
+                    "Free capacity on the nodes that have access to its volume, or remove what excludes them."
                 )
             case Reason.NUMA_ALIGNMENT_FAILED:
-                remedies.append("With less per pod it may fit into what is left of the NUMA zones.")
+                remedies.append("With less per pod it may fit into the free part of the NUMA zones.")
             case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:
                 if nodes_only and 0 < diagnosis.fitting < diagnosis.wanted and group.group is not None:
                     minimum = group.held_members + diagnosis.fitting

@@ -61,14 +61,14 @@ def _limit_text(usage: QueueUsage, resource: str, fair: int, requested: int) -> 
     if limit is not None and limit < requested and fair >= limit:
         return f"its limit is {from_units(resource, limit)}"
     terminating = usage.releasing.get(resource, 0)
-    beside = f" beside the {from_units(resource, terminating)} that terminate" if terminating else ""
+    besides = f" besides the {from_units(resource, terminating)} that terminate" if terminating else ""
     if not requested:
-        return f"it asks for nothing{beside}"
+        return f"it asks for nothing{besides}"
     if fair > requested and not is_device(resource):
-        return f"it asks for {from_units(resource, requested)}{beside}"
+        return f"it asks for {from_units(resource, requested)}{besides}"
     if fair >= requested:
-        return f"all it asks for{beside}"
-    text = f"it asks for {from_units(resource, requested)}{beside}"
+        return f"all it asks for{besides}"
+    text = f"it asks for {from_units(resource, requested)}{besides}"
     if resource in usage.weightless:
         return f"{text}, and its weight 0 gives it no part of the surplus"
     rounded = any(part.cause is ShareCause.ROUNDING for part in usage.parts.get(resource, ()))

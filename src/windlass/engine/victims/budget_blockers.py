@@ -52,16 +52,15 @@ def merge_blockers(by_action: Mapping[str, Sequence[BudgetBlocker]]) -> list[Bud
 
 
 def sentence(blockers_found: Sequence[BudgetBlocker]) -> str:
-    return (
-        f"Others could make room for it, but {', and '.join(_clause(blocker) for blocker in blockers_found)}."
-    )
+    clauses = ", and ".join(_clause(blocker) for blocker in blockers_found)
+    return f"Evictions could free its capacity, but {clauses}."
 
 
 def _clause(blocker: BudgetBlocker) -> str:
     budget = f"PodDisruptionBudget {blocker.budget}"
     if blocker.needed:
-        return f"{budget} lets {blocker.allowed} of the {blocker.needed} pods go that would have to"
-    return f"{budget} lets no more than {blocker.allowed} of its pods go"
+        return f"{budget} allows {blocker.allowed} of the {blocker.needed} evictions that are needed"
+    return f"{budget} allows no more than {blocker.allowed} evictions"
 
 
 def blockers(blockers_found: Sequence[BudgetBlocker]) -> tuple[Blocker, ...]:
