@@ -10,7 +10,7 @@ from queueviews import claim, queue
 from windlass.plugins.kai.victims import KaiPreemptionPolicy
 from windlass.plugins.queues.protection import Patience
 from windlass.plugins.queues.victims import WindlassPreemptionPolicy
-from windlass.plugins.volcano.bundles import SURPLUS, Bundles
+from windlass.plugins.volcano.evictions.bundles import SURPLUS, Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.spi.objects import Dialect
 from windlass.spi.victims import PreemptionTerms

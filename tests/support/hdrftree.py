@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from windlass.plugins.volcano.hdrf import before
-from windlass.plugins.volcano.hdrf_tree import (
+from windlass.plugins.volcano.queues.hdrf import before
+from windlass.plugins.volcano.queues.hdrf_tree import (
     HdrfNode,
     HdrfSums,
     dominant,

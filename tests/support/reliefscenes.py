@@ -9,7 +9,7 @@ from tiered import config
 
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import GroupUpserted
-from windlass.plugins.volcano.rescheduling import Rescheduling
+from windlass.plugins.volcano.evictions.rescheduling import Rescheduling
 from windlass.spi.inputs import NodeLoad
 from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
 from windlass.testing import Scene

@@ -21,10 +21,10 @@ from windlass.plugins.defaults import default_plugins
 from windlass.plugins.dialects import NOT_KAI, VOLCANO
 from windlass.plugins.extra_scores import ON_TOP
 from windlass.plugins.queue_api_filter import PreemptionPolicyFor, VictimsFor, limited_to_api
-from windlass.plugins.volcano.bundles import Bundles
-from windlass.plugins.volcano.task_order import TaskNumberOrder
+from windlass.plugins.volcano.evictions.bundles import Bundles
+from windlass.plugins.volcano.jobs.task_order import TaskNumberOrder
+from windlass.plugins.volcano.queues.step_admission import Allotting
 from windlass.plugins.volcano.tiers import VolcanoTiers
-from windlass.plugins.volcano.turns import Allotting
 from windlass.plugins.volcano_catalogue import CATALOGUE, PLACEMENT, Wiring
 from windlass.spi import renamed
 from windlass.spi.configuration import ACTIONS, PluginOption, PluginTier, SchedulerConfig

@@ -9,36 +9,26 @@ from windlass.plugins.argument_values import boolean, number
 from windlass.plugins.arguments import LOW_NODE_UTILIZATION
 from windlass.plugins.default_node_plugins import CountingPluginSet
 from windlass.plugins.queue_api_filter import limited_to_api
-from windlass.plugins.volcano import (
+from windlass.plugins.volcano import extender, extender_votes
+from windlass.plugins.volcano.evictions import rescheduling, tdm
+from windlass.plugins.volcano.evictions.cdp import VolcanoCooldown
+from windlass.plugins.volcano.evictions.conformance import Conformance
+from windlass.plugins.volcano.evictions.pdb import Pdb
+from windlass.plugins.volcano.jobs import drf, gang, priority, sla, task_topology
+from windlass.plugins.volcano.nodes import (
     binpack,
-    capacity,
     deviceshare,
-    drf,
-    extender,
-    extender_votes,
-    gang,
-    hdrf,
     network_topology,
     nodegroup,
     nodeorder,
     numa_aware,
-    overcommit,
-    priority,
-    proportion,
-    rescheduling,
     resource_strategy_fit,
-    resourcequota,
     revocable,
-    sla,
-    task_topology,
-    tdm,
     usage,
 )
-from windlass.plugins.volcano.cdp import VolcanoCooldown
-from windlass.plugins.volcano.conformance import Conformance
-from windlass.plugins.volcano.division import CapacityDivision, ProportionDivision
-from windlass.plugins.volcano.pdb import Pdb
-from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
+from windlass.plugins.volcano.queues import capacity, hdrf, overcommit, proportion, resourcequota
+from windlass.plugins.volcano.queues.division import CapacityDivision, ProportionDivision
+from windlass.plugins.volcano.queues.queue_orders import CapacityOrder, ProportionOrder
 from windlass.plugins.volcano.tiers import VotingTier
 from windlass.spi import tiers as votes
 from windlass.spi.configuration import PluginOption, measure_interval

@@ -15,9 +15,9 @@ from windlass.plugins.nodes.binpack import Binpack
 from windlass.plugins.nodes.node_affinity import NodeAffinity
 from windlass.plugins.nodes.spread import Spread
 from windlass.plugins.nodes.taints import TaintToleration
-from windlass.plugins.volcano import binpack
-from windlass.plugins.volcano.nodeorder import BalancedResource, LeastRequested, MostRequested
-from windlass.plugins.volcano.resource_strategy_fit import (
+from windlass.plugins.volcano.nodes import binpack
+from windlass.plugins.volcano.nodes.nodeorder import BalancedResource, LeastRequested, MostRequested
+from windlass.plugins.volcano.nodes.resource_strategy_fit import (
     ResourceStrategy,
     ResourceStrategyFit,
     ScarceResources,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.plugins.kai.fair_share import KaiDivision, WindlassDivision
-from windlass.plugins.volcano.division import CapacityDivision, ProportionDivision
+from windlass.plugins.volcano.queues.division import CapacityDivision, ProportionDivision
 from windlass.spi.objects import Dialect, Queue
 
 GPU = "nvidia.com/gpu"

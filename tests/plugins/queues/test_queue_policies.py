@@ -21,8 +21,8 @@ from windlass.plugins.kai.admission import NonPreemptibleQuota
 from windlass.plugins.kai.fair_share import KaiDivision, entitled
 from windlass.plugins.kai.queue_order import KaiQueueOrder, order_key
 from windlass.plugins.queues.guarantees import Guarantees
-from windlass.plugins.volcano.division import CapacityDivision, ProportionDivision
-from windlass.plugins.volcano.queue_orders import (
+from windlass.plugins.volcano.queues.division import CapacityDivision, ProportionDivision
+from windlass.plugins.volcano.queues.queue_orders import (
     WHOLE,
     CapacityOrder,
     ProportionOrder,

@@ -13,11 +13,13 @@ from votingfakes import GPU, TOTAL, FakeGang, FakeTask, gang_of, names, pod, que
 
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import boolean, duration, number
-from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla, tdm
-from windlass.plugins.volcano.cdp import VolcanoCooldown
-from windlass.plugins.volcano.conformance import Conformance
+from windlass.plugins.volcano.evictions import tdm
+from windlass.plugins.volcano.evictions.cdp import VolcanoCooldown
+from windlass.plugins.volcano.evictions.conformance import Conformance
+from windlass.plugins.volcano.jobs import drf, gang, priority, sla
+from windlass.plugins.volcano.queues import capacity, overcommit, proportion
+from windlass.plugins.volcano.queues.step_admission import Allotting
 from windlass.plugins.volcano.tiers import VolcanoTiers, VotingTier
-from windlass.plugins.volcano.turns import Allotting
 from windlass.spi.objects import Dialect, Group, Needs, Node, QueueState, Task, TaskState
 from windlass.spi.plugins import Rejection, StepView
 from windlass.spi.tiers import EnqueueRequest, Purpose, Vote

@@ -18,7 +18,7 @@ from windlass.plugins.devices.device_arrays import free_milli
 from windlass.plugins.devices.fgd import Fgd
 from windlass.plugins.devices.fragmentation import PodDemand, WorkloadMix, typical
 from windlass.plugins.extra_scores import ON_TOP
-from windlass.plugins.volcano.nodeorder import BalancedResource, LeastRequested
+from windlass.plugins.volcano.nodes.nodeorder import BalancedResource, LeastRequested
 from windlass.sim.cluster import GPU
 from windlass.sim.policy_list import OF_PACK
 from windlass.sim.traces.openb import OpenbPod

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api.reasons import Reason
-from windlass.plugins.volcano.priority import PrioritySpares, compared
+from windlass.plugins.volcano.jobs.priority import PrioritySpares, compared
 from windlass.spi import renamed
 from windlass.spi.inputs import Budgets, TakesBudgets
 from windlass.spi.objects import Dialect, Group, Resources

@@ -16,7 +16,7 @@ from windlass.api import views
 from windlass.api.quantities import from_units, is_device
 from windlass.kits.timestamps import rfc3339
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.plugins.volcano import hdrf
+from windlass.plugins.volcano.queues import hdrf
 from windlass.spi.objects import Needs
 
 Json = dict[str, Any]

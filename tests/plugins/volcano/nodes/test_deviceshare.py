@@ -8,7 +8,7 @@ import pytest
 from cardscenes import Box, Cards, part, plain, whole
 
 from windlass.plugins import registry
-from windlass.plugins.volcano.deviceshare import DevicePolicy, DeviceShareScore, build
+from windlass.plugins.volcano.nodes.deviceshare import DevicePolicy, DeviceShareScore, build
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Trend

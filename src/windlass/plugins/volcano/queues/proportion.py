@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.plugins.volcano.amounts import beyond, closed, plus
+from windlass.plugins.volcano.queues.resource_bounds import beyond, closed, plus
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote

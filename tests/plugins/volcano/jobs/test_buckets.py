@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.model.groups.task_topology import role_preferences
-from windlass.plugins.volcano.buckets import Buckets, PodKind, concern, order
+from windlass.plugins.volcano.jobs.buckets import Buckets, PodKind, concern, order
 
 AFFINITY, APART, ORDER = (
     f"volcano.sh/task-topology-{name}" for name in ("affinity", "anti-affinity", "task-order")

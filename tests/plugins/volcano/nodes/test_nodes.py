@@ -11,7 +11,14 @@ from windlass.engine.nodes.table import USED, NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.plugins.default_node_plugins import CountingPluginSet
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.volcano import binpack, nodegroup, nodeorder, resource_strategy_fit, revocable, usage
+from windlass.plugins.volcano.nodes import (
+    binpack,
+    nodegroup,
+    nodeorder,
+    resource_strategy_fit,
+    revocable,
+    usage,
+)
 from windlass.spi.inputs import NodeLoad, TakesLoads
 from windlass.spi.objects import (
     Dialect,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.plugins.volcano.amounts import plus
+from windlass.plugins.volcano.queues.resource_bounds import plus
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import GroupView
 from windlass.spi.tiers import Purpose, TaskView

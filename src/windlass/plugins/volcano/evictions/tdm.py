@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.plugins.argument_values import Arguments, duration
-from windlass.plugins.volcano.revocable import LABEL, PREFIX, Hours, is_active, parse_hours
+from windlass.plugins.volcano.nodes.revocable import LABEL, PREFIX, Hours, is_active, parse_hours
 from windlass.spi.objects import TaskState
 from windlass.spi.plugins import GroupView
 from windlass.spi.tiers import GangView, Purpose, TaskView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windlass.plugins.volcano.amounts import DESERVED, asked, beyond, closed, plus
+from windlass.plugins.volcano.queues.resource_bounds import DESERVED, asked, beyond, closed, plus
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import FLAVOR, QueueView, Rejection, include_flavors
 from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from votingfakes import GPU, FakeQueue, queue
 
-from windlass.plugins.volcano import capacity, proportion
-from windlass.plugins.volcano.bundles import Bundles
+from windlass.plugins.volcano.evictions.bundles import Bundles
+from windlass.plugins.volcano.queues import capacity, proportion
 from windlass.plugins.volcano.tiers import VolcanoTiers, VotingTier
 from windlass.spi.objects import Dialect, Group, Needs, Task
 from windlass.spi.victims import Preemption, PreemptionDenied, PreemptionTerms, VictimScope, VictimSet

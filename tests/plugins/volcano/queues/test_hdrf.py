@@ -20,9 +20,9 @@ from windlass.engine.deltas import QueueUpserted
 from windlass.plugins import registry
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.queue_api_filter import ApiQueueOrder, limited_to_api
-from windlass.plugins.volcano import hdrf_tree
-from windlass.plugins.volcano.hdrf import HdrfOrder, HdrfSpares, before
-from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, HdrfTree, key_of
+from windlass.plugins.volcano.queues import hdrf_tree
+from windlass.plugins.volcano.queues.hdrf import HdrfOrder, HdrfSpares, before
+from windlass.plugins.volcano.queues.hdrf_tree import HIERARCHY, WEIGHTS, HdrfTree, key_of
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Queue
 from windlass.spi.tiers import Purpose, TaskView

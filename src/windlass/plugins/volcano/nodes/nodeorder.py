@@ -14,7 +14,7 @@ from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.nodes.pod_affinity import PodAffinity, PreferredPodAffinity
 from windlass.plugins.nodes.preferred_nodes import PreferredNodes, SoftTaints
 from windlass.plugins.nodes.topology_spread import SoftTopologySpread, TopologySpread
-from windlass.plugins.volcano.image_locality import ImageLocality
+from windlass.plugins.volcano.nodes.image_locality import ImageLocality
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Footprint, Trend

@@ -1,17 +1,20 @@
 """Hierarchical DRF: ``drf`` with ``enableHierarchy``.
 
-The tree is that of the queues' annotations ``volcano.sh/hierarchy`` (``root/eng/dev``) and
-``volcano.sh/hierarchy-weights`` (``1/2/8``; below 1 counts as 1); its leaves are the groups. From below:
+The annotations ``volcano.sh/hierarchy`` (``root/eng/dev``) and
+``volcano.sh/hierarchy-weights`` (``1/2/8``; below 1 counts as 1) of the queues define the
+tree. Its leaves are the groups. From the leaves up:
 
-* a group is *saturated* when it has all that it asks of some resource, or asks for a resource that is used
-  up; its share is its dominant share;
-* an inner node holds the sum of its children, those that are not saturated scaled to the smallest share
-  among them (empty ones left out), and is saturated when all its children are.
+* A group is *saturated* if it has all that it requests of some resource, or if it
+  requests a resource that is used up. Its share is its dominant share.
+* An inner node holds the sum of its children. Those that are not saturated are scaled to
+  the smallest share among them, without empty ones. The node is saturated if all its
+  children are.
 
-Two queues are compared along their paths, level by level: saturated last, then the smaller share per weight.
-Everything hangs together, so every placement may change the place of every queue; meant for tens of queues.
-The tree is kept (:mod:`windlass.plugins.volcano.hdrf_tree`): after a placement only the groups of the queue that it
-was in are summed up again, and the nodes above them.
+Two queues are compared along their paths, level by level: saturated ones last, then the
+smaller share per weight. Each placement may change the position of each queue, so the
+plugin is meant for tens of queues. The tree is kept
+(:mod:`windlass.plugins.volcano.queues.hdrf_tree`): a placement changes only the sums of
+its queue and of the nodes above.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from fractions import Fraction
 
-from windlass.plugins.volcano.amounts import plus
-from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, HdrfTree, Key, key_of
+from windlass.plugins.volcano.queues.hdrf_tree import HIERARCHY, WEIGHTS, HdrfTree, Key, key_of
+from windlass.plugins.volcano.queues.resource_bounds import plus
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView, StepView
 from windlass.spi.tiers import GangView, Purpose, TaskView
@@ -29,20 +32,20 @@ from windlass.spi.tiers import GangView, Purpose, TaskView
 __all__ = ["HIERARCHY", "WEIGHTS", "HdrfOrder", "HdrfSpares", "before"]
 
 TOLERANCE = Fraction(1, 1_000_000)
-"""Shares that differ by less are alike where a victim is judged."""
+"""Maximum difference of two shares that count as equal for victims."""
 TREES = 8
-"""So many are kept where victims are judged."""
+"""Maximum number of trees that are kept for victims."""
 
 
 class HdrfOrder:
-    """The order of queues. ``entangled``: a placement anywhere may move any queue."""
+    """Order of queues. ``entangled``: a placement in one queue may change the order of all."""
 
     name = "hdrf"
     entangled = True
 
     def __init__(self) -> None:
         self._trees: dict[str, tuple[int, HdrfTree]] = {}
-        """The queue above → the stamp of the tree of those below it."""
+        """Parent queue → stamp and tree of the queues below it."""
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> Key:
         if queue.mixed or queue.spec.dialect is Dialect.KAI or not queue.spec.annotations.get(HIERARCHY):
@@ -56,15 +59,18 @@ class HdrfOrder:
 
 
 class HdrfSpares:
-    """A pod of another queue may go if, with it gone and the claimer's task placed, the claimer's queue
-    still comes first."""
+    """Vote on victims of other queues.
+
+    A pod may be evicted if the queue of the preemptor still comes first without the pod
+    and with the preemptor's task.
+    """
 
     name = "hdrf"
 
     def __init__(self) -> None:
         self._plain = HdrfTree()
         self._trees: dict[frozenset[str], HdrfTree] = {}
-        """What would not be used up → the tree with that."""
+        """Resources that would not be used up → tree with these."""
 
     def victims(
         self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
@@ -109,7 +115,7 @@ class HdrfSpares:
 
 
 def before(first: Key, second: Key) -> bool:
-    """Whether the first differing level puts ``first`` first, by more than nothing."""
+    """Return whether the first level with a significant difference puts ``first`` first."""
     for (saturated, share), (other_saturated, other_share) in zip(first, second, strict=False):
         if saturated is not other_saturated:
             return not saturated

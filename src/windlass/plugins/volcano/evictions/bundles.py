@@ -19,8 +19,8 @@ from typing import Any
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import boolean
 from windlass.plugins.queues.dominant_share import exceeds
-from windlass.plugins.volcano.amounts import plus
-from windlass.plugins.volcano.capacity import PODS, CapacitySpares
+from windlass.plugins.volcano.queues.capacity import PODS, CapacitySpares
+from windlass.plugins.volcano.queues.resource_bounds import plus
 from windlass.spi.objects import Dialect, Resources
 from windlass.spi.plugins import QueueView
 from windlass.spi.tiers import Tiers

@@ -20,7 +20,7 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.scheduler_config import PluginOption, PluginTier, SchedulerConfig
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.volcano.image_locality import ImageLocality
+from windlass.plugins.volcano.nodes.image_locality import ImageLocality
 from windlass.spi.objects import Dialect, Needs, Node
 
 MIB = 1 << 20

@@ -21,7 +21,7 @@ import numpy as np
 from windlass.plugins.argument_values import Arguments, duration, number
 from windlass.plugins.arguments import LOW_NODE_UTILIZATION
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.usage import Estimator
+from windlass.plugins.volcano.nodes.usage import Estimator
 from windlass.spi.inputs import FRESH_SECONDS, MEASURED, NodeLoad
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Needs, Resources

@@ -7,7 +7,7 @@ import pytest
 from cluster_dsl import NAMESPACE, Cluster, needs, node
 
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.volcano.network_topology import HyperNodeBinpack, NormalPods, build, weights_of
+from windlass.plugins.volcano.nodes.network_topology import HyperNodeBinpack, NormalPods, build, weights_of
 from windlass.spi.nodes import IntArray
 from windlass.spi.objects import Dialect, Group, Node, Task
 from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed

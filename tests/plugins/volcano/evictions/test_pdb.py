@@ -16,7 +16,7 @@ from windlass.engine.deltas import BudgetRemoved, BudgetUpserted, EvictionFailed
 from windlass.engine.engine import Engine
 from windlass.engine.victims.disruption_budgets import LAG
 from windlass.plugins import registry
-from windlass.plugins.volcano.pdb import Pdb
+from windlass.plugins.volcano.evictions.pdb import Pdb
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Needs, Task, TaskState
 from windlass.spi.tiers import Purpose

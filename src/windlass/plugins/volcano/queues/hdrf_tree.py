@@ -1,9 +1,9 @@
-"""The tree of hierarchical DRF, kept from one look to the next.
+"""Tree of hierarchical DRF, updated incrementally.
 
-What it says is told in :mod:`windlass.plugins.volcano.hdrf`. Every inner node keeps the sums over its children from
-which its own figures follow, so that one child that changes costs the same however many there are: what the
-saturated ones hold, what the others hold per share, and the shares of those in order. Fractions are exact: what is
-taken off leaves what was there before.
+:mod:`windlass.plugins.volcano.queues.hdrf` defines its values. Each inner node keeps
+three sums over its children: amounts held by saturated ones, amounts per share of the
+others, and the sorted shares of these. So a change of one child costs the same for any
+number of children. Fractions are exact, so a subtraction restores the previous value.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
 from windlass.model.groups.task_topology import role_preferences, speaks
 from windlass.plugins.nodes.resources import ResourcesFit
-from windlass.plugins.volcano.nodeorder import MostRequested
-from windlass.plugins.volcano.task_topology import RolesInOrder, RolesTogether
+from windlass.plugins.volcano.jobs.task_topology import RolesInOrder, RolesTogether
+from windlass.plugins.volcano.nodes.nodeorder import MostRequested
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, RolePreferences, Task, TaskState
 

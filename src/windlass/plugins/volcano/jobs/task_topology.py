@@ -1,11 +1,12 @@
-"""Volcano's ``task-topology``: roles of a job that want to be on one node, or apart, and which goes first.
+"""Volcano's ``task-topology``: roles of a job on one node or on separate nodes, and their order.
 
-The pods of a job are sorted into buckets (:mod:`windlass.plugins.volcano.buckets`). A node's points are how many pods
-of the bucket would be there: those that are, and those of the waiting ones for which there is room (room that is being
-vacated included), less the pods there that the role wants to keep off; 100 for all of the largest bucket. Buckets are
-made anew for every cycle.
+The pods of a job are sorted into buckets (:mod:`windlass.plugins.volcano.jobs.buckets`).
+The points of a node are the number of pods of the bucket that would be there. They are
+the pods on the node, and the pending ones that still fit (terminating pods count as
+gone). Pods on the node that the role avoids are subtracted. All pods of the largest
+bucket are 100 points. Buckets are computed again in each cycle.
 
-Pods are placed role by role, where Volcano goes bucket by bucket.
+Pods are placed role by role, while Volcano places them bucket by bucket.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.nodes.count_only import CountOnly
-from windlass.plugins.volcano.buckets import Buckets, PodKind, along, concern, order
+from windlass.plugins.volcano.jobs.buckets import Buckets, PodKind, along, concern, order
 from windlass.spi.inputs import PendingTasks
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task

@@ -1,0 +1,1 @@
+"""Volcano plugins that select or protect victims."""

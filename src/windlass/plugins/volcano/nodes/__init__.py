@@ -1,0 +1,1 @@
+"""Volcano plugins that filter and score nodes."""

@@ -1,0 +1,1 @@
+"""Volcano plugins that divide the cluster among queues and limit them."""
