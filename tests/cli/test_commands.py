@@ -78,11 +78,11 @@ def test_help_lists_every_command(windlass):
         (["ps", "--al"], "error[WL-USE-400]: there is no option --al\n"),
         (["show"], "error[WL-USE-400]: missing argument"),
         (["ps", "-o", "xml"], "error[WL-USE-400]: -o xml is not an output format"),
-        (["ps", "-o", "jsonpath={.items["], "error[WL-USE-400]: the JSONPath template is not understood"),
-        (["get", "podz"], 'error[WL-KIND-404]: there is no kind "podz"'),
+        (["ps", "-o", "jsonpath={.items["], "error[WL-USE-400]: the JSONPath template is not valid"),
+        (["get", "podz"], 'error[WL-KIND-404]: kind "podz" does not exist'),
         (["get", "a/b", "c"], 'error[WL-USE-400]: "c" is not KIND/NAME'),
-        (["delete", "pods"], "error[WL-USE-400]: say which objects"),
-        (["cancel"], "error[WL-USE-400]: name jobs, or say --all"),
+        (["delete", "pods"], "error[WL-USE-400]: give names of objects"),
+        (["cancel"], "error[WL-USE-400]: give names of jobs, or --all"),
         (["logs", "train", "--rank", "9"], "error[WL-RANK-404]"),
         (["logs", "train", "--grep", "["], "error[WL-USE-400]: --grep '['"),
         (["logs", "train", "--since", "foo"], "error[WL-USE-400]: --since foo: 'foo' is not a duration"),
@@ -94,7 +94,7 @@ def test_help_lists_every_command(windlass):
             "error[WL-USE-400]: --time 99999d is not between 1s and",
         ),
         (["cancel", "--all", "-q", "reseach"], 'error[WL-QUEUE-404]: queue "reseach" does not exist'),
-        (["cancel", "train", "-q", "research"], "error[WL-USE-400]: -q research goes with --all"),
+        (["cancel", "train", "-q", "research"], "error[WL-USE-400]: -q research works only with --all"),
         (["queue", "set", "research", "wieght=2"], 'error[WL-USE-400]: "wieght=2" is not a valid setting'),
         (
             ["queue", "set", "research", "weight=--2"],
@@ -115,7 +115,7 @@ def test_help_lists_every_command(windlass):
         ),
         (["node", "add-simulated", "--taint", "x"], "error[WL-USE-400]: --taint 'x'"),
         (["node", "add-simulated", "--memory", "x"], "error[WL-USE-400]: memory=x"),
-        (["help", "WL-QUEUE-40"], "error[WL-USE-404]: there is no error code"),
+        (["help", "WL-QUEUE-40"], 'error[WL-USE-404]: "WL-QUEUE-40" is not an error code'),
     ],
 )
 def test_mistakes_are_told_in_three_parts(windlass, line, told):
@@ -289,7 +289,7 @@ def test_remedies_name_the_box_that_was_meant(tmp_path, capsys):
     assert f"try: windlass --state '{box}' up\n" in told
     assert f"try: windlass --state '{box}' status\n" in told
     assert run(["down", "--state", box]) == 0
-    assert "nothing runs on" in capsys.readouterr().out
+    assert "no control plane runs on" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,11 @@ def test_cancel_all_of_a_queue(windlass, cluster):
 
 def test_cancel_all_of_nothing_says_so(windlass):
     done = windlass("cancel", "--all", "-n", "empty")
-    assert (done.code, done.out, done.err) == (0, "", "no job in namespace empty runs or waits\n")
+    assert (done.code, done.out, done.err) == (
+        0,
+        "",
+        "there are no running or pending jobs in namespace empty\n",
+    )
 
 
 def test_a_job_named_twice_is_ended_once(windlass, cluster):

@@ -139,7 +139,7 @@ def test_a_pod_that_asks_by_a_claim_is_not_said_to_ask_for_no_gpu(
     cluster.add(PODS, claiming)
     assert (
         windlass("explain", "p").out.splitlines()[0]
-        == "p (Pod, queue default, no GPU but by claim gpu): Pending"
+        == "p (Pod, queue default, GPUs only by claim gpu): Pending"
     )
     claiming["spec"]["nodeName"] = "n"
     claiming["metadata"]["annotations"]["windlass.dev/devices"] = "0"
@@ -155,13 +155,13 @@ def test_where_another_scheduler_put_a_pod_is_not_said_to_be_decided_here(
     foreign["spec"] |= {"nodeName": "n", "schedulerName": "somebody-else"}
     foreign["status"] = {"phase": "Running"}
     cluster.add(PODS, foreign)
-    assert "why there:  not decided here: its scheduler is somebody-else\n" in windlass("explain", "p").out
+    assert "why there:  its scheduler is somebody-else, not Windlass\n" in windlass("explain", "p").out
     for ours in ("windlass", "volcano", "default-scheduler"):
         foreign["spec"]["schedulerName"] = ours
         cluster.add(PODS, foreign)
-        assert "had the room and these nodes fitted" in windlass("explain", "p").out
+        assert "had enough capacity, and the pods fit on these nodes" in windlass("explain", "p").out
     told = windlass("--context", "gpu", "explain", "p").out  # a cluster has a scheduler of its own
-    assert "not decided here: its scheduler is default-scheduler\n" in told
+    assert "its scheduler is default-scheduler, not Windlass\n" in told
 
 
 def test_a_pod_that_waits_for_somebody_else_says_for_whom(
@@ -171,17 +171,17 @@ def test_a_pod_that_waits_for_somebody_else_says_for_whom(
     held["spec"]["schedulingGates"] = [{"name": "example.com/hold"}]
     cluster.add(PODS, held)
     assert windlass("ps").out.rstrip().endswith("held by example.com/hold")
-    assert "whoever set them takes them away" in windlass("explain", "p").out
+    assert "which their controller removes" in windlass("explain", "p").out
     held["spec"] = {**pod()["spec"], "schedulerName": "default-scheduler"}
     cluster.add(PODS, held)
     assert windlass("ps").out.rstrip().endswith("not evaluated yet by default-scheduler")
     told = windlass("--context", "gpu", "explain", "p").out
-    assert "PendingEvaluation: default-scheduler has not looked at it yet" in told
+    assert "PendingEvaluation: default-scheduler has not evaluated it yet" in told
     assert "what helps" not in told
     held["spec"] = {**pod()["spec"], "schedulerName": "windlass"}
     cluster.add(PODS, held)
     told = windlass("--context", "gpu", "explain", "p").out
-    assert "what helps:  windlass --context gpu doctor says whether anybody decides\n" in told
+    assert "what helps:  windlass --context gpu doctor   (checks whether a scheduler runs)\n" in told
 
 
 def test_beside_another_scheduler_who_decides_is_told(
@@ -197,8 +197,8 @@ def test_beside_another_scheduler_who_decides_is_told(
         if obj["kind"] in ("Deployment", "ConfigMap"):
             cluster.add(objects.KINDS[obj["kind"]], obj)
     told = windlass("--context", "gpu", "explain", "p").out
-    assert "volcano decides what was not handed over to Windlass, which stands beside it\n" in told
-    assert "windlass --context gpu install --adopt volcano -q prod, if Windlass is to decide\n" in told
+    assert "volcano schedules this job, as it was not handed over to Windlass\n" in told
+    assert "windlass --context gpu install --adopt volcano -q prod   (to hand it over)\n" in told
     assert "--scheduler-name" not in told
 
 

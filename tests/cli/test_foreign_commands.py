@@ -40,8 +40,14 @@ def test_every_option_that_is_named_instead_exists(windlass, command):
         (("-g", "gpu:h100:1"), "--gpus 1 --gpu-model h100"),
         (("--gpus=gpu:4",), "--gpus 4"),
         (("--gpus", "all"), "--gpus N, as many as windlass node ls shows for one node"),
-        (("-o", "slurm-%j.out"), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
-        (("--output=logs/a.out",), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
+        (
+            ("-o", "slurm-%j.out"),
+            "> FILE   (stores the output of this command; windlass logs JOB prints that of a job)",
+        ),
+        (
+            ("--output=logs/a.out",),
+            "> FILE   (stores the output of this command; windlass logs JOB prints that of a job)",
+        ),
         (("-e", "train.err"), "windlass logs JOB   (also shows standard error)"),
     ],
 )

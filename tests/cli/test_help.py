@@ -24,9 +24,11 @@ def test_help_explains_codes_and_reasons_offline(windlass, cluster):
     assert windlass("help", "WL-QUEUE-404").out.startswith("WL-QUEUE-404: there is no such queue\n")
     assert "Slurm:" in windlass("help", "insufficientresources").out
     assert windlass("help", "ps").out.startswith("Usage: windlass ps")
-    assert windlass("help", "deadlineexceeded").out.startswith("DeadlineExceeded: what ended a pod\n")
+    assert windlass("help", "deadlineexceeded").out.startswith(
+        "DeadlineExceeded: cause of the end of a pod\n"
+    )
     theirs = windlass("help", "jobHeldAdmin").out.splitlines()
-    assert theirs[0] == "JobHeldAdmin: Slurm's word for 1 reason here"
+    assert theirs[0] == "JobHeldAdmin: term of Slurm for 1 reason of Windlass"
     assert theirs[-1].split() == ["SchedulingGated:", *FACTS[Reason.SCHEDULING_GATED].meaning.split()]
     assert {*json.loads(windlass("help", "Resources", "-o", "json").out)["words"]} >= {
         "InsufficientResources",
@@ -53,7 +55,7 @@ def test_completion_is_for_the_shell_that_one_has(windlass, monkeypatch):
     )
     assert done.err.splitlines()[-1] == "try: windlass completion bash"
     monkeypatch.delenv("SHELL")
-    assert "$SHELL does not say which shell is meant" in windlass("completion").err
+    assert "$SHELL is not set" in windlass("completion").err
 
 
 @pytest.mark.parametrize(

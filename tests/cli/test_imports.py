@@ -16,7 +16,7 @@ _PARTS = (
     "nodes.dra_devices",
     "nodes.drain",
     "manifests.apply",
-    "doctor.box_checks",
+    "doctor.machine_checks",
     "doctor.cluster_checks",
 )
 _CODE = """

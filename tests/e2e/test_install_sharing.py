@@ -98,7 +98,7 @@ async def test_two_share_a_card_as_installed_and_it_is_let_go(kube: RealKube, ap
     again, notes = await ran(kube, "install")
     assert notes == "kept as installed: shared cards (--reset: the defaults)\n"
     assert {line.rpartition(" ")[2] for line in again.splitlines()} == {"unchanged"}, again
-    assert "there is no runtime class nvidia" in (await found_by_doctor(kube))
+    assert "runtime class nvidia does not exist" in (await found_by_doctor(kube))
     runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     api.post("/apis/node.k8s.io/v1/runtimeclasses", runtime).ok(201)
 

@@ -68,7 +68,7 @@ async def told(scene: Scene, state: str) -> Explanation:
         found = Explanation.from_dict(json.loads(text)) if text else None
         conditions = (group.get("status") or {}).get("conditions") or ()
         words = [one.get("message", "") for one in conditions if one["type"] == "Unschedulable"]
-        shown = any(text.endswith(f"nodes asked for: 3 x 1 GPU, {state}") for text in words)
+        shown = any(text.endswith(f"nodes requested: 3 x 1 GPU, {state}") for text in words)
         return found if found and found.asked and found.asked.state == state and shown else None
 
     return await eventually(so, f"{state} told")

@@ -25,7 +25,7 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli.doctor import cluster_checks
-from windlass.cli.doctor.box_checks import FAIL, OK, WARN
+from windlass.cli.doctor.machine_checks import FAIL, OK, WARN
 from windlass.cli.errors import translate
 from windlass.cli.install import gpu_sharing
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS
@@ -207,7 +207,7 @@ def test_pods_that_ask_for_more_units_than_there_are_cards_are_told(
     )
     assert [one for one in found() if one[0] == "gpus"] == [("gpus", WARN, told)]
     cluster.work[PODS].append(pod("d", "t4", "3"))
-    assert ("gpus", WARN, f"{told}; 1 more pod likewise") in found()
+    assert ("gpus", WARN, f"{told}; and 1 more pod") in found()
     cluster.work[PODS] = [pod("b", "t4", "2"), pod("c", "whole", "8")]
     assert not [one for one in found() if one[0] == "gpus"]
 
@@ -224,12 +224,12 @@ def test_what_is_wrong_is_told(cluster: Cluster, found: Callable[[], list[tuple[
         ("kinds", FAIL, "not served: jobs.batch.volcano.sh"),
         ("windlass", WARN, "windlass-system/windlass-scheduler: 1 of 2 ready"),
         ("windlass", WARN, "windlass-system/windlass-controllers: 1 of 2 ready"),
-        ("leader", FAIL, "a leads windlass-system/windlass-scheduler, said so 60 s ago"),
+        ("leader", FAIL, "a leads windlass-system/windlass-scheduler, renewed 60 s ago"),
         ("nodes", WARN, "1 of 2 ready; not ready: a"),
         (
             "gpus",
             WARN,
-            "b: the label nvidia.com/gpu.present says that there are GPUs, the kubelet offers none",
+            "b: the label nvidia.com/gpu.present is set, but the kubelet offers no GPUs",
         ),
     ]
 
@@ -248,13 +248,13 @@ def test_clocks_that_differ_are_told(
     def wrong() -> list[str]:
         return [text for name, level, text in found() if level != OK]
 
-    leads = "a leads windlass-system/windlass-scheduler, said so 2 s ago"
+    leads = "a leads windlass-system/windlass-scheduler, renewed 2 s ago"
     hours = 5 * 3600
     cluster.nodes = [node("a")]
     # this machine's: what it is 5 hours behind of, the leaders said only now
     cluster.date = datetime.fromtimestamp(NOW + hours, UTC)
     cluster.renewed = dict.fromkeys(DEPLOYED, NOW + hours - 2)
-    assert wrong() == ["5h behind the API server's: ages and estimates are shown wrong here"]
+    assert wrong() == ["5h behind the API server's: ages and estimates in the output are wrong"]
     assert leads in [text for _, _, text in found()]
     cluster.date = None  # a server that does not say
     cluster.renewed = dict.fromkeys(DEPLOYED, NOW - 2)
@@ -263,13 +263,13 @@ def test_clocks_that_differ_are_told(
     cluster.date, cluster.noted = datetime.fromtimestamp(NOW, UTC), NOW - 2
     cluster.renewed["windlass-scheduler"] = NOW - hours
     assert wrong() == [
-        "of a, 4h59m behind the API server's: the times in its events and conditions are wrong"
+        "that of a is 4h59m behind the API server's: the times in its events and conditions are wrong"
     ]
     assert leads in [text for _, _, text in found()]
     cluster.renewed = dict.fromkeys(DEPLOYED, NOW - 2) | {"windlass-controllers": NOW + hours}
-    assert wrong() == ["of a, 5h ahead of the API server's: what it waits for ends too early"]
+    assert wrong() == ["that of a is 5h ahead of the API server's: its timeouts end too early"]
     cluster.noted = NOW - 60
-    assert "a leads windlass-system/windlass-scheduler, said so 60 s ago" in wrong()
+    assert "a leads windlass-system/windlass-scheduler, renewed 60 s ago" in wrong()
 
 
 def test_kubelets_whose_clocks_differ_are_told(
@@ -286,7 +286,7 @@ def test_kubelets_whose_clocks_differ_are_told(
     cluster.node_leases += [lease("gpu-9", 120.0), lease("gpu-10", -7200.0)]
     (wrong,) = (one for one in found() if one[1] != OK)
     assert wrong[:2] == ("clock", WARN)
-    assert wrong[2].startswith("of gpu-9, gpu-10: gpu-10 is 120m behind the API server's")
+    assert wrong[2].startswith("those of gpu-9, gpu-10 are wrong (gpu-10 is 120m behind the API server's)")
     cluster.refused = (LEASES,)
     assert "clock" not in [name for name, level, _ in found() if level != OK]
 
@@ -341,21 +341,21 @@ def test_cards_that_cannot_be_held_are_told(
     cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
 ) -> None:
     cluster.nodes = [node("a")]
-    assert "shared cards" not in {name for name, _, _ in found()}  # nobody asked for it
+    assert "shared GPUs" not in {name for name, _, _ in found()}  # nobody asked for it
     cluster.settings = gpu_sharing.switched("log: {level: info}\n", "windlass:1")
 
     def told() -> list[tuple[str, str]]:
-        return [(level, text) for name, level, text in found() if name == "shared cards"]
+        return [(level, text) for name, level, text in found() if name == "shared GPUs"]
 
-    assert told() == [(FAIL, "namespace windlass-reservations is not there, so no card can be held")]
+    assert told() == [(FAIL, "namespace windlass-reservations does not exist, so no GPU can be reserved")]
     cluster.there = {("Namespace", gpu_sharing.SPACE)}
-    refused = (FAIL, "there is no runtime class nvidia, so pods that hold cards are refused")
-    assert told() == [refused, (OK, "0 cards held")]
+    refused = (FAIL, "runtime class nvidia does not exist, so reservation pods are rejected")
+    assert told() == [refused, (OK, "0 GPUs reserved")]
     cluster.there |= {("RuntimeClass", "nvidia")}
     cluster.holders = [
         {"metadata": {"name": f"card-{i}"}, "status": {"phase": phase}}
         for i, phase in enumerate(("Running", "Pending"))
     ]
-    assert told() == [(WARN, "2 cards held; not running: card-1")]
+    assert told() == [(WARN, "2 GPUs reserved; not running: card-1")]
     cluster.refused = (CONFIG_MAPS,)
     assert told() == []

@@ -50,7 +50,7 @@ def test_doctor_says_how_to_mend(windlass, cluster):
 
 @pytest.mark.parametrize(
     ("days", "level", "words"),
-    [(364, "ok", "good until"), (20, "warn", "good until"), (-2, "fail", "ended on")],
+    [(364, "ok", "valid until"), (20, "warn", "valid until"), (-2, "fail", "expired on")],
 )
 def test_doctor_looks_at_certificates(windlass, tmp_path, days, level, words):
     """A running server renews them a month before: one that is nearer to its end is told."""

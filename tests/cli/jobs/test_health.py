@@ -21,11 +21,11 @@ def cluster() -> FakeCluster:
 
 def trouble(windlass) -> list[str]:
     lines = windlass("explain", "train").out.splitlines()
-    start = next((at for at, line in enumerate(lines) if line.startswith("  trouble:")), None)
+    start = next((at for at, line in enumerate(lines) if line.startswith("  problems:")), None)
     if start is None:
         return []
     end = next(at for at, line in enumerate(lines[start + 1 :], start + 1) if line[2] != " ")
-    return [line.removeprefix("  trouble:").strip() for line in lines[start:end]]
+    return [line.removeprefix("  problems:").strip() for line in lines[start:end]]
 
 
 def test_a_node_that_is_not_ready_is_told(windlass, cluster) -> None:

@@ -68,7 +68,7 @@ def test_following_a_job_that_has_ended_gives_its_exit_status(windlass, cluster)
 def test_a_container_that_no_rank_has(windlass, logged):
     done = windlass("logs", "train", "-c", "zz")
     assert done.code == 3
-    assert 'error[WL-RANK-404]: no rank of job "train" has a container zz\n' in done.err
+    assert 'error[WL-RANK-404]: job "train" has no container zz\n' in done.err
 
 
 @pytest.mark.parametrize("follow", [(), ("-f",)])
@@ -81,7 +81,7 @@ def test_a_container_that_no_rank_has(windlass, logged):
             ["has no task zz", "why: its tasks: main", "try: windlass logs train --task main"],
         ),
         (("--task", "main", "--rank", "7"), ["has no rank 7"]),
-        (("-c", "zz"), ["why: containers there are: main"]),
+        (("-c", "zz"), ["why: existing containers: main"]),
     ],
 )
 def test_what_the_job_does_not_have_is_told_also_to_who_follows(windlass, logged, follow, asked, told):

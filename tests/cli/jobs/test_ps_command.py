@@ -75,7 +75,7 @@ def test_a_watched_table_shows_what_its_terminal_has_lines_for(windlass, cluster
     monkeypatch.setattr(terminal.Terminal, "of", staticmethod(lambda stream: Seen(stream, True, 80, False)))
     done = windlass("ps", "--watch")
     assert [line.split()[0] for line in done.out.splitlines()] == ["\x1b[H\x1b[2JJOB", "bare", "train", "big"]
-    assert done.err == "and 3 more jobs: windlass ps\n"
+    assert done.err == "3 more jobs not shown; all jobs: windlass ps\n"
     monkeypatch.setattr(Seen, "height", 10)
     assert (len(windlass("ps", "--watch").out.splitlines()), windlass("ps", "--watch").err) == (7, "")
 
@@ -164,7 +164,7 @@ def test_the_time_to_the_start_counts_from_now_and_not_from_when_it_was_written(
     assert "starts in ~30m (20m0s to 40m0s by 9 simulated courses)" in windlass("explain", "big").out
     clusterscenes.explain(cluster, "big", replace(told, estimate_at=now - 5000))
     assert ", due" in windlass("ps").out
-    assert "starts any moment now (by 9 simulated courses)" in windlass("explain", "big").out
+    assert "starts soon (by 9 simulated courses)" in windlass("explain", "big").out
 
 
 def test_nodes_that_are_asked_for_are_told_with_how_that_stands_now(cluster, windlass):
@@ -180,7 +180,7 @@ def test_nodes_that_are_asked_for_are_told_with_how_that_stands_now(cluster, win
     failed = replace(asked, state="failed", attempt=2, retry_at=now + 90)
     clusterscenes.explain(cluster, "big", replace(told, asked=failed))
     text = " ".join(windlass("explain", "big").out.split())
-    assert "windlass-big-1, attempt 2, atomic asked for anew in 1m30s" in text
+    assert "windlass-big-1, attempt 2, atomic next request in 1m30s" in text
     refused = NodesRequested("4 x 8 GPUs", "not asked", detail="the cluster has none")
     clusterscenes.explain(cluster, "big", replace(told, asked=refused))
     assert "4 x 8 GPUs, not asked the cluster has none" in " ".join(windlass("explain", "big").out.split())
@@ -245,7 +245,7 @@ def test_of_a_job_that_has_just_been_submitted_the_word_on_all_of_its_pods_is_wa
 def test_why_pods_that_a_gang_lacks_were_not_made(cluster, windlass):
     """ "Create the missing pods" helps nobody whose quota refuses them."""
     clusterscenes.explain(cluster, "big", Explanation(Reason.WAITING_FOR_MEMBERS, "It has 2 of the 4 pods."))
-    assert "not made" not in windlass("explain", "big").out
+    assert "not created" not in windlass("explain", "big").out
     uid = windlass("get", "vcjob", "big", "-o", "jsonpath={.metadata.uid}").out.strip()
     told = 'pods "big-w-3" is forbidden: exceeded quota: rq'
     for reason, message in (("FailedCreate", told), ("Created", "something else")):
@@ -259,5 +259,5 @@ def test_why_pods_that_a_gang_lacks_were_not_made(cluster, windlass):
                 "type": "Warning",
             },
         )
-    assert f"not made:     {told}" in windlass("explain", "big").out
+    assert f"not created:  {told}" in windlass("explain", "big").out
     assert json.loads(windlass("explain", "big", "-o", "json").out)["notMade"] == told

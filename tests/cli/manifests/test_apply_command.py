@@ -88,7 +88,7 @@ def test_strict_refuses_before_anything_is_written(windlass, cluster, manifest, 
     done = windlass("apply", "--strict", "-f", path)
     assert done.code == 2
     assert done.err.startswith(
-        "error[WL-STRICT-422]: --strict refuses 1 of 3 object(s); nothing was written\n"
+        "error[WL-STRICT-422]: --strict rejects 1 of 3 object(s); nothing was written\n"
     )
     assert f"why: {path}:13 Job/train: {text}" in done.err
     assert "try: " in done.err

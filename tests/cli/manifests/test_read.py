@@ -47,8 +47,11 @@ def test_keys_given_twice_are_remembered():
         ("spec: {}\n", "has no apiVersion and no kind"),
         ("apiVersion: v1\n", "has no kind"),
         (POD.replace("\n  name: a", " 3"), "metadata is not a mapping"),
-        (POD.replace("name: a", "name: y"), "x.yaml:4: metadata.name is no text, but true"),
-        (POD.replace("name: a", "name: a\n  namespace: 7"), "x.yaml:5: metadata.namespace is no text, but 7"),
+        (POD.replace("name: a", "name: y"), "x.yaml:4: metadata.name is not text, but true"),
+        (
+            POD.replace("name: a", "name: a\n  namespace: 7"),
+            "x.yaml:5: metadata.namespace is not text, but 7",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(text: str, told: str):
@@ -62,13 +65,13 @@ def test_a_tab_is_named_as_the_cause():
     with pytest.raises(WindlassError) as caught:
         parse("spec:\n\tx: 1\n", "x.yaml")
     assert caught.value.remedies == ("indent with spaces, not with tabs",)
-    assert caught.value.evidence.startswith("the line reads: x: 1")
+    assert caught.value.evidence.startswith("the line is: x: 1")
 
 
 def test_a_text_that_ends_too_soon_has_no_line_to_show():
     with pytest.raises(WindlassError) as caught:
         parse("spec: [\n", "x.yaml")
-    assert caught.value.evidence == "nothing is there (while parsing a flow node)"
+    assert caught.value.evidence == "the line is empty (while parsing a flow node)"
 
 
 def test_folders_are_read_in_order(tmp_path: Path):
@@ -109,7 +112,7 @@ def test_aliases_that_multiply_a_document_are_refused_at_once():
 def test_a_document_that_is_nested_too_deeply_is_refused():
     with pytest.raises(WindlassError, match="x is not a manifest") as caught:
         parse(POD + "spec: " + "[" * 5000 + "]" * 5000, "x")
-    assert caught.value.evidence == "it is nested too deeply"
+    assert caught.value.evidence == "the nesting is too deep"
 
 
 def test_an_address_is_not_taken_for_a_file():

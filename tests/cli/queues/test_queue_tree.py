@@ -192,7 +192,7 @@ def told_by_doctor(windlass) -> list[tuple[str, str, str]]:
 
 def test_the_doctor_tells_what_is_wrong_with_queues(windlass, cluster) -> None:
     assert told_by_doctor(windlass) == [
-        ("ok", "those that are named exist, and the nodes have what is guaranteed", "")
+        ("ok", "all queues in use exist, and the nodes have what is guaranteed", "")
     ]
     del cluster.objects[(QUEUES, "", "research")]
     assert told_by_doctor(windlass) == [

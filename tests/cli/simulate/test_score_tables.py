@@ -85,4 +85,4 @@ def test_on_a_cluster_the_policy_is_that_of_the_installed_windlass(cluster, wind
 
 
 def test_a_job_that_has_ended_has_no_scores(windlass):
-    assert windlass("explain", "crash", "--scores").out.endswith("no pod of it is left to score\n")
+    assert windlass("explain", "crash", "--scores").out.endswith("it has no unfinished pods to score\n")

@@ -1,1 +1,1 @@
-"""One file per command; each offers ``command``. Imported on use by ``cli.main``."""
+"""One module per command, each with ``command``. ``cli.main`` imports them on use."""

@@ -1,4 +1,4 @@
-"""``windlass apply``: create or change objects from manifests, and tell everything that was understood."""
+"""``windlass apply``: create or change objects from manifests, with all warnings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SUFFIXES = {NONE: "", SERVER: " (server dry run)", CLIENT: " (dry run)"}
 
 @click.command("apply")
 @click.option(
-    "-f", "--filename", "sources", multiple=True, required=True, metavar="FILE", help="File, folder, or -."
+    "-f", "--filename", "sources", multiple=True, required=True, metavar="FILE", help="File, directory, or -."
 )
-@click.option("-R", "--recursive", is_flag=True, help="Also the folders within a folder.")
+@click.option("-R", "--recursive", is_flag=True, help="Also read subdirectories.")
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse unknown fields, other spellings and filled-in values, before anything is written.",
+    help="Reject unknown fields, aliases and defaulted values before anything is written.",
 )
 @click.option(
     "--dry-run",
@@ -30,9 +30,9 @@ _SUFFIXES = {NONE: "", SERVER: " (server dry run)", CLIENT: " (dry run)"}
     flag_value=SERVER,
     default=NONE,
     type=click.Choice([NONE, SERVER, CLIENT]),
-    metavar="[WHO]",
-    help="Write nothing: the server checks everything (server, also without WHO), or names and fields are"
-    " checked here, and no server is asked (client).",
+    metavar="[MODE]",
+    help="Write nothing. Either the server checks all (server, the default MODE), or only names and fields are"
+    " checked, without a server (client).",
 )
 @standard()
 def command(
@@ -48,10 +48,10 @@ def command(
         if problems:
             raise WindlassError(
                 "WL-STRICT-422",
-                f"--strict refuses {len({id(p.document) for p in problems})} of {len(documents)} object(s); "
+                f"--strict rejects {len({id(p.document) for p in problems})} of {len(documents)} object(s); "
                 "nothing was written",
                 evidence="\n     ".join(str(problem) for problem in problems),
-                remedies=("write what the messages say", "apply without --strict: the same is only told"),
+                remedies=("correct the fields", "omit --strict   (the problems are then warnings)"),
             )
     outcomes: list[ApplyResult] = []
     failed: list[WindlassError] = []

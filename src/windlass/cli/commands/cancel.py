@@ -1,4 +1,4 @@
-"""``windlass cancel``: end jobs; what they wrote stays."""
+"""``windlass cancel``: end jobs and keep their logs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from windlass.cli.output.formats import emit
 
 @click.command("cancel")
 @click.argument("jobs", nargs=-1, metavar="JOB...", shell_complete=completer("jobs"))
-@click.option("--all", "everything", is_flag=True, help="All jobs of the namespace that have not ended.")
+@click.option("--all", "everything", is_flag=True, help="All unfinished jobs of the namespace.")
 @queue_flag("With --all: only jobs of this queue.")
-@click.option("--reason", metavar="TEXT", default="cancelled by its user", help="Kept with the job.")
-@click.option("--wait", is_flag=True, help="Return when they have ended.")
+@click.option("--reason", metavar="TEXT", default="cancelled by its user", help="Stored with the job.")
+@click.option("--wait", is_flag=True, help="Wait for their end.")
 @yes_flag()
 @standard(all_namespaces=True)
 def command(
@@ -35,13 +35,13 @@ def command(
     if bool(jobs) == everything:
         raise WindlassError(
             "WL-USE-400",
-            "name jobs, or say --all" if not jobs else "name jobs or say --all, not both",
+            "give names of jobs, or --all" if not jobs else "give names of jobs or --all, not both",
             remedies=("windlass cancel NAME", "windlass cancel --all -q QUEUE"),
         )
     if queue is not None and not everything:
         raise WindlassError(
             "WL-USE-400",
-            f"-q {queue} goes with --all: the jobs are named",
+            f"-q {queue} works only with --all, not with names of jobs",
             remedies=(f"windlass cancel --all -q {queue}", f"windlass cancel {' '.join(jobs)}"),
         )
     named = dict.fromkeys(jobs)
@@ -66,7 +66,8 @@ def _all(invocation: Invocation, queue: str | None, yes: bool) -> list[Job]:
         errors.check_queue(invocation.client, queue)
     if not jobs:
         where = "" if invocation.all_namespaces else f" in namespace {invocation.home_namespace}"
-        invocation.note(f"no job{f' of queue {queue}' if queue else ''}{where} runs or waits")
+        of_queue = f" of queue {queue}" if queue else ""
+        invocation.note(f"there are no running or pending jobs{of_queue}{where}")
     if jobs and not yes and invocation.out.interactive:
         click.confirm(f"End {len(jobs)} job(s)?", abort=True, err=True)
     return jobs

@@ -1,4 +1,4 @@
-"""``windlass completion``: the script that a shell has to read."""
+"""``windlass completion``: completion script for a shell."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _HOW = {
 def command(shell: str | None, output: str | None) -> int:
     """Print the shell's completion script.
 
-    Without SHELL it is that of the shell you log in with ($SHELL).
+    Without SHELL it is for your login shell ($SHELL).
     """
     form = check_format(output or "", ("json",))
     shell = shell or _own_shell()
-    found = get_completion_class(shell)
-    assert found is not None, "click knows the three shells"
-    completion = found(
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None, "click knows the three shells"
+    completion = shell_class(
         cli=click.Command("windlass"), ctx_args={}, prog_name="windlass", complete_var=VARIABLE
     )
     if shell == "bash":
-        # Not click's source(): it starts bash to ask its version, which costs more than the answer.
+        # Not click's source(), which starts bash to check its version and is slow.
         script = completion.source_template % completion.source_vars()
     else:
         script = completion.source()
@@ -45,20 +45,22 @@ def command(shell: str | None, output: str | None) -> int:
 
 
 def _own_shell() -> str:
-    """Raises :class:`WindlassError` where ``$SHELL`` names none that completion is known for."""
-    told = os.environ.get("SHELL", "")
-    name = os.path.basename(told)
+    """Return the user's shell.
+
+    Raises :class:`WindlassError` if ``$SHELL`` names no known one.
+    """
+    shell = os.environ.get("SHELL", "")
+    name = os.path.basename(shell)
     if name in _HOW:
         return name
     raise WindlassError(
         "WL-USE-400",
-        f"$SHELL is {told}, for which there is no completion"
-        if told
-        else "$SHELL does not say which shell is meant",
+        f"$SHELL is {shell}, for which there is no completion" if shell else "$SHELL is not set",
         evidence=f"shells: {', '.join(_HOW)}",
         remedies=("windlass completion bash",),
     )
 
 
 VARIABLE = "_WINDLASS_COMPLETE"
-"""Set by the shell's function; ``cli.main`` answers then instead of running a command."""
+"""Variable set by the shell's function, so that ``cli.main`` completes instead of running.
+"""

@@ -1,4 +1,4 @@
-"""``windlass crds``: what a cluster has to know of Windlass' and Volcano's kinds."""
+"""``windlass crds``: CustomResourceDefinitions of Windlass' and Volcano's kinds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FORMATS = ("yaml", "json")
 def command(output: str | None) -> int:
     """Print the CustomResourceDefinitions."""
     form = check_format(output or "", FORMATS)
-    folder = files("windlass.api") / "crds"
+    directory = files("windlass.api") / "crds"
     texts = [
         entry.read_text().strip() + "\n"
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        for entry in sorted(directory.iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith((".yaml", ".yml"))
     ]
     whole = "---\n".join(text.removeprefix("---\n") for text in texts)

@@ -1,4 +1,4 @@
-"""``windlass delete``: as kubectl's."""
+"""``windlass delete``: delete objects, with kubectl's options."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _Item = tuple[Resource, str | None, str]
 
 @click.command("delete")
 @click.argument("what", nargs=-1, metavar="KIND NAME...", shell_complete=completer("objects"))
-@click.option("-f", "--filename", "sources", multiple=True, metavar="FILE", help="What a manifest names.")
-@click.option("-l", "--selector", metavar="LABELS", default="", help="What has these labels.")
+@click.option("-f", "--filename", "sources", multiple=True, metavar="FILE", help="Objects of this manifest.")
+@click.option("-l", "--selector", metavar="LABELS", default="", help="Objects with these labels.")
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
 @click.option(
     "--cascade",
     type=click.Choice(["background", "foreground", "orphan"]),
     default="background",
-    help="What becomes of the objects that it owns.",
+    help="Deletion of the objects that it owns.",
 )
-@click.option("--grace-period", type=click.IntRange(0), metavar="SECONDS", help="Time to end by itself.")
-@click.option("--now", is_flag=True, help="The same as --grace-period 0.")
-@click.option("--ignore-not-found", is_flag=True, help="What is gone already is no fault.")
-@click.option("--wait/--no-wait", default=True, help="Return when they are gone (default).")
+@click.option("--grace-period", type=click.IntRange(0), metavar="SECONDS", help="Grace period for its end.")
+@click.option("--now", is_flag=True, help="Same as --grace-period 0.")
+@click.option("--ignore-not-found", is_flag=True, help="Ignore objects that do not exist.")
+@click.option("--wait/--no-wait", default=True, help="Wait until they are gone (default).")
 @yes_flag()
 @standard()
 def command(
@@ -57,10 +57,10 @@ def command(
     deleted: list[tuple[_Item, str]] = []
     failed: list[WindlassError] = []
     for item in chosen:
-        resource, space, name = item
+        resource, namespace, name = item
         try:
-            answer = invocation.client.delete(
-                resource, name, space, propagation=cascade.capitalize(), grace_seconds=grace
+            response = invocation.client.delete(
+                resource, name, namespace, propagation=cascade.capitalize(), grace_seconds=grace
             )
         except StatusError as error:
             if error.code == 404 and ignore_not_found:
@@ -70,7 +70,7 @@ def command(
             failed.append(errors.translate(error, invocation.client))
             invocation.err.write(errors.as_text(failed[-1], invocation.err.paint))
             continue
-        uid = (answer.get("details") or {}).get("uid") or (answer.get("metadata") or {}).get("uid") or ""
+        uid = (response.get("details") or {}).get("uid") or (response.get("metadata") or {}).get("uid") or ""
         deleted.append((item, uid))
         if not invocation.structured:
             invocation.out.line(f'{_kind(resource)} "{name}" deleted')
@@ -93,38 +93,38 @@ def _from_files(invocation: Invocation, sources: tuple[str, ...]) -> Iterator[_I
     for document in reversed(read(sources)):
         resource = resource_of(document)
         metadata = document.obj.get("metadata") or {}
-        space = metadata.get("namespace") or invocation.home_namespace
+        namespace = metadata.get("namespace") or invocation.home_namespace
         if metadata.get("name"):
-            yield resource, space if resource.namespaced else None, metadata["name"]
+            yield resource, namespace if resource.namespaced else None, metadata["name"]
 
 
 def _named(invocation: Invocation, what: tuple[str, ...], selector: str, everything: bool) -> Iterator[_Item]:
-    asked = split_names(what) if what else []
-    whole = [resource for resource, name in asked if name is None]
-    if not asked or (whole and not (selector or everything)):
+    requested = split_names(what) if what else []
+    whole = [resource for resource, name in requested if name is None]
+    if not requested or (whole and not (selector or everything)):
         kind = whole[0].plural if whole else "KIND"
         raise WindlassError(
             "WL-USE-400",
-            "say which objects: names, -l LABELS, --all, or -f FILE",
+            "give names of objects, -l LABELS, --all, or -f FILE",
             evidence=f"only the kind was given: {kind}" if whole else "nothing was given",
             remedies=(f"windlass delete {kind} NAME", f"windlass delete {kind} --all"),
         )
-    for resource, name in asked:
-        space = invocation.home_namespace if resource.namespaced else None
+    for resource, name in requested:
+        namespace = invocation.home_namespace if resource.namespaced else None
         if name is not None:
-            yield resource, space, name
+            yield resource, namespace, name
         else:
-            for item in invocation.client.list(resource, space, labels=selector).items:
+            for item in invocation.client.list(resource, namespace, labels=selector).items:
                 yield resource, item["metadata"].get("namespace"), item["metadata"]["name"]
 
 
 def _until_gone(invocation: Invocation, deleted: list[tuple[_Item, str]]) -> None:
-    """Wait until the very objects are gone (one of the same name may have come since)."""
-    for (resource, space, name), uid in deleted:
+    """Wait until these objects are gone. A new object of the same name is ignored."""
+    for (resource, namespace, name), uid in deleted:
         pause = 0.01
         while True:
-            found = invocation.client.find(resource, name, space)
-            if found is None or (uid and found["metadata"].get("uid") != uid):
+            current = invocation.client.find(resource, name, namespace)
+            if current is None or (uid and current["metadata"].get("uid") != uid):
                 break
             invocation.clock.pause(pause)
             pause = min(0.5, pause * 1.5)

@@ -1,4 +1,4 @@
-"""``windlass describe``: objects with everything that a person reads, and their events."""
+"""``windlass describe``: objects with all fields that matter to a person, and their events."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def command(invocation: Invocation, what: tuple[str, ...], selector: str) -> int
     """Show objects with their events."""
     shown: list[dict[str, Any]] = []
     for resource, name in split_names(what):
-        space = invocation.home_namespace if resource.namespaced else None
+        namespace = invocation.home_namespace if resource.namespaced else None
         if name is not None:
-            found = [invocation.client.get(resource, name, space)]
+            objects = [invocation.client.get(resource, name, namespace)]
         else:
             scope = invocation.listed_namespace if resource.namespaced else None
-            found = invocation.client.list(resource, scope, labels=selector).items
-        shown += found
+            objects = invocation.client.list(resource, scope, labels=selector).items
+        shown += objects
         if not invocation.structured:
-            for at, obj in enumerate(found):
-                if at:
+            for number, obj in enumerate(objects):
+                if number:
                     invocation.out.line("\n")
                 invocation.out.write(text(invocation, resource, obj))
     if invocation.structured:
@@ -60,16 +60,18 @@ def command(invocation: Invocation, what: tuple[str, ...], selector: str) -> int
 
 
 def text(invocation: Invocation, resource: Resource, obj: Mapping[str, Any]) -> str:
-    """Head, labels, annotations, the rest field by field, events."""
+    """Return head, labels, annotations, the other fields, and events."""
     metadata = obj["metadata"]
-    notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    annotations = {
+        key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED
+    }
     head = pairs(
         [
             ("Name", metadata["name"]),
             ("Namespace", metadata.get("namespace", "")),
             ("Kind", f"{obj.get('kind', resource.kind)} ({obj.get('apiVersion', resource.api_version)})"),
             ("Labels", _mapping(metadata.get("labels") or {})),
-            ("Annotations", _mapping(notes)),
+            ("Annotations", _mapping(annotations)),
         ]
     )
     rest = {key: value for key, value in metadata.items() if key not in _HIDDEN_METADATA}
@@ -80,9 +82,11 @@ def text(invocation: Invocation, resource: Resource, obj: Mapping[str, Any]) -> 
     if resource.plural == "secrets":
         body = _without_secrets(body)
     lines = list(_tree(body, ""))
-    told = events.render(invocation, [obj], indent="  ")
+    event_lines = events.render(invocation, [obj], indent="  ")
     return (
-        head + "".join(f"{line}\n" for line in lines) + (f"Events:\n{told}" if told else "Events:  <none>\n")
+        head
+        + "".join(f"{line}\n" for line in lines)
+        + (f"Events:\n{event_lines}" if event_lines else "Events:  <none>\n")
     )
 
 
@@ -91,7 +95,7 @@ def _mapping(values: Mapping[str, Any]) -> str:
 
 
 def _title(key: str) -> str:
-    """``creationTimestamp`` → ``Creation Timestamp``."""
+    """Return a key as a title: ``creationTimestamp`` → ``Creation Timestamp``."""
     words: list[str] = []
     for letter in key:
         if letter.isupper() and words and not words[-1][-1:].isupper():
@@ -113,7 +117,7 @@ def _without_secrets(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tree(value: Any, indent: str) -> Any:
-    """Nested fields as indented lines; lists of objects as blocks."""
+    """Yield nested fields as indented lines, lists of objects as blocks."""
     for key, inner in value.items():
         name = key if not indent else _title(key) if key.isidentifier() else key
         if inner in (None, {}, []):

@@ -1,12 +1,12 @@
-"""``windlass doctor``: what is wrong with this box, or with a cluster, and how to mend it."""
+"""``windlass doctor``: problems of this machine or of a cluster, with fixes."""
 
 from __future__ import annotations
 
 import click
 
 from windlass.cli import errors
-from windlass.cli.doctor import box_checks
-from windlass.cli.doctor.box_checks import FAIL, OK
+from windlass.cli.doctor import machine_checks
+from windlass.cli.doctor.machine_checks import FAIL, OK
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
@@ -19,18 +19,18 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def command(invocation: Invocation) -> int:
     """Check this machine or a cluster, and suggest fixes.
 
-    With --context or --kubeconfig the cluster is checked: is Windlass there, does it decide, what may you do.
+    With --context or --kubeconfig it checks a cluster: installation of Windlass, leader, nodes, your rights.
     """
     if invocation.target.remote:
         from windlass.cli.doctor import cluster_checks
 
-        found = cluster_checks.all_checks(invocation)
+        results = cluster_checks.all_checks(invocation)
     else:
-        found = box_checks.all_checks(invocation)
+        results = machine_checks.all_checks(invocation)
     out = invocation.out
     records = []
     failed = 0
-    for result in found:
+    for result in results:
         records.append(result.as_record())
         failed += result.level == FAIL
         if invocation.structured:

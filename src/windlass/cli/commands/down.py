@@ -1,4 +1,4 @@
-"""``windlass down``: everything ends, nothing is left behind."""
+"""``windlass down``: stop the control plane and all pods."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from windlass.cli.text import plural
 from windlass.kits.files import FileLock
 from windlass.kits.state import StateError, StateFolder
 
-_PATIENCE_SECONDS = 75.0
+_STOP_TIMEOUT_SECONDS = 75.0
 
 
 @click.command("down")
-@click.option("--now", is_flag=True, help="Give the running pods no time to end by themselves.")
-@click.option("--purge", is_flag=True, help="Remove the state folder, with all objects and logs.")
+@click.option("--now", is_flag=True, help="Kill running pods without a grace period.")
+@click.option("--purge", is_flag=True, help="Remove the state directory with all objects and logs.")
 @yes_flag()
 @standard(namespace=False)
 def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
@@ -39,14 +39,14 @@ def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
         if not lock.acquire():
             raise WindlassError(
                 "WL-DOWN-409",
-                "another control plane was started on this state folder meanwhile",
+                "another control plane was started on this state directory in the meantime",
                 evidence=f"{state.lock} is held",
                 remedies=("windlass down",),
             )
     except OSError as error:
         raise state_error(StateError.of(state.path, error)) from error
     try:
-        ended = _reap(state, 0.0 if now else 5.0)
+        ended = _end_leftover_pods(state, 0.0 if now else 5.0)
         if purge:
             _purge(state)
     finally:
@@ -55,7 +55,7 @@ def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
 
 
 def _stop(state: StateFolder, *, now: bool) -> bool:
-    """End the supervisor, if one holds the lock. Returns whether there was one."""
+    """End the supervisor if one holds the lock. Return whether one did."""
     from windlass.kits import processes
 
     probe = FileLock(state.lock)
@@ -70,22 +70,22 @@ def _stop(state: StateFolder, *, now: bool) -> bool:
     if not isinstance(pid, int):
         raise WindlassError(
             "WL-DOWN-500",
-            "a control plane holds the state folder, but did not say which process it is",
+            "a control plane holds the state directory, but its process is unknown",
             evidence=f"{state.lock} is held; {state.supervisor} names no process",
             remedies=(f"fuser -v {state.lock}", "windlass down"),
         )
     first = signal.SIGQUIT if now else signal.SIGTERM
-    if not processes.end(pid, ticks, patience_seconds=_PATIENCE_SECONDS, signum=first):
+    if not processes.end(pid, ticks, patience_seconds=_STOP_TIMEOUT_SECONDS, signum=first):
         raise WindlassError(
             "WL-DOWN-403",
             f"the control plane (pid {pid}) cannot be stopped",
-            evidence="the signal was refused, or the process does not end even when killed",
+            evidence="the signal was rejected, or the process does not end even on SIGKILL",
             remedies=(f"ps -fp {pid}",),
         )
     return True
 
 
-def _reap(state: StateFolder, grace_seconds: float) -> list[int]:
+def _end_leftover_pods(state: StateFolder, grace_seconds: float) -> list[int]:
     """End pods that a killed control plane left behind. The caller holds the lock."""
     from windlass.node.cleanup import end_all
 
@@ -95,11 +95,11 @@ def _reap(state: StateFolder, grace_seconds: float) -> list[int]:
 def _purge(state: StateFolder) -> None:
     import shutil
 
-    folder = state.socket.parent
+    socket_directory = state.socket.parent
     try:
         shutil.rmtree(state.path)
-        if folder != state.path and folder.exists():
-            shutil.rmtree(folder)
+        if socket_directory != state.path and socket_directory.exists():
+            shutil.rmtree(socket_directory)
     except OSError as error:
         raise state_error(StateError.of(state.path, error)) from error
 
@@ -118,15 +118,15 @@ def _report(
         return 0
     if ended:
         invocation.out.line(
-            f"ended {plural(len(ended), 'process', 'processes')} that a killed control plane had left behind"
+            f"ended {plural(len(ended), 'process', 'processes')} that a killed control plane had left"
         )
     if stopped:
-        invocation.out.line("stopped the control plane and everything that it ran")
+        invocation.out.line("stopped the control plane and all that it ran")
     elif not ended:
-        invocation.out.line(f"nothing runs on {state.path}")
+        invocation.out.line(f"no control plane runs on {state.path}")
     if purged:
         invocation.out.line(f"removed {state.path}")
     elif os.path.exists(state.path):
         purge = remedy_with_target("windlass down --purge", invocation.surroundings.aim)
-        invocation.out.line(f"objects and logs stay in {state.path} ({purge} removes them)")
+        invocation.out.line(f"objects and logs stay in {state.path}; to remove them: {purge}")
     return 0

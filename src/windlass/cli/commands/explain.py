@@ -1,4 +1,4 @@
-"""``windlass explain``: the scheduler's own record of why a job waits, in full."""
+"""``windlass explain``: the scheduler's full explanation of why a job waits."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ from windlass.cli.tables import pairs
 from windlass.cli.text import approximate_duration, join_words, nodes_text, plural
 from windlass.kits import durations
 
-_PATIENCE_SECONDS = 2.0
+_EXPLANATION_TIMEOUT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
 _FRESH_SECONDS = 10.0
 
 
 @click.command("explain")
 @job_argument()
-@click.option("--scores", is_flag=True, help="Show how the nodes rank for its pods, score by score.")
+@click.option("--scores", is_flag=True, help="Show the ranking of nodes for its pods, score by score.")
 @standard()
 def command(invocation: Invocation, job: str, scores: bool) -> int:
     """Explain why a job waits, and what would help."""
-    found = _judged(invocation, find(invocation, job))
+    found = _with_explanation(invocation, find(invocation, job))
     record = found.explanation if found.waiting else None
     lacking = record is not None and record.code is Reason.WAITING_FOR_MEMBERS
-    not_made = _not_made(invocation, found) if lacking else ""
+    creation_error = _creation_error(invocation, found) if lacking else ""
     if invocation.structured:
-        document = as_record(found, record) | ({"notMade": not_made} if not_made else {})
+        document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
         if scores:
             document |= _scores_record(invocation, found)
         emit(invocation, document, names=[f"job/{found.name}"])
         return 0
     out = invocation.out
     gpus = found.gpus
-    asked = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
-    asked = found.shares or (f"no GPU but by {found.claims}" if gpus == "-" and found.claims else asked)
-    out.line(f"{found.name} ({found.kind}, queue {found.queue}, {asked}): {found.state}")
+    request = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
+    request = found.shares or (f"GPUs only by {found.claims}" if gpus == "-" and found.claims else request)
+    out.line(f"{found.name} ({found.kind}, queue {found.queue}, {request}): {found.state}")
     if record is not None:
-        out.write(waiting_text(found, record, not_made))
+        out.write(waiting_text(found, record, creation_error))
     elif found.waiting:
-        late = invocation.clock.now() - found.created > UNSEEN_SECONDS
-        out.write(_unexplained(found, _when_late(invocation, found) if late else ""))
+        late = invocation.clock.now() - found.created > EVALUATION_TIMEOUT_SECONDS
+        out.write(_unexplained(found, _unevaluated_remedy(invocation, found) if late else ""))
     elif found.finished:
         out.write(pairs([("ended", brief(found)), ("ran on", nodes_text(found.nodes, most=20))], indent="  "))
     else:
@@ -71,19 +71,25 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     return 0
 
 
-def _not_made(invocation: Invocation, job: Job) -> str:
-    """Why pods that a gang lacks could not be made (a quota, a webhook), in the words of who was to make them."""
+def _creation_error(invocation: Invocation, job: Job) -> str:
+    """Return why missing pods of a gang could not be created (a quota, a webhook).
+
+    The message is that of the controller that creates them.
+    """
     owners = [owner for pod in job.pods for owner in pod["metadata"].get("ownerReferences") or ()]
-    makers = [job.obj, *({"kind": o["kind"], "metadata": {**o, "namespace": job.namespace}} for o in owners)]
+    controllers = [
+        job.obj,
+        *({"kind": o["kind"], "metadata": {**o, "namespace": job.namespace}} for o in owners),
+    ]
     try:
-        found = [
+        failures = [
             event
-            for event in events.about_objects(invocation, makers)
+            for event in events.about_objects(invocation, controllers)
             if event.get("reason") == "FailedCreate"
         ]
     except StatusError:
-        return ""  # who may not see events is told the rest
-    return str(found[-1].get("message") or "") if found else ""
+        return ""  # without rights for events, the rest is shown
+    return str(failures[-1].get("message") or "") if failures else ""
 
 
 def _scores_record(invocation: Invocation, job: Job) -> dict[str, Any]:
@@ -100,12 +106,15 @@ def _scores_text(invocation: Invocation, job: Job) -> str:
 
     config, found = score_tables.table_of(invocation, job)
     policy = pairs([("policy", described(config))], indent="  ")
-    return policy + (score_tables.as_text(found) or "  no pod of it is left to score\n")
+    return policy + (score_tables.as_text(found) or "  it has no unfinished pods to score\n")
 
 
-def _judged(invocation: Invocation, job: Job) -> Job:
-    """The job once the scheduler has spoken, of all of its pods: one that has just been submitted is given a moment."""
-    until = invocation.clock.monotonic() + _PATIENCE_SECONDS
+def _with_explanation(invocation: Invocation, job: Job) -> Job:
+    """Return the job with an explanation that covers all of its pods.
+
+    For a job that was just submitted, this waits a short time.
+    """
+    until = invocation.clock.monotonic() + _EXPLANATION_TIMEOUT_SECONDS
     fresh = invocation.clock.now() - job.created < _FRESH_SECONDS
     while fresh and job.waiting and _too_early(job.explanation) and invocation.clock.monotonic() < until:
         invocation.clock.pause(_PAUSE_SECONDS)
@@ -113,9 +122,9 @@ def _judged(invocation: Invocation, job: Job) -> Job:
     return job
 
 
-def _too_early(told: Explanation | None) -> bool:
-    """Whether nothing is told yet, or only that pods are still to be made."""
-    return told is None or told.code is Reason.WAITING_FOR_MEMBERS
+def _too_early(explanation: Explanation | None) -> bool:
+    """Return whether there is no explanation yet, or only that pods are missing."""
+    return explanation is None or explanation.code is Reason.WAITING_FOR_MEMBERS
 
 
 def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
@@ -134,25 +143,26 @@ def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
     return base
 
 
-_OF_A_BOX = "default-scheduler"
-"""Windlass takes these pods, too, where it is alone."""
-_OF_DOMAINS = (Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.EXCEEDS_EVERY_DOMAIN)
+_DEFAULT_SCHEDULER = "default-scheduler"
+"""Scheduler name that Windlass also serves in single-node mode."""
+_DOMAIN_REASONS = (Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.EXCEEDS_EVERY_DOMAIN)
 
 
 def _nearest(miss: NearMiss) -> str:
-    """``box, which lacks 2 nvidia.com/gpu``; what is no amount is told after a colon."""
+    """Return the nearest node: ``gpu1, which lacks 2 nvidia.com/gpu``.
+
+    A text that is not an amount follows a colon.
+    """
     if miss.lacks[:1].isdigit():
         return f"{miss.node}, which lacks {miss.lacks}"
     return f"{miss.node}: {miss.lacks}"
 
 
 def _estimate(record: Explanation) -> str:
-    """``starts in ~8m (6m30s to 11m0s by 10 simulated courses)``."""
+    """Return the estimate: ``starts in ~8m (6m30s to 11m0s by 10 simulated courses)``."""
     if record.estimate_seconds is None:
         return ""
-    when = (
-        f"in {approximate_duration(record.estimate_seconds)}" if record.estimate_seconds else "any moment now"
-    )
+    when = f"in {approximate_duration(record.estimate_seconds)}" if record.estimate_seconds else "soon"
     band = ""
     if record.estimate_band and record.estimate_seconds:
         low, *high = map(durations.write, record.estimate_band)
@@ -161,18 +171,26 @@ def _estimate(record: Explanation) -> str:
     return f"starts {when}{basis}"
 
 
-def _asked(asked: NodesRequested, now: float) -> str:
-    """How the nodes that are asked for it stand, by which request, and what is said of it."""
-    number = f", attempt {asked.attempt}" if asked.attempt > 1 else ""
-    by = f"by ProvisioningRequest {asked.request}{number}, {asked.class_name}" if asked.request else ""
-    again = f"asked for anew in {durations.write(max(0.0, asked.retry_at - now))}" if asked.retry_at else ""
-    return "\n".join(filter(None, (request_line(asked, now), asked.detail, by, again)))
+def _requested_nodes(requested: NodesRequested, now: float) -> str:
+    """Return the state of the nodes that were requested for the job."""
+    number = f", attempt {requested.attempt}" if requested.attempt > 1 else ""
+    by = (
+        f"by ProvisioningRequest {requested.request}{number}, {requested.class_name}"
+        if requested.request
+        else ""
+    )
+    retry = (
+        f"next request in {durations.write(max(0.0, requested.retry_at - now))}" if requested.retry_at else ""
+    )
+    return "\n".join(filter(None, (request_line(requested, now), requested.detail, by, retry)))
 
 
-def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
-    """Everything the record says, the two questions first: will it run, and what must change. ``not_made``: why pods
-    that it lacks are not there."""
-    place = f"#{record.position} in {job.queue}" if record.position else ""
+def waiting_text(job: Job, record: Explanation, creation_error: str = "") -> str:
+    """Return all of the explanation, with the main facts first.
+
+    ``not_made``: reason why missing pods do not exist.
+    """
+    position = f"#{record.position} in {job.queue}" if record.position else ""
     estimate = _estimate(record)
     changes = "\n".join(change.sentence for change in record.changes)
     nearest = _nearest(record.nearest) if record.nearest else ""
@@ -181,13 +199,13 @@ def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
     return pairs(
         [
             ("why", f"{record.code}: {record.message}"),
-            ("not made", not_made),
+            ("not created", creation_error),
             ("will it run", verdict(record)),
-            ("position", ", ".join(part for part in (place, estimate) if part)),
-            ("nodes asked for", _asked(record.asked, job.seen) if record.asked else ""),
+            ("position", ", ".join(part for part in (position, estimate) if part)),
+            ("nodes requested", _requested_nodes(record.asked, job.seen) if record.asked else ""),
             ("ahead of it", ahead_text(record)),
             (f"blockers{considered}", blockers),
-            (f"nearest {'domain' if record.code in _OF_DOMAINS else 'node'}", nearest),
+            (f"nearest {'domain' if record.code in _DOMAIN_REASONS else 'node'}", nearest),
             ("held by", join_words(map(group_title, record.holders))),
             *((name, value) for name, value in sorted(record.extra.items())),
             ("smallest change" if len(record.changes) == 1 else "smallest changes", changes),
@@ -197,51 +215,52 @@ def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
     )
 
 
-UNSEEN_SECONDS = 30.0
-"""So long may it take until a scheduler that runs has looked at a job."""
+EVALUATION_TIMEOUT_SECONDS = 30.0
+"""Time in seconds after which a running scheduler should have evaluated a job."""
 
 
-def _when_late(invocation: Invocation, job: Job) -> str:
-    """What to do where nobody has looked at it for long."""
+def _unevaluated_remedy(invocation: Invocation, job: Job) -> str:
+    """Return what to do if no scheduler has evaluated the job for long."""
     doctor = remedy_with_target("windlass doctor", invocation.surroundings.aim)
-    found = f"{doctor} says whether anybody decides"
+    check = f"{doctor}   (checks whether a scheduler runs)"
     if not job.scheduler_name:
-        return found
+        return check
     install = remedy_with_target("windlass install", invocation.surroundings.aim)
-    if kinds := _besides(invocation):
-        whose = f"{job.scheduler_name} decides what was not handed over to Windlass, which stands beside it"
-        return f"{whose}\n{install} --adopt {kinds[0]} -q {job.queue}, if Windlass is to decide\n{found}"
+    if kinds := _adopted_schedulers(invocation):
+        other = f"{job.scheduler_name} schedules this job, as it was not handed over to Windlass"
+        return f"{other}\n{install} --adopt {kinds[0]} -q {job.queue}   (to hand it over)\n{check}"
     serve = f"--scheduler-name windlass --scheduler-name {job.scheduler_name}"
     return (
-        f"schedulerName: windlass in its manifest, if nobody serves {job.scheduler_name} here\n"
-        f"or have Windlass serve that name: {install} {serve} (of the chart: scheduler.names)\n{found}"
+        f"set schedulerName: windlass in the manifest, if no scheduler serves {job.scheduler_name}\n"
+        f"or let Windlass serve that name: {install} {serve}   (setting scheduler.names of the chart)\n{check}"
     )
 
 
-def _besides(invocation: Invocation) -> list[str]:
-    """Beside which schedulers Windlass stands in this cluster; none where this user may not look."""
+def _adopted_schedulers(invocation: Invocation) -> list[str]:
+    """Return the schedulers next to which Windlass is installed; none if this user may not look."""
     if not invocation.target.remote:
         return []
     from windlass.cli.install import installed_settings
 
     client = invocation.client
-    spaces = installed_settings.others(client, "")
-    found = (
+    namespaces = installed_settings.others(client, "")
+    adopted = (
         unless_forbidden(lambda at=at: installed_settings.as_installed(client, at).beside, ())
-        for at in spaces
+        for at in namespaces
     )
-    return [peer.partition(":")[0] for peers in found for peer in peers]
+    return [peer.partition(":")[0] for peers in adopted for peer in peers]
 
 
 def _unexplained(job: Job, late: str) -> str:
-    """``late``: what to do where nobody has looked at it for long."""
-    unseen = f"PendingEvaluation: {job.scheduler_name or 'the scheduler'} has not looked at it yet"
-    gates = (
-        f"scheduling gates ({join_words(job.gates)}): whoever set them takes them away" if job.gates else ""
-    )
+    """Return the text for a job without an explanation.
+
+    ``late``: what to do if no scheduler has evaluated it for long.
+    """
+    unevaluated = f"PendingEvaluation: {job.scheduler_name or 'the scheduler'} has not evaluated it yet"
+    gates = f"scheduling gates ({join_words(job.gates)}), which their controller removes" if job.gates else ""
     return pairs(
         [
-            ("why", job.condition_message or unseen),
+            ("why", job.condition_message or unevaluated),
             ("held by", gates),
             ("what helps", "" if job.condition_message or gates or job.scheduler else late),
             ("phase", job.phase),
@@ -251,17 +270,17 @@ def _unexplained(job: Job, late: str) -> str:
     )
 
 
-def _running(job: Job, trouble: str, *, remote: bool) -> str:
+def _running(job: Job, problems: str, *, remote: bool) -> str:
     up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
-    queue = f"its queue, {job.queue}, had the room and these nodes fitted"
-    if job.scheduler and (remote or job.scheduler != _OF_A_BOX):
-        queue = f"not decided here: its scheduler is {job.scheduler}"
-    placeholder = "nothing said what to run, so the box runs a placeholder" if job.placeholder else ""
+    queue = f"queue {job.queue} had enough capacity, and the pods fit on these nodes"
+    if job.scheduler and (remote or job.scheduler != _DEFAULT_SCHEDULER):
+        queue = f"its scheduler is {job.scheduler}, not Windlass"
+    placeholder = "the command is unknown, so a placeholder runs" if job.placeholder else ""
     return pairs(
         [
             ("runs on", nodes_text(job.nodes, most=20)),
             ("pods", f"{up} of {job.members} running"),
-            ("trouble", trouble),
+            ("problems", problems),
             ("devices", device_lines(job)),
             ("why there", queue if job.nodes else ""),
             ("note", placeholder),
@@ -271,14 +290,14 @@ def _running(job: Job, trouble: str, *, remote: bool) -> str:
 
 
 def device_lines(job: Job, most: int = 16) -> str:
-    """Which devices each pod holds, as the scheduler wrote them into the binding."""
+    """Return the devices of each pod, as the scheduler wrote them into the binding."""
     lines = []
     for pod in job.pods:
-        told = [f"GPU {held}"] if (held := resources.held_text(pod)) else []
+        parts = [f"GPU {held}"] if (held := resources.held_text(pod)) else []
         placement = placement_of(pod["metadata"].get("annotations") or {})
         if placement:
             numbers = ",".join(str(zone) for zone, _ in placement)
-            told.append(f"NUMA zone{'s' if len(placement) > 1 else ''} {numbers}")
-        if told:
-            lines.append(f"{pod['metadata']['name']}: {pod['spec'].get('nodeName')} {', '.join(told)}")
+            parts.append(f"NUMA node{'s' if len(placement) > 1 else ''} {numbers}")
+        if parts:
+            lines.append(f"{pod['metadata']['name']}: {pod['spec'].get('nodeName')} {', '.join(parts)}")
     return "\n".join(lines[:most] + ([f"and {len(lines) - most} more"] if len(lines) > most else []))

@@ -21,9 +21,9 @@ from windlass.cli.output.formats import emit
 )
 @click.option("-l", "--selector", metavar="LABELS", default="", help="Label selector: a=b,c!=d,e in (f,g).")
 @click.option("--field-selector", metavar="FIELDS", default="", help="Field selector: status.phase=Running.")
-@click.option("-w", "--watch", "follow", is_flag=True, help="Go on and print every change.")
-@click.option("--no-headers", is_flag=True, help="No header line.")
-@click.option("--show-labels", is_flag=True, help="A last column with the labels.")
+@click.option("-w", "--watch", "follow", is_flag=True, help="Then print every change.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
+@click.option("--show-labels", is_flag=True, help="Add a column with the labels.")
 @standard(all_namespaces=True)
 def command(
     invocation: Invocation,
@@ -35,29 +35,29 @@ def command(
     show_labels: bool,
 ) -> int:
     """List objects."""
-    asked = split_names(what)
+    requested = split_names(what)
     if invocation.structured:
-        return _structured(invocation, asked, selector, field_selector, follow)
-    shower = server_tables.Shower(
-        invocation, headers=not no_headers, labels=show_labels, several=len({r for r, _ in asked}) > 1
+        return _structured(invocation, requested, selector, field_selector, follow)
+    shower = server_tables.TablePrinter(
+        invocation, headers=not no_headers, labels=show_labels, several=len({r for r, _ in requested}) > 1
     )
-    found = 0
-    for resource, names in _by_kind(asked):
-        found += shower.show(resource, names, selector, field_selector)
+    rows = 0
+    for resource, names in _by_kind(requested):
+        rows += shower.show(resource, names, selector, field_selector)
     if follow:
-        resource = asked[0][0]
-        shower.follow(resource, asked[0][1], selector, field_selector)
-    elif not found:
+        resource = requested[0][0]
+        shower.follow(resource, requested[0][1], selector, field_selector)
+    elif not rows:
         scope = "" if invocation.all_namespaces else f" in namespace {invocation.home_namespace}"
-        kinds = {r for r, _ in asked}
+        kinds = {r for r, _ in requested}
         scope = scope if any(r.namespaced for r in kinds) else ""
         invocation.note(f"No resources found{scope}.")
     return 0
 
 
-def _by_kind(asked: list[tuple[Resource, str | None]]) -> Iterator[tuple[Resource, list[str]]]:
+def _by_kind(requested: list[tuple[Resource, str | None]]) -> Iterator[tuple[Resource, list[str]]]:
     order: dict[Resource, list[str]] = {}
-    for resource, name in asked:
+    for resource, name in requested:
         order.setdefault(resource, [])
         if name is not None:
             order[resource].append(name)
@@ -66,27 +66,27 @@ def _by_kind(asked: list[tuple[Resource, str | None]]) -> Iterator[tuple[Resourc
 
 def _structured(
     invocation: Invocation,
-    asked: list[tuple[Resource, str | None]],
+    requested: list[tuple[Resource, str | None]],
     selector: str,
     field_selector: str,
     follow: bool,
 ) -> int:
     items: list[dict[str, Any]] = []
     names: list[str] = []
-    single = len(asked) == 1 and asked[0][1] is not None
-    for resource, name in asked:
+    single = len(requested) == 1 and requested[0][1] is not None
+    for resource, name in requested:
         space = invocation.home_namespace if resource.namespaced else None
         if name is not None:
-            found = [invocation.client.get(resource, name, space)]
+            objects = [invocation.client.get(resource, name, space)]
         else:
             scope = invocation.listed_namespace if resource.namespaced else None
-            found = invocation.client.list(resource, scope, labels=selector, fields=field_selector).items
-        items += found
-        names += [f"{_typed(resource)}/{item['metadata']['name']}" for item in found]
+            objects = invocation.client.list(resource, scope, labels=selector, fields=field_selector).items
+        items += objects
+        names += [f"{_typed(resource)}/{item['metadata']['name']}" for item in objects]
     value: Any = items[0] if single else {"apiVersion": "v1", "kind": "List", "items": items}
     emit(invocation, value, names=names)
     if follow:
-        _follow_structured(invocation, asked[0][0], asked[0][1], selector, field_selector)
+        _follow_structured(invocation, requested[0][0], requested[0][1], selector, field_selector)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``windlass help``: what a code or a reason means, without network."""
+"""``windlass help``: meaning of an error code or a reason, without a network."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from windlass.cli.tables import pairs
 from windlass.cli.text import plural
 
 _SYSTEMS = {"Volcano": "volcano", "Kueue": "kueue", "Slurm": "slurm"}
-"""Those whose words for the reasons are known, and the field of ``Facts`` that holds them."""
+"""Systems with own words for the reasons, and the field of ``Facts`` that holds them.
+"""
 _HELPS = {
     "yes": "Waiting helps.",
-    "no": "Waiting does not help; something has to change.",
+    "no": "Waiting does not help; the job or the cluster must change.",
     "maybe": "Waiting may help.",
 }
 
@@ -70,21 +71,21 @@ def _record(word: str) -> dict[str, Any]:
             }
     for end, text in END_CAUSES.items():
         if end.lower() == word.lower():
-            return {"code": end, "title": "what ended a pod", "text": text}
+            return {"code": end, "title": "cause of the end of a pod", "text": text}
     for system, field in _SYSTEMS.items():
-        theirs = [reason for reason in Reason if getattr(FACTS[reason], field).lower() == word.lower()]
-        if theirs:
+        matching = [reason for reason in Reason if getattr(FACTS[reason], field).lower() == word.lower()]
+        if matching:
             return {
-                "code": getattr(FACTS[theirs[0]], field),
-                "title": f"{system}'s word for {plural(len(theirs), 'reason')} here",
-                "text": "Told here as one of these:",
-                "words": {reason.value: FACTS[reason].meaning for reason in theirs},
+                "code": getattr(FACTS[matching[0]], field),
+                "title": f"term of {system} for {plural(len(matching), 'reason')} of Windlass",
+                "text": "Windlass reports one of these:",
+                "words": {reason.value: FACTS[reason].meaning for reason in matching},
             }
     known = [*CODES, *(reason.value for reason in Reason), *END_CAUSES]
     close = nearest(word, known) or nearest(word.upper(), known)
     raise WindlassError(
         "WL-USE-404",
-        f'there is no error code, reason or command "{word}"',
+        f'"{word}" is not an error code, a reason or a command',
         evidence=f"{len(CODES)} codes and {len(Reason)} reasons are known",
         remedies=tuple(f"windlass help {match}" for match in close) or ("windlass help",),
     )

@@ -1,4 +1,4 @@
-"""``windlass logs``: a job's output, from its submission to after its end."""
+"""``windlass logs``: output of a job, from its submission to after its end."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ from windlass.cli.text import natural_key
 
 @click.command("logs")
 @job_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends; exit with its exit status.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the job ends; exit with its exit status.")
 @click.option("--rank", metavar="N", help="Only this rank (an index, TASK-INDEX, or a pod's name).")
 @click.option("--task", metavar="NAME", help="Only the ranks of this task.")
 @click.option("--all", "everything", is_flag=True, help="All ranks; lines that ranks share are printed once.")
 @click.option("-c", "--container", metavar="NAME", help="Only this container of each pod.")
-@click.option("--since", metavar="DURATION", help="Only what is younger: 45s, 10m, 1h30m.")
+@click.option("--since", metavar="DURATION", help="Only lines newer than this: 45s, 10m, 1h30m.")
 @click.option(
-    "-n", "--tail", type=click.IntRange(0), metavar="LINES", help="Only the last ones of each rank."
+    "-n", "--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines of each rank."
 )
-@click.option("--previous", is_flag=True, help="Of the container's start before this one.")
+@click.option("--previous", is_flag=True, help="Output of the previous start of the container.")
 @click.option("--grep", "grep", metavar="REGEX", help="Only matching lines.")
-@click.option("--timestamps", is_flag=True, help="When each line was written, in front of it.")
-@click.option("--collapse", is_flag=True, help="Print a line once that several ranks write at a time.")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line in front of it.")
+@click.option(
+    "--collapse", is_flag=True, help="Print a line once if several ranks write it at the same time."
+)
 @standard(short_namespace=False, formats=("json",))
 def command(
     invocation: Invocation,
@@ -67,8 +69,8 @@ def command(
         as_json=invocation.structured,
     )
     found = find(invocation, job)
-    if len(found.pods) >= found.members:  # of those that are still to be made nobody knows the names
-        _check_asked(found, options)
+    if len(found.pods) >= found.members:  # the names of pods that do not exist yet are unknown
+        _selected_pods(found, options)
     if follow and not previous:
         phases = Phases(invocation)
         follower = Follower(invocation, found, options, phases=phases)
@@ -81,13 +83,15 @@ def command(
 
 
 def _print(invocation: Invocation, job: Job, options: LogView) -> int:
-    chosen = _check_asked(job, options)
+    chosen = _selected_pods(job, options)
     started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
-    kept = retained_logs.find(invocation, job, options)
-    if not started and not kept:
-        invocation.note(f"{job.name} has written nothing yet: {job.state}, {brief(job) or 'no reason told'}")
+    retained = retained_logs.find(invocation, job, options)
+    if not started and not retained:
+        invocation.note(
+            f"{job.name} has written nothing yet: {job.state}, {brief(job) or 'no reason is known'}"
+        )
         return errors.OK
-    streams: dict[str, Callable[[], Iterator[bytes]]] = retained_logs.streams(invocation, kept, options)
+    streams: dict[str, Callable[[], Iterator[bytes]]] = retained_logs.streams(invocation, retained, options)
     for pod in started:
         for container in _containers(pod, options):
             label = rank_of(pod) if len(_containers(pod, options)) == 1 else f"{rank_of(pod)}/{container}"
@@ -99,9 +103,12 @@ def _print(invocation: Invocation, job: Job, options: LogView) -> int:
     return errors.OK
 
 
-def _check_asked(job: Job, options: LogView) -> list[dict[str, Any]]:
-    """The pods whose output was asked for. Raises :class:`WindlassError` for a rank, a task or a container that the job
-    does not have."""
+def _selected_pods(job: Job, options: LogView) -> list[dict[str, Any]]:
+    """Return the selected pods.
+
+    Raises :class:`WindlassError` for a rank, a task or a container that the job does
+    not have.
+    """
     chosen = [pod for pod in job.pods if is_selected(pod, options)]
     if not chosen and (options.rank is not None or options.task is not None) and job.pods:
         raise _no_such_rank(job, options)
@@ -142,8 +149,8 @@ def _check_container(job: Job, pods: list[dict[str, object]], wanted_name: str) 
     if wanted_name not in known:
         raise WindlassError(
             "WL-RANK-404",
-            f'no rank of job "{job.name}" has a container {wanted_name}',
-            evidence=f"containers there are: {', '.join(known)}",
+            f'job "{job.name}" has no container {wanted_name}',
+            evidence=f"existing containers: {', '.join(known)}",
             remedies=(f"windlass logs {job.name} -c {known[0]}",),
         )
 
@@ -155,13 +162,13 @@ def _first_containers(pod: dict[str, object]) -> list[str]:
 
 def _no_such_rank(job: Job, options: LogView) -> WindlassError:
     of_task = options.task is not None and not any(task_of(pod) == options.task for pod in job.pods)
-    word, asked, of = ("task", options.task, task_of) if of_task else ("rank", options.rank, rank_of)
+    word, requested, of = ("task", options.task, task_of) if of_task else ("rank", options.rank, rank_of)
     known = sorted({of(pod) for pod in job.pods} - {""}, key=natural_key)
     return WindlassError(
         "WL-RANK-404",
-        f'job "{job.name}" has no {word} {asked}',
+        f'job "{job.name}" has no {word} {requested}',
         evidence=f"its {word}s: {', '.join(known[:12])}{' …' if len(known) > 12 else ''}"
         if known
-        else f"its pods are of no {word}",
+        else f"its pods have no {word}",
         remedies=(f"windlass logs {job.name} --{word} {known[0]}",) if known else (),
     )

@@ -1,4 +1,4 @@
-"""``windlass ps``: one line per job, in an order that does not jump."""
+"""``windlass ps``: one line per job, in a stable order."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
 _LIMITS = (24, 12, 11, 14, 0, 0)
 _RANKS = {"Running": 0, "Starting": 1, "Restarting": 2, "Unknown": 2, "Deleting": 3, "Pending": 4}
 _LEAST = 14
-"""Cells of a reason that is worth showing."""
+"""Minimum width of the reason in cells."""
 _OTHER_LINES = 4
-"""Of a watched table, beside its jobs: its header, what is left out, and the cursor's."""
+"""Lines of a watched table besides its jobs: header, note about omitted jobs, cursor.
+"""
 RECENT = 15
-"""Finished jobs that are shown without ``--all``."""
+"""Maximum number of finished jobs that are shown without ``--all``."""
 
 
 @click.command("ps")
 @queue_flag("Only jobs of this queue.")
 @click.option("-a", "--all", "everything", is_flag=True, help="All finished jobs, not only the latest 15.")
-@click.option("-w", "--watch", "follow", is_flag=True, help="Show it anew with every change.")
+@click.option("-w", "--watch", "follow", is_flag=True, help="Update the list with every change.")
 @click.option("--utc", is_flag=True, help="Exact times (UTC) instead of ages.")
 @standard(all_namespaces=True)
 def command(invocation: Invocation, queue: str | None, everything: bool, follow: bool, utc: bool) -> int:
@@ -53,12 +54,12 @@ def command(invocation: Invocation, queue: str | None, everything: bool, follow:
 
 
 def select(jobs: list[Job], queue: str | None, everything: bool) -> list[Job]:
-    """Running first, then waiting by position, then finished (latest first, the oldest left out)."""
+    """Return running jobs, then pending ones by position, then the latest finished ones."""
     chosen = sorted((job for job in jobs if queue is None or job.queue == queue), key=order)
     if everything:
         return chosen
-    going = [job for job in chosen if not job.finished]
-    return going + [job for job in chosen if job.finished][:RECENT]
+    unfinished = [job for job in chosen if not job.finished]
+    return unfinished + [job for job in chosen if job.finished][:RECENT]
 
 
 def order(job: Job) -> tuple[Any, ...]:
@@ -76,9 +77,9 @@ def order(job: Job) -> tuple[Any, ...]:
 
 
 def row(invocation: Invocation, job: Job, *, utc: bool = False, now: float | None = None) -> list[str]:
-    moment = invocation.clock.now() if now is None else now
+    time = invocation.clock.now() if now is None else now
     shown = job.key if invocation.all_namespaces else job.name
-    when = rfc3339(job.created) if utc else age(moment - job.created)
+    when = rfc3339(job.created) if utc else age(time - job.created)
     return [shown, job.queue, job.state, job.gpus, when, brief(job)]
 
 
@@ -106,7 +107,7 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
 
 
 def shorten_last(text: str, width: int) -> str:
-    """Of a job that waits the place in the queue and the time to its start stay; the reason is in ``explain``."""
+    """Shorten the reason of a pending job, and keep its position and time to the start."""
     reason, mark, position = text.partition(", #")
     room = width - tables.cells(mark + position)
     return (
@@ -117,7 +118,7 @@ def shorten_last(text: str, width: int) -> str:
 
 
 def as_record(job: Job) -> dict[str, Any]:
-    """The stable JSON form of a line."""
+    """Return the stable JSON form of a line."""
     record = job.explanation if not job.finished and job.waiting else None
     return {
         "name": job.name,
@@ -148,9 +149,9 @@ def _typed(job: Job) -> str:
 
 
 def _seen(jobs: list[Job], lines: int) -> tuple[list[Job], int]:
-    """The first jobs, as many as a terminal of so many lines shows below their header, and how many are left."""
-    most = max(1, lines - _OTHER_LINES)
-    return (jobs[:most], len(jobs) - most) if lines and len(jobs) > most else (jobs, 0)
+    """Return the jobs that fit in a terminal of so many lines, and the number of the others."""
+    shown = max(1, lines - _OTHER_LINES)
+    return (jobs[:shown], len(jobs) - shown) if lines and len(jobs) > shown else (jobs, 0)
 
 
 def _watch(invocation: Invocation, queue: str | None, everything: bool, utc: bool) -> int:
@@ -171,7 +172,7 @@ def _watch(invocation: Invocation, queue: str | None, everything: bool, utc: boo
         before = now
         _show(invocation, jobs, utc)
         if left:
-            invocation.note(f"and {plural(left, 'more job')}: windlass ps")
+            invocation.note(f"{plural(left, 'more job')} not shown; all jobs: windlass ps")
         if not invocation.out.interactive:
             invocation.out.line()
     return 0

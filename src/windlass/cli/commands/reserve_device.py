@@ -29,7 +29,7 @@ def command(tell: bool, hold: bool, to: Path) -> int:
     if tell == hold:
         raise WindlassError(
             "WL-USE-400",
-            "reserve-device takes --tell or --hold",
+            "reserve-device needs either --tell or --hold",
             remedies=("windlass reserve-device --help",),
         )
     if hold:

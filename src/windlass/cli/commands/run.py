@@ -1,4 +1,4 @@
-"""``windlass run``: a command as a job, followed to its end; exits with the job's exit status."""
+"""``windlass run``: run a command as a job, follow it, and exit with its exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTEXT = {"allow_interspersed_args": False}
 @click.command("run", context_settings=CONTEXT)
 @job_flags
 @click.option("--grep", metavar="REGEX", help="Show only matching lines of the output.")
-@click.option("--timestamps", is_flag=True, help="When each line was written, in front of it.")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line in front of it.")
 @click.option("--quiet", is_flag=True, help="Only the job's own output.")
 @standard(short_namespace=False, formats=("json",))
 def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: bool, **given: Any) -> int:

@@ -57,7 +57,7 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
         ("State", f"{job.state} ({brief(job)})" if brief(job) and not job.waiting else job.state),
         ("Queue", job.queue),
         ("GPUs", job.shares or job.gpus),
-        ("Pods", f"{job.members} wanted, {len(job.pods)} exist, {job.bound} on a node"),
+        ("Pods", f"{job.members} desired, {len(job.pods)} exist, {job.bound} on a node"),
         ("Command", command),
         ("Created", f"{rfc3339(job.created)} ({age(now - job.created)} ago)"),
         (
@@ -65,7 +65,7 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
             f"{rfc3339(end)} ({age(now - end)} ago)" if end else "",
         ),
         ("Exit status", str(job.exit_code) if job.exit_code is not None else ""),
-        ("Placeholder", "yes: nothing said what to run" if job.placeholder else ""),
+        ("Placeholder", "yes: the command is unknown" if job.placeholder else ""),
     ]
 
 
@@ -80,7 +80,7 @@ def _command(job: Job) -> str:
     if not containers:
         return ""
     words = [*(containers[0].get("command") or ()), *(containers[0].get("args") or ())]
-    return shlex.join(word.replace("$$", "$") for word in words)  # as it was typed
+    return shlex.join(word.replace("$$", "$") for word in words)  # as the user typed it
 
 
 def _sorted(job: Job) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""``windlass status``: is it well, what is there, who waits."""
+"""``windlass status``: health, capacity, queues."""
 
 from __future__ import annotations
 
@@ -39,45 +39,45 @@ def command(invocation: Invocation) -> int:
 
 
 def gather_status(invocation: Invocation) -> dict[str, Any]:
-    """Everything that the command shows; never raises for a server that is away."""
+    """Return the record of the command. Does not raise for an unreachable server."""
     record: dict[str, Any] = {"version": __version__, "healthy": False, "server": {}, "problems": []}
     if not invocation.target.remote:
         record["state"] = str(invocation.target.state.path)
         record["server"] = _supervisor(invocation)
-    for part, look in _PARTS.items():
+    for part, gather_part in _PARTS.items():
         if part == "installed" and not invocation.target.remote:
             continue
         try:
-            found = look(invocation)
+            value = gather_part(invocation)
         except StatusError as error:
-            told = errors.translate(error, invocation.client)
+            problem_error = errors.translate(error, invocation.client)
         except WindlassError as error:
-            told = error
+            problem_error = error
         else:
-            (record["server"] if part == "version" else record)[part] = found
+            (record["server"] if part == "version" else record)[part] = value
             continue
-        problem = errors.with_target(told, invocation.surroundings).as_dict()
-        problem["remedies"] = [one for one in problem["remedies"] if not _this_command(one)]
+        problem = errors.with_target(problem_error, invocation.surroundings).as_dict()
+        problem["remedies"] = [remedy for remedy in problem["remedies"] if not _this_command(remedy)]
         record["problems"].append(problem)
         if not record["server"].get("version"):
-            break  # nobody answers
+            break  # no server responds
     record["healthy"] = record.get("readiness") == "ok" and not record["problems"]
     return record
 
 
 def _this_command(remedy: str) -> bool:
-    """``windlass status``, and the same with flags that name a box."""
+    """Return whether a remedy is ``windlass status``, with or without flags."""
     return remedy.startswith("windlass ") and remedy.endswith(" status")
 
 
 def _supervisor(invocation: Invocation) -> dict[str, Any]:
     from windlass.kits.processes import is_alive
 
-    found = invocation.target.state.read_supervisor() or {}
-    if not found.get("pid") or not is_alive(found["pid"], found.get("startTicks")):
+    record = invocation.target.state.read_supervisor() or {}
+    if not record.get("pid") or not is_alive(record["pid"], record.get("startTicks")):
         return {"running": False}
-    kept = ("pid", "started", "url", "socket", "kubeconfig", "node", "processes")
-    return {"running": True, **{key: found.get(key) for key in kept}}
+    keys = ("pid", "started", "url", "socket", "kubeconfig", "node", "processes")
+    return {"running": True, **{key: record.get(key) for key in keys}}
 
 
 def _version(invocation: Invocation) -> dict[str, Any]:
@@ -95,20 +95,20 @@ def _readiness(invocation: Invocation) -> str:
 
 
 def _installed(invocation: Invocation) -> list[dict[str, Any]] | None:
-    """The Deployments of Windlass in a cluster; ``None`` where they cannot be seen."""
+    """Return the Deployments of Windlass in a cluster; ``None`` if they are not visible."""
     client = invocation.client
-    found = errors.if_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
-    if found is None:
+    deployments = errors.if_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
+    if deployments is None:
         return None
     return [
         {
-            "name": one["metadata"]["name"],
-            "namespace": one["metadata"]["namespace"],
-            "version": one["metadata"]["labels"].get("app.kubernetes.io/version", ""),
-            "replicas": one["spec"].get("replicas", 1),
-            "ready": (one.get("status") or {}).get("readyReplicas", 0),
+            "name": deployment["metadata"]["name"],
+            "namespace": deployment["metadata"]["namespace"],
+            "version": deployment["metadata"]["labels"].get("app.kubernetes.io/version", ""),
+            "replicas": deployment["spec"].get("replicas", 1),
+            "ready": (deployment.get("status") or {}).get("readyReplicas", 0),
         }
-        for one in found
+        for deployment in deployments
     ]
 
 
@@ -116,20 +116,25 @@ def _capacity(invocation: Invocation) -> dict[str, Any]:
     nodes = invocation.client.list(NODES).items
     pods = [pod for pod in invocation.client.list(PODS).items if resources.holds_resources(pod)]
     have = resources.total(resources.allocatable(node) for node in nodes)
-    places = {node["metadata"]["name"]: node for node in nodes}
-    on: dict[str, resources.Vector] = {}
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    used_by_node: dict[str, resources.Vector] = {}
     for pod in pods:
         name = pod["spec"]["nodeName"]
-        on[name] = quantities.add(on.get(name, {}), resources.effective_request(pod, places.get(name)))
-    used = resources.total(on.values())
-    cards = [NodeDeviceCounts(places.get(name, {}), on.get(name, {})) for name in {**places, **on}]
+        used_by_node[name] = quantities.add(
+            used_by_node.get(name, {}), resources.effective_request(pod, by_name.get(name))
+        )
+    used = resources.total(used_by_node.values())
+    counts = [
+        NodeDeviceCounts(by_name.get(name, {}), used_by_node.get(name, {}))
+        for name in {**by_name, **used_by_node}
+    ]
     ready = sum(1 for node in nodes if _ready(node))
     return {
         "nodes": len(nodes),
         "nodesReady": ready,
         "pods": len(pods),
-        "gpus": sum(one.total for one in cards) / 1000,
-        "gpusUsed": sum(one.used for one in cards) / 1000,
+        "gpus": sum(node_counts.total for node_counts in counts) / 1000,
+        "gpusUsed": sum(node_counts.used for node_counts in counts) / 1000,
         "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
         "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
         "memory": quantities.from_units("memory", have.get("memory", 0)),
@@ -153,14 +158,14 @@ _PARTS: Mapping[str, Callable[[Invocation], Any]] = {
     "capacity": _capacity,
     "queues": _queues,
 }
-"""What is shown, each of which may fail by itself."""
+"""Parts of the record; each may fail alone."""
 
 
 def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
     server = record["server"]
     now = invocation.clock.now()
     running = server.get("running", "version" in server)
-    health = "well" if record.get("readiness") == "ok" else record.get("readiness") or "not running"
+    health = "healthy" if record.get("readiness") == "ok" else record.get("readiness") or "not running"
     up = f", up {age(now - timestamp(server['started']))}" if server.get("started") else ""
     version = (server.get("version") or {}).get("gitVersion", "")
     capacity = record.get("capacity")
@@ -198,12 +203,13 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
 
 
 def _deployments(found: list[dict[str, Any]] | None) -> str:
-    """Empty where nothing is known of it, so that no line is shown."""
+    """Return a line per Deployment; empty if unknown, so that no line is shown."""
     if found == []:
         return "not installed"
     return "\n".join(
-        f"{one['namespace']}/{one['name']} {one['version']}: {one['ready']} of {one['replicas']} ready"
-        for one in found or ()
+        f"{deployment['namespace']}/{deployment['name']} {deployment['version']}: "
+        f"{deployment['ready']} of {deployment['replicas']} ready"
+        for deployment in found or ()
     )
 
 

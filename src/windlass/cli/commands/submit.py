@@ -16,7 +16,7 @@ CONTEXT = {"allow_interspersed_args": False}
 
 @click.command("submit", context_settings=CONTEXT)
 @job_flags
-@click.option("--wait", is_flag=True, help="Return when the job has ended, with its exit status.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the job, and exit with its exit status.")
 @standard(short_namespace=False)
 def command(invocation: Invocation, wait: bool, **given: Any) -> int:
     """Queue a command as a job and return."""

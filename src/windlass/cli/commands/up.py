@@ -1,4 +1,4 @@
-"""``windlass up``: the control plane of this box, in the foreground or detached."""
+"""``windlass up``: the control plane of this machine, in the foreground or detached."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from windlass.cli.output.formats import emit
     "-g",
     "--gpus",
     metavar="KIND",
-    help="auto (what the driver finds), none, simulated:N or simulated:8xH100-80GB[+mig]. Default: auto.",
+    help="auto (detected by the driver), none, simulated:N or simulated:8xH100-80GB[+mig]. Default: auto.",
 )
-@click.option("--node-name", metavar="NAME", help="Name of this box as a node (default: its host name).")
+@click.option("--node-name", metavar="NAME", help="Name of this machine as a node (default: its host name).")
 @click.option(
     "--images",
     metavar="FILE",
-    help="YAML file that says what stands for images here: image or pattern -> {path, venv, env, command}.",
+    help="YAML file of replacements for images: image or pattern -> {path, venv, env, command}.",
 )
-@click.option("-d", "--detach", is_flag=True, help="Return when it is ready; it runs on.")
-@click.option("--allow-network-filesystem", is_flag=True, help="Take a state folder on NFS and the like.")
+@click.option("-d", "--detach", is_flag=True, help="Return when it is ready, and leave it running.")
+@click.option(
+    "--allow-network-filesystem", is_flag=True, help="Allow a state directory on a network file system."
+)
 @standard(namespace=False)
 def command(
     invocation: Invocation,
@@ -62,42 +64,45 @@ def command(
     if invocation.structured:
         emit(invocation, record, names=[f"node/{record['node']}"])
         return 0
-    invocation.out.write(announcement(record, _cards(invocation, str(record["node"]))))
+    invocation.out.write(announcement(record, _gpus_text(invocation, str(record["node"]))))
     return 0
 
 
-def _cards(invocation: Invocation, node: str) -> str:
-    """``2 × NVIDIA-A100-SXM4-40GB (1 in MIG mode)``; empty where there are none, or the node is not there yet."""
+def _gpus_text(invocation: Invocation, node: str) -> str:
+    """Return the GPUs: ``2 × NVIDIA-A100-SXM4-40GB (1 in MIG mode)``; empty if none are known."""
     from windlass.api.devices import node_annotation
     from windlass.api.errors import StatusError
     from windlass.api.resources import NODES
     from windlass.client.errors import Unreachable
 
     try:
-        found = invocation.client.get(NODES, node)
+        current = invocation.client.get(NODES, node)
     except (StatusError, Unreachable):
         return ""
-    told = node_annotation.read(found["metadata"].get("annotations") or {}).cards
-    words = []
-    for model in dict.fromkeys(card.model for card in told):
-        own = [card for card in told if card.model == model]
+    devices = node_annotation.read(current["metadata"].get("annotations") or {}).cards
+    parts = []
+    for model in dict.fromkeys(device.model for device in devices):
+        same_model = [device for device in devices if device.model == model]
         notes = [
             f"{count} {what}"
             for what, count in (
-                ("in MIG mode", sum(card.mig for card in own)),
-                ("not well", sum(not card.healthy for card in own)),
+                ("in MIG mode", sum(device.mig for device in same_model)),
+                ("unhealthy", sum(not device.healthy for device in same_model)),
             )
             if count
         ]
         more = f" ({', '.join(notes)})" if notes else ""
-        words.append(f"{len(own)} × {model or 'unknown'}{more}")
-    return ", ".join(words)
+        parts.append(f"{len(same_model)} × {model or 'unknown'}{more}")
+    return ", ".join(parts)
 
 
-def announcement(record: dict[str, object], cards: str = "") -> str:
-    """What a person needs to reach it. ``cards``: those of this box, in words."""
+def announcement(record: dict[str, object], gpus: str = "") -> str:
+    """Return what a person needs to reach the control plane.
+
+    ``gpus``: text about its GPUs.
+    """
     opening = "already running" if record.get("already") else "ready"
-    line = f"GPUs:       {cards}\n" if cards else ""
+    line = f"GPUs:       {gpus}\n" if gpus else ""
     return (
         f"windlass {record['version']} is {opening} (pid {record['pid']}, node {record['node']})\n"
         f"server:     {record['url']}\n"

@@ -1,4 +1,4 @@
-"""``windlass version``: of the command, and of the server if one answers."""
+"""``windlass version``: versions of the command, and of the server if one responds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windlass.cli.output.formats import emit
 
 
 @click.command("version")
-@click.option("--client", "client_only", is_flag=True, help="Only the command's own version.")
+@click.option("--client", "client_only", is_flag=True, help="Show only the version of the command.")
 @standard(namespace=False)
 def command(invocation: Invocation, client_only: bool) -> int:
     """Show the versions of the command and the server."""
@@ -23,9 +23,9 @@ def command(invocation: Invocation, client_only: bool) -> int:
         from windlass.client.transport import Request
 
         try:
-            found = msgspec.json.decode(invocation.client.call(Request("GET", "/version")))
-            record["server"] = str(found.get("gitVersion", ""))
-            record["kubernetes"] = f"{found.get('major', '?')}.{found.get('minor', '?')}"
+            version = msgspec.json.decode(invocation.client.call(Request("GET", "/version")))
+            record["server"] = str(version.get("gitVersion", ""))
+            record["kubernetes"] = f"{version.get('major', '?')}.{version.get('minor', '?')}"
         except WindlassError:
             record["server"] = ""
     if invocation.structured:

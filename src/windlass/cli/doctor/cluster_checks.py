@@ -1,7 +1,9 @@
-"""What ``windlass --context NAME doctor`` looks at: a cluster instead of this box.
+"""Checks of ``windlass --context NAME doctor``: a cluster instead of this machine.
 
-Each check says what it found and, when something is wrong, the remedy. What this user may not see is said so, and is
-no failure: a researcher has rights in one namespace only.
+Each check has a result and a remedy.
+
+What this user may not see is reported as such, and is not a failure: many users have
+rights in one namespace only.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from windlass.api.resources import (
     VOLCANO_JOBS,
     Resource,
 )
-from windlass.cli.doctor.box_checks import FAIL, OK, WARN, CheckResult, queues
+from windlass.cli.doctor.machine_checks import FAIL, OK, WARN, CheckResult, queues
 from windlass.cli.errors import absent_kinds, unless_forbidden
 from windlass.cli.install import gpu_sharing, upgrade
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS, PART_OF
@@ -41,14 +43,14 @@ _REVIEWS = Resource(
 )
 _LEVELS = {upgrade.GOOD: OK, upgrade.NOTE: WARN, upgrade.STOP: FAIL}
 _NODE_LEASES = "kube-node-lease"
-"""The namespace in which kubelets say that they live."""
+"""Namespace of the leases that kubelets renew."""
 _PRESENT = "nvidia.com/gpu.present"
-"""The label that feature discovery gives a node with GPUs of NVIDIA."""
+"""Label that feature discovery sets on a node with GPUs of NVIDIA."""
 Json = dict[str, Any]
 
 
 def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
-    """Every check in order. A server that does not answer ends them."""
+    """Yield all checks in order. A server that does not respond ends them."""
     try:
         yield from _server(invocation)
     except WindlassError as error:
@@ -59,9 +61,9 @@ def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
         ("clock", _clock),
         ("kinds", _kinds),
         ("windlass", _windlass),
-        ("shared cards", _shared_cards),
+        ("shared GPUs", _shared_devices),
         ("nodes", _nodes),
-        ("clock", _clocks_of_nodes),
+        ("clock", _node_clocks),
         ("queues", queues),
         ("your rights", _rights),
     )
@@ -86,26 +88,28 @@ def _server(invocation: Invocation) -> Iterator[CheckResult]:
     )
 
 
-def _ahead(invocation: Invocation) -> float:
-    """Seconds by which this machine's clock is ahead of the API server's, to one or two; 0 where the server does not
-    say."""
-    said = invocation.client.request(Request("GET", "/readyz")).headers.get("date", "")
+def _clock_offset(invocation: Invocation) -> float:
+    """Return how far this machine's clock is ahead of the API server's in seconds.
+
+    The precision is one or two seconds; 0 if the server does not send its time.
+    """
+    date = invocation.client.request(Request("GET", "/readyz")).headers.get("date", "")
     try:
-        return invocation.clock.now() - parsedate_to_datetime(said).timestamp()
+        return invocation.clock.now() - parsedate_to_datetime(date).timestamp()
     except ValueError:
         return 0.0
 
 
 def _clock(invocation: Invocation) -> Iterator[CheckResult]:
-    ahead = _ahead(invocation)
+    ahead = _clock_offset(invocation)
     if abs(ahead) < CLOCK_SECONDS:
-        yield CheckResult("clock", OK, "goes with the API server's")
+        yield CheckResult("clock", OK, "agrees with the API server's")
     else:
-        text = f"{_off(ahead)} the API server's: ages and estimates are shown wrong here"
+        text = f"{_offset_text(ahead)} the API server's: ages and estimates in the output are wrong"
         yield CheckResult("clock", WARN, text, "timedatectl status")
 
 
-def _off(ahead: float) -> str:
+def _offset_text(ahead: float) -> str:
     return f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
 
 
@@ -119,97 +123,103 @@ def _kinds(invocation: Invocation) -> Iterator[CheckResult]:
 
 def _windlass(invocation: Invocation) -> Iterator[CheckResult]:
     client = invocation.client
-    found = unless_forbidden(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
-    if found is None:
+    deployments = unless_forbidden(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
+    if deployments is None:
         yield CheckResult("windlass", WARN, "you may not see whether it is installed", "ask an administrator")
         return
-    if not found:
+    if not deployments:
         yield CheckResult("windlass", FAIL, "is not installed", "windlass install")
-    for deployment in found:
+    for deployment in deployments:
         metadata, wanted = deployment["metadata"], deployment["spec"].get("replicas", 1)
         ready = (deployment.get("status") or {}).get("readyReplicas") or 0
         level = OK if ready >= wanted > 0 else WARN if ready else FAIL
         text = f"{metadata['namespace']}/{metadata['name']}: {ready} of {wanted} ready"
         yield CheckResult("windlass", level, text, f"kubectl -n {metadata['namespace']} describe pods")
-    spaces = sorted({deployment["metadata"]["namespace"] for deployment in found})
-    if len(spaces) > 1:
-        text = f"is installed in {join_words(spaces)}: each has a leader, and they decide on the same pods and jobs"
-        yield CheckResult("windlass", FAIL, text, f"windlass uninstall -n {spaces[-1]}")
-    now = invocation.clock.now() - _ahead(invocation)
-    for namespace in spaces:
+    namespaces = sorted({deployment["metadata"]["namespace"] for deployment in deployments})
+    if len(namespaces) > 1:
+        text = f"is installed in {join_words(namespaces)}: each has a leader, and they schedule the same pods and jobs"
+        yield CheckResult("windlass", FAIL, text, f"windlass uninstall -n {namespaces[-1]}")
+    now = invocation.clock.now() - _clock_offset(invocation)
+    for namespace in namespaces:
         for lease in DEPLOYED:
             yield from _leader(invocation, lease, namespace, now)
 
 
 def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> Iterator[CheckResult]:
-    """Who holds a lease, whether he still renews it, and how his clock goes. ``now``: by the API server's, which notes
-    when it was told, too."""
+    """Check the holder of a lease, its last renewal, and its clock.
+
+    ``now``: by the clock of the API server, which also records the time of each write.
+    """
     client = invocation.client
     lease = unless_forbidden(lambda: client.find(LEASES, name, namespace), None)
     lease = lease or {}
     spec = lease.get("spec") or {}
     remedy = f"kubectl -n {namespace} logs deployment/{name}"
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
-        yield CheckResult("leader", FAIL, f"nobody leads {namespace}/{name}", remedy)
+        yield CheckResult("leader", FAIL, f"{namespace}/{name} has no leader", remedy)
         return
-    said = timestamp(spec["renewTime"])
-    told = _noted(lease)
-    late = now - told > float(spec.get("leaseDurationSeconds") or 15)
-    text = f"{spec['holderIdentity']} leads {namespace}/{name}, said so {max(0.0, now - told):.0f} s ago"
+    renewed_by_holder = timestamp(spec["renewTime"])
+    renewed_at = _renewed_at(lease)
+    late = now - renewed_at > float(spec.get("leaseDurationSeconds") or 15)
+    text = (
+        f"{spec['holderIdentity']} leads {namespace}/{name}, renewed {max(0.0, now - renewed_at):.0f} s ago"
+    )
     yield CheckResult("leader", FAIL if late else OK, text, remedy)
-    if abs(said - told) >= CLOCK_SECONDS:
-        text = f"of {spec['holderIdentity']}, {_off(said - told)} the API server's: "
-        if name == DEPLOYED[0]:  # which reckons by the server's
+    if abs(renewed_by_holder - renewed_at) >= CLOCK_SECONDS:
+        text = f"that of {spec['holderIdentity']} is {_offset_text(renewed_by_holder - renewed_at)} the API server's: "
+        if name == DEPLOYED[0]:  # uses the server's clock for decisions
             text += "the times in its events and conditions are wrong"
         else:
-            text += f"what it waits for ends too {'early' if said > told else 'late'}"
-        yield CheckResult("clock", WARN, text, f"kubectl -n {namespace} get pods -o wide, for its node")
+            text += f"its timeouts end too {'early' if renewed_by_holder > renewed_at else 'late'}"
+        yield CheckResult("clock", WARN, text, f"kubectl -n {namespace} get pods -o wide   (shows its node)")
 
 
-def _noted(lease: Json) -> float:
-    """When a lease was renewed by the API server's clock; where it does not say, by that of who renewed it."""
-    noted = [timestamp(one["time"]) for one in lease["metadata"].get("managedFields") or () if renews(one)]
-    return max(noted, default=timestamp(lease["spec"]["renewTime"]))
+def _renewed_at(lease: Json) -> float:
+    """Return the renewal of a lease by the API server's clock; if unknown, by the holder's."""
+    times = [
+        timestamp(entry["time"]) for entry in lease["metadata"].get("managedFields") or () if renews(entry)
+    ]
+    return max(times, default=timestamp(lease["spec"]["renewTime"]))
 
 
-def _clocks_of_nodes(invocation: Invocation) -> Iterator[CheckResult]:
-    """Whose kubelet renews its lease by another clock than the API server's."""
+def _node_clocks(invocation: Invocation) -> Iterator[CheckResult]:
+    """Check the clocks of nodes by the leases that their kubelets renew."""
     leases = unless_forbidden(lambda: invocation.client.list(LEASES, _NODE_LEASES).items, [])
-    off = {}
+    offsets = {}
     for lease in leases:
-        if said := timestamp((lease.get("spec") or {}).get("renewTime")):
-            ahead = said - _noted(lease)
-            if abs(ahead) >= CLOCK_SECONDS:
-                off[lease["metadata"]["name"]] = ahead
-    if off:
-        worst = max(off, key=lambda name: abs(off[name]))
-        text = f"of {_some(sorted(off, key=natural_key))}: {worst} is {_off(off[worst])} the API server's: when pods "
-        text += "started and ended, by which run times are reckoned, is told wrong"
-        yield CheckResult("clock", WARN, text, f"timedatectl status, on {worst}")
+        if renewed := timestamp((lease.get("spec") or {}).get("renewTime")):
+            offset = renewed - _renewed_at(lease)
+            if abs(offset) >= CLOCK_SECONDS:
+                offsets[lease["metadata"]["name"]] = offset
+    if offsets:
+        worst = max(offsets, key=lambda name: abs(offsets[name]))
+        text = f"those of {_some(sorted(offsets, key=natural_key))} are wrong ({worst} is "
+        text += (
+            f"{_offset_text(offsets[worst])} the API server's), and so are start, end and run times of pods"
+        )
+        yield CheckResult("clock", WARN, text, f"timedatectl status   (on {worst})")
 
 
-def _shared_cards(invocation: Invocation) -> Iterator[CheckResult]:
-    """Whether the cards of device plug-ins can be held, where that is switched on."""
-    client, name = invocation.client, "shared cards"
+def _shared_devices(invocation: Invocation) -> Iterator[CheckResult]:
+    """Check that devices of device plugins can be reserved, if that is enabled."""
+    client, name = invocation.client, "shared GPUs"
     maps = unless_forbidden(lambda: client.list(CONFIG_MAPS, labels=gpu_sharing.SETTINGS).items, [])
     files = [(one.get("data") or {}).get("settings.yaml", "") for one in maps]
     on = [text for text in files if gpu_sharing.is_on(text)]
     if not on:
         return
     if unless_forbidden(lambda: client.find(NAMESPACES, gpu_sharing.SPACE), {}) is None:
-        text = f"namespace {gpu_sharing.SPACE} is not there, so no card can be held"
+        text = f"namespace {gpu_sharing.SPACE} does not exist, so no GPU can be reserved"
         yield CheckResult(name, FAIL, text, "windlass install --gpu-sharing")
         return
     for wanted in {gpu_sharing.runtime_class(text) for text in on} - {""}:
         if unless_forbidden(lambda one=wanted: client.find(gpu_sharing.RUNTIME_CLASSES, one), {}) is None:
-            text = f"there is no runtime class {wanted}, so pods that hold cards are refused"
-            remedy = (
-                "the setting scheduler.reservationRuntimeClass (gpuSharing.runtimeClassName of the chart)"
-            )
+            text = f"runtime class {wanted} does not exist, so reservation pods are rejected"
+            remedy = "change the setting scheduler.reservationRuntimeClass (gpuSharing.runtimeClassName of the chart)"
             yield CheckResult(name, FAIL, text, remedy)
     pods = gpu_sharing.held(client) or []
     stuck = [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") != "Running"]
-    text = f"{plural(len(pods), 'card')} held"
+    text = f"{plural(len(pods), 'GPU')} reserved"
     if stuck:
         text += f"; not running: {_some(stuck, 'more pod')}"
     remedy = f"kubectl -n {gpu_sharing.SPACE} describe pods"
@@ -231,32 +241,30 @@ def _nodes(invocation: Invocation) -> Iterator[CheckResult]:
         if (node["metadata"].get("labels") or {}).get(_PRESENT) == "true" and not _has_devices(node)
     ]
     if without:
-        text = f"{_some(without)}: the label {_PRESENT} says that there are GPUs, the kubelet offers none"
+        text = f"{_some(without)}: the label {_PRESENT} is set, but the kubelet offers no GPUs"
         yield CheckResult(
-            "gpus", WARN, text, "kubectl get pods -A -o wide, for the device plug-in of these nodes"
+            "gpus", WARN, text, "kubectl get pods -A -o wide   (check the device plugin on these nodes)"
         )
-    yield from _shared_with_themselves(invocation, nodes)
+    yield from _excess_units(invocation, nodes)
 
 
-def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> Iterator[CheckResult]:
-    """Pods that ask for more units of cards than their node has cards."""
+def _excess_units(invocation: Invocation, nodes: Sequence[Json]) -> Iterator[CheckResult]:
+    """Check for pods that request more device units than their node has devices."""
     replicated = {node["metadata"]["name"]: node for node in nodes if _replicates(node)}
     if not replicated:
         return
     pods = unless_forbidden(lambda: invocation.client.list(PODS, None).items, [])
-    told = []
+    excess = []
     for pod in pods:
         node = replicated.get((pod.get("spec") or {}).get("nodeName") or "")
         words = excess_units(pod, node) if node is not None else ""
         if words:
-            told.append((f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", words))
-    if told:
-        told.sort(key=lambda pair: natural_key(pair[0]))
-        more = f"; {plural(len(told) - 1, 'more pod')} likewise" if len(told) > 1 else ""
-        remedy = (
-            "ask for one unit per pod there, or keep the pod off by the label nvidia.com/gpu.sharing-strategy"
-        )
-        yield CheckResult("gpus", WARN, f"pod {told[0][0]} {told[0][1]}{more}", remedy)
+            excess.append((f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", words))
+    if excess:
+        excess.sort(key=lambda pair: natural_key(pair[0]))
+        more = f"; and {plural(len(excess) - 1, 'more pod')}" if len(excess) > 1 else ""
+        remedy = "request one unit per pod there, or avoid these nodes by the label nvidia.com/gpu.sharing-strategy"
+        yield CheckResult("gpus", WARN, f"pod {excess[0][0]} {excess[0][1]}{more}", remedy)
 
 
 def _replicates(node: Json) -> bool:
@@ -280,7 +288,7 @@ def _some(names: Sequence[str], noun: str = "more node") -> str:
 
 
 def _rights(invocation: Invocation) -> Iterator[CheckResult]:
-    """What the commands of somebody who runs jobs need."""
+    """Check the rights that commands need for users that run jobs."""
     space = invocation.home_namespace
     needs = (
         (
@@ -288,25 +296,30 @@ def _rights(invocation: Invocation) -> Iterator[CheckResult]:
             VOLCANO_JOBS,
             space,
             f"submit jobs in {space}",
-            "an administrator binds the cluster role edit there",
+            "ask an administrator to bind the cluster role edit there",
         ),
-        ("list", QUEUES, "", "see queues", "an administrator sets rbac.queueReaders of the chart"),
+        ("list", QUEUES, "", "see queues", "ask an administrator to set rbac.queueReaders of the chart"),
         (
             "list",
             NODES,
             "",
             "see nodes (node ls, gpu ls, plan, what-if)",
-            "an administrator grants it: get, list nodes",
+            "ask an administrator for this permission: get, list nodes",
         ),
     )
-    for verb, resource, namespace, words, remedy in needs:
-        asked = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+    for verb, resource, namespace, action, remedy in needs:
+        attributes = {
+            "verb": verb,
+            "group": resource.group,
+            "resource": resource.plural,
+            "namespace": namespace,
+        }
         body = {
             "apiVersion": _REVIEWS.api_version,
             "kind": _REVIEWS.kind,
-            "spec": {"resourceAttributes": asked},
+            "spec": {"resourceAttributes": attributes},
         }
         answer = invocation.client.create(_REVIEWS, body)
         allowed = bool((answer.get("status") or {}).get("allowed"))
-        text = f"you may {'' if allowed else 'not '}{words}"
+        text = f"you may {'' if allowed else 'not '}{action}"
         yield CheckResult("your rights", OK if allowed else WARN, text, remedy)

@@ -1,1 +1,1 @@
-"""Manifests: reading, three-way merge, applying."""
+"""Manifests: reading, three-way merge, apply."""

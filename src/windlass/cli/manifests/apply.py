@@ -1,4 +1,4 @@
-"""Applying documents: create, or change by a three-way merge; and the strict rehearsal before any write."""
+"""Apply of documents: creation, three-way merge, and the check for ``--strict``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.manifests.read import Document
 from windlass.cli.manifests.three_way import LAST_APPLIED, merge_patch, strategic_patch
 
-REFUSED_WHEN_STRICT = ("alias:", "default:", "unknown field", "duplicate field")
+REJECTED_WHEN_STRICT = ("alias:", "default:", "unknown field", "duplicate field")
 _MANAGER = "windlass-apply"
 NONE, SERVER, CLIENT = "none", "server", "client"
-"""Who checks a dry run, in kubectl's words."""
+"""Component that checks a dry run, in kubectl's words."""
 
 
 @dataclass(slots=True)
 class ApplyResult:
-    """What became of one document. ``action``: created, configured, unchanged; valid, where no server was asked."""
+    """Result for one document.
+
+    ``action``: created, configured, unchanged; valid, if no server was involved.
+    """
 
     document: Document
     resource: Resource
@@ -41,7 +44,7 @@ class ApplyResult:
 
 @dataclass(slots=True)
 class ManifestProblem:
-    """Why a document is refused: what was found, at which line."""
+    """Reason why a document is rejected, with its line."""
 
     document: Document
     text: str
@@ -51,7 +54,7 @@ class ManifestProblem:
 
 
 class Applier:
-    """Applies documents one by one; gathers the server's warnings per document."""
+    """Applies documents one by one, and collects the server's warnings per document."""
 
     def __init__(self, invocation: Invocation, *, strict: bool, dry_run: str) -> None:
         self._invocation = invocation
@@ -59,59 +62,69 @@ class Applier:
         self._dry_run = dry_run
 
     def apply(self, document: Document) -> ApplyResult:
-        """Raises :class:`WindlassError` naming the document, and ``Unreachable``."""
+        """Apply one document.
+
+        Raises :class:`WindlassError`, which names it, and ``Unreachable``.
+        """
         resource = resource_of(document)
-        sent, heard = self._prepared(document, resource), list[str]()
+        sent, warnings = self._prepared(document, resource), list[str]()
         try:
             if self._dry_run == CLIENT:
-                heard += _check(resource, sent, self._validation)
+                warnings += _check(resource, sent, self._validation)
                 result = ApplyResult(document, resource, "valid", sent)
             else:
-                result = self._ask(document, resource, sent, self._dry_run == SERVER, heard)
+                result = self._ask(document, resource, sent, self._dry_run == SERVER, warnings)
         except StatusError as error:
             client = None if self._dry_run == CLIENT else self._invocation.client
             raise _located(document, translate(error, client), error) from error
-        result.warnings = [*heard, *_twice(document)]
+        result.warnings = [*warnings, *_duplicates(document)]
         return result
 
     def _ask(
-        self, document: Document, resource: Resource, obj: dict[str, Any], dry_run: bool, heard: list[str]
+        self, document: Document, resource: Resource, obj: dict[str, Any], dry_run: bool, warnings: list[str]
     ) -> ApplyResult:
-        """:meth:`_write`, with what the server warns of in ``heard``. Raises ``StatusError``, ``Unreachable``."""
+        """Call :meth:`_write`, and add the server's warnings to ``heard``.
+
+        Raises ``StatusError`` and ``Unreachable``.
+        """
         client = self._invocation.client
-        client.on_warning = heard.append
+        client.on_warning = warnings.append
         try:
             return self._write(document, resource, obj, dry_run)
         finally:
             client.on_warning = self._invocation.warn
 
     def rehearse(self, documents: Sequence[Document]) -> list[ManifestProblem]:
-        """Every document as a dry run; what ``--strict`` refuses. Nothing is written.
+        """Return what ``--strict`` rejects, by a dry run of every document.
 
-        What earlier documents would create (namespaces, queues) is not there yet; a document that needs
-        it is rehearsed with what always exists in its place.
+        Nothing is written.
+
+        Objects that earlier documents would create (namespaces, queues) do not exist
+        yet. A document that needs one is checked with an object that always exists.
         """
         problems: list[ManifestProblem] = []
-        coming = {(d.obj.get("kind"), (d.obj.get("metadata") or {}).get("name")) for d in documents}
+        upcoming = {(d.obj.get("kind"), (d.obj.get("metadata") or {}).get("name")) for d in documents}
         for document in documents:
             resource = resource_of(document)
-            heard: list[str] = []
+            warnings: list[str] = []
             sent = self._prepared(document, resource)
             try:
                 if self._dry_run == CLIENT:
                     _check(resource, sent, self._validation)
                 else:
-                    self._ask(document, resource, self._standing_in(sent, resource, coming), True, heard)
+                    self._ask(
+                        document, resource, self._with_existing(sent, resource, upcoming), True, warnings
+                    )
             except StatusError as error:
-                problems.append(ManifestProblem(document, _plain(error)))
-            texts = [*heard, *_twice(document)]
+                problems.append(ManifestProblem(document, _plain_text(error)))
+            texts = [*warnings, *_duplicates(document)]
             problems += [
-                ManifestProblem(document, text) for text in texts if text.startswith(REFUSED_WHEN_STRICT)
+                ManifestProblem(document, text) for text in texts if text.startswith(REJECTED_WHEN_STRICT)
             ]
         return problems
 
     def _prepared(self, document: Document, resource: Resource) -> dict[str, Any]:
-        """The object as it is sent: with its namespace, and the manifest in an annotation."""
+        """Return the object to send, with its namespace, and with the manifest as an annotation."""
         obj = copy.deepcopy(document.obj)
         metadata = obj.setdefault("metadata", {})
         if resource.namespaced:
@@ -130,17 +143,19 @@ class Applier:
         return obj
 
     def _check_namespace(self, document: Document, metadata: dict[str, Any]) -> None:
-        asked, own = self._invocation.namespace, metadata.get("namespace")
-        if asked and own and asked != own:
+        requested, own = self._invocation.namespace, metadata.get("namespace")
+        if requested and own and requested != own:
             raise WindlassError(
                 "WL-MANIFEST-422",
-                f"{document.where}: {document.title} belongs to namespace {own}, not {asked}",
-                evidence="the manifest and -n disagree",
+                f"{document.where}: {document.title} belongs to namespace {own}, not {requested}",
+                evidence="the namespace in the manifest differs from that of -n",
                 remedies=(f"windlass apply -n {own} …", "remove metadata.namespace from the manifest"),
             )
 
     @staticmethod
-    def _standing_in(obj: dict[str, Any], resource: Resource, coming: set[tuple[Any, Any]]) -> dict[str, Any]:
+    def _with_existing(
+        obj: dict[str, Any], resource: Resource, coming: set[tuple[Any, Any]]
+    ) -> dict[str, Any]:
         metadata, spec = obj["metadata"], obj.get("spec")
         if resource.namespaced and (NAMESPACES.kind, metadata.get("namespace")) in coming:
             metadata["namespace"] = "default"
@@ -156,18 +171,18 @@ class Applier:
     ) -> ApplyResult:
         client = self._invocation.client
         metadata = obj["metadata"]
-        name, space = metadata.get("name"), metadata.get("namespace")
-        live = client.find(resource, name, space) if name else None
+        name, namespace = metadata.get("name"), metadata.get("namespace")
+        live = client.find(resource, name, namespace) if name else None
         if live is None:
-            made = client.create(
+            created = client.create(
                 resource,
                 obj,
-                space,
+                namespace,
                 dry_run=dry_run,
                 field_validation=self._validation,
                 field_manager=_MANAGER,
             )
-            return ApplyResult(document, resource, "created", made)
+            return ApplyResult(document, resource, "created", created)
         patch = _patch(resource, live, obj)
         if not patch:
             return ApplyResult(document, resource, "unchanged", live)
@@ -175,7 +190,7 @@ class Applier:
             resource,
             str(name),
             patch,
-            space,
+            namespace,
             kind="merge" if resource.custom else "strategic",
             field_validation=self._validation,
             field_manager=_MANAGER,
@@ -186,8 +201,10 @@ class Applier:
 
 
 def _check(resource: Resource, obj: dict[str, Any], validation: str) -> list[str]:
-    """What can be told of an object without a server: of its names, and of its fields and their types. What is to be
-    warned of; raises ``StatusError``, as a server would."""
+    """Check names, fields and types without a server, and return warnings.
+
+    Raises ``StatusError``, as a server would.
+    """
     from windlass.api import errors
     from windlass.api.validation import metadata
     from windlass.api.validation.collector import Collector
@@ -195,10 +212,10 @@ def _check(resource: Resource, obj: dict[str, Any], validation: str) -> list[str
 
     report = field_review.review(resource, copy.deepcopy(obj))
     warned = field_review.enforce(resource, report, validation)
-    found = Collector()
-    metadata.validate(resource, report.object, None, found)
-    if found.errors:
-        raise errors.invalid(resource, str(obj["metadata"].get("name") or ""), found.errors)
+    collector = Collector()
+    metadata.validate(resource, report.object, None, collector)
+    if collector.errors:
+        raise errors.invalid(resource, str(obj["metadata"].get("name") or ""), collector.errors)
     return warned
 
 
@@ -209,7 +226,7 @@ def _patch(resource: Resource, live: dict[str, Any], modified: dict[str, Any]) -
         try:
             original = msgspec.json.decode(text)
         except msgspec.DecodeError:
-            original = {}  # somebody wrote something else there: nothing can be told to have been removed
+            original = {}  # another tool wrote it, so removed fields are unknown
     modified = {key: value for key, value in modified.items() if key not in ("apiVersion", "kind", "status")}
     original = {key: value for key, value in original.items() if key not in ("apiVersion", "kind", "status")}
     if not resource.custom:
@@ -222,20 +239,20 @@ def _patch(resource: Resource, live: dict[str, Any], modified: dict[str, Any]) -
 
 
 def resource_of(document: Document) -> Resource:
-    """Raises :class:`WindlassError` when the kind is not known."""
+    """Return the kind. Raises :class:`WindlassError` if it is unknown."""
     version, kind = document.obj["apiVersion"], document.obj["kind"]
-    found = by_kind(version, kind)
-    if found is not None:
-        return found
+    resource = by_kind(version, kind)
+    if resource is not None:
+        return resource
     from windlass.api.resources import ALL
 
-    meant = {r.kind for r in ALL if r.api_version == version and r.kind.lower() == str(kind).lower()}
-    if meant:
+    similar = {r.kind for r in ALL if r.api_version == version and r.kind.lower() == str(kind).lower()}
+    if similar:
         raise WindlassError(
             "WL-KIND-404",
             f"{document.where}: kind {kind} of {version} is not served",
-            evidence="kinds are written with capital letters",
-            remedies=tuple(f"did you mean kind: {one}?" for one in meant),
+            evidence="kinds are case-sensitive",
+            remedies=tuple(f"did you mean kind: {kind_name}?" for kind_name in similar),
         )
     elsewhere = sorted({r.api_version for r in ALL if r.kind.lower() == str(kind).lower()})
     return _not_served(document, version, kind, elsewhere)
@@ -250,23 +267,25 @@ def _not_served(document: Document, version: str, kind: str, elsewhere: list[str
     raise WindlassError(
         "WL-KIND-404",
         f"{document.where}: kind {kind} of {version} is not served",
-        evidence=f"{kind} is served as {', '.join(elsewhere)}" if elsewhere else "no such kind is known here",
+        evidence=f"{kind} is served as {', '.join(elsewhere)}"
+        if elsewhere
+        else "no kind of this name is known",
         remedies=tuple(close),
     )
 
 
-def _twice(document: Document) -> list[str]:
+def _duplicates(document: Document) -> list[str]:
     return [f'duplicate field "{path}"' for path in document.duplicates]
 
 
-def _plain(error: StatusError) -> str:
+def _plain_text(error: StatusError) -> str:
     causes = error.details.get("causes") or ()
     texts = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
     return "; ".join(texts) or error.message.rpartition("strict decoding error: ")[2]
 
 
 def _located(document: Document, error: WindlassError, status: StatusError) -> WindlassError:
-    """The error with the place in the manifest that it is about."""
+    """Return the error with its place in the manifest."""
     place = document.where
     for cause in status.details.get("causes") or ():
         if cause.get("field"):

@@ -1,4 +1,4 @@
-"""Finding the kind that a person means."""
+"""Lookup of the kind that a user names."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from windlass.cli.errors import nearest
 
 
 def resource_of(word: str) -> Resource:
-    """Raises :class:`WindlassError` with the nearest kinds."""
-    found = find(word) or find(word.lower().removesuffix("s"))  # also "vcjobs", the plural of a short name
-    if found is not None:
-        return found
+    """Return the kind. Raises :class:`WindlassError` with the nearest kinds."""
+    resource = find(word) or find(word.lower().removesuffix("s"))  # also "vcjobs", the plural of a short name
+    if resource is not None:
+        return resource
     known = sorted({name for r in ALL for name in (r.plural, r.singular, *r.short_names)})
     close = nearest(word, known)
     raise WindlassError(
         "WL-KIND-404",
-        f'there is no kind "{word}"',
+        f'kind "{word}" does not exist',
         evidence="kinds: " + ", ".join(sorted({r.plural for r in ALL})),
         remedies=tuple(f"did you mean {match}?" for match in close) or ("windlass get --help",),
     )
 
 
 def _kinds(word: str) -> list[Resource]:
-    """One kind, or all of a category (``all``, ``volcano``)."""
+    """Return one kind, or all kinds of a category (``all``, ``volcano``)."""
     category = [r for r in ALL if word.lower() in r.categories and r not in ALIASES]
     return category or [resource_of(word)]
 
 
 def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
-    """kubectl's arguments: ``pods``, ``pods a b``, ``pod/a node/b``, ``pods,queues``.
+    """Parse kubectl's arguments: ``pods``, ``pods a b``, ``pod/a node/b``, ``pods,queues``.
 
-    A ``None`` name means all objects of the kind. Raises :class:`WindlassError`.
+    The name ``None`` means all objects of the kind. Raises :class:`WindlassError`.
     """
     if any("/" in word for word in words):
         for word in words:
@@ -40,7 +40,7 @@ def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
                 raise WindlassError(
                     "WL-USE-400",
                     f'"{word}" is not KIND/NAME',
-                    evidence="names are given either all as KIND/NAME, or after one KIND",
+                    evidence="use KIND/NAME for all names, or one KIND with names after it",
                     remedies=("windlass get pod/a pod/b", "windlass get pods a b"),
                 )
         parts = [word.partition("/") for word in words]

@@ -1,7 +1,7 @@
-"""Reading manifests: YAML or JSON, several documents, files, folders, standard input.
+"""Reading of manifests: YAML or JSON, several documents, files, directories, standard input.
 
-Every document knows its file and the line of each field, so that whatever is wrong with it can be
-pointed at. Scalars are read as Kubernetes reads them (:mod:`windlass.api.wire.yaml_text`).
+Every document knows its file and the line of each field, for error messages. Scalars
+are read as in Kubernetes (:mod:`windlass.api.wire.yaml_text`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Document:
     line: int
     lines: Mapping[str, int] = field(default_factory=dict)
     duplicates: tuple[str, ...] = ()
-    """Paths of keys that are given twice (the last one counts)."""
+    """Paths of duplicate keys (the last one counts)."""
 
     @property
     def where(self) -> str:
@@ -44,7 +44,10 @@ class Document:
         return f"{self.obj.get('kind')}/{metadata.get('name') or metadata.get('generateName', '')}"
 
     def line_of(self, path: str) -> int:
-        """The line of a field path such as ``spec.tasks[0].replicas``, or of its nearest parent."""
+        """Return the line of a field, or of its nearest parent.
+
+        ``path``: such as ``spec.tasks[0].replicas``.
+        """
         while path:
             if path in self.lines:
                 return self.lines[path]
@@ -57,7 +60,10 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(sources: Sequence[str], *, recursive: bool = False) -> list[Document]:
-    """All documents of files, folders and ``-``. Raises :class:`WindlassError` with file, line and column."""
+    """Return all documents of files, directories and ``-``.
+
+    Raises :class:`WindlassError` with file, line and column.
+    """
     documents: list[Document] = []
     for source in sources:
         for name, text in _texts(source, recursive):
@@ -65,9 +71,9 @@ def read(sources: Sequence[str], *, recursive: bool = False) -> list[Document]:
     if not documents:
         raise WindlassError(
             "WL-MANIFEST-404",
-            "there is no object in " + ", ".join(sources),
-            evidence="a manifest has apiVersion and kind; of a folder, *.yaml, *.yml and *.json are read",
-            remedies=("-R reads the folders below, too",),
+            "no objects found in " + ", ".join(sources),
+            evidence="a manifest has apiVersion and kind; in a directory *.yaml, *.yml and *.json are read",
+            remedies=("-R   (also reads subdirectories)",),
         )
     return documents
 
@@ -80,29 +86,32 @@ def _texts(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
         raise WindlassError(
             _CODES.missing,
             f"{source} is not a file",
-            evidence="manifests are read from files, folders and standard input, not fetched",
+            evidence="manifests are read from files, directories and standard input, not from URLs",
             remedies=(f"curl -fsSL {source} | windlass apply -f -",),
         )
     for file in _manifests_in(source, recursive) if os.path.isdir(source) else [source]:
         yield file, read_text(file, _CODES)
 
 
-def _manifests_in(folder: str, recursive: bool) -> list[str]:
-    """The files of a folder that are read, in order. Raises :class:`WindlassError`."""
+def _manifests_in(directory: str, recursive: bool) -> list[str]:
+    """Return the manifests in a directory, in order. Raises :class:`WindlassError`."""
 
-    def refuse(error: OSError) -> None:
+    def reject(error: OSError) -> None:
         raise unread(str(error.filename), error, _CODES) from error
 
-    found: list[Path] = []
-    for place, below, names in os.walk(folder, onerror=refuse):
-        found += [Path(place, name) for name in names]
+    files: list[Path] = []
+    for parent, subdirectories, names in os.walk(directory, onerror=reject):
+        files += [Path(parent, name) for name in names]
         if not recursive:
-            below.clear()
-    return [str(file) for file in sorted(found) if file.suffix in _SUFFIXES and file.is_file()]
+            subdirectories.clear()
+    return [str(file) for file in sorted(files) if file.suffix in _SUFFIXES and file.is_file()]
 
 
 def parse(text: str, source: str) -> list[Document]:
-    """The documents of one text; a ``List`` is taken apart. Raises :class:`WindlassError`."""
+    """Return the documents of a text, with the items of a ``List``.
+
+    Raises :class:`WindlassError`.
+    """
     documents: list[Document] = []
     loader = _Loader(text)
     try:
@@ -117,7 +126,7 @@ def parse(text: str, source: str) -> list[Document]:
         ) from error
     except RecursionError:
         raise WindlassError(
-            "WL-MANIFEST-400", f"{source} is not a manifest", evidence="it is nested too deeply"
+            "WL-MANIFEST-400", f"{source} is not a manifest", evidence="the nesting is too deep"
         ) from None
     finally:
         loader.dispose()
@@ -127,10 +136,10 @@ def parse(text: str, source: str) -> list[Document]:
 def _documents(node: Any, source: str) -> Iterator[Document]:
     line = int(node.start_mark.line) + 1
     if isinstance(node, yaml.ScalarNode) and not node.value:
-        return  # nothing between two separators
+        return  # an empty document
     if not isinstance(node, yaml.MappingNode):
         raise _bad(source, node, "a manifest is a mapping with apiVersion, kind and metadata")
-    obj, duplicates = build(node)  # first: it bounds what aliases may grow to
+    obj, duplicates = build(node)  # first, as it limits the expansion of aliases
     lines = positions(node)
     if isinstance(obj.get("items"), list) and str(obj.get("kind", "")).endswith("List"):
         for at, item in enumerate(obj["items"]):
@@ -155,7 +164,7 @@ def _checked(document: Document, node: Any) -> Document:
             "WL-MANIFEST-400",
             f"{document.where}: the document has no {' and no '.join(absent)}",
             evidence="its keys: " + ", ".join(map(str, list(obj)[:8])),
-            remedies=("add apiVersion and kind; a fragment has to be merged into a whole object first",),
+            remedies=("add apiVersion and kind   (a fragment must be merged into a whole object first)",),
         )
     if not isinstance(obj.get("metadata", {}), dict):
         raise _bad(document.source, node, "metadata is not a mapping")
@@ -165,9 +174,9 @@ def _checked(document: Document, node: Any) -> Document:
             line = document.line_of(f"metadata.{name}")
             raise WindlassError(
                 "WL-MANIFEST-400",
-                f"{document.source}:{line}: metadata.{name} is no text, but {msgspec.json.encode(value).decode()}",
-                evidence="YAML reads y, yes, on, no and numbers as something else than words",
-                remedies=("put it in quotes",),
+                f"{document.source}:{line}: metadata.{name} is not text, but {msgspec.json.encode(value).decode()}",
+                evidence="YAML does not read y, yes, on, no and numbers as text",
+                remedies=("put the value in quotes",),
             )
     return document
 
@@ -182,7 +191,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> Windla
     line, column = (mark.line, mark.column) if mark is not None else (0, 0)
     lines = text.split("\n")
     read = lines[line] if line < len(lines) else ""
-    shown = f"the line reads: {read.strip()[:100]}" if read.strip() else "nothing is there"
+    shown = f"the line is: {read.strip()[:100]}" if read.strip() else "the line is empty"
     hint = "indent with spaces, not with tabs" if "\t" in read else ""
     return WindlassError(
         "WL-MANIFEST-400",

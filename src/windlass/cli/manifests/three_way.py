@@ -1,10 +1,13 @@
-"""Client-side apply: what to send so that an object becomes what its manifest now says.
+"""Client-side apply: the patch that makes an object match its manifest.
 
-Three states: *original* (the manifest applied last, kept in an annotation), *modified* (the manifest now) and
-*live* (the server's object). Fields that were in the original and are no longer in the manifest are
-removed; fields that the manifest names are set; everything else is left as somebody else set it. As
-kubectl: a JSON merge patch for custom kinds (lists are whole), a strategic merge patch for built-in ones
-(lists are merged by their key; apimachinery ``strategicpatch.CreateThreeWayMergePatch``).
+There are three states: *original* (the manifest that was applied last, stored in an
+annotation), *modified* (the manifest now) and *live* (the server's object). Fields of
+the original that the manifest no longer has are removed. Fields of the manifest are
+set. All other fields stay as other clients set them.
+
+As in kubectl, custom kinds use a JSON merge patch (lists are replaced as a whole).
+Built-in kinds use a strategic merge patch (lists are merged by their key; apimachinery
+``strategicpatch.CreateThreeWayMergePatch``).
 """
 
 from __future__ import annotations
@@ -19,19 +22,19 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def merge_patch(original: Object, modified: Object, live: Object) -> dict[str, Any]:
-    """A JSON merge patch (RFC 7396); empty when nothing is to be done."""
+    """Return a JSON merge patch (RFC 7396); empty if nothing changes."""
     return _maps({}, original, modified, live)
 
 
 def strategic_patch(struct: Struct, original: Object, modified: Object, live: Object) -> dict[str, Any]:
-    """A strategic merge patch for a kind of this shape; empty when nothing is to be done."""
+    """Return a strategic merge patch for a kind with this schema; empty if nothing changes."""
     return _maps(struct.fields, original, modified, live)
 
 
 def _maps(
     fields: Mapping[str, SchemaNode], original: Object, modified: Object, live: Object
 ) -> dict[str, Any]:
-    """``fields``: what is known of their shapes; of others a list is whole."""
+    """Return the patch for a mapping; ``fields``: known schemas. Other lists are whole."""
     patch: dict[str, Any] = {}
     for key, value in modified.items():
         node = fields.get(key)
@@ -86,11 +89,11 @@ def _lists(patch: dict[str, Any], key: str, node: SchemaNode, states: tuple[Any,
     before, now = {item[name]: item for item in original}, {item[name]: item for item in live}
     changes: list[Any] = []
     for item in modified:
-        found = now.get(item[name])
-        if found is None:
+        live_item = now.get(item[name])
+        if live_item is None:
             changes.append(item)
             continue
-        inner = _maps(_fields(node.item), before.get(item[name], {}), item, found)
+        inner = _maps(_fields(node.item), before.get(item[name], {}), item, live_item)
         if inner:
             changes.append({name: item[name], **inner})
     wanted = {item[name] for item in modified}
@@ -103,7 +106,7 @@ def _lists(patch: dict[str, Any], key: str, node: SchemaNode, states: tuple[Any,
 
 
 def _keyed(items: Sequence[Any], key: str) -> bool:
-    """Whether every item has the merge key, and no two the same one."""
+    """Return whether every item has the merge key, and all its values differ."""
     values = [item.get(key) for item in items if isinstance(item, Mapping)]
     return len(values) == len(items) == len({str(v) for v in values}) and None not in values
 

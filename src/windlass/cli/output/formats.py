@@ -1,4 +1,4 @@
-"""Printing objects as the user asked: JSON, YAML, names, a JSONPath template."""
+"""Output of objects as requested: JSON, YAML, names, a JSONPath template."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 
 FORMATS = ("json", "yaml", "wide", "name", "jsonpath")
-_FILE = "> FILE keeps what is printed here, windlass logs JOB what a job prints"
+_FILE = "> FILE   (stores the output of this command; windlass logs JOB prints that of a job)"
 
 
 def formats_text(formats: Sequence[str]) -> str:
-    """``json, yaml or jsonpath=TEMPLATE``."""
+    """Return the formats as ``json, yaml or jsonpath=TEMPLATE``."""
     shown = ["jsonpath=TEMPLATE" if form == "jsonpath" else form for form in formats]
     return " or ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
 
 
 def check_format(text: str, formats: Sequence[str] = FORMATS) -> str:
-    """The format as it is used. Raises :class:`WindlassError` on one that is not among ``formats``."""
+    """Return the format. Raises :class:`WindlassError` if it is not among ``formats``."""
     form = text.partition("=")[0] if text.startswith("jsonpath=") else text
     if not form or (form in formats and text != "jsonpath"):
         return text
@@ -29,7 +29,7 @@ def check_format(text: str, formats: Sequence[str] = FORMATS) -> str:
         raise WindlassError(
             "WL-USE-400",
             "-o jsonpath needs a template",
-            evidence="kubectl's form: -o jsonpath=TEMPLATE",
+            evidence="the syntax is that of kubectl: -o jsonpath=TEMPLATE",
             remedies=("windlass get pods -o jsonpath='{.items[*].metadata.name}'",),
         )
     raise WindlassError(
@@ -58,7 +58,7 @@ def _dumper() -> Any:
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
     class Dumper(base):
-        """Texts of several lines as blocks; no anchors."""
+        """Dumper that writes multi-line texts as blocks, without anchors."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True
@@ -72,7 +72,10 @@ def _dumper() -> Any:
 
 
 def emit(invocation: Invocation, value: Any, *, names: Sequence[str] = ()) -> None:
-    """Print ``value`` in the structured format of the invocation. ``names`` serve ``-o name``."""
+    """Print ``value`` in the structured format of the invocation.
+
+    ``names`` are for ``-o name``.
+    """
     form = invocation.output
     if form == "json":
         invocation.out.write(to_json(value))
@@ -93,7 +96,7 @@ def _jsonpath(form: str, value: Any) -> str:
     except jsonpath.PathError as error:
         raise WindlassError(
             "WL-USE-400",
-            f"the JSONPath template is not understood: {error}",
+            f"the JSONPath template is not valid: {error}",
             evidence=template,
             remedies=("windlass get pods -o jsonpath='{.items[*].metadata.name}'",),
         ) from error

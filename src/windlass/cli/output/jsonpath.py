@@ -1,7 +1,10 @@
-"""kubectl's JSONPath templates: ``{.items[*].metadata.name}``, ``{range …}{end}``, filters, text.
+"""JSONPath templates of kubectl, such as ``{.items[*].metadata.name}``.
 
-Grammar: https://kubernetes.io/docs/reference/kubectl/jsonpath/ . A template is text with expressions in
-braces; a bare expression without braces is taken as one. A missing key gives nothing, as in kubectl.
+Supported are ``{range …}{end}``, filters and text.
+
+Grammar: https://kubernetes.io/docs/reference/kubectl/jsonpath/ . A template is text
+with expressions in braces. A bare expression without braces is treated as one. A
+missing key yields nothing, as in kubectl.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ Step = Callable[[Value, Value], Iterator[Value]]
 
 
 class PathError(ValueError):
-    """The template cannot be read; the message says where."""
+    """Invalid template; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class _Range:
 
 
 def render(template: str, value: Value) -> str:
-    """The template filled from ``value``. Raises :class:`PathError`."""
+    """Return the template filled from ``value``. Raises :class:`PathError`."""
     if "{" not in template:
         template = "{" + (template if template.startswith((".", "[", "$", "@")) else "." + template) + "}"
     nodes, rest = _parse(_split(template), 0, inside=False)
@@ -69,7 +72,7 @@ def _shown(value: Value) -> str:
 
 
 def _split(template: str) -> list[tuple[str, str]]:
-    """``(kind, text)`` with kind ``text`` or ``expression``."""
+    """Return ``(kind, text)`` pairs with kind ``text`` or ``expression``."""
     parts: list[tuple[str, str]] = []
     position = 0
     while position < len(template):
@@ -103,19 +106,19 @@ def _closing(template: str, start: int) -> int:
     raise PathError(f"the brace at position {start + 1} is not closed: {template!r}")
 
 
-def _parse(parts: list[tuple[str, str]], at: int, *, inside: bool) -> tuple[tuple[Any, ...], int]:
+def _parse(parts: list[tuple[str, str]], position: int, *, inside: bool) -> tuple[tuple[Any, ...], int]:
     nodes: list[Any] = []
-    while at < len(parts):
-        kind, text = parts[at]
-        at += 1
+    while position < len(parts):
+        kind, text = parts[position]
+        position += 1
         if kind == "text":
             nodes.append(_Text(text))
         elif text == "end":
             if not inside:
                 raise PathError("{end} without {range}")
-            return tuple(nodes), at
+            return tuple(nodes), position
         elif text.startswith("range ") or text == "range":
-            body, at = _parse(parts, at, inside=True)
+            body, position = _parse(parts, position, inside=True)
             nodes.append(_Range(tuple(_steps(text[5:].strip())), body))
         elif text[:1] in "\"'" and text[:1]:
             nodes.append(_Text(_unquote(text)))
@@ -123,7 +126,7 @@ def _parse(parts: list[tuple[str, str]], at: int, *, inside: bool) -> tuple[tupl
             nodes.append(_Query(tuple(_steps(text))))
     if inside:
         raise PathError("{range} without {end}")
-    return tuple(nodes), at
+    return tuple(nodes), position
 
 
 def _unquote(text: str) -> str:
@@ -163,10 +166,10 @@ def _steps(path: str) -> Iterator[Step]:
 
 
 def _name(path: str, position: int) -> tuple[str, int]:
-    found = _NAME.match(path, position)
-    if found is None:
+    match = _NAME.match(path, position)
+    if match is None:
         raise PathError(f"a name is missing at position {position + 1} of {path!r}")
-    return re.sub(r"\\(.)", r"\1", found[0]), found.end()
+    return re.sub(r"\\(.)", r"\1", match[0]), match.end()
 
 
 def _bracket(path: str, start: int) -> int:
@@ -222,7 +225,7 @@ def _subscript(inner: str) -> Step:
         return lambda value, _root: iter(value[slice(*bounds)] if isinstance(value, list) else ())
     if re.fullmatch(r"-?\d+(\s*,\s*-?\d+)*", inner):
         return _indices([int(part) for part in inner.split(",")])
-    raise PathError(f"[{inner}] is not understood: an index, a slice, '*', a quoted name or ?(filter)")
+    raise PathError(f"[{inner}] is not an index, a slice, '*', a quoted name or ?(filter)")
 
 
 def _indices(numbers: list[int]) -> Step:
@@ -246,21 +249,21 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _filter(condition: str) -> Step:
-    found = re.match(r"(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$", condition)
-    if found is None:
+    match = re.match(r"(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$", condition)
+    if match is None:
         present = _operand(condition)
         return lambda value, root: (item for item in _every(value, root) if list(present(item, root)))
-    left, right = _operand(found[1].strip()), _operand(found[3].strip())
-    holds = _OPERATORS[found[2]]
+    left, right = _operand(match[1].strip()), _operand(match[3].strip())
+    holds = _OPERATORS[match[2]]
 
     def step(value: Value, root: Value) -> Iterator[Value]:
         for item in _every(value, root):
-            one, other = next(left(item, root), None), next(right(item, root), None)
+            value_left, value_right = next(left(item, root), None), next(right(item, root), None)
             try:
-                if holds(one, other):
+                if holds(value_left, value_right):
                     yield item
             except TypeError:
-                continue  # values of different kinds are never in order
+                continue  # values of different types are not comparable
 
     return step
 

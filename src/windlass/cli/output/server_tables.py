@@ -1,4 +1,4 @@
-"""Tables that the server makes (``as=Table``), printed as kubectl prints them."""
+"""Tables made by the server (``as=Table``), printed as kubectl prints them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def as_table(request: Request) -> Request:
     return replace(request, headers={**request.headers, "accept": _TABLE})
 
 
-class Shower:
-    """Prints tables, one per kind; a watch continues the last one with the same columns."""
+class TablePrinter:
+    """Prints tables, one per kind.
+
+    A watch continues the last one with the same columns.
+    """
 
     def __init__(self, invocation: Invocation, *, headers: bool, labels: bool, several: bool) -> None:
         self._invocation = invocation
@@ -34,7 +37,7 @@ class Shower:
         self._shown: list[int] = []
 
     def show(self, resource: Resource, names: Sequence[str], selector: str, fields: str) -> int:
-        """Print the kind's table; returns the number of rows."""
+        """Print the table of a kind, and return the number of rows."""
         rows: list[list[str]] = []
         for page in self._pages(resource, names, selector, fields):
             rows += self._rows(resource, page)
@@ -104,7 +107,7 @@ class Shower:
         return cells
 
     def follow(self, resource: Resource, name: str | None, selector: str, fields: str) -> None:
-        """Print a row for every change, until interrupted or the server ends the watch."""
+        """Print a row for every change, until an interrupt or the end of the watch."""
         if name:
             fields = f"metadata.name={name}"
         client = self._invocation.client
@@ -144,7 +147,7 @@ def _cell(value: object) -> str:
 
 
 def _plain_table(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A server that makes no tables: the names at least."""
+    """Return a table of names, for a server without tables."""
     items = answer.get("items") if "items" in answer else [answer]
     return {
         "columnDefinitions": [{"name": "Name"}, {"name": "Created"}],

@@ -1,4 +1,4 @@
-"""What ``windlass doctor`` looks at. Each check says what it found and, when something is wrong, the remedy."""
+"""Checks of ``windlass doctor`` for this machine, each with its result and a remedy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE_BYTES = 1 << 30
 _SKEW_SECONDS = 5.0
 _RENEWED_DAYS = 29
-"""A running server renews a certificate of which thirty days are left."""
-_RESTART = "windlass down, then windlass up, which makes new ones"
+"""Minimum remaining validity in days, as a running server renews its certificate earlier.
+"""
+_RESTART = "windlass down && windlass up   (creates new ones)"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``level``: ok, warn (works, with less), fail (does not work)."""
+    """Result of one check.
+
+    ``level``: ok, warn (works with limits), fail (does not work).
+    """
 
     name: str
     level: str
@@ -37,11 +41,14 @@ class CheckResult:
 
 
 def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
-    """Every check in order; one that cannot be made says so instead of raising."""
+    """Yield all checks in order.
+
+    A check that cannot be made reports that instead of raising.
+    """
     checks: tuple[tuple[str, Callable[[Invocation], CheckResult]], ...] = (
         ("python", _python),
         ("kernel", _kernel),
-        ("state folder", _folder),
+        ("state directory", _directory),
         ("disk", _disk),
         ("control plane", _control_plane),
         ("certificates", _certificates),
@@ -58,7 +65,7 @@ def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
     try:
         yield from queues(invocation)
     except Unreachable:
-        pass  # of which the control plane's line tells
+        pass  # the check of the control plane reports it
     except StatusError as error:
         yield CheckResult("queues", WARN, f"could not be checked: {error}")
     yield from _machine(invocation)
@@ -77,30 +84,35 @@ def _kernel(_: Invocation) -> CheckResult:
     return CheckResult("kernel", OK, system)
 
 
-def _folder(invocation: Invocation) -> CheckResult:
+def _directory(invocation: Invocation) -> CheckResult:
     state: StateFolder = invocation.target.state
-    place = state.path
-    while not place.exists():
-        place = place.parent
-    kind = filesystem_of(place)
+    path = state.path
+    while not path.exists():
+        path = path.parent
+    kind = filesystem_of(path)
     if kind in NETWORK_FILESYSTEMS:
         return CheckResult(
-            "state folder", FAIL, f"{state.path} on {kind}", "use a local disk: windlass up --state DIR"
+            "state directory",
+            FAIL,
+            f"{state.path} is on {kind}",
+            "windlass up --state DIR   (on a local disk)",
         )
-    if not os.access(place, os.W_OK):
-        error = StateError(StateProblem.DENIED, place, "cannot be written")
-        return CheckResult("state folder", FAIL, str(error), "windlass up --state DIR, or set WINDLASS_STATE")
-    return CheckResult("state folder", OK, f"{state.path} ({kind or 'unknown file system'})")
+    if not os.access(path, os.W_OK):
+        error = StateError(StateProblem.DENIED, path, "cannot be written")
+        return CheckResult(
+            "state directory", FAIL, str(error), "windlass up --state DIR   (or set WINDLASS_STATE)"
+        )
+    return CheckResult("state directory", OK, f"{state.path} ({kind or 'unknown file system'})")
 
 
 def _disk(invocation: Invocation) -> CheckResult:
-    place = invocation.target.state.path
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    text = f"{free / 2**30:.1f} GiB free at {place}"
+    path = invocation.target.state.path
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    text = f"{free / 2**30:.1f} GiB free at {path}"
     if free < _LITTLE_BYTES:
-        return CheckResult("disk", WARN, text, "make room: objects and logs are written there")
+        return CheckResult("disk", WARN, text, "free disk space: objects and logs are written there")
     return CheckResult("disk", OK, text)
 
 
@@ -113,49 +125,50 @@ def _control_plane(invocation: Invocation) -> CheckResult:
         return CheckResult("control plane", FAIL, f"not ready: {error.message}", "windlass status")
     except WindlassError as error:
         return CheckResult("control plane", WARN, error.message, "windlass up --detach")
-    return CheckResult("control plane", OK, f"answers on {invocation.client.connection.where}")
+    return CheckResult("control plane", OK, f"responds on {invocation.client.connection.where}")
 
 
 def queues(invocation: Invocation) -> Iterator[CheckResult]:
-    """Whether the queues that are named exist, and what is guaranteed: of a box as of a cluster. Nothing where they
-    are not served, or not for this user. Raises ``StatusError``, ``Unreachable``."""
+    """Check that the queues that jobs name exist, and that guarantees can be met.
+
+    For a machine and for clusters. Yields nothing if queues are not served, or
+    forbidden. Raises ``StatusError`` and ``Unreachable``.
+    """
     from windlass.cli.queues.tree_checks import check
 
-    found = if_served(lambda: list(check(invocation)), None)
-    if found is None:
+    problems = if_served(lambda: list(check(invocation)), None)
+    if problems is None:
         return
-    for gap in found:
-        yield CheckResult("queues", WARN, gap.text, gap.remedy or "windlass queue tree")
-    if not found:
-        yield CheckResult("queues", OK, "those that are named exist, and the nodes have what is guaranteed")
+    for problem in problems:
+        yield CheckResult("queues", WARN, problem.text, problem.remedy or "windlass queue tree")
+    if not problems:
+        yield CheckResult("queues", OK, "all queues in use exist, and the nodes have what is guaranteed")
 
 
 def _certificates(invocation: Invocation) -> CheckResult:
-    """Until when what the server proves itself with is good: a running one renews it a month before."""
+    """Check the server's certificate, which a running server renews a month before its end."""
     import datetime
 
     state = invocation.target.state
     try:
-        text = state.server_cert.read_bytes()
+        certificate = state.server_cert.read_bytes()
     except FileNotFoundError:
-        return CheckResult("certificates", OK, "the first start makes them")
+        return CheckResult("certificates", OK, "created at the first start")
     from cryptography import x509
 
-    end = x509.load_pem_x509_certificate(text).not_valid_after_utc
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     left = (end - datetime.datetime.fromtimestamp(invocation.clock.now(), datetime.UTC)).days
-    words = f"good until {end:%Y-%m-%d}"
+    text = f"valid until {end:%Y-%m-%d}"
     if left < 0:
-        return CheckResult("certificates", FAIL, f"ended on {end:%Y-%m-%d}", _RESTART)
+        return CheckResult("certificates", FAIL, f"expired on {end:%Y-%m-%d}", _RESTART)
     if left < _RENEWED_DAYS:
         running = bool((state.read_supervisor() or {}).get("url"))
-        return CheckResult(
-            "certificates", WARN, words, _RESTART if running else "windlass up, which renews them"
-        )
-    return CheckResult("certificates", OK, words)
+        return CheckResult("certificates", WARN, text, _RESTART if running else "windlass up   (renews them)")
+    return CheckResult("certificates", OK, text)
 
 
 def _clock(invocation: Invocation) -> CheckResult:
-    """The wall clock against the newest thing that the server wrote."""
+    """Compare the wall clock with the newest log file."""
     now = invocation.clock.now()
     newest = max((path.stat().st_mtime for path in invocation.target.state.logs.glob("*.log")), default=0.0)
     if newest > now + _SKEW_SECONDS:
@@ -163,10 +176,10 @@ def _clock(invocation: Invocation) -> CheckResult:
         return CheckResult(
             "clock",
             WARN,
-            f"it stands {ahead:.0f} s before the newest log line: it was set back",
+            f"it is {ahead:.0f} s behind the newest log line: it was set back",
             "timedatectl status",
         )
-    return CheckResult("clock", OK, "does not contradict the logs")
+    return CheckResult("clock", OK, "consistent with the logs")
 
 
 def _port(invocation: Invocation) -> CheckResult:
@@ -180,28 +193,28 @@ def _port(invocation: Invocation) -> CheckResult:
         try:
             probe.bind(("127.0.0.1", 7443))
         except OSError as error:
-            return CheckResult("port", WARN, f"7443: {error.strerror}", "none needed: another port is taken")
+            return CheckResult("port", WARN, f"7443: {error.strerror}", "none needed: another port is used")
     return CheckResult("port", OK, "7443 is free")
 
 
 def _machine(invocation: Invocation) -> Iterator[CheckResult]:
-    """What pods get from this machine, in the agent's own words."""
+    """Yield the node agent's own checks of what pods get from this machine."""
     from windlass.node import doctor
     from windlass.node.options import AgentOptions, parse_images
 
     state = invocation.target.state
-    asked = (state.read_supervisor() or {}).get("asked") or {}
+    options_of_record = (state.read_supervisor() or {}).get("asked") or {}
     try:
-        images = parse_images(asked.get("images") or {})
-        options = AgentOptions(gpus=asked.get("gpus", "auto"), images=images)
-        for fact in doctor.facts(state.node, options, _told(invocation)):
+        images = parse_images(options_of_record.get("images") or {})
+        options = AgentOptions(gpus=options_of_record.get("gpus", "auto"), images=images)
+        for fact in doctor.facts(state.node, options, _node_annotations(invocation)):
             yield CheckResult(fact.topic, OK if fact.level == doctor.OK else WARN, fact.text, fact.fix)
     except (OSError, ValueError) as error:
         yield CheckResult("machine", WARN, f"could not be checked: {error}")
 
 
-def _told(invocation: Invocation) -> Mapping[str, str]:
-    """The annotations that the running agent gave this box's node; empty without one."""
+def _node_annotations(invocation: Invocation) -> Mapping[str, str]:
+    """Return the annotations of this machine's node; empty without a running agent."""
     from windlass.api.resources import NODES
 
     name = (invocation.target.state.read_supervisor() or {}).get("node")
@@ -228,5 +241,5 @@ def _shared_memory(_: Invocation) -> CheckResult:
         return CheckResult("shared memory", WARN, "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm")
     text = f"/dev/shm of {size / 2**30:.1f} GiB"
     if size < _LITTLE_BYTES:
-        return CheckResult("shared memory", WARN, text, "data loaders and NCCL may want more")
+        return CheckResult("shared memory", WARN, text, "data loaders and NCCL may need more")
     return CheckResult("shared memory", OK, text)
