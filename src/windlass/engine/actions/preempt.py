@@ -465,7 +465,7 @@ def _share_nodes(first: Iterable[TaskClass], second: Iterable[TaskClass]) -> boo
     """Return whether any node accepts tasks of one of the first and one of the second classes."""
     for cls in (*first, *second):
         cls.refresh()
-    return any([bool((cls_a.static & other.static).any()) for cls_a in first for other in second])
+    return any([bool((cls.static & other.static).any()) for cls in first for other in second])
 
 
 def _first_members(pending_class: PendingClass) -> Iterator[GroupEntry]:
@@ -483,9 +483,8 @@ def park_nominated(context: ActionContext, cycle: CycleContext, group: GroupEntr
         return
     rejections = context.gang_allocator.refusals_of(group, whole_step(group, group.step))
     conditions = waits_for(group, group.step, rejections, context.placer)
-    conditions.queues.update(
-        queue.name for queue in pending_class.queue.path
-    )  # their releases free quota as well
+    # Releases of its queues free quota as well.
+    conditions.queues.update(queue.name for queue in pending_class.queue.path)
     context.scheduling_queue.park(pending_class, conditions)
     cycle.parked[pending_class] = None
 

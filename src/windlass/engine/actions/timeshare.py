@@ -352,9 +352,8 @@ class TimeShare:
         if not group.promises:  # otherwise the commit has done this
             cycle.touched[group.key] = group
             context.enqueuer.update(group, cycle.now)
-            self._time_sharing.update(
-                (group,), cycle.now
-            )  # it runs at once if capacity was free and only reserved
+            # It runs at once if capacity was free and only reserved.
+            self._time_sharing.update((group,), cycle.now)
         park_nominated(context, cycle, group)
         return True
 
@@ -451,25 +450,25 @@ class TimeShare:
         table, suspendable = context.state.table, self._time_sharing.runners[group.queue.name].suspendable
         name, column, requested = request
         if rows is not None and not context.plugins.admissions:
-            accounts, result, static, free = False, set[int](), cls.static, self._future_free.cells()
+            fits_now, result, static, free = False, set[int](), cls.static, self._future_free.cells()
             for row in rows:
                 if not static[row]:
                     continue
                 free_units = free[row][column]
                 if free_units >= requested:
-                    accounts = True
+                    fits_now = True
                 elif suspendable.frees(row, name, now, time_account.base, requested - free_units):
                     result.add(row)
-            if not accounts and (step.members == 1 or not result):
+            if not fits_now and (step.members == 1 or not result):
                 return result
-        ranked_after = suspendable.held_after(name, now, time_account.base, table.height)
-        if ranked_after is None:
+        held = suspendable.held_after(name, now, time_account.base, table.height)
+        if held is None:
             return set()
-        fits = np.maximum(self._future_free.free()[:, column] + ranked_after, 0) // requested
+        fits = np.maximum(self._future_free.free()[:, column] + held, 0) // requested
         fits[~cls.static[: table.height]] = 0
         if int(fits.sum()) < step.members:
             return set()
-        return set(np.flatnonzero((fits > 0) & (ranked_after > 0)).tolist())
+        return set(np.flatnonzero((fits > 0) & (held > 0)).tolist())
 
     def _select_victims(
         self,
@@ -667,9 +666,9 @@ class TimeShare:
                 return False
             taking.add(victim_set)
         freed = FreedResources(
-            [victims.view for victims in victim_sets],
+            [victim_set.view for victim_set in victim_sets],
             taking.by_queue,
-            [victims.view for victims in victim_sets],
+            [victim_set.view for victim_set in victim_sets],
         )
         return all(rule.validates(preemption, freed) for rule in rules)
 

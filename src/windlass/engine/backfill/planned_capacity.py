@@ -497,10 +497,10 @@ class PlannedCapacity:
     def _start_here(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
         """Start the group at the horizon instead, if this delays no group behind it."""
         group = self._windows[nth].group
-        reservations = self._fit_window(group, batch, members, self._need_behind(nth))
-        if reservations is None:
+        fit = self._fit_window(group, batch, members, self._need_behind(nth))
+        if fit is None:
             return None
-        window, rows = reservations
+        window, rows = fit
         window.plane = NOMINATED
         self._windows[nth] = window
         self._index_windows()
@@ -586,12 +586,12 @@ def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
     for row, (allocatable, used, releasing, promised) in planes.items():
         if allocatable[rarest] - used[rarest] - max(promised[rarest] - releasing[rarest], 0) < least:
             continue
-        reservations = [
+        net_nominated = [
             max(nominated - releasing, 0) for nominated, releasing in zip(promised, releasing, strict=True)
         ]
         free = [
             allocatable_units - held_units - more
-            for allocatable_units, held_units, more in zip(allocatable, used, reservations, strict=True)
+            for allocatable_units, held_units, more in zip(allocatable, used, net_nominated, strict=True)
         ]
         count, key = fit.ranked(row, (0, free, allocatable, used, releasing))
         ranked.append((key, row, count))

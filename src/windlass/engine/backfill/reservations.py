@@ -107,11 +107,8 @@ class Reservations:
         """
         self._plans = 0
         self._first_due, self._unfilled, self._startable = [], False, set()
-        nodes_changed, vacant, gained = (
-            self.nodes_changed,
-            self.may_lack_reservations,
-            self._check_gained(now),
-        )
+        nodes_changed, vacant = self.nodes_changed, self.may_lack_reservations
+        gained = self._check_gained(now)
         if not self.by_group and not self.aging.since:
             return
         self.vacant = vacant
@@ -123,9 +120,8 @@ class Reservations:
                 r.due_cycles += served
             broken |= self._handle_due(statement, due, now, served=served)
         candidates = self._candidates(touched, now)
-        if (
-            broken or candidates or nodes_changed
-        ):  # capacity may have been planned on nodes that are gone or unhealthy
+        # After a change of nodes, capacity may be planned on nodes that are gone or unhealthy.
+        if broken or candidates or nodes_changed:
             ranked = self._first_of(candidates)
             if broken or nodes_changed or any(group.key not in self.by_group for group in ranked):
                 self._plan(statement, ranked, now, broken)
@@ -522,21 +518,21 @@ class Reservations:
         first = next(iter([group] if is_known else self._first_unreserved([group.bucket], 1)), None)
         if first is None or first.key in self.by_group or self._plans >= _PLANS_PER_CYCLE:
             return
-        reservations = [r.group for r in self.by_group.values()]
-        if len(reservations) >= self._depth and first.rank > max(map(_rank, reservations)):
+        reserved_groups = [r.group for r in self.by_group.values()]
+        if len(reserved_groups) >= self._depth and first.rank > max(map(_rank, reserved_groups)):
             return
         classes = [group.bucket]
-        if len(reservations) < self._depth:
+        if len(reserved_groups) < self._depth:
             self._plans += 1
             classes = self._waiting_classes()
         others = [group for group in self._first_unreserved(classes, self._depth) if group is not first]
-        ranked = sorted([*reservations, first, *others], key=_rank)[: self._depth]
+        ranked = sorted([*reserved_groups, first, *others], key=_rank)[: self._depth]
         if first not in ranked:
             return
         before = self.by_group
         self._rebuild(statement, ranked, now)
         if first.key not in self.by_group:
-            if len(ranked) <= len(reservations):
+            if len(ranked) <= len(reserved_groups):
                 self.by_group = before
             else:  # it could not be predicted during this decision: try again when the decision is final
                 self.vacant = True
@@ -735,20 +731,20 @@ class Reservations:
 
     def _from_forecast(self, key: str, start: float, forecast: Forecast, due_cycles: int) -> Reservation:
         """Return the reservation for a forecast."""
-        reservations = self._reservation(
+        reservation = self._reservation(
             key, start, resources_by_row(forecast.placements), forecast.device_shares
         )
-        reservations.due_cycles = due_cycles
-        reservations.tasks = tasks_by_row(forecast)
-        return reservations
+        reservation.due_cycles = due_cycles
+        reservation.tasks = tasks_by_row(forecast)
+        return reservation
 
     def _is_valid(self, reservation: Reservation) -> bool:
         """Return whether nodes and request are still those of the reservation, resources ignored."""
         rows, nodes = self._state.table.rows, self._state.table.nodes
-        available = reservation.is_current() and all(
+        nodes_exist = reservation.is_current() and all(
             rows.get(name) == row and nodes[row] is not None for row, name in reservation.nodes.items()
         )
-        return available and reservation.nodes_accept()
+        return nodes_exist and reservation.nodes_accept()
 
     def _passes(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         """Return whether the reservation does not bind the group: it precedes it or ends in time."""
@@ -773,8 +769,8 @@ def _is_predictable(reservation: Reservation) -> bool:
 
 def _started_as_planned(reservation: Reservation) -> bool:
     """Return whether the group of the reservation has started exactly as planned."""
-    available: dict[TaskClass, dict[int, int]] = {}
+    placed: dict[TaskClass, dict[int, int]] = {}
     for entry in reservation.group.tasks.values():
-        rows = available.setdefault(entry.cls, {})
+        rows = placed.setdefault(entry.cls, {})
         rows[entry.row] = rows.get(entry.row, 0) + 1
-    return available == reservation.tasks
+    return placed == reservation.tasks

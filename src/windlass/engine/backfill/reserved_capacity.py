@@ -114,8 +114,8 @@ class ReservedCapacity:
         Terminating tasks are not included, since they cover nominations already.
         """
         table = self._table
-        local = [*table.tasks[row].values(), *table.expected.get(row, {}).values()]
-        known = [(end_of(entry, now), entry) for entry in local if place_of(entry) == row]
+        entries = [*table.tasks[row].values(), *table.expected.get(row, {}).values()]
+        known = [(end_of(entry, now), entry) for entry in entries if place_of(entry) == row]
         return [(end, entry) for end, entry in known if end is not None]
 
     def _peak_need(
@@ -153,7 +153,7 @@ class ReservedCapacity:
         """
         reserved_devices = ReservedDevices(self._table)
         booked: Units = {}
-        reservations: Units = {}
+        needed: Units = {}
         for r in local:
             ending = [e for end, e in known if e.row >= 0 and now < r.start and end <= r.start]
             vacated = self._reserve_devices(reserved_devices, r, row, ending, shares)
@@ -162,8 +162,8 @@ class ReservedCapacity:
                 available, before = releasing[column] + vacated.get(column, 0), booked.get(column, 0)
                 missing = max(units - max(available - before, 0), 0)
                 booked[column] = before + units - missing
-                reservations[column] = reservations.get(column, 0) + missing
-        return reservations
+                needed[column] = needed.get(column, 0) + missing
+        return needed
 
     def _reserve_devices(
         self,

@@ -68,12 +68,12 @@ def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:
     further = len(forecast.after) - len(shown)
     shown += [f"{further} more"] if further else []
     names = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    group = len(forecast.after) == 1
-    verb = "ends" if group else "end"
+    is_single = len(forecast.after) == 1
+    verb = "ends" if is_single else "end"
     if not learned:
-        return f"when {names} {verb}, as {'its owner estimates' if group else 'their owners estimate'}"
+        return f"when {names} {verb}, as {'its owner estimates' if is_single else 'their owners estimate'}"
     last = next(key for key in reversed(forecast.after) if key in learned)
-    if group:
+    if is_single:
         return f"when {names} {verb}, as learned {learned[last]}"
     others = " and their owners estimate" if len(learned) < len(forecast.after) else ""
     return f"when {names} {verb}, as learned{others} (of {last} {learned[last]})"

@@ -198,16 +198,16 @@ class DeviceAllocator:
         caches = self.rows.caches(devices[0]) if len(devices) == 1 and not devices[0].listed else None
         if caches is None:
             return lambda row, _: int(self.counts((row,), needs)[0])
-        need, shares, stale = devices[0], self._shares, self._table.devices.stale
-        share_rows, codes = shares.rows, self._table.resources.codes
+        need, share_table, stale = devices[0], self._shares, self._table.devices.stale
+        share_rows, codes = share_table.rows, self._table.resources.codes
 
         def count(row: int, free: Sequence[int]) -> int:
             devices_here = share_rows[row]
             if devices_here is None or row in stale:
-                shares.sync(row)
-                devices_here = shares.row(row)
+                share_table.sync(row)
+                devices_here = share_table.row(row)
             cache = caches.get(devices_here.device_set.code) or cache_of(caches, need, devices_here)
-            total, opened = cache.tally(devices_here, shares.cells, row)
+            total, opened = cache.tally(devices_here, share_table.cells, row)
             for resource, units in opened:
                 column = codes.get(resource)
                 if column is None or free[column] < units:
@@ -346,8 +346,10 @@ class DeviceAllocator:
         cache = self.rows.cache(row, need) if rankers else None
         if cache is None or rankers is None:
             return None
-        points, shares = self._scores.points(row, rankers), self._shares
-        return pick(cache, shares.row(row), shares.cells[row], self.rows.available(row, need), points)
+        points, share_table = self._scores.points(row, rankers), self._shares
+        return pick(
+            cache, share_table.row(row), share_table.cells[row], self.rows.available(row, need), points
+        )
 
     def take(
         self, row: int, task: str, needs: Needs, shares: TaskShares | None, *, later: bool = False

@@ -21,9 +21,9 @@ def advice_on_devices(diagnosis: NodeDiagnosis, state: ClusterState) -> list[str
     needs = diagnosis.cls.needs.devices
     if not needs:
         return []
-    devices = state.table.shares
-    codes = sorted({code for code in devices.device_set_of[diagnosis.matching].tolist() if code >= 0})
-    device_sets = [devices.device_sets[code] for code in codes]
+    share_table = state.table.shares
+    codes = sorted({code for code in share_table.device_set_of[diagnosis.matching].tolist() if code >= 0})
+    device_sets = [share_table.device_sets[code] for code in codes]
     advice: list[str] = []
     for need in needs:
         if not need.by_name and not any(_can_serve(need, device_set) for device_set in device_sets):

@@ -138,21 +138,18 @@ class _DomainDiagnoser:
     def _capacity(self, level: int) -> IntArray:
         """Return the current capacity per domain, at most that of empty nodes if NUMA matters."""
         capacity = self._domain_selector.room(self._tree, level, self._demand)
-        if any(
-            cls.needs.zones is not None for cls in self._demand.classes
-        ):  # counted by resources only so far
+        if any(cls.needs.zones is not None for cls in self._demand.classes):
+            # Counted by resources only so far.
             capacity = np.minimum(capacity, self._capacity_if_empty(level))
         return self._limited_by_resources(level, capacity, used=True)
 
     def _capacity_if_empty(self, level: int) -> IntArray:
         """Return the capacity per domain if it were empty."""
         result = np.zeros(len(self._tree.names[level]), dtype=np.int64)
-        for cls, count in self._demand.classes.items():
-            best_if_empty = self._tree.sums(level, self._empty(cls), self._matching(cls))
+        for cls, requested in self._demand.classes.items():
+            counts = self._tree.sums(level, self._empty(cls), self._matching(cls))
             result += (
-                best_if_empty
-                if len(self._demand.classes) == 1
-                else np.minimum(best_if_empty, count + len(self._held))
+                counts if len(self._demand.classes) == 1 else np.minimum(counts, requested + len(self._held))
             )
         return self._limited_by_resources(level, result, used=False)
 

@@ -460,9 +460,9 @@ class Diagnosis:
                 self._statement, group, NextTasks(list(step.batches), placed, {})
             ).done
         ):
-            seconds_left = next((entry.cls for entry in group.waiting()), None)
-            if seconds_left is not None:
-                diagnosis = diagnose_nodes(self._state, self._placer, seconds_left, DiagnosedRequest(1))
+            remaining_cls = next((entry.cls for entry in group.waiting()), None)
+            if remaining_cls is not None:
+                diagnosis = diagnose_nodes(self._state, self._placer, remaining_cls, DiagnosedRequest(1))
         self._statement.rollback()
         return diagnosis if diagnosis is not None and (diagnosis.never or diagnosis.now) else None
 

@@ -268,9 +268,11 @@ def _numa_details(findings: Sequence[NodeBlocker]) -> str:
     Example: `` (single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than
     4)``.
     """
-    texts = [f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()]
-    texts.sort(key=lambda blocker: -int(blocker.blocked.sum()))
-    details = dict.fromkeys(blocker.detail for blocker in texts)
+    relevant = [
+        f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()
+    ]
+    relevant.sort(key=lambda blocker: -int(blocker.blocked.sum()))
+    details = dict.fromkeys(blocker.detail for blocker in relevant)
     return f" ({'; '.join(list(details)[:_MAX_NUMA_DETAILS])})" if details else ""
 
 
@@ -282,18 +284,18 @@ def obstacles(findings: Sequence[NodeBlocker]) -> str:
         if not nodes:
             continue
         if blocker.code is Reason.VOLUME_UNAVAILABLE and blocker.resource:
-            sentence = f"attach no more volumes ({blocker.resource})"
+            text = f"attach no more volumes ({blocker.resource})"
         elif blocker.resource and blocker.resource != PODS and blocker.available is not None:
             needed = from_units(blocker.resource, blocker.needed)
             free = from_units(blocker.resource, blocker.most_available)
-            sentence = f"lack {blocker.resource} ({needed} needed, at most {free} free)"
+            text = f"lack {blocker.resource} ({needed} needed, at most {free} free)"
         else:
-            sentence = _PER_NODE.get(blocker.code, f"have an obstacle: {short_meaning(blocker.code)}")
+            text = _PER_NODE.get(blocker.code, f"have an obstacle: {short_meaning(blocker.code)}")
             if blocker.detail:
-                sentence += f" ({blocker.detail})"
+                text += f" ({blocker.detail})"
         if nodes == 1:
-            verb, _, rest = sentence.partition(" ")
-            sentence = f"{_SINGULAR[verb]} {rest}"
-        texts.append((-nodes, f"{nodes} {sentence}"))
+            verb, _, rest = text.partition(" ")
+            text = f"{_SINGULAR[verb]} {rest}"
+        texts.append((-nodes, f"{nodes} {text}"))
     texts.sort()
     return ", ".join(text for _, text in texts) or "each could take a pod, but not enough of them"

@@ -248,9 +248,9 @@ class SmallestChange:
                 continue
             if present >= members:
                 return []
-            could_be_larger = self._more_nodes(cls, members - present, inside)
-            if could_be_larger is not None:
-                added.append(could_be_larger)
+            more_nodes = self._more_nodes(cls, members - present, inside)
+            if more_nodes is not None:
+                added.append(more_nodes)
             for change in self._without_blocker(cls, members - present, inside):
                 if change is not None and (
                     change.kind not in removable or change.size < removable[change.kind].size
@@ -440,12 +440,12 @@ def _required_tasks(step: NextTasks) -> int:
 def _coarser(group: str, need: TopologyNeed, level: int) -> SuggestedChange:
     now = need.levels[need.required].shown
     wanted = need.levels[level].shown if level >= 0 else ""
-    texts = (
+    condition = (
         f"With {wanted} instead of {now} as the level"
         if wanted
         else f"If {now} were not required as the level"
     )
-    sentence = f"{texts} of {need.topology} it would start now."
+    sentence = f"{condition} of {need.topology} it would start now."
     if now == need.topology and not wanted:
         sentence = f"If its pods did not have to share one value of {now} it would start now."
     return SuggestedChange(
@@ -460,8 +460,8 @@ def _coarser(group: str, need: TopologyNeed, level: int) -> SuggestedChange:
 
 
 def _drop_blocker(blocker: NodeBlocker) -> SuggestedChange:
-    kind, field, texts = _REMOVABLE[blocker.code]
-    sentence = texts.format(blocker.detail) + ": nodes that have the room differ in nothing else."
+    kind, field, template = _REMOVABLE[blocker.code]
+    sentence = template.format(blocker.detail) + ": nodes that have the room differ in nothing else."
     return SuggestedChange(kind, blocker.detail, field, "", blocker.detail, 0.5, sentence)
 
 

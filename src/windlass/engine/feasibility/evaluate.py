@@ -136,9 +136,9 @@ class NodeEvaluator:
                 mask = mask & result
         score = np.zeros(len(rows))
         for plugin in self.scores.static:
-            weighted = plugin.score(self.needs, view)
-            if weighted is not None:
-                score += plugin.weight * weighted
+            points = plugin.score(self.needs, view)
+            if points is not None:
+                score += plugin.weight * points
         return mask, score
 
     def counts(self, view: TableView) -> IntArray:
@@ -165,9 +165,9 @@ class NodeEvaluator:
         """Return the weighted row score."""
         score = np.zeros(view.size)
         for plugin in self.scores.row:
-            weighted = plugin.score(self.needs, view)
-            if weighted is not None:
-                score += plugin.weight * weighted
+            points = plugin.score(self.needs, view)
+            if points is not None:
+                score += plugin.weight * points
         return score
 
     def score_open(self, view: TableView, count: IntArray, static: BoolArray) -> FloatArray:

@@ -299,9 +299,10 @@ class ClassIndex:
         if removed:
             self._by_identity.clear()
             self._context.budget.share(len(self._context.fits))
-        keep = {cls.fit for cls in self._by_needs.values() if cls in watched}
+        watched_fits = {cls.fit for cls in self._by_needs.values() if cls in watched}
         built = sorted(
-            (f for f in self._context.fits.values() if f.built and f not in keep), key=lambda f: f.used_at
+            (f for f in self._context.fits.values() if f.built and f not in watched_fits),
+            key=lambda f: f.used_at,
         )
         for fit in built[: max(0, len(built) - self._keep)]:
             fit.drop()

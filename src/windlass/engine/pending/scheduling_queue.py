@@ -403,7 +403,9 @@ class SchedulingQueue:
             request = requests.get(cls)
             if request is None:
                 units = cls.vector.tolist()
-                request = requests[cls] = [(at, units[at]) for at in range(len(units)) if units[at] > 0]
+                request = requests[cls] = [
+                    (position, units[position]) for position in range(len(units)) if units[position] > 0
+                ]
             for column, amount in request:
                 if maximum[column] < amount:
                     break

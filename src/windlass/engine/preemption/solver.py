@@ -101,8 +101,8 @@ class Fragmented:
         wanted, wants = self._need
         return not all([repacking.could_hold(column, requests, wanted) for column, requests in wants])
 
-    def __eq__(self, other_item: object) -> bool:
-        return isinstance(other_item, Fragmented) and self._key == other_item._key
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fragmented) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -211,9 +211,9 @@ class PreemptionSolver:
         """Return the cheapest victim sets within the terms, as far as they may be evicted together."""
         if limited or terms.move is RelocationMode.NEVER:
             return attempt.without_moves(LazyVictimOrder(candidates.in_order(only_allowed=True)))
-        candidates_all = LazyVictimOrder(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
+        all_candidates = LazyVictimOrder(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
         if terms.move is RelocationMode.MUST:
-            single_tasks = candidates.one_by_one(candidates_all.source)
+            single_tasks = candidates.one_by_one(all_candidates.source)
             if terms.only is not None:
                 positions = {key: index for index, key in enumerate(terms.only)}
                 single_tasks = iter(
@@ -226,12 +226,12 @@ class PreemptionSolver:
                 LazyVictimOrder(self._within_budgets(single_tasks) if self._uses_budgets else single_tasks),
                 MAX_LONGER_PREFIXES,
             )
-        result = attempt.with_moves(candidates_all, 1)
+        result = attempt.with_moves(all_candidates, 1)
         if result is None:
             result = attempt.without_moves(LazyVictimOrder(candidates.in_order(only_allowed=True)))
         if result is None:
-            result = attempt.with_moves(candidates_all, MAX_LONGER_PREFIXES)
-        for without in _omissions(candidates_all.victim_sets) if result is None else ():
+            result = attempt.with_moves(all_candidates, MAX_LONGER_PREFIXES)
+        for without in _omissions(all_candidates.victim_sets) if result is None else ():
             result = attempt.without_moves(
                 LazyVictimOrder(candidates.in_order(only_allowed=True, without=without))
             )
@@ -422,13 +422,13 @@ class PreemptionSolver:
         ``without_victims``: also check if there are no candidates.
         """
         table = self._state.table
-        candidates_all = list(candidates.all_tasks())
-        if not candidates_all and not without_victims:
+        all_candidates = list(candidates.all_tasks())
+        if not all_candidates and not without_victims:
             return False
         missing = {batch.cls for batch in step.batches}
         domains, free = self._domains(group), self._future_free.free()
         counts = {
-            cls: CapacityIfEvicted(table, cls, free, domains).total_if_evicted(candidates_all)
+            cls: CapacityIfEvicted(table, cls, free, domains).total_if_evicted(all_candidates)
             for cls in missing
         }
         if len(missing) == 1 and not step.extra:

@@ -127,8 +127,8 @@ class SuspensionSearch:
         """Return the node as far as it is known."""
         row = self._rows.get(row_number)
         if row is None:
-            released_amounts = self._cells[row_number]
-            free = [released_amounts[column] for column in self._columns]
+            amounts = self._cells[row_number]
+            free = [amounts[column] for column in self._columns]
             row = self._rows[row_number] = _Row(
                 row_number, free, self._after_termination.fits[row_number], free
             )
@@ -274,11 +274,11 @@ class SuspensionSearch:
                 victims.append((time_account, released_amounts))
         if not _covers(free, goal):
             return None
-        for row_number in range(len(victims) - 2, -1, -1):
-            without = list(map(sub, free, victims[row_number][1]))
+        for position in range(len(victims) - 2, -1, -1):
+            without = list(map(sub, free, victims[position][1]))
             if _covers(without, goal):
                 free = without
-                del victims[row_number]
+                del victims[position]
         return [account for account, _ in victims]
 
 

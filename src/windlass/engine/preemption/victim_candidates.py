@@ -373,7 +373,7 @@ class VictimCandidates:
         """Return the first victim sets of a queue's groups, as a new heap."""
         first, own = self._sorted_victims(queue), self._preemption.group.key
         if without or self._state.groups[own].active:
-            return [entry for entry in first if entry[1] != own and entry[1] not in without]
+            return [triple for triple in first if triple[1] != own and triple[1] not in without]
         return first.copy()
 
     def _sorted_victims(self, queue: QueueEntry) -> SortedVictims:
@@ -386,7 +386,7 @@ class VictimCandidates:
         only = self._only.get(queue.name, ())
         if _SHARE_DIVISOR * len(only) >= self._running.count(queue):
             keys = {group.key for group in only}
-            return [entry for entry in self._queue_victims(queue).first if entry[1] in keys]
+            return [triple for triple in self._queue_victims(queue).first if triple[1] in keys]
         victims, time = self._evaluate(only)
         self.wake_no_later(time)
         return victims
@@ -411,8 +411,8 @@ class VictimCandidates:
             )
             if victims or any(place[1] in stale for place in victims_of_queue.first):
                 victims_of_queue.first = [place for place in victims_of_queue.first if place[1] not in stale]
-                for entry in victims:
-                    insort(victims_of_queue.first, entry, key=_sort_key)
+                for triple in victims:
+                    insort(victims_of_queue.first, triple, key=_sort_key)
             if time is not None and (victims_of_queue.wake_at is None or time < victims_of_queue.wake_at):
                 victims_of_queue.wake_at = time
         victims_of_queue.seen = seen
@@ -465,14 +465,14 @@ class VictimCandidates:
                 continue
             below: _Branch | None = None
             for ancestor in queue.path:
-                cached = branches.get(ancestor.name)
-                branch = cached or _Branch(ancestor)
+                known = branches.get(ancestor.name)
+                branch = known or _Branch(ancestor)
                 branches[ancestor.name] = branch
                 if below is None:
                     branch.heap = heap
                 else:
                     branch.branches.append(below)
-                if cached is not None:
+                if known is not None:
                     break  # already linked; an inner queue may have own work
                 below = branch
             else:

@@ -162,7 +162,7 @@ class RunningAccounts:
     def worst(self, now: float) -> float:
         """Return the largest rank."""
         return max(
-            [positions[-1][0] - falls * now for falls, positions in self._by_decrease.items()],
+            [entries[-1][0] - falls * now for falls, entries in self._by_decrease.items()],
             default=BEFORE_ALL,
         )
 
@@ -174,8 +174,8 @@ class RunningAccounts:
         Only accounts with more than ``more`` and at most ``most`` devices.
         """
         iterators = [
-            self._worst_of(positions, falls * now, above, more, most)
-            for falls, positions in self._by_decrease.items()
+            self._worst_of(entries, falls * now, above, more, most)
+            for falls, entries in self._by_decrease.items()
         ]
         for *_, time_account in (
             iterators[0] if len(iterators) == 1 else heapq.merge(*iterators, reverse=True)
@@ -574,10 +574,10 @@ def _running_since(group: GroupEntry, now: float) -> float:
     Start times come from the cluster. The group may have run before this engine
     started.
     """
-    cached = [entry.task.started for entry in group.tasks.values() if entry.row >= 0]
-    if cached.count(None) == len(cached):
+    start_times = [entry.task.started for entry in group.tasks.values() if entry.row >= 0]
+    if start_times.count(None) == len(start_times):
         return now
-    started = sorted(min(now if index is None else index, now) for index in cached)
+    started = sorted(min(now if index is None else index, now) for index in start_times)
     return started[min(max(group.minimum, 1), len(started)) - 1]
 
 
