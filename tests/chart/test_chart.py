@@ -260,12 +260,12 @@ def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (objects.InstallOptions(image="two words"), "no reference of an image"),
+        (objects.InstallOptions(image="two words"), "is not a valid image reference"),
         (
             objects.InstallOptions(scheduler_names=("default-scheduler",)),
-            "have a scheduler, the cluster's own",
+            "the cluster's own scheduler serves these pods",
         ),
-        (objects.InstallOptions(scheduler_names=("windlass", "Not a name")), "is no name of a scheduler"),
+        (objects.InstallOptions(scheduler_names=("windlass", "Not a name")), "is not a valid name"),
     ],
 )
 def test_install_refuses_what_the_charts_schema_refuses(options: objects.InstallOptions, words: str) -> None:
@@ -278,7 +278,7 @@ def test_install_refuses_what_the_charts_schema_refuses(options: objects.Install
 @needs_helm
 def test_the_bind_guard_of_install_is_that_of_the_chart() -> None:
     """In another namespace, too; but for the certificate and the token, which each makes for itself."""
-    proof = bind_guard.make_proof("second", NOW)
+    proof = bind_guard.new_credentials("second", NOW)
     options = objects.InstallOptions(namespace="second", crds=False, proof=proof)
     ours = {objects.title(obj): obj for obj in objects.objects(options) if obj["kind"] != "Namespace"}
     path = f"/bind/{proof.token}"
@@ -300,12 +300,12 @@ def test_nothing_of_the_bind_guard_is_there_unless_it_is_asked_for() -> None:
 
 
 def test_the_certificate_is_for_the_service_and_for_ten_years() -> None:
-    proof = bind_guard.make_proof("windlass-system", NOW)
-    assert bind_guard.kept_proof({"data": proof.data}) == proof
-    assert bind_guard.kept_proof({"data": {**proof.data, "token": ""}}) is None
-    assert bind_guard.kept_proof(None) is None
-    assert bind_guard.lasts(proof, NOW)
-    assert not bind_guard.lasts(proof, NOW + datetime.timedelta(days=9.5 * 365))
+    proof = bind_guard.new_credentials("windlass-system", NOW)
+    assert bind_guard.stored_credentials({"data": proof.data}) == proof
+    assert bind_guard.stored_credentials({"data": {**proof.data, "token": ""}}) is None
+    assert bind_guard.stored_credentials(None) is None
+    assert bind_guard.is_valid_long(proof, NOW)
+    assert not bind_guard.is_valid_long(proof, NOW + datetime.timedelta(days=9.5 * 365))
     authority = x509.load_pem_x509_certificate(proof.authority.encode())
     leaf = x509.load_pem_x509_certificate(proof.certificate.encode())
     leaf.verify_directly_issued_by(authority)

@@ -55,7 +55,9 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
         alone = windlass(scene.kube, word)
         assert (alone.returncode, "WL-ADOPT-409" in alone.stderr) == (5, True)
     handed = scene.say("install", "--adopt", scene.kind, "-q", "research")
-    assert "queue research: 1 gang handed over to Windlass; 0 pods wait, 2 run on untouched" in handed
+    assert (
+        "queue research: 1 gang handed over to Windlass; 0 pending pods, 2 running pods untouched" in handed
+    )
     assert scene.handed("r1")
     assert not scene.handed("p1")
     shown = windlass(scene.kube, "queue", "tree")
@@ -131,7 +133,7 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
     ended = scene.meanwhile("install", "--adopt", scene.kind, "--finish", *marked)
     eventually(lambda: scene.instances() == 0)
     scene.stop_other()
-    assert f"{scene.title} decides nothing any more" in ended()
+    assert f"{scene.title} schedules nothing any more" in ended()
     (container,) = scene.api.get(SCHEDULER).ok()["spec"]["template"]["spec"]["containers"]
     assert not [word for word in container["args"] if word.startswith("--beside")]
     assert container["image"] == "registry.example/windlass:1"

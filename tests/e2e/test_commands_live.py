@@ -459,13 +459,16 @@ def test_a_cluster_queue_of_kueue_is_held_and_given_back(
     missing = windlass("install", "--adopt", "kueue", "-q", "nobody")
     assert (missing.code, "WL-QUEUE-404" in missing.err) == (3, True)
     late = windlass("install", "--adopt", "kueue", "-q", "kueue-team", "--wait", "1")
-    assert (late.code, "Kueue has not taken notice" in late.err) == (7, True)  # nobody is there to do so
+    assert (late.code, "Kueue has not observed the change" in late.err) == (
+        7,
+        True,
+    )  # nobody is there to do so
 
     kueue = Repeated(api, as_kueue_does)
     try:
         held = windlass("install", "--adopt", "kueue", "-q", "kueue-team")
         assert held.code == 0, held.err
-        assert "2 of its workloads run on untouched, 5 that wait stay with Kueue" in held.out
+        assert "2 running workloads are untouched, 5 pending ones stay with Kueue" in held.out
         found = api.get(path).ok()
         assert found["spec"] == {**made["spec"], "stopPolicy": "Hold"}
         assert re.search(

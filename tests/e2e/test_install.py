@@ -100,7 +100,7 @@ def test_helm_installs_upgrades_rolls_back_and_uninstalls(kube: RealKube, api: C
     assert len(ours(api)) == len(render.crd_files())
     second = ("install", "again", str(render.CHART), "--namespace", "default", "--dry-run=server")
     refused = try_helm(kube, *second, "--set", "priorityClasses.create=false")
-    assert f"Windlass is installed in namespace {SPACE} already" in refused.stderr
+    assert f"Windlass is already installed in namespace {SPACE}" in refused.stderr
 
     def replicas() -> int:
         return api.get(f"{DEPLOYMENTS}/windlass-scheduler").ok()["spec"]["replicas"]
@@ -202,7 +202,7 @@ def test_the_bind_guard_comes_is_kept_and_goes(kube: RealKube, api: Cluster) -> 
     api.delete("/api/v1/nodes/unguarded")
 
     kept = windlass(kube, "install")
-    assert kept.stderr == "kept as installed: bind guard (--reset: the defaults)\n"
+    assert kept.stderr == "unchanged options: bind guard (--reset sets the defaults)\n"
     assert {line.rpartition(" ")[2] for line in kept.stdout.splitlines()} == {"unchanged"}, kept.stdout
     without = windlass(kube, "install", "--no-bind-guard")
     gone = [line for line in without.stdout.splitlines() if line.endswith(" deleted")]
@@ -238,7 +238,7 @@ def test_install_may_be_repeated_and_a_dry_run_writes_nothing(kube: RealKube, ap
 
     elsewhere = windlass(kube, "install", "-n", "default")
     assert elsewhere.returncode == 5
-    assert f"Windlass is installed in namespace {SPACE} already" in elsewhere.stderr
+    assert f"Windlass is already installed in namespace {SPACE}" in elsewhere.stderr
     mistaken = windlass(kube, "uninstall", "-n", "default", "--purge", "--yes")
     assert mistaken.returncode == 5
     assert f"not installed in namespace default, but in {SPACE}" in mistaken.stderr
@@ -268,7 +268,7 @@ def test_what_others_made_or_changed_is_theirs(kube: RealKube, api: Cluster) -> 
     assert first.returncode == 0, first.stderr
     assert f"namespace/{SPACE} unchanged" in first.stdout
     title = "priorityclass.scheduling.k8s.io/high-priority"
-    assert f"{title} was made by others, and stays as it is" in first.stderr
+    assert f"{title} has another owner, and is not changed" in first.stderr
 
     path = f"{DEPLOYMENTS}/windlass-scheduler"
     more = [{"name": "scheduler", "resources": {"limits": {"memory": "9Gi"}}}]

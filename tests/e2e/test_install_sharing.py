@@ -19,7 +19,7 @@ from realkube import RealKube, serving
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, PODS
-from windlass.cli.install.gpu_sharing import SPACE as HELD
+from windlass.cli.install.gpu_sharing import RESERVATION_NAMESPACE as HELD
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
@@ -96,7 +96,7 @@ async def test_two_share_a_card_as_installed_and_it_is_let_go(kube: RealKube, ap
     assert api.get(f"/api/v1/namespaces/{HELD}").status == 404
     await ran(kube, "install", "--gpu-sharing")
     again, notes = await ran(kube, "install")
-    assert notes == "kept as installed: shared cards (--reset: the defaults)\n"
+    assert notes == "unchanged options: GPU sharing (--reset sets the defaults)\n"
     assert {line.rpartition(" ")[2] for line in again.splitlines()} == {"unchanged"}, again
     assert "runtime class nvidia does not exist" in (await found_by_doctor(kube))
     runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
@@ -132,11 +132,11 @@ async def scene(kube: RealKube, world: World, parts: list[InstalledProcess]) -> 
     await eventually(both, "two run on one card")
     assert len(set((await world.told()).values())) == await world.held() == 1
     assert not world.kubelet.refused
-    assert "1 card held" in await found_by_doctor(kube)
+    assert "1 GPU reserved" in await found_by_doctor(kube)
 
     # It goes while a card is held: what protects the card stays.
     said, notes = await ran(kube, "install", "--no-gpu-sharing")
-    assert f"1 card is still held in namespace {HELD}" in notes
+    assert f"1 GPU is still reserved in namespace {HELD}" in notes
     assert [line.split("/")[0] for line in said.splitlines() if line.endswith(" deleted")] == [
         "mutatingadmissionpolicybinding.admissionregistration.k8s.io",
         "mutatingadmissionpolicy.admissionregistration.k8s.io",
@@ -165,6 +165,6 @@ async def scene(kube: RealKube, world: World, parts: list[InstalledProcess]) -> 
 
 
 async def found_by_doctor(kube: RealKube) -> str:
-    """What it says of shared cards."""
+    """Return the lines about shared GPUs."""
     done = await asyncio.to_thread(windlass, kube, "--context", "real", "doctor")
-    return "\n".join(line for line in done.stdout.splitlines() if "shared cards" in line)
+    return "\n".join(line for line in done.stdout.splitlines() if "shared GPUs" in line)

@@ -138,4 +138,4 @@ def test_versions_and_configuration_are_looked_at(kube: RealKube, api: Cluster) 
     assert [one["subject"] for one in levels["stop"]] == ["configuration"]
     done = windlass(kube, "upgrade")
     assert done.returncode == 5
-    assert "1 thing to be done before this version is installed" in done.stdout
+    assert "1 obstacle to remove before this version is installed" in done.stdout

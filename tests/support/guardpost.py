@@ -12,7 +12,7 @@ from typing import Any
 from realkube import RealKube, free_ports
 
 from windlass.cli.install import objects
-from windlass.cli.install.bind_guard import Proof
+from windlass.cli.install.bind_guard import GuardCredentials
 
 
 class GuardPost:
@@ -20,7 +20,9 @@ class GuardPost:
 
     def __init__(self, kube: RealKube) -> None:
         pair = kube.authority.server("127.0.0.1")
-        self._proof = Proof(kube.authority.pem.decode(), pair.cert.decode(), pair.key.decode(), "word")
+        self._proof = GuardCredentials(
+            kube.authority.pem.decode(), pair.cert.decode(), pair.key.decode(), "word"
+        )
         (self._port,) = free_ports(1)
         folder = kube.folder / f"bind-guard-{self._port}"
         folder.mkdir()

@@ -102,7 +102,7 @@ class Cluster:
         if resource is PODS and namespace is None:
             return ListResult(self.work.get(resource, []), "1")
         if resource is PODS:
-            assert namespace == gpu_sharing.SPACE
+            assert namespace == gpu_sharing.RESERVATION_NAMESPACE
             return ListResult(self.holders, "1")
         if resource is NODES:
             return ListResult(self.nodes, "1")
@@ -220,7 +220,7 @@ def test_what_is_wrong_is_told(cluster: Cluster, found: Callable[[], list[tuple[
     cluster.nodes = [node("a", ready=False), node("b", gpus="0")]
     wrong = [one for one in found() if one[1] != OK]
     assert wrong == [
-        ("API server", FAIL, "v1.29.0: older than 1.30 on https://there:6443"),
+        ("API server", FAIL, "v1.29.0 is older than 1.30 on https://there:6443"),
         ("kinds", FAIL, "not served: jobs.batch.volcano.sh"),
         ("windlass", WARN, "windlass-system/windlass-scheduler: 1 of 2 ready"),
         ("windlass", WARN, "windlass-system/windlass-controllers: 1 of 2 ready"),
@@ -342,13 +342,13 @@ def test_cards_that_cannot_be_held_are_told(
 ) -> None:
     cluster.nodes = [node("a")]
     assert "shared GPUs" not in {name for name, _, _ in found()}  # nobody asked for it
-    cluster.settings = gpu_sharing.switched("log: {level: info}\n", "windlass:1")
+    cluster.settings = gpu_sharing.with_image("log: {level: info}\n", "windlass:1")
 
     def told() -> list[tuple[str, str]]:
         return [(level, text) for name, level, text in found() if name == "shared GPUs"]
 
     assert told() == [(FAIL, "namespace windlass-reservations does not exist, so no GPU can be reserved")]
-    cluster.there = {("Namespace", gpu_sharing.SPACE)}
+    cluster.there = {("Namespace", gpu_sharing.RESERVATION_NAMESPACE)}
     refused = (FAIL, "runtime class nvidia does not exist, so reservation pods are rejected")
     assert told() == [refused, (OK, "0 GPUs reserved")]
     cluster.there |= {("RuntimeClass", "nvidia")}

@@ -121,10 +121,10 @@ def test_what_its_chart_installs_can_be_taken_over(cluster: KaiCluster) -> None:
     make_engine(parsed.config, pytest.fail)
     assert {"consolidation", "reclaim", "preempt", "stalegangeviction"} <= set(parsed.config.actions)
     adopt.check(report, ["research"], finish=False)
-    with pytest.raises(WindlassError, match="cannot be taken over") as refused:
+    with pytest.raises(WindlassError, match="cannot be adopted") as refused:
         adopt.check(report, ["org"], finish=True)
     assert refused.value.evidence == (
-        "1 gangs that stay with KAI: its binder reserves the cards that they share"
+        "1 gangs that stay with KAI: its binder reserves the GPUs that they share"
     )
 
 
@@ -135,9 +135,9 @@ def test_work_is_placed_as_there(cluster: KaiCluster) -> None:
     config = scheduler_config.parse(report.configuration).config
     assert "consolidation" not in config.actions
     assert [plugin.name for plugin in config.plugins] == ["gpuspread", "nodeplacement"]
-    notes = " ".join(finding.words for finding in report.findings if finding.level == NOTE)
-    assert "arguments of proportion are not read: {'kValue': '0.5'}" in notes
-    assert "usageDBConfig is not read" in notes
+    notes = " ".join(finding.text for finding in report.findings if finding.level == NOTE)
+    assert "arguments of proportion are ignored: {'kValue': '0.5'}" in notes
+    assert "usageDBConfig is ignored" in notes
 
 
 def test_another_name_is_served_and_waited_for(cluster: KaiCluster) -> None:
@@ -146,16 +146,16 @@ def test_another_name_is_served_and_waited_for(cluster: KaiCluster) -> None:
         cluster.stored[resource][0]["metadata"]["name"] = "batch-default"  # the operator's others keep theirs
     report = cluster.report()
     assert report.stops == []
-    beside = adopt.wishes_beside(InstallOptions(), report)
+    beside = adopt.options_next_to(InstallOptions(), report)
     assert (beside.scheduler_names, beside.beside) == (("windlass", "batch"), ("kai:batch",))
-    alone = adopt.wishes_alone(beside, report)
+    alone = adopt.options_alone(beside, report)
     assert (alone.beside, alone.grouped) == ((), ("batch",))
 
 
 def test_what_is_installed_says_who_is_beside_and_who_groups(cluster: KaiCluster) -> None:
     report = cluster.report()
-    beside = adopt.wishes_beside(InstallOptions(image="windlass:1"), report)
-    for wishes in (beside, adopt.wishes_alone(beside, report)):
+    beside = adopt.options_next_to(InstallOptions(image="windlass:1"), report)
+    for wishes in (beside, adopt.options_alone(beside, report)):
         objects = install_objects.objects(wishes)
         cluster.stored[DEPLOYMENTS] = [obj for obj in objects if obj["kind"] == "Deployment"]
         cluster.stored[CONFIG_MAPS] = [obj for obj in objects if obj["kind"] == "ConfigMap"]
@@ -219,20 +219,20 @@ def _no_scheduler(cluster: KaiCluster) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_no_config, "there is no kai-config"),
-        (_two_shards, "default (all others), a100 (a100): Windlass places on all nodes"),
-        (_a_shard_of_its_own, "default (a100): Windlass places on all nodes"),
+        (_no_config, "kai-config does not exist"),
+        (_two_shards, "default (all others), a100 (a100): Windlass uses all nodes"),
+        (_a_shard_of_its_own, "default (a100): Windlass uses all nodes"),
         (_another_label, "nodePoolLabelKey is pool"),
         (_restricted_nodes, "restrict-node-scheduling"),
         (_nodes_of_other_pools, "1 nodes have the label kai.scheduler/node-pool"),
         (_one_name_twice, "a in several namespaces"),
-        (_no_scheduler, "there is no such Deployment"),
+        (_no_scheduler, "this Deployment does not exist"),
     ],
 )
 def test_what_cannot_be_taken_over_is_refused(cluster: KaiCluster, change: Any, words: str) -> None:
     change(cluster)
     report = cluster.report()
-    assert words in report.stops[0].words
+    assert words in report.stops[0].text
     with pytest.raises(WindlassError) as refused:
         adopt.check(report, [], finish=False)
     assert (refused.value.code, words in refused.value.evidence) == ("WL-ADOPT-409", True)
@@ -241,8 +241,8 @@ def test_what_cannot_be_taken_over_is_refused(cluster: KaiCluster, change: Any, 
 @pytest.mark.parametrize(
     ("there", "off", "words"),
     [
-        (None, False, "there is no such Deployment:"),
-        (None, True, "there is no such Deployment (kai-config turns it off):"),
+        (None, False, "this Deployment does not exist:"),
+        (None, True, "this Deployment does not exist (kai-config disables it):"),
         (grouper(0, 0), False, "0 of 0 ready"),
         (grouper(1, 0), False, "0 of 1 ready"),
     ],
@@ -277,5 +277,5 @@ def test_windlass_stands_beside_one_at_a_time() -> None:
     options = InstallOptions(beside=("volcano",))
     adopt.check_alone(options, "volcano")
     for kind in ("", "kai"):
-        with pytest.raises(WindlassError, match="stands beside volcano"):
+        with pytest.raises(WindlassError, match="is installed next to volcano"):
             adopt.check_alone(options, kind)

@@ -40,7 +40,7 @@ def test_a_queue_that_somebody_else_made_is_told() -> None:
     found = KueueImport([queue("mine"), queue("again"), queue("fresh")], [], [], [])
     said = list(adopt_kueue.apply(cast(BlockingClient, cluster), found, dry_run=False))
     assert said == [
-        "queue mine applied, over one that was there already",
+        "queue mine applied to an existing queue",
         "queue again applied",
         "queue fresh applied",
     ]
@@ -85,7 +85,7 @@ def test_what_kueue_writes_meanwhile_is_in_nobodys_way(
     adopt_kueue.hold(client, "team", fake_clock, seconds=1.0, tell=lambda _: None)
     assert busy.notes == {ADOPTED: "true", ADOPTED_STOP_POLICY: "Hold"}  # as it stood when it was written
     busy.conflicts = 1
-    adopt_kueue.let_go(client, "team", fake_clock, seconds=1.0, tell=lambda _: None)
+    adopt_kueue.release(client, "team", fake_clock, seconds=1.0, tell=lambda _: None)
     assert (busy.notes, busy.policy) == ({}, "Hold")
 
 
@@ -94,4 +94,4 @@ def test_who_is_always_overtaken_is_told(monkeypatch: pytest.MonkeyPatch, fake_c
     monkeypatch.setattr(adopt_kueue, "_listed", busy.seen)
     with pytest.raises(StatusError, match="modified"):
         adopt_kueue.hold(cast(BlockingClient, busy), "team", fake_clock, seconds=1.0, tell=print)
-    assert busy.conflicts == 1000 - adopt_kueue.WRITES
+    assert busy.conflicts == 1000 - adopt_kueue.MAX_WRITES

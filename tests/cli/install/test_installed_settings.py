@@ -19,7 +19,7 @@ from windlass.client.responses import ListResult
 from windlass.scheduler.options import ReservationPodOptions
 
 Json = dict[str, Any]
-PROOF = bind_guard.Proof("authority", "certificate", "key", "token")
+PROOF = bind_guard.GuardCredentials("authority", "certificate", "key", "token")
 
 
 class Installed:
@@ -51,14 +51,14 @@ def test_everything_that_was_said_is_found_again() -> None:
     assert found.parts == {name: InstalledComponent("r/w:2", 3) for name in objects.DEPLOYED}
     again = objects.objects(installed_settings.keep(InstallOptions(), found))
     assert again == objects.objects(said)
-    assert installed_settings.kept_words(InstallOptions(), found, guard=True, sharing=True) == (
+    assert installed_settings.kept_text(InstallOptions(), found, guard=True, sharing=True) == (
         "image r/w:2; instances 3; scheduler names windlass, volcano; scheduler configuration; settings; bind guard"
     )
 
 
 def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
     found = Installed(InstallOptions()).read()
-    assert installed_settings.kept_words(InstallOptions(), found, guard=True, sharing=True) == ""
+    assert installed_settings.kept_text(InstallOptions(), found, guard=True, sharing=True) == ""
     assert found.parts["windlass-scheduler"].image == ""  # of a newer version it will be that one's
     told = InstallOptions(
         image="r/w:3", replicas=1, scheduler_names=("a",), configuration="actions: backfill\n"
@@ -76,7 +76,7 @@ def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
     assert [word for word in container["args"] if word.startswith("--scheduler-name")] == [
         "--scheduler-name=a"
     ]
-    assert installed_settings.kept_words(told, found, guard=True, sharing=True) == ""
+    assert installed_settings.kept_text(told, found, guard=True, sharing=True) == ""
 
 
 def test_a_default_image_goes_along_with_the_version() -> None:
@@ -90,7 +90,7 @@ def test_a_default_image_goes_along_with_the_version() -> None:
     assert objects.objects(installed_settings.keep(InstallOptions(replicas=2), found)) == objects.objects(
         InstallOptions()
     )
-    assert installed_settings.kept_words(InstallOptions(), found, guard=True, sharing=True) == "instances 0"
+    assert installed_settings.kept_text(InstallOptions(), found, guard=True, sharing=True) == "instances 0"
 
 
 class Refusing:
@@ -127,7 +127,7 @@ def test_what_is_to_go_is_asked_about_before_anything_is_written() -> None:
     wanted = objects.objects(InstallOptions(crds=False))
     deploy.rehearse(cluster, wanted, force=False)
     with pytest.raises(WindlassError, match="nothing was written") as caught:
-        deploy.rehearse(cluster, wanted, remove.of_guard("team"), force=False)
+        deploy.rehearse(cluster, wanted, remove.guard_plans("team"), force=False)
     assert (caught.value.code, caught.value.evidence) == ("WL-INSTALL-403", "may not get webhooks")
 
 
@@ -135,7 +135,7 @@ def test_a_kind_that_cannot_go_to_this_version_is_told_before_anything_is_writte
     cluster = cast(
         BlockingClient, Refusing(StatusError({"code": 422, "message": "status.storedVersions[1]"}))
     )
-    with pytest.raises(WindlassError, match="cannot become that of this version") as caught:
+    with pytest.raises(WindlassError, match="cannot be updated to this version") as caught:
         deploy.rehearse(cluster, objects.definitions(), force=False)
     assert (caught.value.code, caught.value.remedies) == ("WL-INSTALL-409", ("windlass upgrade --check",))
 
@@ -180,21 +180,21 @@ class Two:
 
 def test_a_cluster_has_one_windlass() -> None:
     cluster = cast(BlockingClient, Two("a"))
-    installed_settings.refuse_second(cluster, "a")
-    installed_settings.refuse_absent(cluster, "a")
-    with pytest.raises(WindlassError, match="in namespace a already") as caught:
-        installed_settings.refuse_second(cluster, "b")
+    installed_settings.reject_second(cluster, "a")
+    installed_settings.reject_absent(cluster, "a")
+    with pytest.raises(WindlassError, match="already installed in namespace a") as caught:
+        installed_settings.reject_second(cluster, "b")
     assert caught.value.remedies == ("windlass install -n a", "windlass uninstall -n a")
     with pytest.raises(WindlassError, match="not installed in namespace b, but in a"):
-        installed_settings.refuse_absent(cluster, "b")
-    installed_settings.refuse_absent(cast(BlockingClient, Two("a", "b")), "b")  # one of the two may go
+        installed_settings.reject_absent(cluster, "b")
+    installed_settings.reject_absent(cast(BlockingClient, Two("a", "b")), "b")  # one of the two may go
     assert installed_settings.others(cast(BlockingClient, Two("a", "b")), "b") == ["a"]
 
 
 def test_what_two_share_stays_when_one_goes() -> None:
     def kinds(*, purge: bool, alone: bool) -> set[str]:
         cluster = cast(BlockingClient, Holding([]))
-        leaving = remove.everything(cluster, "b", purge=purge, alone=alone)
+        leaving = remove.all_objects(cluster, "b", purge=purge, alone=alone)
         return {one.resource.kind for one in leaving}
 
     shared = {"CustomResourceDefinition", "PriorityClass"}
@@ -210,7 +210,7 @@ def test_fields_that_are_as_the_user_says_are_no_conflict() -> None:
     own = Refusing(conflict(".spec.replicas", image))
     deploy.rehearse(cast(BlockingClient, own), wanted, force=False)
     mixed = Refusing(conflict(".spec.replicas", ".spec.strategy.type"))
-    with pytest.raises(WindlassError, match="others have changed") as caught:
+    with pytest.raises(WindlassError, match="other clients have changed") as caught:
         deploy.rehearse(cast(BlockingClient, mixed), wanted, force=False)
     assert caught.value.code == "WL-INSTALL-409"
     assert ".spec.strategy.type" in caught.value.evidence
@@ -259,29 +259,31 @@ def test_shared_cards_are_kept_with_what_the_user_says_of_them() -> None:
     text = first.objects[(CONFIG_MAPS.kind, "windlass-settings")]["data"]["settings.yaml"]
     values = {**settings.defaults(), **settings.read(text, "settings.yaml")}
     assert reservation_pod_options(values) == ReservationPodOptions("r/w:2", runtime_class="")
-    policy = first.objects[(gpu_sharing.POLICIES.kind, gpu_sharing.SPACE)]["spec"]
+    policy = first.objects[(gpu_sharing.POLICIES.kind, gpu_sharing.RESERVATION_NAMESPACE)]["spec"]
     assert (
         policy["matchConditions"][0]["expression"] == 'object.spec.schedulerName in ["windlass", "volcano"]'
     )
     found = first.read()
     assert objects.objects(installed_settings.keep(InstallOptions(), found)) == objects.objects(said)
-    assert "settings; shared cards" in installed_settings.kept_words(
+    assert "settings; GPU sharing" in installed_settings.kept_text(
         InstallOptions(), found, guard=True, sharing=True
     )
     # The holders' image goes along with the scheduler's, and nothing else is touched where it is switched off.
     newer = Installed(installed_settings.keep(InstallOptions(image="r/w:3"), found))
     assert "r/w:3" in newer.objects[(CONFIG_MAPS.kind, "windlass-settings")]["data"]["settings.yaml"]
-    off = gpu_sharing.switched(text, "")
+    off = gpu_sharing.with_image(text, "")
     assert settings.read(off, "settings.yaml") == settings.read(SETTINGS, "settings.yaml")
-    assert gpu_sharing.switched(SETTINGS, "") == SETTINGS  # with its comments
-    assert gpu_sharing.switched(text, "r/w:2") == text
+    assert gpu_sharing.with_image(SETTINGS, "") == SETTINGS  # with its comments
+    assert gpu_sharing.with_image(text, "r/w:2") == text
 
 
 def test_shared_cards_with_another_namespace_and_without_the_policy() -> None:
     whole = objects.objects(InstallOptions(namespace="team", gpu_sharing=True, crds=False))
     of_sharing = [obj for obj in whole if "reservations" in str(obj["metadata"])]
     assert {obj["kind"] for obj in of_sharing} >= {"Namespace", "Role", "RoleBinding", "PodDisruptionBudget"}
-    assert {obj["metadata"].get("namespace", gpu_sharing.SPACE) for obj in of_sharing} == {gpu_sharing.SPACE}
+    assert {obj["metadata"].get("namespace", gpu_sharing.RESERVATION_NAMESPACE) for obj in of_sharing} == {
+        gpu_sharing.RESERVATION_NAMESPACE
+    }
     (binding,) = (obj for obj in whole if obj["kind"] == gpu_sharing.POLICY_BINDINGS.kind)
     (policy,) = (obj for obj in whole if obj["kind"] == gpu_sharing.POLICIES.kind)
     assert binding["spec"]["policyName"] == policy["metadata"]["name"] == "team.windlass-reservations"
@@ -300,13 +302,13 @@ class Holding:
         self.pods = pods
 
     def list(self, resource: Resource, namespace: str) -> ListResult:
-        assert (resource, namespace) == (PODS, gpu_sharing.SPACE)
+        assert (resource, namespace) == (PODS, gpu_sharing.RESERVATION_NAMESPACE)
         return ListResult(self.pods, "1")
 
 
 def test_what_protects_held_cards_stays_until_none_is() -> None:
     def going(pods: list[Json]) -> list[str]:
-        return [obj["kind"] for obj in gpu_sharing.leaving(cast(BlockingClient, Holding(pods)))]
+        return [obj["kind"] for obj in gpu_sharing.removable_objects(cast(BlockingClient, Holding(pods)))]
 
     assert going([{}]) == [
         "MutatingAdmissionPolicyBinding",

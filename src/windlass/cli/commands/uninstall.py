@@ -1,4 +1,4 @@
-"""``windlass uninstall``: takes out of a cluster what ``windlass install`` put there."""
+"""``windlass uninstall``: delete from a cluster what ``windlass install`` created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli import errors
-from windlass.cli.commands.install import InstallRun, need_cluster, tell_held
+from windlass.cli.commands.install import InstallRun, need_cluster, report_reserved
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 from windlass.cli.text import join_words
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 @click.option(
     "--purge",
     is_flag=True,
-    help="Also the namespace, and the CustomResourceDefinitions with all queues, gangs and jobs.",
+    help="Also delete the namespace, and the CustomResourceDefinitions with all queues, gangs and jobs.",
 )
-@click.option("--adopted", is_flag=True, help="Give queues back to the scheduler that they were taken from.")
+@click.option("--adopted", is_flag=True, help="Give queues back to their former scheduler.")
 @click.option(
     "-q", "--queue", "queues", multiple=True, metavar="NAME", help="With --adopted: only this queue."
 )
 @click.option(
-    "--wait", type=click.IntRange(1), default=120, metavar="SECONDS", help="With --adopted: how long."
+    "--wait", type=click.IntRange(1), default=120, metavar="SECONDS", help="With --adopted: timeout."
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @yes_flag()
 @standard(output=False)
 def command(
@@ -45,8 +45,8 @@ def command(
 ) -> int:
     """Remove Windlass from a cluster; queues, jobs and running pods stay.
 
-    With --adopted the queues that windlass install --adopt took over are given back first, all or those named by -q;
-    with -q Windlass stays for the others.
+    With --adopted the queues that windlass install --adopt took over are given back first: all, or those given by -q.
+    With -q Windlass stays for the others.
     """
     from windlass.cli.install import adopt, installed_settings, objects, remove
 
@@ -56,14 +56,14 @@ def command(
             "WL-USE-400", "--queue needs --adopted", remedies=("windlass uninstall --adopted --queue NAME",)
         )
     options = objects.InstallOptions(namespace=invocation.namespace or objects.NAMESPACE)
-    if not queues:  # what is refused gives nothing back first
-        objects.refuse_helms(invocation.client, options)
-        installed_settings.refuse_absent(invocation.client, options.namespace)
+    if not queues:  # checks first, so that a rejection gives nothing back
+        objects.reject_helm(invocation.client, options)
+        installed_settings.reject_absent(invocation.client, options.namespace)
         if purge and not yes and not dry_run:
             click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
     if not adopted:
         adopt.check_alone(installed_settings.as_installed(invocation.client, options.namespace))
-    plan = _leaving(invocation, options.namespace, purge=purge) if not queues else []
+    plan = _removal_plan(invocation, options.namespace, purge=purge) if not queues else []
     if adopted:
         give_back(invocation, queues, seconds=float(wait), dry_run=dry_run)
         if queues:
@@ -74,44 +74,45 @@ def command(
         invocation.out.line(f"{name} {verb}")
         count += 1
     if not count:
-        invocation.note("nothing of Windlass is there")
-    tell_held(invocation, going=True)
+        invocation.note("there are no objects of Windlass")
+    report_reserved(invocation, disabled=True)
     return errors.OK
 
 
-def _leaving(invocation: Invocation, namespace: str, *, purge: bool) -> list[RemovalPlan]:
-    """What is to go, all of which this user may delete."""
+def _removal_plan(invocation: Invocation, namespace: str, *, purge: bool) -> list[RemovalPlan]:
+    """Return the objects to delete, all of which this user may delete."""
     from windlass.cli.install import installed_settings, remove
 
     others = installed_settings.others(invocation.client, namespace)
     if others:
         kinds = "the CustomResourceDefinitions and PriorityClasses" if purge else "the PriorityClasses"
         invocation.note(f"{kinds} stay, for Windlass in namespace {join_words(others)}")
-    plan = remove.everything(invocation.client, namespace, purge=purge, alone=not others)
+    plan = remove.all_objects(invocation.client, namespace, purge=purge, alone=not others)
     remove.check_allowed(invocation.client, plan)
     return plan
 
 
 def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float, dry_run: bool) -> None:
-    """Hand the gangs of queues (of all, without any) back to the scheduler that they were taken from, which is started
-    again first if it was stopped. ``dry_run``: only tell of it.
+    """Give the gangs of queues (all, if none are named) back to their former scheduler.
 
-    Between the two of them there is always exactly one that decides a gang."""
+    It is started again first, if it was stopped. At each time exactly one scheduler
+    decides on a gang. ``dry_run``: only print.
+    """
     from windlass.cli.install import adopt, adopt_kueue
 
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
-    held = adopt_kueue.held(client)
-    for name in held if not queues else [name for name in queues if name in held]:
+    kueue_queues = adopt_kueue.held(client)
+    for name in kueue_queues if not queues else [name for name in queues if name in kueue_queues]:
         if dry_run:
             tell(f"queue {name} would be given back to Kueue")
             continue
-        adopt_kueue.let_go(client, name, clock, seconds=seconds, tell=tell)
-    left = tuple(name for name in queues if name not in held)
-    if queues and not left:
+        adopt_kueue.release(client, name, clock, seconds=seconds, tell=tell)
+    remaining = tuple(name for name in queues if name not in kueue_queues)
+    if queues and not remaining:
         return
-    for report in adopt.found_in(client):
-        named = [row.name for row in report.queues if row.name in left]
-        if left and not named:
+    for report in adopt.reports_of(client):
+        named = [row.name for row in report.queues if row.name in remaining]
+        if remaining and not named:
             continue
         if dry_run:
             for row in report.queues:
@@ -119,26 +120,30 @@ def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float
                     tell(f"queue {row.name} would be given back to {report.title}")
         else:
             _give_back(invocation, report, report.below(named), seconds=seconds)
-        left = tuple(name for name in left if name not in named)
-        if queues and not left:
+        remaining = tuple(name for name in remaining if name not in named)
+        if queues and not remaining:
             return
-    if left:
-        raise WindlassError("WL-QUEUE-404", f"there is no queue {left[0]}", remedies=("kubectl get queues",))
+    if remaining:
+        raise WindlassError(
+            "WL-QUEUE-404", f'queue "{remaining[0]}" does not exist', remedies=("kubectl get queues",)
+        )
 
 
 def _give_back(invocation: Invocation, report: Report, queues: list[str], *, seconds: float) -> None:
-    """``queues``: of this scheduler; none: all that are marked."""
+    """Give back ``queues`` of this scheduler; if empty, all that are marked."""
     from windlass.cli.install import adopt, installed_settings, objects
 
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
     marked = [row.name for row in report.queues if row.adopted]
     if report.stopped:
-        there = installed_settings.as_installed(client, invocation.namespace or objects.NAMESPACE)
-        beside = adopt.wishes_beside(there, report)
-        InstallRun(invocation, force=True).put(adopt.wanted_objects(client, beside))
-        adopt.until_handed(report, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
+        installed = installed_settings.as_installed(client, invocation.namespace or objects.NAMESPACE)
+        next_to = adopt.options_next_to(installed, report)
+        InstallRun(invocation, force=True).put(adopt.wanted_objects(client, next_to))
+        adopt.wait_until_handed_over(
+            report, marked, clock, seconds=seconds, back=False, tell=lambda _text: None
+        )
         for name in adopt.start(client, report):
-            tell(f"{name} has its instances again")
+            tell(f"{name} scaled to its former instances")
     wanted = queues or marked
     adopt.mark(client, report, wanted, adopted=False)
-    adopt.until_handed(report, wanted, clock, seconds=seconds, back=True, tell=tell)
+    adopt.wait_until_handed_over(report, wanted, clock, seconds=seconds, back=True, tell=tell)

@@ -208,8 +208,8 @@ def _shared_devices(invocation: Invocation) -> Iterator[CheckResult]:
     on = [text for text in files if gpu_sharing.is_on(text)]
     if not on:
         return
-    if unless_forbidden(lambda: client.find(NAMESPACES, gpu_sharing.SPACE), {}) is None:
-        text = f"namespace {gpu_sharing.SPACE} does not exist, so no GPU can be reserved"
+    if unless_forbidden(lambda: client.find(NAMESPACES, gpu_sharing.RESERVATION_NAMESPACE), {}) is None:
+        text = f"namespace {gpu_sharing.RESERVATION_NAMESPACE} does not exist, so no GPU can be reserved"
         yield CheckResult(name, FAIL, text, "windlass install --gpu-sharing")
         return
     for wanted in {gpu_sharing.runtime_class(text) for text in on} - {""}:
@@ -217,12 +217,12 @@ def _shared_devices(invocation: Invocation) -> Iterator[CheckResult]:
             text = f"runtime class {wanted} does not exist, so reservation pods are rejected"
             remedy = "change the setting scheduler.reservationRuntimeClass (gpuSharing.runtimeClassName of the chart)"
             yield CheckResult(name, FAIL, text, remedy)
-    pods = gpu_sharing.held(client) or []
+    pods = gpu_sharing.reservation_pods(client) or []
     stuck = [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") != "Running"]
     text = f"{plural(len(pods), 'GPU')} reserved"
     if stuck:
         text += f"; not running: {_some(stuck, 'more pod')}"
-    remedy = f"kubectl -n {gpu_sharing.SPACE} describe pods"
+    remedy = f"kubectl -n {gpu_sharing.RESERVATION_NAMESPACE} describe pods"
     yield CheckResult(name, WARN if stuck else OK, text, remedy)
 
 

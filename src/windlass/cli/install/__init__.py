@@ -1,1 +1,1 @@
-"""Installation into a cluster: install, upgrade, adopt, bind guard."""
+"""Installation in a cluster: install, upgrade, adopt, bind guard."""

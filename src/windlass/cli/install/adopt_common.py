@@ -1,5 +1,4 @@
-"""What is the same of every scheduler that a cluster can be taken over from: findings, queues, and how it is
-stopped."""
+"""Parts of the adoption that all schedulers share: findings, queues, how each is stopped."""
 
 from __future__ import annotations
 
@@ -24,18 +23,24 @@ STOP, NOTE, GOOD = "stop", "note", "ok"
 
 @dataclass(frozen=True, slots=True)
 class AdoptionFinding:
-    """``level``: :data:`STOP` (nothing is done because of it), :data:`NOTE` or :data:`GOOD`."""
+    """One finding.
+
+    ``level``: :data:`STOP` (prevents the adoption), :data:`NOTE` or :data:`GOOD`.
+    """
 
     level: str
     subject: str
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One queue as it stands. ``adopted``: marked for Windlass; ``handed``: gangs that are handed over; ``staying``:
-    gangs that the other scheduler keeps in any case. ``parent``: ``""`` at the top; ``inner``: no work is in it, only
-    queues."""
+    """State of one queue.
+
+    ``adopted``: marked for Windlass. ``handed``: gangs that are handed over.
+    ``staying``: gangs that stay with the other scheduler in any case. ``parent``:
+    ``""`` at the top. ``inner``: it has only child queues, no gangs.
+    """
 
     name: str
     state: str
@@ -49,15 +54,18 @@ class QueueRow:
     inner: bool = False
 
     @property
-    def theirs(self) -> int:
-        """Gangs that are to change hands and have not."""
+    def remaining(self) -> int:
+        """Number of gangs that are still to be handed over."""
         return self.gangs - self.staying - self.handed
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Where the number of instances of one of its parts stands. ``path``: of the number in ``obj``, whose annotation
-    keeps what it was. ``deployments``: those that follow it."""
+    """Field with the number of instances of one component.
+
+    ``path``: of the field in ``obj``. An annotation of ``obj`` stores its original
+    value. ``deployments``: Deployments that follow the field.
+    """
 
     resource: Resource
     obj: Json
@@ -71,11 +79,11 @@ class Switch:
 
     @property
     def off(self) -> bool:
-        """Whether it was scaled to nothing here."""
+        """Return whether it was scaled to zero by Windlass."""
         return ADOPTED_REPLICAS in (self.obj["metadata"].get("annotations") or {})
 
     def turn_off(self, client: BlockingClient) -> None:
-        """Scale it to nothing, and keep what stood there."""
+        """Scale it to zero, and store the original value."""
         if not self.off:
             found: Any = self.obj
             for part in self.path:
@@ -83,7 +91,7 @@ class Switch:
             self._write(client, 0, "" if found is None else str(found))
 
     def turn_on(self, client: BlockingClient) -> None:
-        """What stood there stands there again."""
+        """Restore the original value."""
         was = self.obj["metadata"]["annotations"][ADOPTED_REPLICAS]
         self._write(client, int(was) if was else None, None)
 
@@ -98,9 +106,13 @@ class Switch:
 
 @dataclass(slots=True)
 class Report:
-    """``title``: what people call it. ``resource``: of its queues. ``look``: its queues as they are now. ``names``: the
-    scheduler names that it serves. ``configuration``: its policy as text. ``against``: what has to go before it can be
-    stopped. ``grouped``: scheduler names for whose pods somebody else goes on making PodGroups."""
+    """Report on another scheduler.
+
+    ``title``: name for people. ``resource``: kind of its queues. ``look``: returns the
+    current queues. ``names``: scheduler names that it serves. ``configuration``: its
+    policy as text. ``against``: obstacles to stopping it. ``grouped``: scheduler names;
+    another controller continues to create PodGroups for their pods.
+    """
 
     kind: str
     title: str
@@ -124,20 +136,20 @@ class Report:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was scaled to nothing here."""
+        """Return whether it was scaled to zero by Windlass."""
         return any(switch.off for switch in self.switches)
 
-    def say(self, level: str, subject: str, words: str) -> None:
-        self.findings.append(AdoptionFinding(level, subject, words))
+    def add(self, level: str, subject: str, text: str) -> None:
+        self.findings.append(AdoptionFinding(level, subject, text))
 
     def below(self, names: Collection[str]) -> list[str]:
-        """Those queues, and for one above others those below it."""
-        found = {row.name for row in self.queues if row.name in names}
+        """Return these queues, with those below them in place of inner ones."""
+        names_found = {row.name for row in self.queues if row.name in names}
         size = -1
-        while size != len(found):
-            size = len(found)
-            found |= {row.name for row in self.queues if row.parent in found}
-        return [row.name for row in self.queues if row.name in found and not row.inner]
+        while size != len(names_found):
+            size = len(names_found)
+            names_found |= {row.name for row in self.queues if row.parent in names_found}
+        return [row.name for row in self.queues if row.name in names_found and not row.inner]
 
 
 def rows(
@@ -146,7 +158,10 @@ def rows(
     pods: Sequence[Pod],
     staying: Collection[str] = (),
 ) -> list[QueueRow]:
-    """The queues by name, with what is in them. ``found``: gangs by the keys that pods name them by."""
+    """Return the queues by name, with their contents.
+
+    :param found: gangs by the keys with which pods name them
+    """
     waiting: Counter[str] = Counter()
     running: Counter[str] = Counter()
     for pod in pods:
@@ -154,38 +169,41 @@ def rows(
         if group is not None and not pod.finished and not pod.deleted:
             (running if pod.node_name else waiting)[group.queue] += 1
     gangs = Counter(group.queue for group in found.values())
-    handed = Counter(group.queue for group in found.values() if group.adopted)
+    handed_over = Counter(group.queue for group in found.values() if group.adopted)
     stays = Counter(found[key].queue for key in staying)
-    above = {queue.parent for queue in queues}
+    parents = {queue.parent for queue in queues}
     return [
         QueueRow(
             queue.name,
             (queue.state or "Open") if isinstance(queue, QueueObject) else "-",
             queue.annotations.get(ADOPTED) == "true",
             gangs[queue.name],
-            handed[queue.name],
+            handed_over[queue.name],
             stays[queue.name],
             waiting[queue.name],
             running[queue.name],
             queue.parent,
-            not gangs[queue.name] and (queue.name in above or queue.name == "root"),
+            not gangs[queue.name] and (queue.name in parents or queue.name == "root"),
         )
         for queue in sorted(queues, key=lambda queue: queue.name)
     ]
 
 
 def decoded(client: BlockingClient, resource: Resource, decode: Callable[[bytes], View]) -> list[View]:
-    """All objects of a kind, as views."""
+    """Return all objects of a kind as views."""
     return [decode(encode(obj)) for obj in client.list(resource).items]
 
 
 def pods_of(client: BlockingClient, names: Collection[str]) -> list[Pod]:
-    """The pods for the schedulers of these names."""
+    """Return the pods of the schedulers with these names."""
     return [pod for pod in decoded(client, PODS, decode_pod) if pod.scheduler_name in names]
 
 
 def listed(client: BlockingClient, resource: Resource) -> list[Json] | None:
-    """All objects of a kind, ``None`` where the cluster has no such kind. Raises ``StatusError``."""
+    """Return all objects of a kind; ``None`` if the cluster lacks the kind.
+
+    Raises ``StatusError``.
+    """
     try:
         return client.list(resource).items
     except StatusError as error:
@@ -205,16 +223,16 @@ def container(deployment: Json) -> Json:
     return deployment["spec"]["template"]["spec"]["containers"][0]
 
 
-def standing(deployment: Json) -> str:
-    """Its image, and how many of its instances are ready."""
+def state_text(deployment: Json) -> str:
+    """Return the image of a Deployment, and the number of its ready instances."""
     wanted = deployment["spec"].get("replicas", 1)
     ready = (deployment.get("status") or {}).get("readyReplicas") or 0
     return f"{container(deployment).get('image', '')}, {ready} of {wanted} ready"
 
 
 def flags(deployment: Json, name: str) -> list[str]:
-    """The values of a flag, as ``--flag=value`` or as two words."""
-    found = container(deployment)
-    words = [*(found.get("command") or ()), *(found.get("args") or ())]
+    """Return the values of a flag, given as ``--flag=value`` or as two words."""
+    entry = container(deployment)
+    words = [*(entry.get("command") or ()), *(entry.get("args") or ())]
     values = [word.removeprefix(f"{name}=") for word in words if word.startswith(f"{name}=")]
-    return values + [after for word, after in pairwise(words) if word == name]
+    return values + [value for word, value in pairwise(words) if word == name]

@@ -1,8 +1,9 @@
 """``windlass install --adopt kueue``: queues of Kueue become queues of Windlass.
 
-Kueue says which jobs may start, and places nothing. A ClusterQueue is handed over in one write: ``stopPolicy: Hold``,
-what stood there kept beside it. Kueue then admits nothing more to it and lends nothing of it, while what it has
-admitted runs to its end. Its jobs, Workloads and pods are never written.
+Kueue decides which jobs may start, and places no pods. A ClusterQueue is handed over in
+one write: ``stopPolicy: Hold``, with the original value in an annotation. Kueue then
+admits nothing more to it and lends nothing of it, while admitted workloads run to their
+end. Its jobs, Workloads and pods are never written.
 """
 
 from __future__ import annotations
@@ -26,26 +27,29 @@ MANAGER = "windlass-adopt-kueue"
 _NAMESPACED = ("LocalQueue", "Workload")
 VERSIONS = ("v1beta2", "v1beta1")
 NONE, HOLD = "None", "Hold"
-LOOK_SECONDS = 0.5
-WRITES = 8
-"""So often at most something is written that somebody else changes between reading and writing, as Kueue does."""
+POLL_SECONDS = 0.5
+MAX_WRITES = 8
+"""Maximum number of attempts for a write that conflicts with those of Kueue."""
 Tell = Callable[[str], None]
-_Wish = tuple[Mapping[str, str | None], str]
-"""Annotations and the stop policy that a ClusterQueue is to have."""
+_Change = tuple[Mapping[str, str | None], str]
+"""Annotations and the stop policy to set on a ClusterQueue."""
 
 
 def read(client: BlockingClient) -> KueueImport:
-    """What Kueue's objects of the cluster come to. Raises ``WL-ADOPT-409`` where there are none."""
-    found = [obj for kind in kueue_import.KINDS for obj in _listed(client, kind)]
-    if not any(obj["kind"] == "ClusterQueue" for obj in found):
+    """Return the translation of Kueue's objects.
+
+    Raises ``WL-ADOPT-409`` if there are none.
+    """
+    items = [obj for kind in kueue_import.KINDS for obj in _listed(client, kind)]
+    if not any(obj["kind"] == "ClusterQueue" for obj in items):
         raise WindlassError(
             "WL-ADOPT-409",
             "this cluster has no ClusterQueue",
-            evidence=f"none of {kueue_import.GROUP} in {' or '.join(VERSIONS)}",
+            evidence=f"there are no objects of {kueue_import.GROUP} in {' or '.join(VERSIONS)}",
             remedies=("kubectl get clusterqueues.kueue.x-k8s.io",),
         )
     try:
-        return kueue_import.translate(found)
+        return kueue_import.translate(items)
     except (QuantityError, ValueError) as error:
         raise WindlassError("WL-ADOPT-409", f"Kueue's objects cannot be read: {error}") from error
 
@@ -64,7 +68,7 @@ def _resource(kind: str, version: str) -> Resource:
 
 
 def text(found: KueueImport) -> str:
-    """The translation for people."""
+    """Return the translation for people."""
     rows = []
     for queue in found.queues:
         spec = queue["spec"]
@@ -81,17 +85,17 @@ def _amounts(given: Json | None) -> str:
 
 
 def apply(client: BlockingClient, found: KueueImport, *, dry_run: bool) -> Iterator[str]:
-    """Make the queues, and name the queue of namespaces that have one LocalQueue; yields what was done.
+    """Create the queues, set the queue of namespaces with one LocalQueue; yield what was done.
 
-    May be repeated. A namespace that names a queue already keeps it; a queue that somebody else has made under the name
-    gets Kueue's amounts, which is told.
+    May be repeated. A namespace that already names a queue keeps it. A queue of the
+    same name that another client has made gets Kueue's amounts, which is reported.
     """
     for queue in found.queues:
         name = queue["metadata"]["name"]
         present = client.find(QUEUES, name)
         client.patch(QUEUES, name, queue, kind="apply", field_manager=MANAGER, force=True, dry_run=dry_run)
-        theirs = present is not None and not _made_here(present)
-        yield f"queue {name} applied{', over one that was there already' if theirs else ''}"
+        existing = present is not None and not _made_here(present)
+        yield f"queue {name} applied{' to an existing queue' if existing else ''}"
     for namespace in found.namespaces:
         name, wanted = namespace["metadata"]["name"], namespace["metadata"]["annotations"]
         present = client.find(NAMESPACES, name)
@@ -108,61 +112,67 @@ def _made_here(queue: Json) -> bool:
 # ---------------------------------------------------------------------- queue by queue
 
 
-def standing(client: BlockingClient) -> str:
-    """Whose each ClusterQueue is, and how many of its workloads Kueue has admitted and holds back."""
+def queue_states(client: BlockingClient) -> str:
+    """Return the table of ClusterQueues with their owner, and admitted and pending workloads."""
     cells = []
     for queue in _listed(client, "ClusterQueue"):
         metadata, status = queue["metadata"], queue.get("status") or {}
-        whose = "windlass" if ADOPTED in (metadata.get("annotations") or {}) else "kueue"
+        owner = "windlass" if ADOPTED in (metadata.get("annotations") or {}) else "kueue"
         counts = [str(status.get(f"{what}Workloads") or 0) for what in ("admitted", "pending")]
-        cells.append([metadata["name"], whose, _stop_policy(queue), *counts])
-    header = ["CLUSTER QUEUE", "WHOSE", "STOP POLICY", "ADMITTED", "WAITING"]
+        cells.append([metadata["name"], owner, _stop_policy(queue), *counts])
+    header = ["CLUSTER QUEUE", "OWNER", "STOP POLICY", "ADMITTED", "PENDING"]
     return tables.render(header, cells, right=frozenset((3, 4)))
 
 
 def check(client: BlockingClient, names: Collection[str]) -> None:
-    """Raises ``WL-QUEUE-404`` for a ClusterQueue that is not there."""
+    """Raise ``WL-QUEUE-404`` for an unknown ClusterQueue."""
     known = {obj["metadata"]["name"] for obj in _listed(client, "ClusterQueue")} if names else ()
     for name in names:
         if name not in known:
             remedy = "kubectl get clusterqueues.kueue.x-k8s.io"
-            raise WindlassError("WL-QUEUE-404", f"there is no ClusterQueue {name}", remedies=(remedy,))
+            raise WindlassError("WL-QUEUE-404", f'ClusterQueue "{name}" does not exist', remedies=(remedy,))
 
 
 def held(client: BlockingClient) -> list[str]:
-    """The ClusterQueues that were handed over."""
+    """Return the ClusterQueues that were handed over."""
     found = [obj["metadata"] for obj in _listed(client, "ClusterQueue")]
     return [metadata["name"] for metadata in found if ADOPTED in (metadata.get("annotations") or {})]
 
 
 def hold(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
-    """Hand a ClusterQueue over, and return when Kueue has seen it. May be repeated. Raises ``WL-ADOPT-504``."""
+    """Hand a ClusterQueue over, and return when Kueue has observed it.
 
-    def taken(queue: Json) -> _Wish | None:
+    May be repeated. Raises ``WL-ADOPT-504``.
+    """
+
+    def taken(queue: Json) -> _Change | None:
         if ADOPTED in (queue["metadata"].get("annotations") or {}):
             return None
         was = _stop_policy(queue)
         return {ADOPTED: "true", ADOPTED_STOP_POLICY: was}, HOLD if was == NONE else was
 
     _write(client, name, taken)
-    queue = _until(client, name, clock, seconds, active=False)
+    queue = _wait_until_observed(client, name, clock, seconds, active=False)
     status = queue.get("status") or {}
     tell(
-        f"queue {name}: Kueue admits nothing more; {status.get('admittedWorkloads') or 0} of its workloads run on "
-        f"untouched, {status.get('pendingWorkloads') or 0} that wait stay with Kueue, and wait"
+        f"queue {name}: Kueue admits nothing more; {status.get('admittedWorkloads') or 0} running workloads are "
+        f"untouched, {status.get('pendingWorkloads') or 0} pending ones stay with Kueue, and keep waiting"
     )
 
 
-def let_go(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
-    """Give a ClusterQueue back as it was. Raises ``WL-ADOPT-504`` where Kueue does not see it."""
+def release(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
+    """Give a ClusterQueue back in its original state.
 
-    def as_it_was(queue: Json) -> _Wish:
+    Raises ``WL-ADOPT-504`` if Kueue ignores it.
+    """
+
+    def as_it_was(queue: Json) -> _Change:
         was = (queue["metadata"].get("annotations") or {}).get(ADOPTED_STOP_POLICY) or NONE
         return {ADOPTED: None, ADOPTED_STOP_POLICY: None}, was
 
     was = _write(client, name, as_it_was)
     if was == NONE:
-        _until(client, name, clock, seconds, active=True)
+        _wait_until_observed(client, name, clock, seconds, active=True)
     tell(f"queue {name}: given back to Kueue, with stopPolicy {was}")
 
 
@@ -174,49 +184,60 @@ def _stop_policy(queue: Json) -> str:
     return queue["spec"].get("stopPolicy") or NONE
 
 
-def _write(client: BlockingClient, name: str, wish: Callable[[Json], _Wish | None]) -> str:
-    """One write, of the state of the ClusterQueue that was read or none; where somebody else writes meanwhile, of the
-    one that it has then. Returns the stop policy that it has now."""
-    tries = 0
+def _write(client: BlockingClient, name: str, change: Callable[[Json], _Change | None]) -> str:
+    """Write the ClusterQueue, based on the state that was read, and return its stop policy.
+
+    If another client writes in between, read and try again.
+    """
+    attempts = 0
     while True:
         queue = _cluster_queue(client, name)
-        wished = wish(queue)
-        if wished is None:
+        new_state = change(queue)
+        if new_state is None:
             return _stop_policy(queue)
-        notes, policy = wished
-        metadata = {"annotations": notes, "resourceVersion": queue["metadata"]["resourceVersion"]}
+        annotations, policy = new_state
+        metadata = {"annotations": annotations, "resourceVersion": queue["metadata"]["resourceVersion"]}
         resource = _resource("ClusterQueue", queue["apiVersion"].rpartition("/")[2])
-        tries += 1
+        attempts += 1
         try:
             client.patch(resource, name, {"metadata": metadata, "spec": {"stopPolicy": policy}})
         except StatusError as error:
-            if error.code != 409 or tries == WRITES:
+            if error.code != 409 or attempts == MAX_WRITES:
                 raise
         else:
             return policy
 
 
-def _until(client: BlockingClient, name: str, clock: PausingClock, seconds: float, *, active: bool) -> Json:
-    """The ClusterQueue, when Kueue says of it whether it admits (condition ``Active``) as it stands there now."""
+def _wait_until_observed(
+    client: BlockingClient, name: str, clock: PausingClock, seconds: float, *, active: bool
+) -> Json:
+    """Return the ClusterQueue when its condition ``Active`` reflects the current state."""
     deadline = clock.monotonic() + seconds
     while True:
         queue = _cluster_queue(client, name)
-        said = [c for c in (queue.get("status") or {}).get("conditions") or () if c["type"] == "Active"]
-        if said and _tells(said[0], queue, active):
+        active_conditions = [
+            c for c in (queue.get("status") or {}).get("conditions") or () if c["type"] == "Active"
+        ]
+        if active_conditions and _reflects(active_conditions[0], queue, active):
             return queue
         if clock.monotonic() > deadline:
-            words = said[0].get("message", "") if said else "it has no condition Active"
+            words = (
+                active_conditions[0].get("message", "") if active_conditions else "it has no condition Active"
+            )
             raise WindlassError(
                 "WL-ADOPT-504",
-                f"Kueue has not taken notice of ClusterQueue {name}",
+                f"Kueue has not observed the change of ClusterQueue {name}",
                 evidence=f"after {seconds:.0f} s: {words}",
                 remedies=("kubectl -n kueue-system get pods",),
             )
-        clock.pause(LOOK_SECONDS)
+        clock.pause(POLL_SECONDS)
 
 
-def _tells(condition: Json, queue: Json, active: bool) -> bool:
-    """Whether a condition is that of a queue that is stopped, or is not (it may be inactive for other reasons)."""
+def _reflects(condition: Json, queue: Json, active: bool) -> bool:
+    """Return whether a condition says that the queue is stopped, or not (``active``).
+
+    A queue may be inactive for other reasons.
+    """
     current = condition.get("observedGeneration", 0) >= queue["metadata"].get("generation", 0)
     stopped = condition["status"] != "True" and condition.get("reason") == "Stopped"
     return current and stopped is not active

@@ -1,4 +1,7 @@
-"""What ``windlass install --adopt volcano`` finds in a cluster that runs Volcano. Reads, writes nothing."""
+"""Preflight of ``windlass install --adopt volcano`` in a cluster with Volcano.
+
+Only reads.
+"""
 
 from __future__ import annotations
 
@@ -39,24 +42,27 @@ ONLY_VOLCANO = (
     Resource(_FLOW, "v1alpha1", "jobtemplates", "JobTemplate"),
     Resource("training.volcano.sh", "v1alpha1", "hyperjobs", "HyperJob"),
 )
-"""Kinds that Volcano's controllers work on, and those of Windlass do not yet."""
+"""Kinds of Volcano's controllers that those of Windlass do not handle yet."""
 
 
 def preflight(client: BlockingClient) -> Report:
-    """Everything that an administrator should know before. Raises ``StatusError``, ``Unreachable``."""
+    """Return the report for an administrator.
+
+    Raises ``StatusError`` and ``Unreachable``.
+    """
     report = Report(VOLCANO, "Volcano", QUEUES, partial(queue_rows, client), names=(DEFAULT_NAME,))
     scheduler = _processes(client, report)
     if scheduler is not None:
         report.look = partial(queue_rows, client, report.names)
         report.configuration = _configuration(client, scheduler)
         _policy(report)
-    _kept(client, report)
+    _volcano_objects(client, report)
     _queues(client, report)
     return report
 
 
 def queue_rows(client: BlockingClient, names: Sequence[str] = (DEFAULT_NAME,)) -> list[QueueRow]:
-    """The queues by name, with what is in them. ``names``: the scheduler names that count."""
+    """Return the queues by name with their contents, for pods of these scheduler names."""
     found = {group.key: group for group in adopt_common.decoded(client, POD_GROUPS, decode_pod_group)}
     return adopt_common.rows(
         adopt_common.decoded(client, QUEUES, decode_queue), found, adopt_common.pods_of(client, names)
@@ -64,7 +70,7 @@ def queue_rows(client: BlockingClient, names: Sequence[str] = (DEFAULT_NAME,)) -
 
 
 def label(deployment: Json) -> str:
-    """The label ``app`` of the pods, by which the chart of Volcano calls its parts."""
+    """Return the label ``app`` of the pods, by which Volcano's chart names its components."""
     template = deployment["spec"]["template"]["metadata"]
     return (template.get("labels") or {}).get("app", "")
 
@@ -73,27 +79,27 @@ def label(deployment: Json) -> str:
 
 
 def _processes(client: BlockingClient, report: Report) -> Json | None:
-    """Its scheduler, if it runs here; the controllers are stopped before it."""
+    """Return the scheduler, if it runs here. The controllers are stopped before it."""
     parts = {label(deployment): deployment for deployment in client.list(DEPLOYMENTS).items}
     scheduler = parts.get(SCHEDULER)
     if scheduler is None:
-        words = f"no Deployment has pods with the label app={SCHEDULER}: nothing is to be taken over"
-        report.say(STOP, "volcano-scheduler", words)
+        words = f"no Deployment has pods with the label app={SCHEDULER}: there is no scheduler to adopt"
+        report.add(STOP, "volcano-scheduler", words)
         return None
     report.names = tuple(flags(scheduler, "--scheduler-name")) or (DEFAULT_NAME,)
     for deployment in filter(None, (parts.get(CONTROLLERS), scheduler)):
         report.switches.append(Switch(DEPLOYMENTS, deployment, ("spec", "replicas"), (deployment,)))
-        report.say(GOOD, title(deployment), adopt_common.standing(deployment))
-    report.say(GOOD, "schedulerName", ", ".join(report.names))
+        report.add(GOOD, title(deployment), adopt_common.state_text(deployment))
+    report.add(GOOD, "schedulerName", ", ".join(report.names))
     sharding = flags(scheduler, "--scheduler-sharding-mode")
     if sharding and sharding[0] != "none":
-        words = f"sharding mode {sharding[0]}: Windlass places on all nodes, also on those of other shards"
-        report.say(STOP, title(scheduler), words)
+        words = f"sharding mode is {sharding[0]}: Windlass also uses the nodes of other shards"
+        report.add(STOP, title(scheduler), words)
     return scheduler
 
 
 def _configuration(client: BlockingClient, deployment: Json) -> str:
-    """The text of its policy, from the ConfigMap that its pods mount; ``""`` where it runs its built-in one."""
+    """Return its policy from the ConfigMap that its pods mount; ``""`` for the built-in one."""
     paths = flags(deployment, "--scheduler-conf")
     if not paths:
         return ""
@@ -113,33 +119,33 @@ def _configuration(client: BlockingClient, deployment: Json) -> str:
 
 def _policy(report: Report) -> None:
     if not report.configuration:
-        report.say(NOTE, "configuration", "none was found: Windlass begins with its own default policy")
+        report.add(NOTE, "configuration", "none was found: Windlass starts with its own default policy")
         return
     try:
         parsed = scheduler_config.parse(report.configuration)
         warned: list[str] = []
         make_engine(parsed.config, warned.append)
     except (scheduler_config.ConfigError, registry.UnknownAction, ValueError) as error:
-        report.say(STOP, "configuration", f"{error}; give another one with --config")
+        report.add(STOP, "configuration", f"{error}; use another one with --config")
         return
     plugins = [plugin.name for tier in parsed.config.tiers for plugin in tier.plugins]
-    report.say(
+    report.add(
         GOOD, "configuration", f"actions {', '.join(parsed.config.actions)}; plugins {', '.join(plugins)}"
     )
     for words in dict.fromkeys((*parsed.notes, *warned)):
-        report.say(NOTE, "configuration", words)
+        report.add(NOTE, "configuration", words)
 
 
 # ---------------------------------------------------------------------- what is in the cluster
 
 
-def _kept(client: BlockingClient, report: Report) -> None:
+def _volcano_objects(client: BlockingClient, report: Report) -> None:
     for resource in ONLY_VOLCANO:
         count = len(listed(client, resource) or ())
         if count:
-            words = f"{count}: only Volcano's controllers work on them, so these have to stay"
-            report.say(NOTE, resource.qualified, words)
-            report.against.append(f"{count} {resource.qualified}, on which only Volcano's controllers work")
+            words = f"{count}: only Volcano's controllers handle them, so these controllers must stay"
+            report.add(NOTE, resource.qualified, words)
+            report.against.append(f"{count} {resource.qualified}, which only Volcano's controllers handle")
 
 
 def _queues(client: BlockingClient, report: Report) -> None:
@@ -150,9 +156,11 @@ def _queues(client: BlockingClient, report: Report) -> None:
     for resource, decode in views:
         items = listed(client, resource)
         if items is None:
-            report.say(STOP, resource.qualified, "the cluster has no such kind: Volcano is not installed")
+            report.add(
+                STOP, resource.qualified, "the cluster does not have this kind: Volcano is not installed"
+            )
             return
         for item in map(decode, map(encode, items)):
             for problem in item.problems:
-                report.say(NOTE, f"{resource.singular} {getattr(item, 'key', item.name)}", str(problem))
+                report.add(NOTE, f"{resource.singular} {getattr(item, 'key', item.name)}", str(problem))
     report.queues = report.look()

@@ -1,6 +1,7 @@
-"""What the bind guard proves itself with: a certificate for its Service, and a word that only the API server knows.
+"""Credentials of the bind guard: a certificate for its Service, a token for the API server.
 
-Made once and kept in a Secret, as the chart does it (``windlass.guard`` in its helpers).
+They are created once and stored in a Secret, as in the chart (``windlass.guard`` in its
+helpers).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 DAYS = 3650
-KEPT_DAYS = 365
-"""A certificate that ends sooner is made anew."""
+MIN_REMAINING_DAYS = 365
+"""Minimum remaining validity in days. A certificate that expires earlier is replaced.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """PEM texts and a word of letters and digits."""
+class GuardCredentials:
+    """Credentials: PEM texts, and a token of letters and digits."""
 
     authority: str
     certificate: str
@@ -29,7 +31,7 @@ class Proof:
 
     @property
     def data(self) -> dict[str, str]:
-        """As a Secret has it."""
+        """Contents of the Secret."""
         texts = {
             "ca.crt": self.authority,
             "tls.crt": self.certificate,
@@ -39,7 +41,7 @@ class Proof:
         return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
 
     def fill(self, manifest: str) -> str:
-        """The manifest of the package with this instead of the words that stand for it."""
+        """Return the manifest of the package with the credentials in place of its placeholders."""
         data = self.data
         for name, text in data.items():
             manifest = manifest.replace(f": {name.upper()}\n", f": {text}\n")
@@ -47,25 +49,25 @@ class Proof:
         return manifest.replace(": MARK\n", f": {hashlib.sha256(data['tls.crt'].encode()).hexdigest()}\n")
 
 
-def kept_proof(secret: Mapping[str, Any] | None) -> Proof | None:
-    """What a Secret holds; None where there is none."""
+def stored_credentials(secret: Mapping[str, Any] | None) -> GuardCredentials | None:
+    """Return the credentials in a Secret; ``None`` if there are none."""
     data = (secret or {}).get("data") or {}
     texts = [
         base64.b64decode(data.get(name, "")).decode() for name in ("ca.crt", "tls.crt", "tls.key", "token")
     ]
-    return Proof(*texts) if all(texts) else None
+    return GuardCredentials(*texts) if all(texts) else None
 
 
-def lasts(proof: Proof, now: datetime.datetime) -> bool:
-    """Whether its certificate is good for a while."""
+def is_valid_long(proof: GuardCredentials, now: datetime.datetime) -> bool:
+    """Return whether the certificate is valid for long enough."""
     from cryptography import x509
 
-    found = x509.load_pem_x509_certificate(proof.certificate.encode())
-    return found.not_valid_after_utc - now > datetime.timedelta(days=KEPT_DAYS)
+    certificate = x509.load_pem_x509_certificate(proof.certificate.encode())
+    return certificate.not_valid_after_utc - now > datetime.timedelta(days=MIN_REMAINING_DAYS)
 
 
-def make_proof(namespace: str, now: datetime.datetime) -> Proof:
-    """A new one for the Service ``windlass-bind-guard`` in ``namespace``."""
+def new_credentials(namespace: str, now: datetime.datetime) -> GuardCredentials:
+    """Return new credentials for the Service ``windlass-bind-guard`` in ``namespace``."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -86,10 +88,10 @@ def make_proof(namespace: str, now: datetime.datetime) -> Proof:
             .not_valid_after(now + datetime.timedelta(days=DAYS))
         )
 
-    whole = builder(issuer, authority.public_key()).add_extension(
+    issuer_certificate = builder(issuer, authority.public_key()).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
-    # A subject of its own: one that is the issuer's name would look self-signed.
+    # The subject differs from the issuer, as the certificate would look self-signed.
     leaf = (
         builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])]), key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -98,8 +100,8 @@ def make_proof(namespace: str, now: datetime.datetime) -> Proof:
     )
     pem = serialization.Encoding.PEM
     form = serialization.PrivateFormat.TraditionalOpenSSL
-    return Proof(
-        whole.sign(authority, hashes.SHA256()).public_bytes(pem).decode(),
+    return GuardCredentials(
+        issuer_certificate.sign(authority, hashes.SHA256()).public_bytes(pem).decode(),
         leaf.sign(authority, hashes.SHA256()).public_bytes(pem).decode(),
         key.private_bytes(pem, form, serialization.NoEncryption()).decode(),
         secrets.token_hex(20),

@@ -1,8 +1,10 @@
-"""Objects of :mod:`windlass.cli.install.objects` into a cluster; :mod:`windlass.cli.install.remove` is the way out.
+"""Apply of the objects of :mod:`windlass.cli.install.objects` to a cluster.
 
-The server is asked about every object before the first is written (:func:`rehearse`), so that a refusal leaves
-nothing half-done; what an API server that goes away leaves, the same command completes. What somebody else has made
-under a name that is not Windlass' alone (:data:`~windlass.cli.install.objects.SHARED`) stays as it is, in and out.
+:mod:`windlass.cli.install.remove` deletes them again. The server checks every object
+before the first is written (:func:`rehearse`), so that a rejection changes nothing.
+After a failure of the API server, the same command completes the work. Objects of other
+owners under names that are not exclusive to Windlass
+(:data:`~windlass.cli.install.objects.SHARED`) stay unchanged, also on removal.
 """
 
 from __future__ import annotations
@@ -12,87 +14,95 @@ from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NAMESPACES
-from windlass.cli.install.objects import CRD, DEPLOYED, DEPLOYMENTS, KINDS, SHARED, is_ours, title
-from windlass.cli.install.remove import RemovalPlan, forbidden, refusals
+from windlass.cli.install.objects import CRD, DEPLOYED, DEPLOYMENTS, KINDS, SHARED, is_managed, title
+from windlass.cli.install.remove import RemovalPlan, forbidden, rejections
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient
 
 MANAGER = "windlass-install"
 ESTABLISHED_SECONDS = 60.0
-OTHERS = "unchanged: made by others"
-_SAID = (".spec.replicas", ".image")
-"""Fields that are as the user says or as they stand: who else wrote them does not matter."""
+OTHERS = "unchanged: another owner"
+_USER_FIELDS = (".spec.replicas", ".image")
+"""Fields that follow the user or the current state, so that other managers do not matter.
+"""
 Json = dict[str, Any]
 
 
 def rehearse(
     client: BlockingClient, wanted: Sequence[Json], plan: Sequence[RemovalPlan] = (), *, force: bool
 ) -> None:
-    """Let the server check every object, and write nothing. ``leaving``: what is to go afterwards. ``force``: what
-    others have set is set back.
+    """Let the server check every object, without writing.
 
-    Raises ``WL-INSTALL-403`` (rights are missing), ``WL-INSTALL-409`` (something is being deleted, or was changed by
-    others), ``StatusError``, ``Unreachable``.
+    Raises ``WL-INSTALL-403`` (rights are missing), ``WL-INSTALL-409`` (an object is
+    being deleted, or was changed by another client), ``StatusError`` and
+    ``Unreachable``.
+
+    :param plan: objects to delete afterwards
+    :param force: overwrite changes of other clients
     """
-    refused: list[str] = []
+    rejected: list[str] = []
     changed: list[str] = []
     fresh: set[tuple[str, str]] = set()
     for obj in wanted:
         resource = KINDS[obj["kind"]]
         try:
-            before = _present(client, obj)
-            _check_stays(before)
+            before = _current(client, obj)
+            _check_not_deleted(before)
             if before is None:
                 fresh.add((obj["kind"], obj["metadata"]["name"]))
-            if not _left_alone(before, obj):
+            if not _has_other_owner(before, obj):
                 _patch(client, obj, dry_run=True, force=force or resource is CRD)
         except StatusError as error:
             if error.code == 403:
-                refused.append(error.message)
+                rejected.append(error.message)
                 fresh.add((obj["kind"], obj["metadata"]["name"]))
             elif error.code == 422 and resource is CRD:
                 raise WindlassError(
                     "WL-INSTALL-409",
-                    f"{title(obj)} cannot become that of this version; nothing was written",
+                    f"{title(obj)} cannot be updated to this version; nothing was written",
                     evidence=error.message,
                     remedies=("windlass upgrade --check",),
                 ) from error
             elif conflicts := _conflicts(error):
                 changed += [f"{title(obj)} {words}" for words in conflicts]
-            elif not (_only_overwrites(error) or (error.code == 404 and _leans_on(obj, fresh))):
+            elif not (_only_overwrites(error) or (error.code == 404 and _needs(obj, fresh))):
                 raise
-    refused += refusals(client, plan)
-    if refused:
+    rejected += rejections(client, plan)
+    if rejected:
         count = len(wanted) + len(plan)
         raise forbidden(
-            f"the server refuses {len(refused)} of {count} objects; nothing was written",
-            refused,
+            f"the server rejects {len(rejected)} of {count} objects; nothing was written",
+            rejected,
             "windlass install -o yaml",
         )
     if changed:
         raise WindlassError(
             "WL-INSTALL-409",
-            "others have changed what windlass install sets; nothing was written",
+            "other clients have changed fields that windlass install sets; nothing was written",
             evidence="; ".join(changed),
-            remedies=("windlass install --force-conflicts",),
+            remedies=("windlass install --force-conflicts   (overwrites these changes)",),
         )
 
 
-def _leans_on(obj: Json, fresh: Collection[tuple[str, str]]) -> bool:
-    """Whether an object needs one of ``fresh``, which are to be made only now, or not for this user to see: its
-    namespace, the role that a binding names (which the server looks at where the user may not bind any role)."""
+def _needs(obj: Json, fresh: Collection[tuple[str, str]]) -> bool:
+    """Return whether an object needs one of ``fresh``.
+
+    These are objects that do not exist yet, or that this user may not see. An object
+    needs its namespace, and a binding needs its role (which the server checks for users
+    that may not bind any role).
+    """
     role = obj.get("roleRef") or {}
     needed = ((NAMESPACES.kind, obj["metadata"].get("namespace")), (role.get("kind"), role.get("name")))
-    return any(one in fresh for one in needed)
+    return any(reference in fresh for reference in needed)
 
 
-def _present(client: BlockingClient, obj: Json) -> Json | None:
-    """The object as it is in the cluster."""
+def _current(client: BlockingClient, obj: Json) -> Json | None:
+    """Return the current object in the cluster."""
     return client.find(KINDS[obj["kind"]], obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
 
-def _check_stays(before: Json | None) -> None:
-    """Raises ``WL-INSTALL-409`` for an object that is about to vanish."""
+def _check_not_deleted(before: Json | None) -> None:
+    """Raise ``WL-INSTALL-409`` for an object that is being deleted."""
     if before is None or not before["metadata"].get("deletionTimestamp"):
         return
     conditions = (before.get("status") or {}).get("conditions") or ()
@@ -104,63 +114,64 @@ def _check_stays(before: Json | None) -> None:
         "WL-INSTALL-409",
         f"{name} is being deleted; nothing was written",
         evidence="; ".join(words) or f"since {before['metadata']['deletionTimestamp']}",
-        remedies=(f"kubectl get {name} -o yaml", "windlass install, once it is gone"),
+        remedies=(f"kubectl get {name} -o yaml", "windlass install   (after its deletion)"),
     )
 
 
-def _left_alone(before: Json | None, obj: Json) -> bool:
-    """Whether somebody else has made what goes by this name."""
-    return before is not None and KINDS[obj["kind"]] in SHARED and not is_ours(before)
+def _has_other_owner(before: Json | None, obj: Json) -> bool:
+    """Return whether an object of this name has another owner."""
+    return before is not None and KINDS[obj["kind"]] in SHARED and not is_managed(before)
 
 
 def _conflicts(error: StatusError) -> list[str]:
-    """Fields that others have set to something else, and who."""
+    """Return the fields that other managers have changed, with the managers."""
     return [
         f"{cause.get('field', '')} ({cause.get('message', '')})"
         for cause in error.details.get("causes") or ()
-        if cause.get("reason") == "FieldManagerConflict" and not _said(cause.get("field", ""))
+        if cause.get("reason") == "FieldManagerConflict" and not _is_user_field(cause.get("field", ""))
     ]
 
 
 def _only_overwrites(error: StatusError) -> bool:
-    """Whether all that stands against it are fields which are as the user says."""
+    """Return whether all conflicts are in fields that follow the user."""
     causes = error.details.get("causes") or ()
     return bool(causes) and all(cause.get("reason") == "FieldManagerConflict" for cause in causes)
 
 
-def _said(path: str) -> bool:
-    return path.endswith(_SAID) or path.startswith(".data.")
+def _is_user_field(path: str) -> bool:
+    return path.endswith(_USER_FIELDS) or path.startswith(".data.")
 
 
 def apply(
     client: BlockingClient, wanted: Sequence[Json], *, dry_run: bool, clock: PausingClock
 ) -> Iterator[tuple[Json, str]]:
-    """Each object and what became of it: created, configured, unchanged or, being somebody else's, :data:`OTHERS`.
+    """Yield each object and its result: created, configured, unchanged, or :data:`OTHERS`.
 
-    Waits until the CRDs are served before going on. Raises ``StatusError``, ``Unreachable``, :class:`WindlassError`.
+    Waits until the CRDs are served before it continues. Raises ``StatusError``,
+    ``Unreachable`` and :class:`WindlassError`.
     """
     pending: list[str] = []
     fresh: set[str] = set()
     for obj in wanted:
         resource, name = KINDS[obj["kind"]], obj["metadata"]["name"]
         if resource is not CRD and pending:
-            _until_served(client, pending, clock)
+            _wait_until_served(client, pending, clock)
             pending = []
-        before = _present(client, obj)
-        if before is not None and _left_alone(before, obj):
+        before = _current(client, obj)
+        if before is not None and _has_other_owner(before, obj):
             yield obj, OTHERS
             continue
         if dry_run and obj["metadata"].get("namespace") in fresh:
-            yield obj, "created"  # its namespace would be made only just now
+            yield obj, "created"  # its namespace does not exist yet
             continue
         after = _patch(client, obj, dry_run=dry_run, force=True)
         if resource is NAMESPACES and before is None:
             fresh.add(name)
         if resource is CRD and not dry_run:
             pending.append(name)
-        yield obj, _became(before, after)
+        yield obj, _result(before, after)
     if pending:
-        _until_served(client, pending, clock)
+        _wait_until_served(client, pending, clock)
 
 
 def _patch(client: BlockingClient, obj: Json, *, dry_run: bool, force: bool) -> Json:
@@ -177,30 +188,30 @@ def _patch(client: BlockingClient, obj: Json, *, dry_run: bool, force: bool) -> 
     )
 
 
-def _became(before: Json | None, after: Json) -> str:
+def _result(before: Json | None, after: Json) -> str:
     if before is None:
         return "created"
-    same = _lasting(before) == _lasting(after)
+    same = _without_volatile(before) == _without_volatile(after)
     return "unchanged" if same else "configured"
 
 
-def _lasting(obj: Json) -> Json:
-    """The object without what every write or the server changes."""
-    kept = {
+def _without_volatile(obj: Json) -> Json:
+    """Return the object without fields that every write or the server changes."""
+    fields = {
         key: value for key, value in obj.items() if key not in ("status", "metadata", "apiVersion", "kind")
     }
     names = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
-    return {**kept, "metadata": {k: v for k, v in obj["metadata"].items() if k not in names}}
+    return {**fields, "metadata": {k: v for k, v in obj["metadata"].items() if k not in names}}
 
 
-def _until_served(client: BlockingClient, names: Sequence[str], clock: PausingClock) -> None:
+def _wait_until_served(client: BlockingClient, names: Sequence[str], clock: PausingClock) -> None:
     deadline = clock.monotonic() + ESTABLISHED_SECONDS
     for name in names:
         while not _condition(client.get(CRD, name), "Established"):
             if clock.monotonic() > deadline:
                 raise WindlassError(
                     "WL-INSTALL-504",
-                    f"the CustomResourceDefinition {name} is not served",
+                    f"CustomResourceDefinition {name} is not served",
                     evidence=f"not Established after {ESTABLISHED_SECONDS:.0f} s",
                     remedies=(f"kubectl get crd {name} -o yaml",),
                 )
@@ -212,10 +223,13 @@ def _condition(obj: Json, kind: str) -> bool:
     return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
 
 
-def until_available(
+def wait_until_available(
     client: BlockingClient, namespace: str, clock: PausingClock, seconds: float, tell: Callable[[str], None]
 ) -> None:
-    """Return when every Deployment has all its instances ready. Raises ``WL-INSTALL-504`` after ``seconds``."""
+    """Return when every Deployment has all its instances ready.
+
+    Raises ``WL-INSTALL-504`` after ``seconds``.
+    """
     deadline = clock.monotonic() + seconds
     for name in DEPLOYED:
         while not _rolled_out(found := client.get(DEPLOYMENTS, name, namespace)):

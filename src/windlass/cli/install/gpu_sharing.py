@@ -1,11 +1,14 @@
-"""What ``windlass install --gpu-sharing`` adds: cards of device plug-ins are held by pods for those who share them.
+"""Objects of ``windlass install --gpu-sharing``: reservation pods for device plugins.
 
-The objects are those of the chart with ``gpuSharing.enabled`` (``data/install-gpu-sharing.yaml``; a test says so):
-the namespace of the pods that hold cards, who may make them, that nobody drains them away, and the policy by which
-containers learn their card. That it is on stands in the settings file alone, as the image of those pods; whatever else
-is said there of it is the user's, and stays.
+The objects are those of the chart with ``gpuSharing.enabled``
+(``data/install-gpu-sharing.yaml``, compared by a test). They are the namespace of the
+reservation pods, the rights to create them, their protection from drains, and the
+policy by which containers get their device. The feature is enabled in the settings file
+alone, by the image of these pods. Other settings of the feature belong to the user, and
+stay.
 
-Invariant: a card that is held when this goes stays held. The namespace and its budget go when no pod is left there.
+Invariant: a device that is reserved when the feature is disabled stays reserved. The
+namespace and its budget are deleted when no pod is left there.
 """
 
 from __future__ import annotations
@@ -29,37 +32,44 @@ POLICY_BINDINGS = Resource(
     _ADMISSION, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", namespaced=False
 )
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
-SPACE = assignment_annotations.RESERVATIONS
-"""Where the pods are that hold cards."""
+RESERVATION_NAMESPACE = assignment_annotations.RESERVATIONS
+"""Namespace of the reservation pods."""
 SETTINGS = "app.kubernetes.io/part-of=windlass,app.kubernetes.io/component=settings"
-"""By which ConfigMaps with a settings file are found, of ``windlass install`` and of helm."""
+"""Labels of ConfigMaps with a settings file, of ``windlass install`` and of helm."""
 _OURS = "ours"
 _PROTECTING = frozenset({"Namespace", "NetworkPolicy", "PodDisruptionBudget"})
 Json = dict[str, Any]
 
 
 def objects(names: Sequence[str] = (), *, inject: bool = True) -> list[Json]:
-    """As for the usual namespace. ``names``: the scheduler names whose pods are told their card, where they are not the
-    usual one; ``inject``: with the policy that does so."""
+    """Return the objects for the usual namespace.
+
+    :param names: scheduler names of the pods that get their device, if they are not the
+        default
+    :param inject: include the policy that gives it to them
+    """
     import yaml
 
     text = (files("windlass.cli") / "data" / "install-gpu-sharing.yaml").read_text()
-    found: list[Json] = list(yaml.safe_load_all(text))
+    items: list[Json] = list(yaml.safe_load_all(text))
     policies = (POLICIES.kind, POLICY_BINDINGS.kind)
-    for obj in found:
+    for obj in items:
         if names and obj["kind"] == POLICIES.kind:
-            (ours,) = (one for one in obj["spec"]["matchConditions"] if one["name"] == _OURS)
-            ours["expression"] = f"object.spec.schedulerName in {json.dumps(list(names))}"
-    return [obj for obj in found if inject or obj["kind"] not in policies]
+            (condition,) = (entry for entry in obj["spec"]["matchConditions"] if entry["name"] == _OURS)
+            condition["expression"] = f"object.spec.schedulerName in {json.dumps(list(names))}"
+    return [obj for obj in items if inject or obj["kind"] not in policies]
 
 
 def is_on(settings: str) -> bool:
-    """Whether a settings file says that cards are held."""
+    """Return whether a settings file enables reservation pods."""
     return bool(_section(settings).get("reservationImage"))
 
 
-def switched(settings: str, image: str) -> str:
-    """The settings file with cards held by pods of ``image``; empty: by none. Unchanged where it says so already."""
+def with_image(settings: str, image: str) -> str:
+    """Return the settings file with reservation pods of ``image``; empty: disabled.
+
+    Unchanged if it already says so.
+    """
     import yaml
 
     if _section(settings).get("reservationImage", "") == image:
@@ -76,7 +86,7 @@ def switched(settings: str, image: str) -> str:
 
 
 def runtime_class(settings: str) -> str:
-    """In which the containers see their cards; empty: the nodes' own."""
+    """Return the runtime class in which containers see their devices; empty: that of the node."""
     return str(_section(settings).get("reservationRuntimeClass", "nvidia"))
 
 
@@ -84,22 +94,31 @@ def _section(settings: str) -> Json:
     import yaml
 
     whole = yaml.safe_load(settings) or {}
-    found = whole.get("scheduler") if isinstance(whole, dict) else None
-    return found if isinstance(found, dict) else {}
+    section = whole.get("scheduler") if isinstance(whole, dict) else None
+    return section if isinstance(section, dict) else {}
 
 
 def can_inject(client: BlockingClient) -> bool:
-    """Whether the server knows such policies (Kubernetes 1.36). Raises ``StatusError``, ``Unreachable``."""
+    """Return whether the server has such policies (Kubernetes 1.36).
+
+    Raises ``StatusError`` and ``Unreachable``.
+    """
     served = client.call(Request("GET", f"/apis/{POLICIES.api_version}"))
     return f'"{POLICIES.plural}"'.encode() in served
 
 
-def held(client: BlockingClient) -> list[Json] | None:
-    """The pods that hold cards; None where this user may not see them. Raises ``StatusError``, ``Unreachable``."""
-    return unless_forbidden(lambda: client.list(PODS, SPACE).items, None)
+def reservation_pods(client: BlockingClient) -> list[Json] | None:
+    """Return the reservation pods; ``None`` if this user may not see them.
+
+    Raises ``StatusError`` and ``Unreachable``.
+    """
+    return unless_forbidden(lambda: client.list(PODS, RESERVATION_NAMESPACE).items, None)
 
 
-def leaving(client: BlockingClient) -> list[Json]:
-    """What goes when it is switched off, the last applied first: while cards are held, not what protects them."""
-    kept = frozenset() if held(client) == [] else _PROTECTING
-    return [obj for obj in reversed(objects()) if obj["kind"] not in kept]
+def removable_objects(client: BlockingClient) -> list[Json]:
+    """Return the objects to delete when the feature is disabled, the last applied first.
+
+    Objects that protect reservation pods stay while there are any.
+    """
+    protected = frozenset() if reservation_pods(client) == [] else _PROTECTING
+    return [obj for obj in reversed(objects()) if obj["kind"] not in protected]

@@ -1,9 +1,10 @@
-"""Putting Windlass into a cluster without helm, and taking it out again.
+"""Objects that install Windlass in a cluster without helm.
 
-What is applied are the objects that the Helm chart gives with its default values (``data/install.yaml``, held
-equal by a test), changed by what the user said or had installed (:mod:`windlass.cli.install.installed_settings`), and
-the CRDs of ``windlass crds``. Applying is server-side and may be repeated; the server is asked about every object
-beforehand, so that a refusal leaves nothing half-done (:mod:`windlass.cli.install.deploy`).
+They are the objects of the Helm chart with its default values (``data/install.yaml``,
+compared by a test), and the CRDs of ``windlass crds``. Options of the user or of the
+installation change them (:mod:`windlass.cli.install.installed_settings`). They are
+applied server-side, which may be repeated. The server checks every object first, so
+that a rejection changes nothing (:mod:`windlass.cli.install.deploy`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli.install import gpu_sharing
-from windlass.cli.install.bind_guard import Proof
+from windlass.cli.install.bind_guard import GuardCredentials
 from windlass.client.blocking import BlockingClient
 
 NAMESPACE = "windlass-system"
 GUARD = "windlass-bind-guard"
 IMAGE = "windlass"
-"""The image that the chart names, without its tag."""
+"""Image of the chart, without its tag."""
 MANAGED_LABELS = ("app.kubernetes.io/managed-by", "windlass")
-_OUR_KINDS = ("app.kubernetes.io/part-of", "windlass")
-PART_OF = "=".join(_OUR_KINDS)
-"""By which everything of Windlass is found, of ``windlass install`` and of helm."""
+_PART_OF_LABEL = ("app.kubernetes.io/part-of", "windlass")
+PART_OF = "=".join(_PART_OF_LABEL)
+"""Label of all objects of Windlass, of ``windlass install`` and of helm."""
 CRD = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, ("crd",)
 )
@@ -84,20 +85,20 @@ _ORDER = (
     "RoleBinding",
     "ConfigMap",
 )
-"""What others need comes first; the rest follows in the chart's order."""
+"""Order of kinds that others need. All other kinds follow in the chart's order."""
 SHARED = frozenset({NAMESPACES, PRIORITY_CLASSES, CRD})
-"""Kinds of which somebody else may have made an object of the same name."""
+"""Kinds of objects that may have another owner under the same name."""
 NAMED, BESIDE, GROUPED, GUARDED = "--scheduler-name=", "--beside=", "--wait-for-group=", "--bind-guard="
 DEPLOYED = ("windlass-scheduler", "windlass-controllers")
-"""Deployments, and the leases that their instances hold."""
+"""Names of the Deployments, and of the leases that their instances hold."""
 CONFIGURED = (("windlass-scheduler", "windlass.conf"), ("windlass-settings", "settings.yaml"))
-"""ConfigMaps, and the file in each that is the user's."""
+"""Names of ConfigMaps, each with the file that belongs to the user."""
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledComponent:
-    """A Deployment as it is installed. ``image``: empty for the default one."""
+    """One installed Deployment. ``image``: empty for the default."""
 
     image: str
     replicas: int
@@ -105,9 +106,14 @@ class InstalledComponent:
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """What the user said. ``configuration``, ``settings``: texts, empty for the defaults. ``beside``: schedulers that
-    still run and hand their queues over (:mod:`windlass.cli.install.adopt`). ``grouped``: scheduler names for whose
-    pods somebody else makes PodGroups. ``parts``: by Deployment, what holds where no image and no number is said."""
+    """Options of the user.
+
+    ``configuration``, ``settings``: texts; empty for the defaults. ``beside``:
+    schedulers that still run and hand their queues over
+    (:mod:`windlass.cli.install.adopt`). ``grouped``: scheduler names; another
+    controller creates PodGroups for their pods. ``parts``: by Deployment, values for
+    the case that no image or number is given.
+    """
 
     namespace: str = NAMESPACE
     image: str = ""
@@ -118,50 +124,51 @@ class InstallOptions:
     crds: bool = True
     beside: tuple[str, ...] = ()
     grouped: tuple[str, ...] = ()
-    proof: Proof | None = None
-    """Of the bind guard; None: without it."""
+    proof: GuardCredentials | None = None
+    """Credentials of the bind guard; ``None``: no bind guard."""
     gpu_sharing: bool = False
     inject: bool = True
-    """With :attr:`gpu_sharing`: containers are told their card by a policy of the server."""
+    """With :attr:`gpu_sharing`: containers get their device by a policy of the server.
+    """
     parts: Mapping[str, InstalledComponent] = field(default_factory=dict)
 
 
 def definitions() -> list[Json]:
-    """The CustomResourceDefinitions of ``windlass crds``."""
+    """Return the CustomResourceDefinitions of ``windlass crds``."""
     import yaml
 
-    folder = files("windlass.api") / "crds"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-    return [obj for name in names for obj in yaml.safe_load_all((folder / name).read_text()) if obj]
+    directory = files("windlass.api") / "crds"
+    names = sorted(entry.name for entry in directory.iterdir() if entry.name.endswith(".yaml"))
+    return [obj for name in names for obj in yaml.safe_load_all((directory / name).read_text()) if obj]
 
 
 def _check(options: InstallOptions) -> None:
-    """What the chart's schema would refuse. Raises :class:`WindlassError`."""
+    """Check what the chart's schema would reject. Raises :class:`WindlassError`."""
     if options.image and not re.fullmatch(r"\S+", options.image):
         raise WindlassError(
             "WL-USE-400",
-            f"--image {options.image!r} is no reference of an image",
+            f"--image {options.image!r} is not a valid image reference",
             remedies=("--image registry.example/windlass:0.1.0",),
         )
     for name in options.scheduler_names:
         if name == "default-scheduler":
             raise WindlassError(
                 "WL-USE-400",
-                "--scheduler-name default-scheduler: these pods have a scheduler, the cluster's own",
-                evidence="two that place the same pods take the room from one another",
-                remedies=("schedulerName: windlass in the pods that Windlass is to place",),
+                "--scheduler-name default-scheduler is not possible: the cluster's own scheduler serves these pods",
+                evidence="two schedulers of the same pods would compete for the same capacity",
+                remedies=("set schedulerName: windlass in the pods that Windlass shall schedule",),
             )
         if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", name):
             raise WindlassError(
                 "WL-USE-400",
-                f"--scheduler-name {name!r} is no name of a scheduler",
-                evidence="small letters, digits, - and . are",
+                f"--scheduler-name {name!r} is not a valid name",
+                evidence="a name consists of lower-case letters, digits, - and .",
                 remedies=("--scheduler-name windlass",),
             )
 
 
 def objects(options: InstallOptions) -> list[Json]:
-    """Everything that is applied, in that order. Raises :class:`WindlassError`."""
+    """Return all objects to apply, in this order. Raises :class:`WindlassError`."""
     import yaml
 
     _check(options)
@@ -169,27 +176,27 @@ def objects(options: InstallOptions) -> list[Json]:
     text = (files("windlass.cli") / "data" / name).read_text()
     if options.proof is not None:
         text = options.proof.fill(text)
-    found: list[Json] = list(yaml.safe_load_all(text))
+    items: list[Json] = list(yaml.safe_load_all(text))
     if options.gpu_sharing:
-        found += gpu_sharing.objects(options.scheduler_names, inject=options.inject)
-    found = [placed(obj, options.namespace) for obj in found]
-    for obj in found:
+        items += gpu_sharing.objects(options.scheduler_names, inject=options.inject)
+    items = [in_namespace(obj, options.namespace) for obj in items]
+    for obj in items:
         if obj["kind"] == "Deployment":
             _adapt(obj, options)
-    _fill_files(found, options)
+    _set_files(items, options)
     label, value = MANAGED_LABELS
-    space = {
+    namespace_object = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": options.namespace, "labels": {label: value}},
     }
-    whole = [space, *(definitions() if options.crds else ()), *found]
-    rank = {kind: place for place, kind in enumerate(_ORDER)}
-    return sorted(whole, key=lambda obj: rank.get(obj["kind"], len(rank)))
+    all_objects = [namespace_object, *(definitions() if options.crds else ()), *items]
+    rank = {kind: number for number, kind in enumerate(_ORDER)}
+    return sorted(all_objects, key=lambda obj: rank.get(obj["kind"], len(rank)))
 
 
-def _fill_files(found: Sequence[Json], options: InstallOptions) -> None:
-    """The files of the ConfigMaps as they are wished for."""
+def _set_files(found: Sequence[Json], options: InstallOptions) -> None:
+    """Set the files of the ConfigMaps by the options."""
     (image,) = (
         obj["spec"]["template"]["spec"]["containers"][0]["image"]
         for obj in found
@@ -201,31 +208,34 @@ def _fill_files(found: Sequence[Json], options: InstallOptions) -> None:
             data = {file: texts[file] or text for file, text in obj["data"].items()}
             if "settings.yaml" in data:
                 holder = image if options.gpu_sharing else ""
-                data["settings.yaml"] = gpu_sharing.switched(data["settings.yaml"], holder)
+                data["settings.yaml"] = gpu_sharing.with_image(data["settings.yaml"], holder)
             obj["data"] = data
 
 
-def placed(obj: Json, namespace: str) -> Json:
-    """The object in another namespace than the usual one; cluster-wide names then say it, as the chart's do."""
-    found = copy.deepcopy(obj)
-    metadata = found["metadata"]
+def in_namespace(obj: Json, namespace: str) -> Json:
+    """Return the object for another namespace.
+
+    As in the chart, names of cluster-wide objects then contain the namespace.
+    """
+    moved = copy.deepcopy(obj)
+    metadata = moved["metadata"]
     if metadata.get("namespace") == NAMESPACE:
         metadata["namespace"] = namespace
-    for subject in found.get("subjects") or ():
+    for subject in moved.get("subjects") or ():
         subject["namespace"] = namespace
     if obj["kind"] == WEBHOOKS.kind:
-        _place_hooks(found, namespace)
+        _place_hooks(moved, namespace)
     if namespace == NAMESPACE:
-        return found
+        return moved
     if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
         metadata["name"] = f"{namespace}:{metadata['name']}"
-        if "roleRef" in found:
-            found["roleRef"]["name"] = metadata["name"]
+        if "roleRef" in moved:
+            moved["roleRef"]["name"] = metadata["name"]
     elif obj["kind"] in (gpu_sharing.POLICIES.kind, gpu_sharing.POLICY_BINDINGS.kind):
         metadata["name"] = f"{namespace}.{metadata['name']}"
-        if "policyName" in found["spec"]:
-            found["spec"]["policyName"] = metadata["name"]
-    return found
+        if "policyName" in moved["spec"]:
+            moved["spec"]["policyName"] = metadata["name"]
+    return moved
 
 
 def _place_hooks(hooks: Json, namespace: str) -> None:
@@ -238,11 +248,11 @@ def _place_hooks(hooks: Json, namespace: str) -> None:
 
 
 def guard_objects(namespace: str) -> list[Json]:
-    """What the bind guard has of its own, the last applied first; without what it proves itself with."""
+    """Return the objects of the bind guard without credentials, the last applied first."""
     import yaml
 
     text = (files("windlass.cli") / "data" / "install-bind-guard.yaml").read_text()
-    found = [placed(obj, namespace) for obj in yaml.safe_load_all(text)]
+    found = [in_namespace(obj, namespace) for obj in yaml.safe_load_all(text)]
     return [obj for obj in reversed(found) if obj["metadata"]["name"].startswith(GUARD)]
 
 
@@ -257,11 +267,11 @@ def _adapt(deployment: Json, options: InstallOptions) -> None:
         return
     if options.scheduler_names:
         place = next(at for at, word in enumerate(container["args"]) if word.startswith(NAMED))
-        others = [word for word in container["args"] if not word.startswith(NAMED)]
+        other_arguments = [word for word in container["args"] if not word.startswith(NAMED)]
         container["args"] = [
-            *others[:place],
+            *other_arguments[:place],
             *(f"{NAMED}{name}" for name in options.scheduler_names),
-            *others[place:],
+            *other_arguments[place:],
         ]
     if options.gpu_sharing:
         spec["template"]["metadata"].setdefault("annotations", {})[DEVICE_RESERVATION] = "enabled"
@@ -270,7 +280,7 @@ def _adapt(deployment: Json, options: InstallOptions) -> None:
 
 
 def defaults() -> InstallOptions:
-    """What the objects say without any wish: number of instances, scheduler names, settings."""
+    """Return the default number of instances, scheduler names and settings."""
     found = objects(InstallOptions(crds=False))
     (scheduler,) = (
         o for o in found if o["kind"] == "Deployment" and o["metadata"]["name"].endswith("scheduler")
@@ -284,14 +294,17 @@ def defaults() -> InstallOptions:
     )
 
 
-def refuse_helms(client: BlockingClient, options: InstallOptions) -> None:
-    """Raises ``WL-INSTALL-409`` where helm put Windlass into the namespace: two must not write the same objects."""
+def reject_helm(client: BlockingClient, options: InstallOptions) -> None:
+    """Raise ``WL-INSTALL-409`` if helm installed Windlass in the namespace.
+
+    Two installers must not write the same objects.
+    """
     for name in DEPLOYED:
         found = client.find(DEPLOYMENTS, name, options.namespace) or {"metadata": {}}
         if (found["metadata"].get("labels") or {}).get(MANAGED_LABELS[0]) == "Helm":
             raise WindlassError(
                 "WL-INSTALL-409",
-                f"helm has installed Windlass in namespace {options.namespace}",
+                f"Windlass in namespace {options.namespace} was installed by helm",
                 evidence=f"deployment.apps/{name} has the label {MANAGED_LABELS[0]}=Helm",
                 remedies=(
                     f"helm upgrade windlass deploy/helm/windlass -n {options.namespace}",
@@ -300,14 +313,14 @@ def refuse_helms(client: BlockingClient, options: InstallOptions) -> None:
             )
 
 
-def is_ours(obj: Json) -> bool:
-    """Whether an object that is in the cluster was made by ``windlass install``, a kind by Windlass at all."""
-    label, value = _OUR_KINDS if obj.get("kind") == CRD.kind else MANAGED_LABELS
+def is_managed(obj: Json) -> bool:
+    """Return whether an object was created by ``windlass install``; a CRD, by Windlass at all."""
+    label, value = _PART_OF_LABEL if obj.get("kind") == CRD.kind else MANAGED_LABELS
     return (obj["metadata"].get("labels") or {}).get(label) == value
 
 
 def title(obj: Json) -> str:
-    """``deployment.apps/windlass-scheduler``."""
+    """Return the title of an object: ``deployment.apps/windlass-scheduler``."""
     return titled(KINDS[obj["kind"]], obj["metadata"]["name"])
 
 

@@ -1,7 +1,8 @@
-"""Objects of :mod:`windlass.cli.install.objects` out of a cluster again.
+"""Deletion of the objects of :mod:`windlass.cli.install.objects` from a cluster.
 
-As with their way in (:mod:`windlass.cli.install.deploy`) the server is asked about every deletion before the first
-(:func:`refusals`). What somebody else has made stays; so does what several installations share, while another is there.
+As for their apply (:mod:`windlass.cli.install.deploy`), the server checks every
+deletion before the first (:func:`rejections`). Objects of other owners stay. Objects that
+several installations share stay while another one exists.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from windlass.cli.install.objects import (
     KINDS,
     InstallOptions,
     guard_objects,
-    is_ours,
+    in_namespace,
+    is_managed,
     objects,
-    placed,
     titled,
 )
 from windlass.client.blocking import BlockingClient
@@ -31,7 +32,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
-    """What is to go, if it is there. ``written``: by the processes for themselves, so it says of nobody whose it is."""
+    """One object to delete, if it exists.
+
+    ``written``: it is written by the processes themselves, without a label of its
+    owner.
+    """
 
     resource: Resource
     name: str
@@ -43,84 +48,100 @@ class RemovalPlan:
         return titled(self.resource, self.name)
 
 
-def everything(client: BlockingClient, namespace: str, *, purge: bool, alone: bool) -> list[RemovalPlan]:
-    """The last applied first. ``purge``: also the namespace if ``install`` made it, what was learned, and the CRDs with
-    every object of theirs. ``alone``: no other Windlass uses what is the cluster's. Raises ``StatusError``,
-    ``Unreachable``."""
-    from windlass.scheduler.estimates.run_times import NAME as LEARNED  # the engine comes with it
+def all_objects(client: BlockingClient, namespace: str, *, purge: bool, alone: bool) -> list[RemovalPlan]:
+    """Return all objects to delete, the last applied first.
 
-    kept = set() if purge else {CRD, NAMESPACES}
-    kept |= set() if alone else {CRD, PRIORITY_CLASSES}
-    found = [*of_guard(namespace), *of_sharing(client, namespace)]
-    whole = _leaving(reversed(objects(InstallOptions(namespace=namespace))))
-    found += [one for one in whole if one.resource not in kept]
-    found += [RemovalPlan(LEASES, name, namespace, written=True) for name in DEPLOYED]
+    Raises ``StatusError``, ``Unreachable``.
+
+    :param purge: include the namespace if ``install`` created it, learned run times,
+        and the CRDs
+      with all their objects
+    :param alone: no other Windlass uses the cluster-wide objects
+    """
+    from windlass.scheduler.estimates.run_times import NAME as LEARNED  # imports the engine
+
+    excluded = set() if purge else {CRD, NAMESPACES}
+    excluded |= set() if alone else {CRD, PRIORITY_CLASSES}
+    plans = [*guard_plans(namespace), *sharing_plans(client, namespace)]
+    whole = _plans(reversed(objects(InstallOptions(namespace=namespace))))
+    plans += [item for item in whole if item.resource not in excluded]
+    plans += [RemovalPlan(LEASES, name, namespace, written=True) for name in DEPLOYED]
     if purge:
-        found.append(RemovalPlan(CONFIG_MAPS, LEARNED, namespace, written=True))
-    return found
+        plans.append(RemovalPlan(CONFIG_MAPS, LEARNED, namespace, written=True))
+    return plans
 
 
-def of_guard(namespace: str) -> list[RemovalPlan]:
-    """The bind guard."""
-    return list(_leaving(guard_objects(namespace)))
+def guard_plans(namespace: str) -> list[RemovalPlan]:
+    """Return the objects of the bind guard."""
+    return list(_plans(guard_objects(namespace)))
 
 
-def of_sharing(client: BlockingClient, namespace: str) -> list[RemovalPlan]:
-    """The sharing of cards: cards that are held stay so. Raises ``StatusError``, ``Unreachable``."""
-    return list(_leaving(placed(obj, namespace) for obj in gpu_sharing.leaving(client)))
+def sharing_plans(client: BlockingClient, namespace: str) -> list[RemovalPlan]:
+    """Return the objects of GPU sharing; reserved devices stay reserved.
+
+    Raises ``StatusError`` and ``Unreachable``.
+    """
+    return list(_plans(in_namespace(obj, namespace) for obj in gpu_sharing.removable_objects(client)))
 
 
-def _leaving(wanted: Iterator[Json] | Sequence[Json]) -> Iterator[RemovalPlan]:
+def _plans(wanted: Iterator[Json] | Sequence[Json]) -> Iterator[RemovalPlan]:
     for obj in wanted:
         metadata = obj["metadata"]
         yield RemovalPlan(KINDS[obj["kind"]], metadata["name"], metadata.get("namespace"))
 
 
-def refusals(client: BlockingClient, plan: Sequence[RemovalPlan]) -> list[str]:
-    """What the server says of those that this user may not look at or delete. Raises ``StatusError``,
-    ``Unreachable``."""
-    said: list[str] = []
-    for one in plan:
+def rejections(client: BlockingClient, plan: Sequence[RemovalPlan]) -> list[str]:
+    """Return the server's messages for objects that this user may not see or delete.
+
+    Raises ``StatusError`` and ``Unreachable``.
+    """
+    messages: list[str] = []
+    for item in plan:
         try:
-            _take(client, one, dry_run=True)
+            _delete(client, item, dry_run=True)
         except StatusError as error:
             if error.code != 403:
                 raise
-            said.append(error.message)
-    return said
+            messages.append(error.message)
+    return messages
 
 
 def check_allowed(client: BlockingClient, plan: Sequence[RemovalPlan]) -> None:
-    """Raises ``WL-INSTALL-403`` where a right is missing, ``StatusError``, ``Unreachable``."""
-    said = refusals(client, plan)
-    if said:
-        raise forbidden(f"the server refuses to delete {len(said)} objects; nothing was deleted", said)
+    """Raise ``WL-INSTALL-403`` if a right is missing, ``StatusError`` and ``Unreachable``."""
+    messages = rejections(client, plan)
+    if messages:
+        raise forbidden(
+            f"the server rejects the deletion of {len(messages)} objects; nothing was deleted", messages
+        )
 
 
-def forbidden(message: str, said: Sequence[str], *more: str) -> WindlassError:
-    """``WL-INSTALL-403`` with what the server ``said``; ``more``: remedies."""
+def forbidden(message: str, messages: Sequence[str], *more: str) -> WindlassError:
+    """Return ``WL-INSTALL-403`` with the server's messages; ``more``: remedies."""
     return WindlassError(
         "WL-INSTALL-403",
         message,
-        evidence="; ".join(said[:3]) + (f"; and {len(said) - 3} more" if said[3:] else ""),
+        evidence="; ".join(messages[:3]) + (f"; and {len(messages) - 3} more" if messages[3:] else ""),
         remedies=("kubectl auth can-i '*' '*' --all-namespaces", *more),
     )
 
 
 def delete(client: BlockingClient, plan: Sequence[RemovalPlan], *, dry_run: bool) -> Iterator[str]:
-    """Titles of what is deleted. Raises ``StatusError``, ``Unreachable``."""
-    for one in plan:
-        if _take(client, one, dry_run=dry_run):
-            yield one.title
+    """Delete, and yield the titles of deleted objects.
+
+    Raises ``StatusError`` and ``Unreachable``.
+    """
+    for item in plan:
+        if _delete(client, item, dry_run=dry_run):
+            yield item.title
 
 
-def _take(client: BlockingClient, one: RemovalPlan, *, dry_run: bool) -> bool:
-    """Whether there is something to delete."""
-    found = client.find(one.resource, one.name, one.namespace)
-    if found is None or not (one.written or is_ours(found)):
+def _delete(client: BlockingClient, item: RemovalPlan, *, dry_run: bool) -> bool:
+    """Delete one object, and return whether it existed."""
+    found = client.find(item.resource, item.name, item.namespace)
+    if found is None or not (item.written or is_managed(found)):
         return False
     try:
-        client.delete(one.resource, one.name, one.namespace, uid=found["metadata"]["uid"], dry_run=dry_run)
+        client.delete(item.resource, item.name, item.namespace, uid=found["metadata"]["uid"], dry_run=dry_run)
     except StatusError as error:
         if error.code != 404:
             raise

@@ -1,8 +1,10 @@
-"""What stands between a cluster's Windlass and this version of it.
+"""Obstacles between the Windlass of a cluster and this version.
 
-Reads, and writes only with :func:`migrate_storage`: it has the server store the objects of a kind anew, in the version
-that is stored today, so that an older one can leave the CustomResourceDefinition. All versions of a kind share one
-schema (docs/decisions/0017-versions-of-a-kind-share-one-schema.md), so that no conversion is ever asked for.
+Only :func:`migrate_storage` writes. It lets the server store the objects of a kind
+again, in the current storage version. Then an older version can be removed from the
+CustomResourceDefinition. All versions of a kind share one schema
+(docs/decisions/0017-versions-of-a-kind-share-one-schema.md), so no conversion is
+needed.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ from windlass.client.transport import Request
 Json = dict[str, Any]
 STOP, NOTE, GOOD = "stop", "note", "ok"
 OLDEST_KUBERNETES = (1, 30)
-TOLD_OBJECTS = 3
-"""So many objects are named for each field."""
+MAX_SHOWN_OBJECTS = 3
+"""Maximum number of objects that are named for each field."""
 _VERSION_LABEL = "app.kubernetes.io/version"
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradeFinding:
-    """``level``: :data:`STOP`, :data:`NOTE` or :data:`GOOD`. ``remedy``: empty where nothing is to be done."""
+    """One finding.
+
+    ``level``: :data:`STOP`, :data:`NOTE` or :data:`GOOD`. ``remedy``: empty if none is
+    needed.
+    """
 
     level: str
     subject: str
@@ -47,7 +53,10 @@ class UpgradeFinding:
 
 
 def check(client: BlockingClient, namespace: str = NAMESPACE) -> list[UpgradeFinding]:
-    """Everything that should be known before this version is installed. Raises ``StatusError``, ``Unreachable``."""
+    """Return all findings before an upgrade.
+
+    Raises ``StatusError`` and ``Unreachable``.
+    """
     return [
         server(client),
         *_installed(client, namespace),
@@ -60,22 +69,24 @@ def check(client: BlockingClient, namespace: str = NAMESPACE) -> list[UpgradeFin
 
 
 def _numbers(text: str) -> tuple[int, int]:
-    """Major and minor of ``v1.36.3``, ``0.1.0``, ``36+``; zeros where there are none."""
-    found = re.match(r"v?(\d+)(?:\.(\d+))?", text)
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+    """Return major and minor of ``v1.36.3``, ``0.1.0``, ``36+``; zeros if there are none."""
+    match = re.match(r"v?(\d+)(?:\.(\d+))?", text)
+    return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
 
 
 def server(client: BlockingClient) -> UpgradeFinding:
-    """Whether this version runs on the API server's. Raises ``StatusError``, ``Unreachable``."""
-    answer = msgspec.json.decode(client.call(Request("GET", "/version")))
-    text = str(answer.get("gitVersion", ""))
+    """Check the version of the API server. Raises ``StatusError`` and ``Unreachable``."""
+    version = msgspec.json.decode(client.call(Request("GET", "/version")))
+    text = str(version.get("gitVersion", ""))
     newest = _numbers(schema.kubernetes_version())
     if _numbers(text) < OLDEST_KUBERNETES:
         oldest = ".".join(map(str, OLDEST_KUBERNETES))
-        return UpgradeFinding(STOP, "API server", f"{text}: older than {oldest}", "upgrade Kubernetes first")
+        return UpgradeFinding(
+            STOP, "API server", f"{text} is older than {oldest}", "upgrade Kubernetes first"
+        )
     if _numbers(text) > newest:
-        words = f"{text}: newer than {newest[0]}.{newest[1]}, with which this version was tested"
-        return UpgradeFinding(NOTE, "API server", words, "look for a newer Windlass")
+        words = f"{text} is newer than {newest[0]}.{newest[1]}, with which this version was tested"
+        return UpgradeFinding(NOTE, "API server", words, "check for a newer version of Windlass")
     return UpgradeFinding(GOOD, "API server", text)
 
 
@@ -85,13 +96,15 @@ def _installed(client: BlockingClient, namespace: str) -> Iterator[UpgradeFindin
         yield UpgradeFinding(NOTE, "Windlass", f"is not installed in {namespace}", "windlass install")
         return
     text = (found["metadata"].get("labels") or {}).get(_VERSION_LABEL, "")
-    there, here = _numbers(text), _numbers(__version__)
-    if there > here:
-        words = f"{text} is installed, newer than this command ({__version__}): this would be a roll-back"
+    installed, own = _numbers(text), _numbers(__version__)
+    if installed > own:
+        words = (
+            f"{text} is installed, which is newer than this command ({__version__}): this would be a rollback"
+        )
         yield UpgradeFinding(NOTE, "Windlass", words, "pip install --upgrade windlass")
-    elif here[0] != there[0] or here[1] - there[1] > 1:
+    elif own[0] != installed[0] or own[1] - installed[1] > 1:
         words = f"from {text} to {__version__}: one minor version at a time is supported"
-        yield UpgradeFinding(STOP, "Windlass", words, f"upgrade to {there[0]}.{there[1] + 1} first")
+        yield UpgradeFinding(STOP, "Windlass", words, f"upgrade to {installed[0]}.{installed[1] + 1} first")
     else:
         yield UpgradeFinding(GOOD, "Windlass", f"from {text or 'an unknown version'} to {__version__}")
 
@@ -105,17 +118,20 @@ def _definition(client: BlockingClient, wanted: Json) -> Iterator[UpgradeFinding
     if present is None:
         yield UpgradeFinding(NOTE, name, "the cluster does not have it", "windlass install")
         return
-    kept = {version["name"] for version in wanted["spec"]["versions"]}
+    versions = {version["name"] for version in wanted["spec"]["versions"]}
     served = {version["name"] for version in present["spec"]["versions"] if version["served"]}
     stored = set((present.get("status") or {}).get("storedVersions") or ())
-    gone = sorted(stored - kept)
-    if gone:
-        words = f"objects are stored as {', '.join(gone)}, which this version does not have"
+    removed = sorted(stored - versions)
+    if removed:
+        words = f"objects are stored as {', '.join(removed)}, which this version does not have"
         yield UpgradeFinding(STOP, name, words, "windlass upgrade --migrate-storage")
-    dropped = sorted(served - kept)
+    dropped = sorted(served - versions)
     if dropped:
         yield UpgradeFinding(
-            STOP, name, f"{', '.join(dropped)} is served now and would be no more", "use another version"
+            STOP,
+            name,
+            f"{', '.join(dropped)} is served now, and would no longer be served",
+            "use another version",
         )
     yield from _objects(client, name, present)
     yield UpgradeFinding(
@@ -124,34 +140,34 @@ def _definition(client: BlockingClient, wanted: Json) -> Iterator[UpgradeFinding
 
 
 def _resource(definition: Json) -> Resource | None:
-    """The kind as this version knows it, in the version that is stored."""
+    """Return the kind in its storage version, as this version knows it."""
     spec = definition["spec"]
-    version = next(one["name"] for one in spec["versions"] if one["storage"])
+    version = next(entry["name"] for entry in spec["versions"] if entry["storage"])
     return by_plural(spec["group"], version, spec["names"]["plural"])
 
 
 def _objects(client: BlockingClient, name: str, present: Json) -> Iterator[UpgradeFinding]:
-    """What of the objects this version's schema would refuse, or drop the next time that they are written."""
+    """Yield fields of objects that this version would reject, or drop at the next write."""
     resource = _resource(present)
     if resource is None:
         return
-    refused: dict[str, list[str]] = {}
-    lost: dict[str, list[str]] = {}
+    rejected: dict[str, list[str]] = {}
+    dropped: dict[str, list[str]] = {}
     for obj in client.list(resource).items:
         metadata = obj["metadata"]
         title = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-        for words in _refused(resource, obj):
-            refused.setdefault(words, []).append(title)
+        for words in _rejected(resource, obj):
+            rejected.setdefault(words, []).append(title)
         for field in field_review.review(resource, copy.deepcopy(obj)).unknown:
-            lost.setdefault(re.sub(r"\[\d+\]", "[]", field), []).append(title)
-    for words, titles in sorted(refused.items()):
+            dropped.setdefault(re.sub(r"\[\d+\]", "[]", field), []).append(title)
+    for words, titles in sorted(rejected.items()):
         yield UpgradeFinding(STOP, name, f"{words}: {_some(titles)}", "correct these objects")
-    for field, titles in sorted(lost.items()):
+    for field, titles in sorted(dropped.items()):
         words = f"{field} is unknown to this version and would be dropped from {_some(titles)}"
-        yield UpgradeFinding(NOTE, name, words, "take the field out, or keep it in an annotation")
+        yield UpgradeFinding(NOTE, name, words, "remove the field, or store it in an annotation")
 
 
-def _refused(resource: Resource, obj: Json) -> Iterator[str]:
+def _rejected(resource: Resource, obj: Json) -> Iterator[str]:
     struct = schema.for_kind(resource.group, resource.version, resource.kind)
     report = field_review.review(resource, copy.deepcopy(obj))
     yield from (str(problem) for problem in report.invalid)
@@ -162,8 +178,8 @@ def _refused(resource: Resource, obj: Json) -> Iterator[str]:
 
 
 def _some(titles: list[str]) -> str:
-    rest = len(titles) - TOLD_OBJECTS
-    return ", ".join(titles[:TOLD_OBJECTS]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(titles) - MAX_SHOWN_OBJECTS
+    return ", ".join(titles[:MAX_SHOWN_OBJECTS]) + (f" and {rest} more" if rest > 0 else "")
 
 
 # ---------------------------------------------------------------------- configuration
@@ -174,7 +190,7 @@ def _configuration(client: BlockingClient, namespace: str) -> Iterator[UpgradeFi
     text = ((found or {}).get("data") or {}).get("windlass.conf", "")
     if not text.strip():
         return
-    from windlass.model import scheduler_config  # heavy; an upgrade alone builds an engine
+    from windlass.model import scheduler_config  # large imports, needed only here
     from windlass.model.cluster.engine_factory import make_engine
     from windlass.plugins import registry
 
@@ -184,23 +200,23 @@ def _configuration(client: BlockingClient, namespace: str) -> Iterator[UpgradeFi
         make_engine(parsed.config, warned.append)
     except (scheduler_config.ConfigError, registry.UnknownAction, ValueError) as error:
         yield UpgradeFinding(
-            STOP, "configuration", str(error), "correct it: windlass plan --config FILE tells more"
+            STOP, "configuration", str(error), "correct it   (windlass plan --config FILE shows details)"
         )
         return
     notes = dict.fromkeys((*parsed.notes, *warned))
     for words in notes:
         yield UpgradeFinding(NOTE, "configuration", words)
     if not notes:
-        yield UpgradeFinding(GOOD, "configuration", "every word of it is understood")
+        yield UpgradeFinding(GOOD, "configuration", "all settings are valid")
 
 
 # ---------------------------------------------------------------------- storage
 
 
 def migrate_storage(client: BlockingClient) -> Iterator[str]:
-    """Have every object stored in today's version, kind by kind, and take the older ones off the list.
+    """Store every object in the current version, kind by kind, and drop the older versions.
 
-    Yields what was done. Raises ``StatusError``, ``Unreachable``. May be repeated.
+    Yields what was done. May be repeated. Raises ``StatusError`` and ``Unreachable``.
     """
     for definition in definitions():
         name = definition["metadata"]["name"]
@@ -208,7 +224,7 @@ def migrate_storage(client: BlockingClient) -> Iterator[str]:
         stored = ((present or {}).get("status") or {}).get("storedVersions") or []
         if present is None or len(stored) < 2:
             continue
-        version = next(one["name"] for one in present["spec"]["versions"] if one["storage"])
+        version = next(entry["name"] for entry in present["spec"]["versions"] if entry["storage"])
         count = _rewrite(client, _plain(present, version))
         client.patch(CRD, name, {"status": {"storedVersions": [version]}}, subresource="status")
         yield f"{name}: {count} objects stored as {version}"
@@ -221,13 +237,13 @@ def _plain(present: Mapping[str, Any], version: str) -> Resource:
 
 
 def _rewrite(client: BlockingClient, resource: Resource) -> int:
-    """Write every object back as it is: the server stores it in its storage version."""
-    found = client.list(resource).items
-    for obj in found:
-        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+    """Write every object back unchanged, so that the server stores it in its storage version."""
+    items = client.list(resource).items
+    for obj in items:
+        full_object = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         try:
-            client.update(resource, whole)
+            client.update(resource, full_object)
         except StatusError as error:
-            if error.code not in (404, 409):  # gone, or written by somebody else, and so stored anew
+            if error.code not in (404, 409):  # deleted, or stored again by another client
                 raise
-    return len(found)
+    return len(items)
