@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> dict[str, float]:
     engine = default_engine()
     engine.apply(deltas)
     engine.cycle(0.0)
-    gc_tuning.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.tune_for_long_lived_objects()  # as the scheduler's process does
     needs = Needs(request=(("cpu", 4000), ("memory", 32 * GIB), (GPU, options.gpus_each * 1000)))
     times = []
     for number in range(options.gangs):

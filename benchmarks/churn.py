@@ -131,7 +131,7 @@ def run(shape: Shape) -> dict[str, float]:
     engine.apply(world.fill(shape.pods))
     engine.cycle(0.0)
     setup = time.perf_counter() - began
-    gc_tuning.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.tune_for_long_lived_objects()  # as the scheduler's process does
     per_tick = max(1, round(shape.rate * shape.tick))
     latencies: list[float] = []
     confirmed: list[Delta] = []

@@ -260,7 +260,7 @@ def measure(name: str, nodes: int) -> Figures:
     engine.apply([TaskUpserted(task) for task in scene.tasks])
     engine.cycle(NOW)
     setup = time.perf_counter() - began
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
     began, cpu = time.perf_counter(), time.process_time()
     engine.apply(scene.gang)
     decision = engine.cycle(NOW + 1)

@@ -20,7 +20,7 @@ from time import process_time
 from typing import NamedTuple
 
 from windlass.cli.simulate.trace_files import read_trace
-from windlass.kits import gc_tuning, memory
+from windlass.kits import gc_tuning, processes
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.metrics import measure
@@ -55,7 +55,7 @@ def play(policy: str, trace: str, first: int, nodes: str) -> Played:
     """One policy, in this process."""
     jobs = read_jobs(trace)[: first or None]
     where = make_nodes(parse(nodes))
-    gc_tuning.expect_long_lives()  # as the command does
+    gc_tuning.tune_for_long_lived_objects()  # as the command does
     begun = process_time()
     outcome = replay(jobs, where, POLICIES[policy])
     seconds = process_time() - begun
@@ -66,7 +66,7 @@ def play(policy: str, trace: str, first: int, nodes: str) -> Played:
         round(seconds, 2),
         round(1000 * seconds / max(len(jobs), 1), 4),
         round(outcome.decisions / seconds, 1),
-        round(memory.peak_bytes() / 2**20, 1),
+        round(processes.peak_memory_bytes() / 2**20, 1),
         figures["queue_seconds"]["mean"],
         figures["queue_seconds_ge8_gpus"]["mean"],
         sum(one.preemptions for one in outcome.jobs),

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from windlass.cli.simulate.sim_run import chosen_seeds
-from windlass.kits.process_pool import in_processes
+from windlass.kits.process_pool import map_in_processes
 from windlass_lab.commands.pack_runs import PackWork, bounds, read_cluster, run_one
 from windlass_lab.packing.packing import Cluster, Packed
 
@@ -114,7 +114,7 @@ def made(
         else:
             missing.append(seed)
     todo = [PackWork(cluster, name, seed, moves) for seed in missing] if jobs else []
-    for _, run in in_processes(run_one, todo, jobs):
+    for _, run in map_in_processes(run_one, todo, jobs):
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             (keep / f"{run.seed}.json").write_text(json.dumps(run.figures))

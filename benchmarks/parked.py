@@ -37,7 +37,7 @@ def measure(shape: Shape) -> tuple[float, int]:
         [delta for unit in units[i : i + per_batch] for delta in unit]
         for i in range(0, len(units), per_batch)
     ]
-    gc_tuning.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.tune_for_long_lived_objects()  # as the scheduler's process does
     placed = 0
     began = time.process_time()
     for now, batch in enumerate(batches, start=1):

@@ -193,7 +193,7 @@ def run(shape: Shape) -> dict[str, float]:
     """The whole scenario. Raises ``AssertionError`` for a decision that is impossible."""
     workloads, world = make_workloads(shape), World(shape)
     engine = Engine(EngineConfig(actions=shape.actions), default_plugins())
-    gc_tuning.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.tune_for_long_lived_objects()  # as the scheduler's process does
     world.news = [QueueUpserted(queue) for queue in make_queues(shape)]
     world.news += [NodeUpserted(node) for node in make_nodes(shape)]
     cpu, longest, cycles, next_one, now = 0.0, 0.0, 0, 0, 0.0

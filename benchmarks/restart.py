@@ -81,7 +81,7 @@ def pod(i: int, nodes: int, waiting: int) -> bytes:
 def run(nodes: int, pods: int, waiting: int) -> dict[str, float]:
     listed_nodes = [node(i) for i in range(nodes)]
     listed_pods = [pod(i, nodes, waiting) for i in range(pods)]
-    gc_tuning.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.tune_for_long_lived_objects()  # as the scheduler's process does
     began, cpu = time.perf_counter(), time.process_time()
     model, engine = ClusterModel(("windlass",)), default_engine()
     for raw in listed_nodes:

@@ -39,7 +39,7 @@ def batched(units: Sequence[Sequence[Delta]], each: int) -> list[list[Delta]]:
 
 def drive(engine: Engine, batches: Sequence[list[Delta]], units: Callable[[list[Delta]], int]) -> Timed:
     """``units``: how many a batch brings."""
-    gc_tuning.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.tune_for_long_lived_objects()  # as the scheduler's process does
     timed = Timed()
     cpu, start = time.process_time(), time.perf_counter()
     for now, batch in enumerate(batches, start=1):

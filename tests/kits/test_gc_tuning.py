@@ -13,7 +13,7 @@ def test_collections_become_rare_and_what_lives_is_set_aside() -> None:
     usual = 700
     gc.set_threshold(usual, 10, 10)  # whatever ran in this process before
     try:
-        gc_tuning.expect_long_lives()
+        gc_tuning.tune_for_long_lived_objects()
         assert gc.get_threshold()[0] > usual
         assert gc.get_freeze_count() > 0
     finally:
@@ -55,7 +55,7 @@ def test_inside_cycles_are_looked_for_only_once_there_are_very_many_objects_more
 
     gc.callbacks.append(note)
     try:
-        with gc_tuning.hardly_looking():
+        with gc_tuning.infrequent_collections():
             kept = [Cycle() for _ in range(2 * before[0])]
             assert not looks
         kept += [Cycle() for _ in range(2 * before[0])]
@@ -68,4 +68,4 @@ def test_inside_cycles_are_looked_for_only_once_there_are_very_many_objects_more
 def test_freed_memory_is_kept_where_the_c_library_can() -> None:
     import platform
 
-    assert gc_tuning.keep_freed_memory() is (platform.libc_ver()[0] == "glibc")
+    assert gc_tuning.retain_freed_memory() is (platform.libc_ver()[0] == "glibc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.kits.numbers import whole
+from windlass.kits.numbers import parse_int64
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ from windlass.kits.numbers import whole
     ],
 )
 def test_what_is_a_whole_number(text: str | None, number: int | None) -> None:
-    assert whole(text) == number
+    assert parse_int64(text) == number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from windlass.kits.clock import FakeClock
-from windlass.kits.sleep_or_wake import sleep_or_wake
+from windlass.kits.tasks import sleep_or_wake
 
 
 async def started(clock: FakeClock, wake: asyncio.Event) -> asyncio.Task[None]:

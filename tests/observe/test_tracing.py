@@ -30,13 +30,13 @@ UID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
     ],
 )
 def test_who_asks(endpoint: str, environment: dict[str, str], where: str | None) -> None:
-    assert tracing.asked(endpoint, environment) == where
+    assert tracing.traces_url(endpoint, environment) == where
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4318", "grpc://c:4317", "http://"])
 def test_an_endpoint_that_is_no_url_is_refused(endpoint: str) -> None:
     with pytest.raises(WindlassError) as caught:
-        tracing.asked(endpoint, {})
+        tracing.traces_url(endpoint, {})
     assert caught.value.code == "WL-TRACE-400"
     assert "http://collector:4318" in caught.value.remedies[0]
 
@@ -73,11 +73,13 @@ def test_spans_reach_the_collector_as_they_were_told() -> None:
     with OtlpSink() as sink:
         sent = tracing.exporter(sink.url, {}, "windlass-scheduler", "me_1")
         assert sent is not None
-        sent.tell(
-            Span("queued", 10.0, 12.5, trace, parent=root_id(trace), moments=[SpanEvent("waits", 11.0)])
+        sent.export(
+            Span("queued", 10.0, 12.5, trace, parent=root_id(trace), events=[SpanEvent("waits", 11.0)])
         )
-        sent.tell(Span("job", 10.0, 20.0, trace, root_id(trace), attributes={"a": 1}, fault="a pod failed"))
-        sent.tell(Span("cycle", 12.0, 12.1, links=[Link(trace, {"windlass.decision": "bind"}), Link(other)]))
+        sent.export(Span("job", 10.0, 20.0, trace, root_id(trace), attributes={"a": 1}, fault="a pod failed"))
+        sent.export(
+            Span("cycle", 12.0, 12.1, links=[Link(trace, {"windlass.decision": "bind"}), Link(other)])
+        )
         sent.close()
     assert sink.paths == ["/v1/traces"]
     assert sink.resources[0]["service.name"] == "windlass-scheduler"
@@ -101,8 +103,8 @@ def test_a_trace_is_sampled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sent is not None
         for number in range(200):
             trace = trace_id(f"job {number}")
-            sent.tell(Span("queued", 1.0, 2.0, trace, parent=root_id(trace)))
-            sent.tell(Span("job", 1.0, 3.0, trace, root_id(trace)))
+            sent.export(Span("queued", 1.0, 2.0, trace, parent=root_id(trace)))
+            sent.export(Span("job", 1.0, 3.0, trace, root_id(trace)))
         sent.close()
     roots, stages = ({s["trace"] for s in sink.named(name)} for name in ("job", "queued"))
     assert roots == stages
@@ -114,7 +116,7 @@ def test_a_collector_that_refuses_costs_spans_and_nothing_else(caplog: pytest.Lo
         sink.refuse = 400
         sent = tracing.exporter(sink.url, {}, "windlass-scheduler", "me_1")
         assert sent is not None
-        sent.tell(Span("cycle", 1.0, 2.0))
+        sent.export(Span("cycle", 1.0, 2.0))
         sent.close()
     assert sink.paths == ["/v1/traces"]
     assert sink.spans == []

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from time import sleep
 
-from windlass.kits.process_pool import reached
+from windlass.kits.process_pool import report_progress
 
 
 def square(number: int) -> int:
@@ -15,7 +15,7 @@ def square(number: int) -> int:
 
 def goes_on(file: str) -> str:
     """Gets as far as three, and waits there until there is such a file."""
-    reached(3)
+    report_progress(3)
     return awaits(file)
 
 

@@ -30,7 +30,7 @@ async def drain(watcher: Watcher) -> list[tuple[str, str, int]]:
         watcher.interrupt()
         changes = await watcher.batch()
         found += [(Op(change.op).name, change.entry.key, change.entry.rv) for change in changes]
-        if not changes and watcher.seen_rv is not None:
+        if not changes and watcher.delivered_rv is not None:
             return found
 
 

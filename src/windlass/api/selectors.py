@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from windlass.kits.numbers import whole
+from windlass.kits.numbers import parse_int64
 
 if TYPE_CHECKING:
     from windlass.api.views.podshape import LabelSelector
@@ -46,7 +46,7 @@ class Requirement:
 
 
 def _compare(value: str | None, operator: str, bounds: tuple[str, ...]) -> bool:
-    left, right = whole(value), whole(bounds[0] if bounds else None)
+    left, right = parse_int64(value), parse_int64(bounds[0] if bounds else None)
     if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right

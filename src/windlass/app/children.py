@@ -21,10 +21,11 @@ from windlass.api.errors import WindlassError
 from windlass.app.options import ChildOptions
 from windlass.app.sockets import bind_unix
 from windlass.app.supervisor import USELESS_TO_RETRY, failure_file
-from windlass.kits import event_loop, gc_tuning, processes
+from windlass.kits import gc_tuning, processes
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
-from windlass.kits.files import unlink_if_there, write_atomic
+from windlass.kits.files import unlink_if_exists, write_atomic
+from windlass.kits.tasks import run_event_loop
 from windlass.observe import logs
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run_child(options: ChildOptions) -> int:
     }
     logs.configure()
     try:
-        event_loop.run(programs[options.role](options))
+        run_event_loop(programs[options.role](options))
     except WindlassError as error:
         with contextlib.suppress(OSError):  # what there is to tell may be that the disk is full
             print(f"error[{error.code}]: {error.message}\nwhy: {error.evidence}", file=sys.stderr, flush=True)
@@ -126,7 +127,7 @@ async def _control(options: ChildOptions) -> None:
     CompatMetrics(registry, scheduler.sources((DEVICES, LEGACY_DEVICES)), OPTIONAL)
     endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
     await endpoint.serve_on(bind_unix(options.state.control_socket))
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
@@ -142,7 +143,7 @@ async def _control(options: ChildOptions) -> None:
         await until_signal(work(), drain)
     finally:
         await endpoint.stop()
-        unlink_if_there(options.state.control_socket)
+        unlink_if_exists(options.state.control_socket)
         await client.close()
 
 

@@ -13,7 +13,7 @@ from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
 from windlass.app.progress import tell
-from windlass.kits import event_loop
+from windlass.kits.tasks import run_event_loop
 from windlass.observe import logs
 
 
@@ -80,7 +80,7 @@ def _scheduler(options: RemoteOptions) -> int:
 
 def _controller(options: RemoteOptions) -> int:
     logs.configure(style=options.log_format, level=options.log_level)
-    event_loop.run(_control(options))
+    run_event_loop(_control(options))
     return 0
 
 
@@ -131,7 +131,7 @@ async def _control(options: RemoteOptions) -> None:
         exporter=exporter,
     )
     lease = scheduler_extras.lease_of(options, scheduler_extras.CONTROLLERS_LEASE)
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
     election = LeaseThread(
         connection, identity, user_agent="windlass-controllers", clock=clock, options=lease
     )

@@ -35,7 +35,7 @@ from windlass.kits import processes
 from windlass.kits import rng as chance
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import SystemClock
-from windlass.kits.files import FileLock, unlink_if_there
+from windlass.kits.files import FileLock, unlink_if_exists
 from windlass.kits.state import StateError, StateFolder
 from windlass.kits.timestamps import rfc3339
 from windlass.node.images import keep
@@ -180,7 +180,7 @@ class Supervisor:
         for role in (*ROLES, "supervisor"):
             if role != "supervisor":
                 processes.rotate(self._state.log(role))
-            unlink_if_there(failure_file(self._state, role))
+            unlink_if_exists(failure_file(self._state, role))
         keep(self._state.node, self._options.images or {})
         self._tcp = bind_tcp(self._options.port, last if isinstance(last, int) else None)
         self._unix = bind_unix(self._state.socket)
@@ -315,7 +315,7 @@ class Supervisor:
             arguments += ["--tcp-fd", str(descriptors[0]), "--unix-fd", str(descriptors[1])]
         if managed.role in ("node", "control"):
             arguments += ["--gpus", self._options.gpus or "auto"]
-        unlink_if_there(failure_file(self._state, managed.role))
+        unlink_if_exists(failure_file(self._state, managed.role))
         managed.child = processes.spawn(
             processes.python_module("windlass.app", *arguments),
             self._state.log(managed.role),
@@ -348,7 +348,7 @@ class Supervisor:
             if listener is not None:
                 listener.close()
         if self._lock.in_place() or not self._state.lock.exists():  # else the socket is another supervisor's
-            unlink_if_there(self._state.socket)
+            unlink_if_exists(self._state.socket)
         if self._lock.in_place():
             self._forget(kept_pods=keep_pods)
         signal.set_wakeup_fd(-1)

@@ -34,7 +34,7 @@ from windlass.client.reflector import ListPage, OpenWatch, Pause, Reflector
 from windlass.client.responses import SlimMetadata
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.kits.sleep_or_wake import sleep_or_wake
+from windlass.kits.tasks import sleep_or_wake
 
 T = TypeVar("T")
 _log = logging.getLogger("windlass.client")

@@ -13,7 +13,7 @@ import itertools
 from collections import deque
 
 from windlass.kits.clock import Clock
-from windlass.kits.sleep_or_wake import sleep_or_wake
+from windlass.kits.tasks import sleep_or_wake
 
 
 class WorkQueue:

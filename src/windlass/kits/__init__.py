@@ -1,1 +1,1 @@
-"""Helpers without domain words: clock, randomness, back-off, atomic files, time stamps, tasks."""
+"""Helpers without domain words: clock, randomness, back-off, files, time stamps, tasks."""

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Backoff:
-    """``next()`` gives the seconds to wait. Defaults are those of client-go's reflector."""
+    """Exponential back-off. ``next()`` returns a delay in seconds.
+
+    Defaults are those of client-go's reflector.
+    """
 
     rng: Random
     initial_seconds: float = 0.8

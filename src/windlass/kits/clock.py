@@ -1,8 +1,8 @@
-"""Time as a parameter.
+"""Clocks, passed as parameters.
 
-Everything that waits, stamps or measures takes a :class:`Clock`, so that tests move time by hand
-and a simulation can run a month in seconds. Only this module (and its siblings in ``kits``) may
-touch the wall clock; ``import-linter`` and ruff hold that.
+Code that waits, stamps or measures takes a :class:`Clock`. So tests move time by hand,
+and a simulation runs a month in seconds. Only ``kits`` may use the wall clock, which
+``import-linter`` and ruff check.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Seconds. ``now`` is Unix time and may jump; ``monotonic`` never runs backwards, and tells how long this process
-    could work. ``elapsed`` is the same with the time for which the machine was suspended: for what others rely on."""
+    """Clock. All times are in seconds.
+
+    ``now``: Unix time, which may jump.
+    ``monotonic``: time that never runs backwards and excludes suspension of the
+        machine.
+    ``elapsed``: the same including suspension, for deadlines that other machines rely
+        on.
+    """
 
     def now(self) -> float: ...
 
@@ -30,7 +36,7 @@ class Clock(Protocol):
 
 
 def _since_boot() -> int | None:
-    """Linux' clock that counts suspended time; where there is none ``monotonic`` has to do."""
+    """Return the id of Linux' clock that counts suspension; ``None``: use ``monotonic`` instead."""
     which: int | None = getattr(time, "CLOCK_BOOTTIME", None)
     try:
         if which is not None:
@@ -66,15 +72,17 @@ class SystemClock:
 
 
 class ProcessorClock(SystemClock):
-    """``monotonic`` is the time that this process has had of processors: what speed is measured by on a machine that
-    others use, too."""
+    """Clock with the CPU time of this process as ``monotonic``.
+
+    It measures speed on a machine that other processes use.
+    """
 
     def monotonic(self) -> float:
         return time.process_time()
 
 
 class FakeClock:
-    """A clock that stands still until :meth:`advance` is called. For tests and simulation."""
+    """Clock that stands still until :meth:`advance` is called. For tests and simulation."""
 
     def __init__(self, start: float = 1_767_268_800.0) -> None:  # 2026-01-01T12:00:00Z
         self._now = start
@@ -93,7 +101,7 @@ class FakeClock:
         return self._monotonic + self._suspended
 
     def suspend(self, seconds: float) -> None:
-        """The machine sleeps for so long: nothing runs, and no sleeper comes nearer to his end."""
+        """Suspend the machine: time passes, but nothing runs and no sleeper gets closer to its end."""
         self._now += seconds
         self._suspended += seconds
 
@@ -106,7 +114,7 @@ class FakeClock:
         self._monotonic += seconds
 
     def left(self) -> float | None:
-        """In how many seconds the next sleeper wakes; ``None``: nobody sleeps."""
+        """Return the seconds until the next sleeper wakes; ``None`` without a sleeper."""
         return max(0.0, self._sleepers[0][0] - self._monotonic) if self._sleepers else None
 
     async def sleep(self, seconds: float) -> None:
@@ -120,7 +128,7 @@ class FakeClock:
         await future
 
     async def advance(self, seconds: float) -> None:
-        """Move time forward, waking each sleeper at its own moment, in order."""
+        """Move time forward, waking each sleeper at its own time, in order."""
         import asyncio
 
         target = self._monotonic + seconds
@@ -129,7 +137,7 @@ class FakeClock:
             self.jump(max(0.0, due - self._monotonic))
             if not future.done():
                 future.set_result(None)
-            for _ in range(5):  # let what was woken run, and sleep again
+            for _ in range(5):  # let woken tasks run and sleep again
                 await asyncio.sleep(0)
         self.jump(target - self._monotonic)
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Dictionaries that say whether something in them has changed."""
+"""Dictionary updates that report a change."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
-def put(into: dict[str, Value], key: str, value: Value) -> bool:
-    """Keep ``value`` under ``key``; whether that is another than before."""
+def put_if_changed(into: dict[str, Value], key: str, value: Value) -> bool:
+    """Store ``value`` under ``key``. Return whether it differs from the previous value."""
     if into.get(key) == value:
         return False
     into[key] = value

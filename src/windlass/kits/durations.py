@@ -1,18 +1,18 @@
-"""Durations as Go writes them (``metav1.Duration``): ``10m``, ``1h30m``, ``1.5s``."""
+"""Durations in Go's notation (``metav1.Duration``): ``10m``, ``1h30m``, ``1.5s``."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST = float((1 << 63) - 1) / 1e9
-"""Go counts nanoseconds in 64 bits: some 292 years."""
+"""Maximum duration (seconds): Go counts nanoseconds in 64 bits, about 292 years."""
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _DAYS = re.compile(r"(\d+(?:\.\d+)?)d((?![+-]).*)")
 
 
 def parse(text: str) -> float:
-    """Seconds. Raises ``ValueError`` on what Go's ``time.ParseDuration`` refuses."""
+    """Parse a duration into seconds. Raises ``ValueError`` like Go's ``time.ParseDuration``."""
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return 0.0
@@ -30,7 +30,10 @@ def parse(text: str) -> float:
 
 
 def parse_long(text: str) -> float:
-    """Seconds of what :func:`parse` reads, or of days: ``30d``, ``1d12h``. Raises ``ValueError``."""
+    """Parse a duration, optionally with days (``30d``, ``1d12h``), into seconds.
+
+    Raises ``ValueError``.
+    """
     days = _DAYS.fullmatch(text)
     try:
         if days is None:

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 _OPEN = ("/dev/", "/proc/")
-"""Names below these lead to what somebody has open, which must not be put in another file's place."""
+"""Prefixes of names that lead to open files of processes, which must not be replaced."""
 
 
 def write_atomic(path: Path, data: bytes | str, mode: int = 0o600, *, durable: bool = True) -> None:
-    """Replace ``path`` by ``data`` in one step; a reader sees the old or the new content, never half.
+    """Replace ``path`` by ``data`` atomically: readers see the old or the new content.
 
-    Raises ``OSError`` (read-only folder, full disk); the old file is then untouched.
+    Raises ``OSError`` (read-only directory, full disk). Then the old file is untouched.
     """
     import tempfile  # the command line reads far more often than it writes
 
@@ -28,13 +28,16 @@ def write_atomic(path: Path, data: bytes | str, mode: int = 0o600, *, durable: b
                 os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
-        unlink_if_there(temporary)
+        unlink_if_exists(temporary)
         raise
 
 
 def write_named(path: Path, data: bytes | str, mode: int = 0o644) -> None:
-    """Write what a user named: a plain file as :func:`write_atomic` does, through a link to one; a pipe, a device or
-    standard output (``/dev/stdout``) is written to, and stays what it is. Raises ``OSError``."""
+    """Write to a path that a user named.
+
+    A regular file, also behind a link, is replaced as by :func:`write_atomic`. A pipe,
+    a device or standard output (``/dev/stdout``) is written to. Raises ``OSError``.
+    """
     target = Path(os.path.realpath(path))
     if is_stream(path):
         with open(path, "ab") as stream:
@@ -44,12 +47,12 @@ def write_named(path: Path, data: bytes | str, mode: int = 0o644) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a name leads to what is written to as it is: a pipe, a device, what a process has open."""
+    """Return whether the path is written to in place: a pipe, a device, an open file."""
     return str(path.absolute()).startswith(_OPEN) or (path.exists() and not path.is_file())
 
 
-def unlink_if_there(path: str | Path) -> None:
-    """Remove a file that may be gone already."""
+def unlink_if_exists(path: str | Path) -> None:
+    """Remove a file if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -75,9 +78,10 @@ class FileLock:
         return True
 
     def in_place(self) -> bool:
-        """Whether ``path`` still leads to the file that is locked; a lock on a removed file keeps nobody out.
+        """Return whether ``path`` still leads to the locked file.
 
-        True as well when that cannot be told now (a mount that does not answer, say).
+        A lock on a removed file excludes no other process. Also true if the check is
+        impossible now, for example because a mount does not respond.
         """
         if self._descriptor is None:
             return False

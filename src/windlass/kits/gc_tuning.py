@@ -1,8 +1,9 @@
-"""Memory of a process that keeps hundreds of thousands of small objects for long, and moves many more.
+"""Garbage collection in processes with hundreds of thousands of long-lived objects.
 
-With the interpreter's defaults every 700 new objects start a collection, and a process that builds up
-state spends a quarter of its time looking at objects that live on anyway (measured on the engine's
-benchmark). What is dropped here is freed by reference counting; only cycles wait for the collector.
+By default every 700 new objects start a collection. A process that builds up state then
+spends a quarter of its time on objects that live on anyway (measured on the engine's
+benchmark). Reference counting frees dropped objects; only cycles wait for the
+collector.
 """
 
 from __future__ import annotations
@@ -12,25 +13,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD = -1, -2
-_KEPT_BYTES = 64 * 2**20
+_RETAINED_BYTES = 64 * 2**20
 _PAD_BYTES = 2**20
 
 
-def expect_long_lives() -> None:
-    """Set aside what lives now, and look for cycles seldom, a little at a time: what counts is how many
-    more objects there are, so where as many go as come a look at two thousand more is one at ten thousand new
-    ones, some milliseconds. What survives that is looked at once more with each ten thousand more (about 3 ms; with
-    each two million more it was a third of a second at a time and the same in sum), then as good as never again.
-    Call once the process has started up, and again once it has read what it will keep."""
+def tune_for_long_lived_objects() -> None:
+    """Freeze the living objects, and collect rarely and in small steps.
+
+    The counters measure the growth in objects. With equal creation and deletion, 2,000
+    more objects correspond to about 10,000 new ones (some milliseconds). Survivors are
+    collected again after each 10,000 more (about 3 ms), and almost never after that. A
+    threshold of two million took a third of a second at a time, and the same in total.
+
+    Call it after the start, and again after the state has been read.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 5, 20_000)
 
 
 @contextmanager
-def hardly_looking() -> Iterator[None]:
-    """Inside, look for cycles only once there are a million more objects: for work that keeps most of what it makes and
-    leaves next to no cycles behind. The settings before hold again after it."""
+def infrequent_collections() -> Iterator[None]:
+    """Collect only after a million more objects, within the context.
+
+    For work that keeps most of what it creates and leaves few cycles. The previous
+    settings are restored at the end.
+    """
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, *before[1:])
     try:
@@ -40,20 +48,23 @@ def hardly_looking() -> Iterator[None]:
 
 
 def collect_again() -> None:
-    """What was set aside may have been dropped since (a whole state was replaced by another): look at all of it
-    once. Nothing is done where nothing was set aside."""
+    """Collect once over all objects, frozen ones included, after a whole state was replaced.
+
+    Without frozen objects this does nothing.
+    """
     if gc.get_freeze_count():
         gc.unfreeze()
         gc.collect()
         gc.freeze()
 
 
-def keep_freed_memory() -> bool:
-    """Keep up to 64 MiB of freed memory at hand instead of giving it back to the system at once.
+def retain_freed_memory() -> bool:
+    """Keep up to 64 MiB of freed memory instead of returning it to the system.
 
-    glibc gives back what is free at the top of its heap beyond 128 KiB. A process that makes and drops
-    buffers of that size all the time then pays for the same pages over and over: a seventh of the server's
-    time with ten watchers. Returns whether the C library knows how to do that.
+    glibc returns free memory at the top of its heap beyond 128 KiB. A process that
+    allocates and frees buffers of that size then pays for the same pages again and
+    again: a seventh of the server's time with ten watchers. Return whether the C
+    library supports it.
     """
     import ctypes
 
@@ -61,4 +72,4 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return False
-    return bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES) and mallopt(_M_TOP_PAD, _PAD_BYTES))
+    return bool(mallopt(_M_TRIM_THRESHOLD, _RETAINED_BYTES) and mallopt(_M_TOP_PAD, _PAD_BYTES))

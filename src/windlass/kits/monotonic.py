@@ -1,7 +1,8 @@
-"""Time for the small supervisors that must start in milliseconds.
+"""Time for small supervisors that must start in milliseconds.
 
-:mod:`windlass.kits.clock` imports asyncio; a shim or a sandbox must not. Nothing here is testable time:
-what decides (back-off, deadlines of pods) takes a ``Clock``.
+:mod:`windlass.kits.clock` imports asyncio, which a shim or a sandbox must not. Time
+here cannot be replaced by tests: code with decisions (back-off, deadlines of pods)
+takes a ``Clock``.
 """
 
 from __future__ import annotations

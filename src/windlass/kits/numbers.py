@@ -1,4 +1,4 @@
-"""Whole numbers in text, as Kubernetes reads them."""
+"""Parsing of integers as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,63}")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
-def whole(text: str | None) -> int | None:
-    """A number of 64 bits as Go's ``strconv.ParseInt`` reads one; ``None`` for anything else. Python's ``int`` alone
-    would also take ``1_000``, blanks round a number and digits of other scripts."""
+def parse_int64(text: str | None) -> int | None:
+    """Parse a 64-bit integer like Go's ``strconv.ParseInt``; ``None`` for other text.
+
+    Python's ``int`` would also accept ``1_000``, surrounding blanks and digits of other
+    scripts.
+    """
     if text is None or not _WHOLE.fullmatch(text):
         return None
     number = int(text)

@@ -1,4 +1,4 @@
-"""Work in several processes: for what is pure arithmetic and takes seconds."""
+"""Pool of processes for CPU-bound work of seconds."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-_Given = TypeVar("_Given")
-_Found = TypeVar("_Found")
-_LOOK_SECONDS = 0.2
-"""How often it is told how far the work is."""
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_PROGRESS_SECONDS = 0.2
+"""Interval (seconds) between two progress reports."""
 
 
-class _Reached:
-    """In a process that works for another: how far each item is, and the number of its own one."""
+class _Progress:
+    """Progress of each item, and the number of this process's item, in a worker process."""
 
     counts: MutableSequence[int] | None = None
     number = 0
 
 
-def reached(done: int) -> None:
-    """Of ``work`` in a process of :func:`in_processes`: how far it is with its item. Elsewhere nobody hears of it."""
-    if _Reached.counts is not None:
-        _Reached.counts[_Reached.number] = done
+def report_progress(done: int) -> None:
+    """Report the progress of the current item of ``work`` (:func:`map_in_processes`).
+
+    Outside such a process it does nothing.
+    """
+    if _Progress.counts is not None:
+        _Progress.counts[_Progress.number] = done
 
 
-def in_processes(
-    work: Callable[[_Given], _Found],
-    items: Sequence[_Given],
+def map_in_processes(
+    work: Callable[[_Item], _Result],
+    items: Sequence[_Item],
     jobs: int,
-    tell: Callable[[int], None] | None = None,
-) -> Iterator[tuple[_Given, _Found]]:
-    """``work`` of every item, as they are done; with one job or one item in this process, in order.
+    on_progress: Callable[[int], None] | None = None,
+) -> Iterator[tuple[_Item, _Result]]:
+    """Yield items with the results of ``work`` in order of completion.
 
-    ``work`` is a function of a module, and items and results can be pickled. An error of ``work`` is raised here; what
-    has not ended by then, or when nobody asks for more, or at Ctrl-C, is ended. ``tell`` hears some times a second how
-    far all items are together, of what their processes have :func:`reached`.
+    With one job or one item, ``work`` runs in this process, in order. ``work`` must be
+    a module function, and items and results must be picklable. An error of ``work`` is
+    raised here. Unfinished work is terminated then, at Ctrl-C, and when the iterator is
+    closed. ``on_progress`` is called several times a second with the total progress of
+    all items (:func:`report_progress`).
     """
     if jobs <= 1 or len(items) <= 1:
         for item in items:
@@ -46,43 +51,43 @@ def in_processes(
     import multiprocessing
     from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
-    fresh = multiprocessing.get_context("spawn")  # threads and open files of this process stay its own
-    others = set(multiprocessing.active_children())
+    fresh = multiprocessing.get_context("spawn")  # do not inherit threads and open files
+    existing = set(multiprocessing.active_children())
     counts = fresh.RawArray("q", len(items))
     with ProcessPoolExecutor(
-        min(jobs, len(items)), mp_context=fresh, initializer=_hear, initargs=(counts,)
+        min(jobs, len(items)), mp_context=fresh, initializer=_attach_progress, initargs=(counts,)
     ) as pool:
-        with _deaf_children():
-            begun = {pool.submit(_work, work, at, item): item for at, item in enumerate(items)}
+        with _ignore_interrupts():
+            started = {pool.submit(_work, work, at, item): item for at, item in enumerate(items)}
         try:
-            open_ = set(begun)
+            open_ = set(started)
             while open_:
-                done, open_ = wait(open_, _LOOK_SECONDS if tell else None, FIRST_COMPLETED)
-                if tell is not None:
-                    tell(sum(counts))
+                done, open_ = wait(open_, _PROGRESS_SECONDS if on_progress else None, FIRST_COMPLETED)
+                if on_progress is not None:
+                    on_progress(sum(counts))
                 for one in done:
-                    yield begun[one], one.result()
+                    yield started[one], one.result()
         except BaseException:
-            for process in set(multiprocessing.active_children()) - others:
+            for process in set(multiprocessing.active_children()) - existing:
                 process.terminate()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _hear(counts: MutableSequence[int]) -> None:
-    """A process begins to work for another."""
-    _Reached.counts = counts
+def _attach_progress(counts: MutableSequence[int]) -> None:
+    """Attach a new worker process to the shared progress."""
+    _Progress.counts = counts
 
 
-def _work(work: Callable[[_Given], _Found], number: int, item: _Given) -> _Found:
-    _Reached.number = number
+def _work(work: Callable[[_Item], _Result], number: int, item: _Item) -> _Result:
+    _Progress.number = number
     return work(item)
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes begun in here do not hear Ctrl-C, which goes to all of a terminal: who began them ends them."""
+def _ignore_interrupts() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, which a terminal sends to all: the parent ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

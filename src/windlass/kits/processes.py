@@ -7,6 +7,7 @@ uses pids again. Nothing here ends a process that it cannot recognise.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import sys
@@ -19,7 +20,7 @@ _PR_SET_NAME = 15
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks after boot at which ``pid`` started; ``None`` if there is no such process, or a zombie."""
+    """Return the start of ``pid`` in clock ticks after boot; ``None`` if absent or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (OSError, UnicodeDecodeError):
@@ -31,7 +32,7 @@ def start_time(pid: int) -> int | None:
 
 
 def is_alive(pid: int, started: int | None = None) -> bool:
-    """Whether ``pid`` runs and, if ``started`` is given, is the process that started then."""
+    """Return whether ``pid`` runs and, with ``started``, is the process started at that time."""
     found = start_time(pid)
     return found is not None and (started is None or found == started)
 
@@ -39,9 +40,10 @@ def is_alive(pid: int, started: int | None = None) -> bool:
 def die_with_parent(parent: int) -> bool:
     """Ask the kernel to kill this process when its parent dies.
 
-    ``False`` if ``parent`` is gone already (the caller should end at once). Children do not inherit it.
+    ``False`` if ``parent`` is already gone: then the caller should exit. Children do
+    not inherit the request.
     """
-    import ctypes  # not needed by those who only start processes
+    import ctypes  # not needed for starting processes
 
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -57,7 +59,7 @@ def set_name(name: str) -> None:
 
 
 def rotate(path: Path, keep: int = 3) -> None:
-    """``x.log`` → ``x.log.1`` → … ; the oldest is dropped. An absent or empty file is left alone."""
+    """Rotate ``x.log`` → ``x.log.1`` → … and drop the oldest. Absent or empty files stay."""
     try:
         if path.stat().st_size == 0:
             return
@@ -71,7 +73,7 @@ def rotate(path: Path, keep: int = 3) -> None:
 
 
 def copy_and_truncate(path: Path) -> None:
-    """Rotate a log that is being written in append mode: copy it aside (``x.log.1``), then empty it in place."""
+    """Rotate a log that is open in append mode: copy it to ``x.log.1``, then truncate it."""
     aside = path.with_name(f"{path.name}.1")
     with open(path, "rb") as source, open(aside, "wb") as target:
         os.fchmod(target.fileno(), 0o600)
@@ -89,7 +91,7 @@ class Child:
         self.pid = pid
         self.started = start_time(pid)
         self.code: int | None = None
-        """Exit status once it has ended; the negative signal number if a signal ended it."""
+        """Exit status after the end; a negative signal number if a signal ended it."""
 
     def poll(self) -> int | None:
         """``None`` while it runs, afterwards its exit status."""
@@ -115,7 +117,7 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     descriptors: Sequence[int] = (),
 ) -> Child:
-    """Start ``argv`` in a session of its own: no input, output and errors appended to ``log``.
+    """Start ``argv`` in its own session without input; its output is appended to ``log``.
 
     Only ``descriptors`` are inherited. Raises ``OSError``.
     """
@@ -143,10 +145,11 @@ def spawn(
 
 
 def spawn_daemon(module: str, arguments: Sequence[str], log: Path) -> tuple[Child, int]:
-    """Start ``python -m module ARGUMENTS --report-fd N`` detached; the child and the read end of a pipe.
+    """Start ``python -m module ARGUMENTS --report-fd N`` detached.
 
-    The pipe is how the daemon tells how it gets on; it reads as closed when the daemon ends. All three
-    standard streams are redirected, so that a caller whose output is captured does not hang.
+    Return the child and the read end of a pipe on which the daemon reports its
+    progress. The pipe is closed when the daemon ends. All three standard streams are
+    redirected, so that a caller with captured output does not hang.
     """
     reader, writer = os.pipe()
     try:
@@ -171,10 +174,10 @@ def _interpreter_flags() -> list[str]:
 
 
 def end(pid: int, started: int | None, *, patience_seconds: float, signum: int = signal.SIGTERM) -> bool:
-    """Send ``signum``, wait, then kill. ``True`` once the process is gone; ``False`` if it cannot be ended.
+    """Send ``signum``, wait, then kill. Return whether the process is gone.
 
-    The process is held by a pidfd from before it is recognised until after the signal, so that the
-    signal cannot reach another one.
+    The process is held by a pidfd from before its identification until after the
+    signal, so the signal cannot reach another process.
     """
     try:
         handle = os.pidfd_open(pid)
@@ -190,15 +193,15 @@ def end(pid: int, started: int | None, *, patience_seconds: float, signum: int =
                 return True
             except PermissionError:
                 return False
-            if wait_gone(handle, pid, seconds):
+            if wait_for_exit(handle, pid, seconds):
                 return True
         return False
     finally:
         os.close(handle)
 
 
-def wait_gone(handle: int, pid: int, seconds: float) -> bool:
-    """Wait until the process behind a pidfd has ended (a zombie that nobody collects counts)."""
+def wait_for_exit(handle: int, pid: int, seconds: float) -> bool:
+    """Wait until the process behind a pidfd has ended. A zombie counts as ended."""
     deadline = time.monotonic() + seconds
     while True:
         left = deadline - time.monotonic()
@@ -207,3 +210,9 @@ def wait_gone(handle: int, pid: int, seconds: float) -> bool:
             return True
         if left <= 0:
             return False
+
+
+def peak_memory_bytes() -> int:
+    """Return the peak resident memory of this process in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from random import Random
 
-# Consonants and digits that cannot spell words: the alphabet of Kubernetes' generated names.
+# Consonants and digits that cannot form words: the alphabet of Kubernetes' generated
+# names.
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -15,7 +16,7 @@ def system() -> Random:
 
 
 def seeded(seed: int | str) -> Random:
-    """A generator that always draws the same."""
+    """Return a generator that always yields the same sequence."""
     return random.Random(seed)
 
 
@@ -24,7 +25,7 @@ def name_suffix(rng: Random, length: int = 5) -> str:
 
 
 def uid(rng: Random) -> str:
-    """A version 4 UUID drawn from ``rng``."""
+    """Return a version 4 UUID from ``rng``."""
     bits = rng.getrandbits(128)
     bits = bits & ~(0xF << 76) | 0x4 << 76  # version
     bits = bits & ~(0x3 << 62) | 0x2 << 62  # variant

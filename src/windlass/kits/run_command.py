@@ -23,7 +23,11 @@ def capture(
     extra_env: Mapping[str, str] | None = None,
     timeout_seconds: float = 60.0,
 ) -> Captured:
-    """Raises ``OSError`` (it cannot be started) and ``TimeoutError`` (it took too long and was killed)."""
+    """Run a command and capture its output.
+
+    Raises ``OSError`` (it cannot be started) and ``TimeoutError`` (it was killed after
+    the timeout).
+    """
     env = {**os.environ, **(extra_env or {})}
     try:
         done = subprocess.run(

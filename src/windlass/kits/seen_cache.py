@@ -1,7 +1,7 @@
-"""Remembering which byte strings passed a pure check, so that equal ones need not be checked again.
+"""Cache of byte strings that passed a pure check, so that equal ones are not checked again.
 
-Only digests are kept (256 bits of BLAKE2b: no two byte strings that anybody can make share one), so the
-memory is small and does not depend on how long the strings are.
+Only digests are kept (256 bits of BLAKE2b, for which no collision can be constructed).
+So the memory is small and independent of the strings' length.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from hashlib import blake2b
 _DIGEST_BYTES = 32
 
 
-class Passed:
-    """A bounded set of byte strings; beyond ``limit`` the oldest are forgotten.
+class PassedChecks:
+    """Bounded set of byte strings. Beyond ``limit`` the oldest are dropped.
 
-    Good for checks that depend on the bytes and on nothing else.
+    Suitable for checks that depend only on the bytes.
     """
 
-    __slots__ = ("_limit", "_seen")
+    __slots__ = ("_digests", "_limit")
 
     def __init__(self, limit: int = 16_384) -> None:
         self._limit = limit
-        self._seen: dict[bytes, None] = {}
+        self._digests: dict[bytes, None] = {}
 
     @staticmethod
     def mark(data: bytes) -> bytes:
-        """What stands for ``data`` here."""
+        """Return the digest of ``data``."""
         return blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
     def __contains__(self, mark: bytes) -> bool:
-        return mark in self._seen
+        return mark in self._digests
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._digests)
 
     def add(self, mark: bytes) -> None:
-        seen = self._seen
-        if mark not in seen and len(seen) >= self._limit:
-            del seen[next(iter(seen))]
-        seen[mark] = None
+        digests = self._digests
+        if mark not in digests and len(digests) >= self._limit:
+            del digests[next(iter(digests))]
+        digests[mark] = None

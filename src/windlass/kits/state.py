@@ -1,11 +1,11 @@
-"""The state folder: where the embedded control plane keeps what is its own.
+"""State directory of the embedded control plane.
 
-One folder, mode 0700, holds everything that must survive a restart, and nothing lies outside it
-(except the Unix socket, when the folder's path is longer than a socket address may be). Every room
-takes its paths from here, so that no name is spelled twice.
+One directory, mode 0700, holds everything that must survive a restart. Nothing lies
+outside it, except the Unix socket if the path is longer than a socket address allows.
+All components take their paths from here, so each name is spelled once.
 
-Raises :class:`StateError` with a ``problem`` from :class:`StateProblem`; what a person reads is made of it
-by the command line (this room has no domain words).
+Raises :class:`StateError` with a ``problem`` from :class:`StateProblem`. The command
+line turns it into a message (this package has no domain words).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SOCKET_LIMIT_BYTES = 100
 NETWORK_FILESYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "fuse.sshfs")
 )
-"""Where byte-range locks or ``mmap`` cannot be relied upon, which SQLite's write-ahead log needs."""
+"""File systems without reliable byte-range locks or ``mmap``, which SQLite's log needs."""
 
 
 class StateProblem:
-    """What can be wrong with a state folder."""
+    """Problem of a state directory."""
 
     READ_ONLY = "read-only"
     DENIED = "denied"
@@ -41,7 +41,7 @@ class StateProblem:
 
 
 class StateError(Exception):
-    """The folder cannot be used. ``problem`` is one of :class:`StateProblem`."""
+    """The directory cannot be used. ``problem``: a :class:`StateProblem`."""
 
     def __init__(self, problem: str, path: Path, detail: str) -> None:
         super().__init__(f"{path}: {detail}")
@@ -64,7 +64,7 @@ class StateError(Exception):
 
 
 class StateFolder:
-    """Paths below one folder. Making the object touches nothing; :meth:`prepare` makes the folders."""
+    """Paths in the state directory. Only :meth:`prepare` creates directories."""
 
     __slots__ = ("path",)
 
@@ -73,7 +73,7 @@ class StateFolder:
 
     @staticmethod
     def locate(explicit: str | Path | None = None) -> StateFolder:
-        """``explicit``, else ``$WINDLASS_STATE``, else ``windlass`` in the user's state folder (XDG)."""
+        """Return ``explicit``, else ``$WINDLASS_STATE``, else ``windlass`` in the XDG state directory."""
         chosen = explicit or os.environ.get(ENVIRONMENT)
         if chosen:
             return StateFolder(chosen)
@@ -91,12 +91,12 @@ class StateFolder:
 
     @property
     def lock(self) -> Path:
-        """Held by the supervisor as long as it lives."""
+        """Return the lock file that the supervisor holds while it runs."""
         return self.path / "lock"
 
     @property
     def socket(self) -> Path:
-        """The API on a Unix socket; whoever can open it is the administrator."""
+        """Return the Unix socket of the API. Access to it means administrator rights."""
         inside = self.path / "windlass.sock"
         if len(os.fsencode(inside)) <= _SOCKET_LIMIT_BYTES:
             return inside
@@ -107,7 +107,7 @@ class StateFolder:
 
     @property
     def control_socket(self) -> Path:
-        """Health and metrics of the scheduler and the controllers, beside the API's socket."""
+        """Return the Unix socket with health and metrics of the scheduler and the controllers."""
         return self.socket.with_name("control.sock")
 
     @property
@@ -152,7 +152,7 @@ class StateFolder:
 
     @property
     def node(self) -> Path:
-        """The node agent's own folder."""
+        """Return the node agent's directory."""
         return self.path / "node"
 
     @property
@@ -168,10 +168,11 @@ class StateFolder:
         return self.logs / f"{process}.log"
 
     def prepare(self, *, allow_network: bool = False) -> None:
-        """Make the folder and its parts (0700) and prove that it can be written.
+        """Create the directories (0700) and check that they are writable.
 
-        Raises :class:`StateError`: read-only or full file system, missing permission, a file in the
-        way, a network file system (unless ``allow_network``), or a folder of another user.
+        Raises :class:`StateError`: read-only or full file system, missing permission, a
+        file instead of a directory, a network file system (unless ``allow_network``),
+        or another owner.
         """
         try:
             for folder in (self.path, self.pki, self.database.parent, self.node, self.logs):
@@ -201,7 +202,7 @@ class StateFolder:
         folder.chmod(0o700)
 
     def read_supervisor(self) -> dict[str, Any] | None:
-        """What the supervisor wrote about itself; ``None`` if nothing readable is there."""
+        """Return the supervisor's record of itself; ``None`` if it is absent or unreadable."""
         import json
 
         try:
@@ -217,7 +218,7 @@ class StateFolder:
 
 
 def filesystem_of(path: Path) -> str:
-    """The type of the file system that holds ``path`` (``ext4``, ``nfs4`` …); ``""`` if it cannot be told."""
+    """Return the type of the file system of ``path`` (``ext4``, ``nfs4`` …); ``""`` if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:

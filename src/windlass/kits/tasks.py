@@ -1,12 +1,14 @@
-"""Waiting for an event or a time, and tasks whose failures are not lost."""
+"""Helpers for asyncio: waiting with a timeout, background tasks, the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from windlass.kits.clock import Clock
+
+T = TypeVar("T")
 
 
 async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) -> None:
@@ -26,7 +28,10 @@ async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) ->
 
 
 class TaskGroup:
-    """Background tasks of a service. The first that fails (not: is cancelled) makes :meth:`watch` raise."""
+    """Background tasks of a service. :meth:`watch` raises the first failure.
+
+    Cancellation is not a failure.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -52,8 +57,32 @@ class TaskGroup:
         raise self._failure
 
     async def stop(self) -> None:
-        """Cancel what runs and wait for its end."""
+        """Cancel running tasks and wait for their end."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def sleep_or_wake(clock: Clock, seconds: float, wake: asyncio.Event) -> None:
+    """Wait until ``seconds`` have passed or ``wake`` is set. ``wake`` is not cleared."""
+    sleeper = asyncio.ensure_future(clock.sleep(seconds))
+    woken = asyncio.ensure_future(wake.wait())
+    try:
+        await asyncio.wait((sleeper, woken), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeper.cancel()
+        woken.cancel()
+
+
+def run_event_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run ``main`` on uvloop if it is installed (extra ``uvloop``), else on asyncio's loop.
+
+    With uvloop a TLS client needs a third less CPU per request. On a Unix socket it saves
+    almost nothing.
+    """
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)

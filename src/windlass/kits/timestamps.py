@@ -22,15 +22,15 @@ def rfc3339_micro(seconds: float) -> str:
 
 
 def parse_rfc3339(text: str) -> float:
-    """Unix seconds. Raises ``ValueError`` on anything that is not an RFC 3339 time with a zone."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
+    """Return Unix seconds. Raises ``ValueError`` unless ``text`` is RFC 3339 with a zone."""
+    timestamp = datetime.fromisoformat(text)
+    if timestamp.tzinfo is None:
         raise ValueError(f"time {text!r} has no zone")
-    return moment.timestamp()
+    return timestamp.timestamp()
 
 
 def age(seconds: float) -> str:
-    """A duration as kubectl's AGE column shows it (``duration.HumanDuration`` of apimachinery)."""
+    """Format a duration as in kubectl's AGE column (apimachinery's ``duration.HumanDuration``)."""
     if seconds < 0:
         return "0s" if seconds > -2 else "<invalid>"
     total = int(seconds)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.kits.clock import SystemClock
-from windlass.kits.files import FileLock, unlink_if_there, write_atomic
+from windlass.kits.files import FileLock, unlink_if_exists, write_atomic
 from windlass.kits.state import StateFolder
 from windlass.node.devices import discovery
 from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer
@@ -57,7 +57,7 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
         attempt_files.signal(attempt_files.read(str(folder), attempt_files.PROCESS), signal.SIGKILL)
     for folder, name in _holders(paths):
         record = attempt_files.read(str(folder), name)
-        unlink_if_there(folder / name)  # it leaves by itself when its record is gone
+        unlink_if_exists(folder / name)  # it leaves by itself when its record is gone
         if record is not None and attempt_files.is_running(record):
             ended.append(record["pid"])
             _wait([record], _LOOK_SECONDS)

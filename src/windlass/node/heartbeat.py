@@ -13,7 +13,7 @@ from windlass.api.resources import LEASE_NAMESPACE, LEASES, NAMESPACES, NODES
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
-from windlass.kits.sleep_or_wake import sleep_or_wake
+from windlass.kits.tasks import sleep_or_wake
 from windlass.kits.timestamps import rfc3339_micro
 from windlass.node import machine as machines
 from windlass.node.machine import Machine

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import WindlassError
-from windlass.kits.files import unlink_if_there, write_atomic
+from windlass.kits.files import unlink_if_exists, write_atomic
 from windlass.node.options import ImageEntry, OptionError, parse_images
 
 KEPT = "images.json"
@@ -92,7 +92,7 @@ def keep(folder: Path, images: Mapping[str, ImageEntry]) -> None:
     if images:
         write_atomic(folder / KEPT, json.dumps(encode(images), indent=1))
     else:
-        unlink_if_there(folder / KEPT)
+        unlink_if_exists(folder / KEPT)
 
 
 def kept(folder: Path) -> dict[str, ImageEntry]:

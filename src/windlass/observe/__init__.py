@@ -1,1 +1,1 @@
-"""Metrics and logs: what the services tell about themselves."""
+"""Metrics, logs and traces of the services."""

@@ -1,7 +1,8 @@
 """Structured logs: one line per record on standard error, ``key=value`` or JSON.
 
-``log = logs.get("scheduler")``; ``log.info("bound", pod="ns/a", node="n1")``. The text is a stable word
-or phrase; what varies stands in fields, so that lines can be searched and counted.
+``log = logs.get("scheduler")``; ``log.info("bound", pod="ns/a", node="n1")``. The text
+is a constant phrase, and variable parts are fields, so that lines can be searched and
+counted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _NEEDS_QUOTES = frozenset(' "=\\')
 
 
 class Logger:
-    """A named logger whose keyword arguments are fields."""
+    """Named logger. Its keyword arguments are fields."""
 
     __slots__ = ("_logger",)
 
@@ -55,9 +56,10 @@ def get(component: str) -> Logger:
 
 
 def configure(*, style: str = "text", level: str = "info", stream: IO[str] | None = None) -> None:
-    """Set up the process: ``style`` text or json. Called once by each process's entry; again replaces.
+    """Configure logging of the process. ``style``: text or json.
 
-    Raises ``ValueError`` on another style or level.
+    Each entry point calls it once; another call replaces the settings. Raises
+    ``ValueError`` on another style or level.
     """
     if style not in ("text", "json"):
         raise ValueError(f"log format {style!r} is neither text nor json")
@@ -74,7 +76,7 @@ def configure(*, style: str = "text", level: str = "info", stream: IO[str] | Non
 
 
 def in_json() -> bool:
-    """Whether each line of the log is JSON now."""
+    """Return whether log lines are JSON."""
     return any(isinstance(handler.formatter, _Json) for handler in logging.getLogger(ROOT).handlers)
 
 

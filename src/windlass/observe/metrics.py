@@ -1,7 +1,7 @@
-"""Metrics of a process: a registry of its own, and its text on ``/metrics``.
+"""Metrics of a process: its own registry, and its text on ``/metrics``.
 
-Names follow the Prometheus conventions: ``windlass_<component>_<what>_<unit>``. Labels have few values:
-never a pod's, group's or job's name.
+Names follow the Prometheus conventions: ``windlass_<component>_<what>_<unit>``. Labels
+have few values, and never the name of a pod, a group or a job.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Buckets in seconds for what a machine does."""
+"""Buckets (seconds) for durations of a machine."""
 SLOW = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0, 172800.0)
-"""Buckets in seconds for what people wait for."""
+"""Buckets (seconds) for waiting times of users."""
 
 
 def registry() -> CollectorRegistry:
-    """A registry with the process's own figures: CPU, memory, descriptors, garbage collection. No series says when a
-    counter began: that is what ``process_start_time_seconds`` says for all."""
+    """Return a registry with the metrics of the process: CPU, memory, descriptors, collections.
+
+    Series have no ``_created`` sample: ``process_start_time_seconds`` covers all
+    counters.
+    """
     disable_created_metrics()
     made = CollectorRegistry()
     ProcessCollector(registry=made)
@@ -37,8 +40,11 @@ def registry() -> CollectorRegistry:
 
 
 class Collected(CollectorRegistry):
-    """What a registry told at one moment: its text may be made elsewhere, once. What is told is forgotten there, too:
-    to let go of a hundred thousand values takes a while."""
+    """Snapshot of a registry, to be rendered once, possibly in another thread.
+
+    Rendering releases its values there, too: releasing a hundred thousand values takes
+    a while.
+    """
 
     def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
@@ -50,7 +56,7 @@ class Collected(CollectorRegistry):
 
 
 def exposition(source: CollectorRegistry) -> tuple[str, bytes]:
-    """Content type and body of an answer on ``/metrics``."""
+    """Return content type and body of a response to ``/metrics``."""
     return CONTENT_TYPE_LATEST, generate_latest(source)
 
 
@@ -60,8 +66,7 @@ def bound_text(bound: float) -> str:
 
 
 class Durations:
-    """Counts per bucket, in plain integers: for what happens too often to pay for more. The last one is for what is
-    above all ``bounds``."""
+    """Histogram in plain integers, for frequent events. The last bucket is above all ``bounds``."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -79,7 +84,7 @@ class Durations:
         return sum(self.counts)
 
     def buckets(self, factor: float = 1.0) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus wants them; ``factor``: the unit told in the unit counted."""
+        """Return cumulative buckets as in Prometheus. ``factor``: exported unit per counted unit."""
         running, found = 0, []
         bounds = (*(bound_text(bound * factor) for bound in self.bounds), "+Inf")
         for bound, count in zip(bounds, self.counts, strict=True):
@@ -89,7 +94,7 @@ class Durations:
 
 
 class Timings(Collector):
-    """:class:`Durations` by labels, which are made as they come. Told under ``name`` where it is registered."""
+    """:class:`Durations` by labels, created on demand, and exported under ``name``."""
 
     def __init__(
         self,
@@ -114,11 +119,11 @@ class Timings(Collector):
         found.add(amount)
 
     def of(self, *labels: str) -> Durations:
-        """Those with these labels; empty where there were none."""
+        """Return the durations with these labels; empty ones if there are none."""
         return self.by.get(labels) or Durations(self._bounds)
 
     def counts(self) -> dict[tuple[str, ...], int]:
-        """How many, by labels."""
+        """Return the number of observations by labels."""
         return {labels: durations.count for labels, durations in self.by.items()}
 
     def describe(self) -> list[Metric]:
@@ -128,7 +133,7 @@ class Timings(Collector):
         yield self.family(self._name, self._meaning, self._labelnames)
 
     def family(self, name: str, meaning: str, labels: Sequence[str], factor: float = 1.0) -> Metric:
-        """All of it under a name; ``factor``: the unit told in the unit counted."""
+        """Return all durations as one metric. ``factor``: exported unit per counted unit."""
         family = HistogramMetricFamily(name, meaning, labels=labels)
         for values, durations in self.by.items():
             family.add_metric(values, durations.buckets(factor), durations.total * factor)
@@ -154,5 +159,5 @@ class MetricFactory:
         return Histogram(f"{self._prefix}_{name}", meaning, labels, buckets=buckets, registry=self._registry)
 
     def timings(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Timings:
-        """A histogram for what happens often."""
+        """Return a histogram for frequent events."""
         return Timings(f"{self._prefix}_{name}", meaning, labels, FAST, registry=self._registry)

@@ -1,8 +1,9 @@
-"""Sends spans to a collector by OTLP over HTTP, with OpenTelemetry's SDK. Imported only where that was asked for.
+"""Exporter of spans over OTLP/HTTP, with OpenTelemetry's SDK. Imported only if configured.
 
-Spans are handed to the SDK's own thread and sent in batches; where the collector is away or too slow, they are
-dropped, and the SDK says so in the log. Everything else about sending (headers, certificates, time-outs, batch
-sizes, sampling, attributes of the resource) is read from OpenTelemetry's own environment variables.
+The SDK's thread sends spans in batches. If the collector is unavailable or too slow,
+spans are dropped, and the SDK logs it. All other parameters (headers, certificates,
+timeouts, batch sizes, sampling, resource attributes) come from OpenTelemetry's
+environment variables.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from windlass.observe.tracing import Span, root_id
 
 _SAMPLED = api.TraceFlags(api.TraceFlags.SAMPLED)
 _CLOSE_MILLIS = 3000
-MOST_LINKS = 512
+MAX_LINKS = 512
 
 
 def _nanos(seconds: float) -> int:
@@ -33,7 +34,7 @@ def _nanos(seconds: float) -> int:
 
 
 class _Ids(IdGenerator):
-    """Random ones, or those that were named for the span made next."""
+    """Random ids, or the ids set for the next span."""
 
     def __init__(self) -> None:
         self._random = RandomIdGenerator()
@@ -47,8 +48,8 @@ class _Ids(IdGenerator):
         return self.span or self._random.generate_span_id()
 
 
-class _Telling(SpanExporter):
-    """Says in the log when the collector cannot be reached, and when it can again: once each."""
+class _ReportingExporter(SpanExporter):
+    """Logs when the collector becomes unreachable, and when it is reachable again."""
 
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
@@ -61,9 +62,9 @@ class _Telling(SpanExporter):
             self._failing = failed
             log = logs.get("traces")
             if failed:
-                log.warning("the collector does not take spans; they are dropped", spans=len(spans))
+                log.warning("the collector does not accept spans: they are dropped", spans=len(spans))
             else:
-                log.info("the collector takes spans again")
+                log.info("the collector accepts spans again")
         return result
 
     def shutdown(self) -> None:
@@ -74,16 +75,15 @@ class _Telling(SpanExporter):
 
 
 class OtlpExporter:
-    """An :class:`~windlass.observe.tracing.Exporter`. ``url`` of the traces; ``""``: as the environment has it.
+    """:class:`~windlass.observe.tracing.Exporter` over OTLP, used from one thread.
 
-    Used from one thread. What is sampled is decided by a trace's identity, so that whoever tells of a trace
-    decides alike (``OTEL_TRACES_SAMPLER=traceidratio``).
+    ``url``: endpoint of traces; ``""``: from the environment. Sampling depends on the
+    id of a trace, so all processes that export parts of a trace decide alike
+    (``OTEL_TRACES_SAMPLER=traceidratio``).
     """
 
     def __init__(self, url: str, service: str, instance: str) -> None:
-        logging.getLogger("opentelemetry").setLevel(
-            logging.CRITICAL
-        )  # it says the same thing again and again
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it repeats the same message
         attributes = {"service.instance.id": instance, "service.version": __version__}
         resource = Resource.create({"service.name": service, **attributes})
         self._ids = _Ids()
@@ -91,14 +91,14 @@ class OtlpExporter:
             resource=resource,
             id_generator=self._ids,
             shutdown_on_exit=False,
-            span_limits=SpanLimits(max_links=MOST_LINKS),
+            span_limits=SpanLimits(max_links=MAX_LINKS),
         )
-        sender = _Telling(OTLPSpanExporter(endpoint=url) if url else OTLPSpanExporter())
+        sender = _ReportingExporter(OTLPSpanExporter(endpoint=url) if url else OTLPSpanExporter())
         self._provider.add_span_processor(BatchSpanProcessor(sender))
         self._tracer = self._provider.get_tracer("windlass", __version__)
 
-    def tell(self, span: Span) -> None:
-        if span.trace and not self._wanted(span):
+    def export(self, span: Span) -> None:
+        if span.trace and not self._is_sampled(span):
             return
         context = None
         if span.parent:
@@ -112,17 +112,17 @@ class OtlpExporter:
                 api.Link(_identity(link.trace, root_id(link.trace)), dict(link.attributes))
                 for link in span.links
             ],
-            start_time=_nanos(span.begun),
+            start_time=_nanos(span.started),
         )
         self._ids.trace = self._ids.span = 0
-        for moment in span.moments:
-            made.add_event(moment.name, dict(moment.attributes), _nanos(moment.at))
+        for event in span.events:
+            made.add_event(event.name, dict(event.attributes), _nanos(event.at))
         if span.fault:
             made.set_status(api.Status(api.StatusCode.ERROR, span.fault))
-        made.end(_nanos(max(span.ended, span.begun)))
+        made.end(_nanos(max(span.finished, span.started)))
 
-    def _wanted(self, span: Span) -> bool:
-        """A parent counts as sampled: so its children are asked for as their root is."""
+    def _is_sampled(self, span: Span) -> bool:
+        """Return whether the trace is sampled. Children are sampled as their root is."""
         verdict = self._provider.sampler.should_sample(None, span.trace, span.name)
         return verdict.decision is Decision.RECORD_AND_SAMPLE
 

@@ -1,11 +1,12 @@
-"""Traces: what is told to a collector, and whether anybody asked for it.
+"""Traces: span records, and the decision whether to export them.
 
-A :class:`Span` is a plain record; who makes spans needs no tracing library. :func:`exporter` gives what sends them,
-or ``None`` where nobody asked: then nothing is imported, and who holds ``None`` does nothing. The library
-(OpenTelemetry's SDK, extra ``otel``) is imported by :mod:`windlass.observe.otlp` only.
+A :class:`Span` is a plain record, so creating spans needs no tracing library.
+:func:`exporter` returns the exporter, or ``None`` if none is configured. Then nothing
+is imported, and callers with ``None`` do nothing. Only :mod:`windlass.observe.otlp`
+imports the library (OpenTelemetry's SDK, extra ``otel``).
 
-A trace is named by the uid of what it is about, so that every process that tells of it tells of the same trace:
-:func:`trace_id`; the root span's identity follows from it: :func:`root_id`.
+The uid of a trace's subject determines its id, so every process adds to the same trace
+(:func:`trace_id`). The id of the root span follows from it (:func:`root_id`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The root span of another trace, with what it has to do with this one."""
+    """Link to the root span of another trace."""
 
     trace: int
     attributes: Mapping[str, Value] = field(default_factory=dict)
@@ -42,33 +43,40 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``begun`` and ``ended`` in Unix seconds. ``trace`` 0: a trace of its own. ``identity`` 0: any.
-    ``parent`` 0: it is a root. ``fault``: why what it tells of failed; empty if it did not."""
+    """Span. ``started`` and ``finished`` are Unix seconds.
+
+    ``trace`` 0: a trace of its own. ``identity`` 0: a random id. ``parent`` 0: a root
+    span.
+    ``fault``: reason of the failure; empty without one.
+    """
 
     name: str
-    begun: float
-    ended: float
+    started: float
+    finished: float
     trace: int = 0
     identity: int = 0
     parent: int = 0
     attributes: Mapping[str, Value] = field(default_factory=dict)
-    moments: Sequence[SpanEvent] = ()
+    events: Sequence[SpanEvent] = ()
     links: Sequence[Link] = ()
     fault: str = ""
 
 
 class Exporter(Protocol):
-    """Takes spans and sends them in a thread of its own. Never raises and never waits, except in ``close``."""
+    """Exporter of spans, which sends them in its own thread.
 
-    def tell(self, span: Span) -> None: ...
+    It never raises, and only ``close`` blocks.
+    """
+
+    def export(self, span: Span) -> None: ...
 
     def close(self) -> None:
-        """Send what is left, for a few seconds at most."""
+        """Send remaining spans, for a few seconds at most."""
         ...
 
 
 def trace_id(uid: str) -> int:
-    """128 bits: those of a UUID as they are, of any other text a digest of it. Never 0."""
+    """Return a 128-bit id: the bits of a UUID, or a digest of any other text. Never 0."""
     digits = uid.replace("-", "")
     if len(digits) != 32 or set(digits.lower()) - set("0123456789abcdef"):
         digits = hashlib.sha256(uid.encode()).hexdigest()[:32]
@@ -80,13 +88,14 @@ def root_id(trace: int) -> int:
     return int.from_bytes(hashlib.sha256(trace.to_bytes(16, "big")).digest()[:8], "big") or 1
 
 
-def asked(endpoint: str, environment: Mapping[str, str]) -> str | None:
-    """Where spans go: URL of the traces; ``""`` as the library reads it from the environment; ``None``: nowhere.
+def traces_url(endpoint: str, environment: Mapping[str, str]) -> str | None:
+    """Return the URL for traces; ``""``: from the environment; ``None``: no export.
 
-    As OpenTelemetry's specification has it: ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` is taken as it is, to
-    ``OTEL_EXPORTER_OTLP_ENDPOINT`` (and to ``endpoint``, which wins) ``/v1/traces`` is added;
-    ``OTEL_SDK_DISABLED=true`` and ``OTEL_TRACES_EXPORTER=none`` silence the environment.
-    Raises :class:`WindlassError` on an ``endpoint`` that is no URL.
+    As OpenTelemetry specifies, ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` is used
+    unchanged, and ``/v1/traces`` is appended to ``OTEL_EXPORTER_OTLP_ENDPOINT`` (and to
+    ``endpoint``, which takes precedence). ``OTEL_SDK_DISABLED=true`` and
+    ``OTEL_TRACES_EXPORTER=none`` disable the environment. Raises :class:`WindlassError`
+    if ``endpoint`` is not a URL.
     """
     if endpoint:
         if not endpoint.startswith(("http://", "https://")) or endpoint.endswith("://"):
@@ -106,11 +115,11 @@ def asked(endpoint: str, environment: Mapping[str, str]) -> str | None:
 
 
 def exporter(endpoint: str, environment: Mapping[str, str], service: str, instance: str) -> Exporter | None:
-    """What sends spans of ``service`` (``windlass-scheduler``); ``None`` where nobody asked.
+    """Return the exporter for ``service`` (``windlass-scheduler``); ``None`` if not configured.
 
-    Raises :class:`WindlassError` where it was asked for and the library is not installed.
+    Raises :class:`WindlassError` if it is configured and the library is not installed.
     """
-    where = asked(endpoint, environment)
+    where = traces_url(endpoint, environment)
     if where is None:
         return None
     try:

@@ -20,10 +20,11 @@ from windlass.client.client import Client
 from windlass.client.connection import Connection
 from windlass.client.http import HttpTransport
 from windlass.client.informers import SharedInformers
-from windlass.kits import event_loop, gc_tuning
+from windlass.kits import gc_tuning
 from windlass.kits import rng as randomness
 from windlass.kits.clock import Clock, SystemClock
 from windlass.kits.rng import Random
+from windlass.kits.tasks import run_event_loop
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, not_ready, parse_address
 from windlass.scheduler.commit.bind_webhook import GuardServer
@@ -109,7 +110,7 @@ def run(options: ProcessOptions) -> int:
     Raises :class:`WindlassError`.
     """
     logs.configure(style=options.log_format, level=options.log_level)
-    event_loop.run(serve(options))
+    run_event_loop(serve(options))
     return 0
 
 
@@ -167,7 +168,7 @@ async def _serve(options: ProcessOptions, context: ProcessContext, file: ConfigF
         guard = GuardServer(service.webhook().evaluate, Path(options.bind_guard_secret))
         await guard.start(*parse_address(options.bind_guard))
     stopped = _stop_signal()
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
     companions = [companion(context) for companion in options.companions]
     try:
         work = _work(context, options.leader_elect, label, file, companions)
@@ -224,7 +225,7 @@ async def freeze_after_sync(service: SchedulerService, clock: Clock) -> None:
     """
     await service.ready.wait()
     await clock.sleep(SETTLE_SECONDS)
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
 
 
 async def _lead_when_elected(context: ProcessContext, label: LeaderLabel) -> None:

@@ -156,7 +156,7 @@ class Components:
             counts=TimeShareCounts(self.engine_host.time_sharing, self.time.now),
             enabled=learns(policy),
             namespace=options.own_namespace,
-            finished=self.metrics.run_time_ended,
+            finished=self.metrics.run_time_finished,
         )
         self.engine_host.subscribe(self.run_times.use_policy)
         self.engine_feed = EngineFeed(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from windlass.api.errors import WindlassError
 from windlass.kits.clock import Clock
-from windlass.kits.gc_tuning import expect_long_lives, keep_freed_memory
+from windlass.kits.gc_tuning import retain_freed_memory, tune_for_long_lived_objects
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.server.apiserver import ApiServer
@@ -74,7 +74,7 @@ async def serve(
     Raises :class:`WindlassError` when it cannot start, or when the store has failed.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    keep_freed_memory()
+    retain_freed_memory()
     async with running(config, clock=clock, rng=rng, logs=logs) as server:
         if ready is not None:
             told = ready(server)
@@ -97,7 +97,7 @@ async def running(
     try:
         unix = unix or bind_unix(state.socket)
         store = Store.open(state.database, clock=clock, options=config.store)
-        expect_long_lives()
+        tune_for_long_lived_objects()
         failed: asyncio.Future[WindlassError] = asyncio.get_running_loop().create_future()
 
         def fail(error: WindlassError) -> None:

@@ -1,1 +1,1 @@
-"""The versioned object store on SQLite: resourceVersion, watch log, transactions, compaction, migrations."""
+"""Versioned object store on SQLite, with a watch log, transactions and migrations."""

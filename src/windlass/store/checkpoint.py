@@ -1,11 +1,12 @@
-"""Folding SQLite's write-ahead log into the database file: on a thread of its own, beside the writer.
+"""Checkpoints of SQLite's write-ahead log, on a thread of their own.
 
-A checkpoint copies pages and waits for the disk twice, some ten milliseconds a thousand pages; the
-writer would stand still meanwhile, and with it everybody whose write waits for its commit. SQLite lets
-one connection write while another one checkpoints (``PASSIVE`` waits for nobody and makes nobody wait).
+A checkpoint copies pages and syncs the disk twice: about ten milliseconds per thousand
+pages. In the writer thread it would delay every write that waits for its commit. SQLite
+lets one connection write while another one checkpoints: ``PASSIVE`` neither waits nor
+blocks.
 
-Invariants: the durability of commits does not depend on it (they are in the log, which is synced); an
-error is not lost: the next commit raises it.
+Invariants: commits are durable without it, since the log is synced. An error is not
+lost: the next commit raises it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ _LONG_LOG_PAGES = 16_000
 
 
 class Checkpointer:
-    """``written`` belongs to the writer's thread. The connection is used by the thread made here, and
-    closed by :meth:`close`."""
+    """Checkpointer of one database.
+
+    :meth:`written` is called by the writer's thread. The connection is used by the
+    thread that this class starts, and closed by :meth:`close`.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -28,21 +32,21 @@ class Checkpointer:
         self._log_pages = 0
         self._working = False
         self._failure: sqlite3.Error | None = None
-        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._requested: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="windlass-checkpoint", daemon=True)
         self._thread.start()
 
     def raise_failure(self) -> None:
-        """Raises the ``sqlite3.Error`` that ended checkpointing, if there was one."""
+        """Raise the ``sqlite3.Error`` that ended checkpointing, if any."""
         if self._failure is not None:
             raise self._failure
 
     def written(self, pages: int, writer: sqlite3.Connection) -> None:
-        """About so many pages went to the log. ``writer`` is the connection that wrote them.
+        """Count pages written to the log. ``writer``: connection that wrote them.
 
-        The log starts again from its beginning when all of it is in the database at the moment of a
-        write. While writes pour in that moment does not come by itself; so once the log has become
-        long, the writer folds in the few pages that are left. Raises ``sqlite3.Error``.
+        SQLite restarts the log from its beginning if all of it is in the database at
+        the time of a write. Under load this never happens by itself. So once the log is
+        long, the writer checkpoints the few remaining pages. Raises ``sqlite3.Error``.
         """
         self._pages += pages
         if self._pages < _PAGES_AT_ONCE or self._working:
@@ -53,16 +57,16 @@ class Checkpointer:
             self._log_pages = 0 if folded == pages else pages
             return
         self._working = True
-        self._asked.put(True)
+        self._requested.put(True)
 
     def close(self) -> None:
         """End the thread, and the connection."""
-        self._asked.put(False)
+        self._requested.put(False)
         self._thread.join()
         self._connection.close()
 
     def _run(self) -> None:
-        while self._asked.get():
+        while self._requested.get():
             try:
                 self._log_pages, _ = _checkpoint(self._connection)
             except sqlite3.Error as error:
@@ -72,7 +76,10 @@ class Checkpointer:
 
 
 def _checkpoint(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Fold in what can be; returns the pages that the log had at the beginning, and how many of them are in
-    the database now."""
+    """Checkpoint what is possible.
+
+    Return the number of pages in the log at the beginning, and how many are in the
+    database now.
+    """
     _, pages, folded = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return int(pages), int(folded)

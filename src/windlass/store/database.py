@@ -1,9 +1,10 @@
-"""The SQLite file: opening it (or saying clearly why not), loading it, and writing batches.
+"""SQLite file: opening with clear errors, loading, and writing in batches.
 
-One connection, used by one thread at a time. Every statement hands the interpreter lock away and has
-to win it back from the event loop, which may take longer than the statement itself. So what is
-committed together is one statement where it can be: an INSERT of changes into a temporary view, whose
-triggers write the log and the table of objects, in a transaction of its own.
+One connection, used by one thread at a time. Every statement releases the interpreter
+lock and must get it back from the event loop, which may take longer than the statement.
+So changes that are committed together are one statement where possible: an INSERT into
+a temporary view with triggers that write the log and the object table, in a transaction
+of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from windlass.store.families import StoreOptions
 MEMORY = ":memory:"
 _ROWS_PER_STATEMENT = 64
 _PAGES_PER_CHANGE = 4
-_FREE_PAGES_KEPT = 4_096
+_MIN_FREE_PAGES = 4_096
 _QUICK_CHECK_BYTES = 256 * 2**20
 
 
@@ -38,7 +39,7 @@ class ObjectRow(NamedTuple):
 
 
 class ChangeRow(NamedTuple):
-    """One change: a row of the log, and what becomes of the object's row (``op`` as in ``records.Op``)."""
+    """One change: a row of the log and its effect on the object's row (``op``: ``records.Op``)."""
 
     rv: int
     resource: str
@@ -53,7 +54,7 @@ class ChangeRow(NamedTuple):
 
 
 class ReplayRow(NamedTuple):
-    """A log row of one resource, with the previous version's bytes where the index changed."""
+    """Log row of one resource, with the previous version's bytes if the index changed."""
 
     rv: int
     namespace: str
@@ -67,7 +68,7 @@ class ReplayRow(NamedTuple):
 
 
 class FamilyBatch(NamedTuple):
-    """What one family gets in one transaction, in order of versions."""
+    """Changes of one family in one transaction, in order of versions."""
 
     family: str
     changes: Sequence[ChangeRow]
@@ -92,7 +93,7 @@ class Database:
     ) -> None:
         self.path = path or Path(MEMORY)
         self.clean = clean
-        """Whether the last user closed it properly (or it is new)."""
+        """The last user closed the database cleanly, or the database is new."""
         self._connection = connection
         self._lock = lock
         self._checkpointer = checkpointer
@@ -100,7 +101,7 @@ class Database:
 
     @staticmethod
     def open(path: Path | None, options: StoreOptions) -> Database:
-        """Open or make the database; ``None`` keeps it in memory only."""
+        """Open or create the database. ``None``: in memory only."""
         if path is None:
             connection = _connect(MEMORY, 0.0)
             schema.migrate(connection)
@@ -155,9 +156,10 @@ class Database:
     def replay(
         self, family: str, resource: str, since: int, upto: int, scan_rows: int
     ) -> tuple[list[ReplayRow], int]:
-        """Changes of ``resource`` after ``since`` up to ``upto``, looking at ``scan_rows`` log rows at most.
+        """Return changes of ``resource`` after ``since`` up to ``upto``.
 
-        Returns the changes and the version up to which the log has now been read.
+        At most ``scan_rows`` log rows are scanned. The second value is the version up
+        to which the log has been scanned.
         """
         bound = self._connection.execute(
             f"SELECT rv FROM log_{family} WHERE rv > ? AND rv <= ? ORDER BY rv LIMIT 1 OFFSET ?",
@@ -222,7 +224,7 @@ class Database:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
-            gone = execute(
+            removed = execute(
                 f"DELETE FROM log_{family} WHERE rv IN"
                 f" (SELECT rv FROM log_{family} WHERE rv <= ? ORDER BY rv LIMIT ?)",
                 (upto, limit),
@@ -236,17 +238,17 @@ class Database:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
-        self._written(gone)
-        return gone
+        self._written(removed)
+        return removed
 
     def shrink(self) -> None:
         """Give pages that compaction freed back to the file system."""
         free = int(self._connection.execute("PRAGMA freelist_count").fetchone()[0])
-        if free > _FREE_PAGES_KEPT:
+        if free > _MIN_FREE_PAGES:
             self._connection.execute("PRAGMA incremental_vacuum(2048)").fetchall()
 
     def close(self, meta: Iterable[tuple[str, int]] = ()) -> None:
-        """``meta`` is written first (the mark of a clean end). The lock is released in any case."""
+        """Write ``meta`` (the mark of a clean end), close, and release the lock in any case."""
         try:
             self.write((), meta)
             if self._checkpointer is not None:
@@ -284,12 +286,18 @@ def _take(path: Path, options: StoreOptions) -> FileLock:
 
 
 def _mark_of(path: Path) -> Path:
-    """Beside a database that was made once: it must never be taken for a new one again."""
+    """Return the path of the marker file next to a database that was created once.
+
+    With it a missing database is never taken for a new one.
+    """
     return path.with_name(path.name + ".made")
 
 
 def _require_content(path: Path) -> None:
-    """SQLite takes an empty or missing file for a new database: all objects would be gone without a word."""
+    """Raise if a database that was created is empty or missing.
+
+    SQLite would take it for a new database, and all objects would be lost silently.
+    """
     if not _mark_of(path).exists():
         return
     if not path.exists():

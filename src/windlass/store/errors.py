@@ -1,7 +1,7 @@
-"""What a write or a read of the store can be refused for, and what is told when the store cannot work.
+"""Errors of the store: rejected reads and writes, and failures of the store itself.
 
-The first kind are plain exceptions that the server turns into Status answers; the second kind are
-:class:`WindlassError` with a stable code and a remedy, made for a person.
+Rejections are plain exceptions, which the server turns into Status responses. Failures
+are :class:`WindlassError` with a stable code and a remedy for the user.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Expired(StoreError):
 
 
 class TooSlow(StoreError):
-    """A watcher fell further behind than its budget; it has to come back at its last resourceVersion."""
+    """A watcher fell behind by more than its budget. It must resume at its last resourceVersion."""
 
 
 class Unindexable(StoreError):
-    """A label or selectable field has the wrong JSON type; such an object must be refused before."""
+    """A label or selectable field has the wrong JSON type. Validation should reject it earlier."""
 
 
 def damaged(path: Path, evidence: str) -> WindlassError:
@@ -66,7 +66,7 @@ def lost(path: Path, state: str) -> WindlassError:
     return WindlassError(
         DAMAGED,
         f"the database {path} is {state}",
-        evidence=f"it was made here before, as {path}.made says; all its objects would be gone without a word",
+        evidence=f"it existed before ({path}.made is present); starting without it would lose all objects",
         remedies=_when_lost(path),
     )
 
@@ -93,7 +93,7 @@ def busy(path: Path, evidence: str) -> WindlassError:
         LOCKED,
         f"the database {path} is locked by another program",
         evidence=f"{evidence}; Windlass waited for it",
-        remedies=(f"fuser -v {path}", "end what works on the file, then: windlass up"),
+        remedies=(f"fuser -v {path}", "stop the process that uses the file, then: windlass up"),
     )
 
 
@@ -116,7 +116,7 @@ def newer_schema(path: Path, found: int, known: int) -> WindlassError:
 
 
 def from_os(path: Path, error: OSError) -> WindlassError:
-    """A folder or file that cannot be used."""
+    """Return the error for an unusable directory or file."""
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return _read_only(path, error.strerror or str(error))
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -130,7 +130,7 @@ def from_os(path: Path, error: OSError) -> WindlassError:
 
 
 def from_sqlite(path: Path, error: sqlite3.Error) -> WindlassError:
-    """SQLite's error in words, with what to do about it."""
+    """Return the error for an SQLite error, with its remedy."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     evidence = f"{name}: {error}"
@@ -146,7 +146,7 @@ def from_sqlite(path: Path, error: sqlite3.Error) -> WindlassError:
         FAILED,
         f"the database {path} cannot be written",
         evidence=evidence,
-        remedies=(f"df -h {path.parent}", "look for disk errors: dmesg | tail"),
+        remedies=(f"df -h {path.parent}", "check for disk errors: dmesg | tail"),
     )
 
 
@@ -155,10 +155,10 @@ def _full(path: Path, evidence: str) -> WindlassError:
         found = os.statvfs(path.parent)
         evidence += f"; {found.f_bavail * found.f_frsize // 2**20} MiB free in {path.parent}"
     except OSError:
-        pass  # the folder itself is gone: the first evidence stands
+        pass  # the directory is gone: the first evidence is enough
     return WindlassError(
         FULL,
-        f"no room left for the database {path}",
+        f"no space left for the database {path}",
         evidence=evidence,
         remedies=(f"df -h {path.parent}", "free some space, then: windlass up"),
     )
@@ -171,6 +171,6 @@ def _read_only(path: Path, evidence: str) -> WindlassError:
         evidence=evidence,
         remedies=(
             f"ls -ld {path.parent}",
-            "choose another folder: windlass up --state DIR",
+            "choose another directory: windlass up --state DIR",
         ),
     )

@@ -1,7 +1,8 @@
-"""Which objects share tables and a retention.
+"""Families of resources that share tables and a retention.
 
-Events and leases are written most often and matter least long: they have tables of their own, so
-that their log can be compacted earlier without shortening everybody else's history.
+Events and leases are written most often and matter for the shortest time. They have
+tables of their own, so their log is compacted earlier without shortening the history of
+other kinds.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoreFamily:
-    """``log_*`` bound the watch log: whatever is older *or* beyond the count goes, but never the newest
-    ``log_keep_rows``. ``ttl_seconds``: objects vanish that long after their last write."""
+    """Family of resources. ``log_*`` bound its watch log.
+
+    Rows that are too old *or* beyond the maximum count are dropped, except for the
+    newest ``log_keep_rows``. ``ttl_seconds``: objects expire that long after their last
+    write.
+    """
 
     name: str
     log_age_seconds: float = 300.0
@@ -30,10 +35,12 @@ _OF = {"events": "events", "leases.coordination.k8s.io": "leases"}
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Limits. Bytes are of encoded objects.
+    """Limits of the store. Bytes refer to encoded objects.
 
-    ``ring_bytes`` bounds the superseded versions that are kept in memory per kind (older history is
-    read from the log); ``lag_bytes`` is how far a live watcher may fall behind before it is ended.
+    ``ring_bytes``: maximum size of superseded versions in memory per kind (older
+        history is read from the log).
+    ``lag_bytes``: maximum distance of a live watcher behind the newest event before it
+        is ended.
     """
 
     families: tuple[StoreFamily, ...] = (MAIN, EVENTS, LEASES)
@@ -41,13 +48,13 @@ class StoreOptions:
     ring_events: int = 100_000
     lag_bytes: int = 64 * 2**20
     wake_seconds: float = 0.0
-    """How long watchers of a kind are left alone after they were woken, while writes pour in."""
+    """Minimum interval (seconds) between two wake-ups of a kind's watchers under load."""
     epoch_jump: int = 10_000
     busy_seconds: float = 10.0
-    """How long another program may hold SQLite's lock on the file before that is told."""
+    """Timeout (seconds) of another program's lock on the file before it is reported."""
     allow_network: bool = False
     synchronous: str = "FULL"
-    """``OFF`` is for throw-away servers of tests: a power loss may then run the history backwards."""
+    """``OFF`` is for throw-away servers of tests: a power loss may then roll back the history."""
 
     def family_of(self, resource: str) -> StoreFamily:
         wanted = _OF.get(resource, "main")

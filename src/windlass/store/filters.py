@@ -1,4 +1,4 @@
-"""Which objects a list or a watch is about: namespace, labels and fields, compiled once."""
+"""Filter of a list or a watch (namespace, labels, fields), compiled once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class UnknownField(ValueError):
 
 
 class StoreFilter(msgspec.Struct, frozen=True):
-    """All parts must hold. ``terms``: position in the index (or name, namespace), value, wanted equality."""
+    """Conjunction of conditions.
+
+    ``terms``: position in the index (or name, namespace), value, expected equality.
+    """
 
     namespace: str | None = None
     labels: Selector = EVERYTHING
@@ -65,7 +68,10 @@ class StoreFilter(msgspec.Struct, frozen=True):
 
     @property
     def narrowed(self) -> bool:
-        """Anything but the namespace is asked for (then a list does not say how many items remain)."""
+        """Return whether anything besides the namespace is filtered.
+
+        Then a list does not report the number of remaining items.
+        """
         return bool(self.labels) or bool(self.terms)
 
     def matches(self, entry: Entry) -> bool:

@@ -1,7 +1,7 @@
-"""The small index that is kept decoded of every object: uid, labels, and the selectable fields.
+"""Decoded index of every object: uid, labels and selectable fields.
 
-Selectors are matched on this record, so that lists and watches never decode an object. Field names
-are those of ``kubernetes_python.md`` §1.4 (a kube-apiserver v1.36 accepts exactly these).
+Selectors are matched on this record, so lists and watches never decode an object. Field
+names are exactly those that kube-apiserver v1.36 accepts.
 """
 
 from __future__ import annotations
@@ -209,9 +209,10 @@ _SHAPES: Mapping[str, tuple[type[Any], Callable[[Any], Fields]]] = {
 
 
 def indexer(resource: str) -> Callable[[bytes], FieldIndex]:
-    """The function that reads the index out of an encoded object of ``resource`` (its qualified name).
+    """Return the function that extracts the index from an encoded object of ``resource``.
 
-    The function raises :class:`Unindexable` when a label or selectable field has the wrong type.
+    ``resource`` is the qualified name. The function raises :class:`Unindexable` if a
+    label or a selectable field has the wrong type.
     """
     shape, extract = _SHAPES.get(resource, (_Any, _none))
     decode = msgspec.json.Decoder(shape).decode
@@ -227,6 +228,6 @@ def indexer(resource: str) -> Callable[[bytes], FieldIndex]:
 
 
 def field_position(resource: str, name: str) -> int | None:
-    """Where field ``name`` lies in :attr:`FieldIndex.fields`; ``None`` when it is not selectable."""
+    """Return the index of field ``name`` in :attr:`FieldIndex.fields`; ``None``: not selectable."""
     names: Sequence[str] = SELECTABLE.get(resource, ())
     return names.index(name) if name in names else None

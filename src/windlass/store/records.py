@@ -1,8 +1,9 @@
-"""The records that pass through the store: one version of an object, and one change.
+"""Records of the store: one version of an object, and one change.
 
-Invariant: ``data`` is a JSON object that starts with ``{"metadata":{"resourceVersion":"N"`` and has
-neither ``kind`` nor ``apiVersion`` (they follow from the resource and are put in front where a
-representation wants them). So a version's number can be replaced without decoding.
+Invariant: ``data`` is a JSON object that starts with
+``{"metadata":{"resourceVersion":"N"`` and has neither ``kind`` nor ``apiVersion``. They
+follow from the resource and are prepended where a representation needs them. So the
+version can be replaced without decoding.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Op(IntEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One version of one object. ``row`` is the same for all versions of it, and never used again."""
+    """One version of one object. ``row`` is the same for all its versions, and never reused."""
 
     namespace: str
     name: str
@@ -42,18 +43,20 @@ class Entry(msgspec.Struct, frozen=True, gc=False, eq=False):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def at(self, rv: int) -> Entry:
-        """This version, told as of another resourceVersion (an object that leaves a selection)."""
+        """Return this version with another resourceVersion (for an object that leaves a selection)."""
         return Entry(
             self.namespace, self.name, rv, self.row, restamp(self.data, rv), self.labels, self.fields
         )
 
 
 class StoreEvent(msgspec.Struct, gc=False, eq=False):
-    """One committed change. ``entry`` is the new state; of a deletion the last one, with the new version.
+    """One committed change.
 
-    ``reindexed``: labels or selectable fields differ from before. ``previous`` is absent for ADDED,
-    and when the log no longer knows it (then ``reindexed`` decides whether that matters).
-    ``offset``: bytes that all earlier events of the same table had.
+    ``entry``: new state; for a deletion the last state with the new version.
+    ``reindexed``: labels or selectable fields changed.
+    ``previous``: absent for ADDED, and if the log no longer has it. Then ``reindexed``
+        tells whether that matters.
+    ``offset``: bytes of all earlier events of the same table.
     """
 
     rv: int
@@ -69,7 +72,7 @@ def key_of(namespace: str, name: str) -> str:
 
 
 def encode(obj: Mapping[str, Any], rv: int) -> bytes:
-    """The stored form of an object at version ``rv``; ``kind`` and ``apiVersion`` are dropped."""
+    """Return the stored form of an object at version ``rv``, without kind and apiVersion."""
     metadata = {"resourceVersion": str(rv)}
     metadata |= {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
     out: dict[str, Any] = {"metadata": metadata}
@@ -78,7 +81,7 @@ def encode(obj: Mapping[str, Any], rv: int) -> bytes:
 
 
 def preview(namespace: str, name: str, obj: Mapping[str, Any], head: Entry | None = None) -> Entry:
-    """What would be stored, for a dry run: at ``head``'s version, or without one."""
+    """Return the entry of a dry run: at ``head``'s version, or without one."""
     if head is not None:
         return Entry(namespace, name, head.rv, head.row, encode(obj, head.rv), head.labels, head.fields)
     metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
@@ -87,7 +90,7 @@ def preview(namespace: str, name: str, obj: Mapping[str, Any], head: Entry | Non
 
 
 def restamp(data: bytes, rv: int) -> bytes:
-    """``data`` with another resourceVersion. Raises ``ValueError`` if it is not in the stored form."""
+    """Return ``data`` with another resourceVersion. Raises ``ValueError`` on any other form."""
     if not data.startswith(_HEAD):
         raise ValueError("not in the stored form: resourceVersion does not come first")
     return b"%b%d%b" % (_HEAD, rv, data[data.index(b'"', len(_HEAD)) :])

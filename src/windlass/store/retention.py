@@ -1,7 +1,7 @@
-"""How much of the watch log is kept: marks of (time, version, count) tell up to where it may go.
+"""Retention of the watch log: marks of (time, version, count) limit how much is kept.
 
-Age is measured by the monotonic clock, so that a wall clock that jumps neither forgets the history
-nor keeps it for ever. Rows from before the start of the process count as written at the start.
+Age is measured by the monotonic clock, so a jump of the wall clock neither drops the
+history nor keeps it forever. Rows older than the process count as written at its start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ class _Mark(NamedTuple):
 
 
 class Retention:
-    """One family's bookkeeping. ``total`` counts rows logged by this process and found at its start."""
+    """Retention state of one family.
+
+    ``total`` counts the rows logged by this process and those found at its start.
+    """
 
     def __init__(self, family: StoreFamily, now: float, last_rv: int, rows: int, compacted: int) -> None:
         self.family = family
@@ -39,13 +42,13 @@ class Retention:
             self._marks.append(_Mark(now, rv, self.total))
 
     def tick(self, now: float) -> None:
-        """To be called every few seconds: remembers what had been logged by now."""
+        """Record the current end of the log. Call it every few seconds."""
         last = self._marks[-1] if self._marks else None
         if last is None or last.total != self.total:
             self._marks.append(_Mark(now, self.last_rv, self.total))
 
     def target(self, now: float) -> int:
-        """The version up to which the log may be forgotten now; never less than ``compacted``."""
+        """Return the version up to which the log may be dropped now, at least ``compacted``."""
         family, chosen = self.family, self.compacted
         while self._marks:
             mark = self._marks[0]

@@ -1,7 +1,7 @@
-"""The recent history of one table in memory: who follows holds a position in it, and no copies.
+"""Recent history of one table in memory. Watchers hold positions in it, and no copies.
 
-Positions count events from the start of the process and never repeat. The ring keeps the superseded
-versions alive, so it is bounded by their bytes; older history is read from the log.
+Positions count events since the start of the process and never repeat. The ring keeps
+superseded versions alive, so it is bounded by their bytes. Older history is in the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ring:
 
     @property
     def start(self) -> int:
-        """Position of the oldest event held."""
+        """Return the position of the oldest event."""
         return self._base
 
     @property
@@ -62,7 +62,7 @@ class Ring:
         self._drop(bisect_right(self._events, rv, key=lambda event: event.rv))
 
     def after(self, rv: int) -> int:
-        """Position of the first event newer than ``rv``. Only meaningful for ``rv >= start_rv``."""
+        """Return the position of the first event newer than ``rv``. Requires ``rv >= start_rv``."""
         return self._base + bisect_right(self._events, rv, key=lambda event: event.rv)
 
     def slice(self, position: int, count: int) -> list[StoreEvent]:

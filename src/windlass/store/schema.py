@@ -1,9 +1,10 @@
-"""The tables, and how an older database becomes a present one.
+"""Tables, and migrations of older databases.
 
-Per family ``F`` (see :mod:`windlass.store.families`) ``objects_F`` is the current state and ``log_F``
-the watch log. ``objects.id`` is the resourceVersion at creation: unique for ever and ascending, so
-new rows are appended; the name → id map lives in memory, and no second index has to be kept.
-Schema steps are applied in one transaction each; ``PRAGMA user_version`` counts them.
+Per family ``F`` (:mod:`windlass.store.families`), ``objects_F`` is the current state
+and ``log_F`` the watch log. ``objects.id`` is the resourceVersion at creation: unique
+forever and ascending. So new rows are appended. The map from name to id is in memory,
+which saves a second index. Each migration is one transaction, and ``PRAGMA
+user_version`` counts them.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> int:
-    """Apply what is missing; returns the schema found at first. A step that fails leaves no trace of itself.
+    """Apply missing migrations. Return the schema version before.
 
-    The connection must be in autocommit mode. Raises ``sqlite3.Error``.
+    A failed migration leaves no trace. The connection must be in autocommit mode.
+    Raises ``sqlite3.Error``.
     """
     found = version(connection)
     for number in range(found, len(steps)):
@@ -81,8 +83,11 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> int
 
 
 def prepare_writing(connection: sqlite3.Connection) -> None:
-    """Per family a view ``changes_F`` of this connection: a row put into it goes to the log, and to or out
-    of the objects (``op`` 2 is a deletion). Raises ``sqlite3.Error``."""
+    """Create a temporary view ``changes_F`` per family.
+
+    A row inserted into it goes to the log and into or out of the objects (``op`` 2 is a
+    deletion). Raises ``sqlite3.Error``.
+    """
     for family in _FAMILIES:
         for statement in _WRITING:
             connection.execute(statement.format(family=family))

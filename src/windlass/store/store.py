@@ -1,12 +1,14 @@
-"""The store: versioned objects, one sequence of versions over all kinds, and their history.
+"""Store: versioned objects, one sequence of versions over all kinds, and their history.
 
-Invariants
-- A write is acknowledged, visible and fanned out only after its commit; a commit that fails is the end
-  of all writing (``failure``), and nothing of it was ever shown.
-- Versions ascend, never repeat, and are never reused: also not after a crash, when they jump.
+Invariants:
+
+- A write is acknowledged, visible and delivered to watchers only after its commit. A
+  failed commit ends all writing (``failure``), and nothing of it is ever visible.
+- Versions ascend, never repeat, and are never reused, not even after a crash: then they
+  jump.
 - Readers on the event loop see whole commits, in version order.
 
-All methods belong to the event loop's thread; only the writer thread touches SQLite.
+All methods are called on the event loop's thread. Only the writer thread uses SQLite.
 """
 
 from __future__ import annotations
@@ -37,13 +39,16 @@ _T = TypeVar("_T")
 
 
 class Store:
-    """Open it with :meth:`open`, run :meth:`maintain` every few seconds, and :meth:`close` it."""
+    """Object store. Create it with :meth:`open`, and close it with :meth:`close`.
+
+    :meth:`maintain` must run every few seconds.
+    """
 
     def __init__(self, database: Database, clock: Clock, options: StoreOptions) -> None:
         self.options = options
         self.failure: WindlassError | None = None
         self.on_failure: Callable[[WindlassError], None] | None = None
-        """Called once, on the event loop, when a commit has failed."""
+        """Called once, on the event loop, after a failed commit."""
         self.commits = 0
         self._clock = clock
         self._database = database
@@ -63,10 +68,10 @@ class Store:
 
     @staticmethod
     def open(path: Path | str, *, clock: Clock, options: StoreOptions | None = None) -> Store:
-        """Open or make the database at ``path`` (``":memory:"`` for a throw-away one) and load it.
+        """Open or create the database at ``path`` and load it. ``":memory:"``: in memory only.
 
-        Raises :class:`WindlassError`: damaged, locked by another process, full, read-only, on a network
-        file system, or of a newer version.
+        Raises :class:`WindlassError` if it is damaged, locked by another process, full,
+        read-only, on a network file system, or written by a newer version.
         """
         options = options or StoreOptions()
         where = None if str(path) == MEMORY else Path(path)
@@ -98,7 +103,8 @@ class Store:
     def _load_family(self, family: StoreFamily, meta: Mapping[str, int], now: float) -> int:
         database, wall = self._database, self._clock.now()
         rows, last = 0, database.last_rv(family.name)
-        # What an earlier process forgot may concern any kind, also one that has no objects now.
+        # History dropped by an earlier process may concern any kind, even one without
+        # objects now.
         compacted = self._forgotten[family.name] = meta.get(f"compacted:{family.name}", 0)
         for summary in database.log_summary(family.name):
             rows += summary.rows
@@ -136,7 +142,7 @@ class Store:
             table = self._tables[resource] = Table(resource, family, ring)
         return table
 
-    # -- reading what is committed
+    # -- committed state
 
     def get(self, resource: str, namespace: str, name: str) -> Entry | None:
         """The committed version; ``namespace`` is ``""`` for cluster-scoped kinds."""
@@ -158,24 +164,26 @@ class Store:
         return {resource: len(table.watchers) for resource, table in self._tables.items() if table.watchers}
 
     def select(self, resource: str, wanted: StoreFilter = ALL) -> Iterator[Entry]:
-        """Committed versions that match, in key order. Use it up before the next ``await``."""
+        """Yield matching committed versions in key order. Consume it before the next ``await``."""
         return filter(wanted.matches, self._table(resource).candidates(wanted))
 
     def candidates(self, resource: str, wanted: StoreFilter) -> list[Entry]:
-        """A snapshot of committed versions among which all matches are; the caller filters, at leisure."""
+        """Return committed versions that include all matches. The caller filters them later."""
         return self._table(resource).candidates(wanted)
 
     def remaining(self, resource: str, namespace: str | None, start: str) -> int:
-        """How many objects there are from key ``start`` on."""
+        """Return the number of objects from key ``start`` on."""
         _, low, high = self._table(resource).span(namespace, start)
         return high - low
 
     def versions(
         self, resource: str, namespace: str | None, start: str = "", *, at: int | None = None
     ) -> Iterator[Entry]:
-        """Objects in key order from ``start`` on, now or as of version ``at``; use them before an ``await``.
+        """Yield objects in key order from ``start`` on, now or as of version ``at``.
 
-        Raises :class:`~windlass.store.errors.Expired` at once if ``at`` is no longer known.
+        Consume it before the next ``await``. Raises
+        :class:`~windlass.store.errors.Expired` immediately if the history at ``at`` is
+        gone.
         """
         table = self._table(resource)
         if at is not None:
@@ -185,10 +193,10 @@ class Store:
                 at = None
         return table.versions(namespace, start, at)
 
-    # -- reading what is on its way (for read-modify-write)
+    # -- submitted state (for read-modify-write)
 
     def head(self, resource: str, namespace: str, name: str) -> Entry | None:
-        """The newest submitted version. Who answers with it must wait for its commit (:meth:`settled`)."""
+        """Return the newest submitted version. Before it is sent, wait for its commit (:meth:`settled`)."""
         return self._table(resource).head(key_of(namespace, name))
 
     def heads(self, resource: str, wanted: StoreFilter = ALL) -> list[Entry]:
@@ -202,14 +210,18 @@ class Store:
         return [entry for entry in found if wanted.matches(entry)]
 
     def quiet_at(self, resource: str) -> int | None:
-        """Where history stands, if nothing is on its way: as long as it is the same, nothing has changed."""
+        """Return the current position in the history if nothing is submitted, else ``None``.
+
+        While it stays the same, nothing has changed.
+        """
         table = self._table(resource)
         return None if table.pending else table.ring.end
 
     def changes(self, resource: str, position: int | None) -> tuple[int, list[str] | None]:
-        """Where history stands now, and the keys that changed since ``position``, with those on their way.
+        """Return the current position, and the keys changed since ``position``, submitted ones included.
 
-        ``None`` instead of keys: too much has happened since, any object may have changed.
+        ``None`` instead of keys: the changes are no longer in memory, so any object may
+        have changed.
         """
         table = self._table(resource)
         ring = table.ring
@@ -238,9 +250,10 @@ class Store:
     def create(
         self, resource: str, namespace: str, name: str, obj: Mapping[str, Any]
     ) -> asyncio.Future[Entry]:
-        """Submit a new object. The future is done when it is durable.
+        """Submit a new object. The future completes when it is durable.
 
-        Raises at once: :class:`Exists`, :class:`Unindexable`, or the failure that ended all writing.
+        Raises immediately: :class:`Exists`, :class:`Unindexable`, or the failure that
+        ended writing.
         """
         self._require_working()
         table = self._table(resource)
@@ -262,9 +275,10 @@ class Store:
         *,
         expected: int | None = None,
     ) -> asyncio.Future[Entry]:
-        """Submit a new version. ``expected``: the version that the change was made on.
+        """Submit a new version. ``expected``: version that the change is based on.
 
-        Raises at once: :class:`Missing`, :class:`Conflict`, :class:`Unindexable`, or the failure.
+        Raises immediately: :class:`Missing`, :class:`Conflict`, :class:`Unindexable`,
+        or the failure that ended writing.
         """
         table, head = self._require(resource, namespace, name, expected)
         rv = self._assigned + 1
@@ -283,9 +297,10 @@ class Store:
         expected: int | None = None,
         last: Mapping[str, Any] | None = None,
     ) -> asyncio.Future[Entry]:
-        """Submit a deletion; ``last`` is the object's last state where it differs from the stored one.
+        """Submit a deletion. ``last``: the object's last state if it differs from the stored one.
 
-        Raises at once: :class:`Missing`, :class:`Conflict`, or the failure.
+        Raises immediately: :class:`Missing`, :class:`Conflict`, or the failure that
+        ended writing.
         """
         table, head = self._require(resource, namespace, name, expected)
         rv = self._assigned + 1
@@ -319,7 +334,7 @@ class Store:
         return future
 
     def _committed(self, writes: Sequence[StoreWrite], failure: BaseException | None) -> None:
-        """On the event loop, in order: make a commit visible, then tell everybody."""
+        """Make a commit visible and notify watchers. Called on the event loop, in order."""
         if failure is not None:
             self._fail(writes, failure)
             return
@@ -339,13 +354,16 @@ class Store:
                 write.future.set_result(write.event.entry)
         for table in touched:
             if table.watchers:
-                self._tell(table)
+                self._notify(table)
         if self._waiting_for:
             self._release()
 
-    def _tell(self, table: Table) -> None:
-        """Wake the table's watchers, but not more often than they can usefully be: while writes pour in,
-        what happens within a few milliseconds is told at once, for a fraction of the effort."""
+    def _notify(self, table: Table) -> None:
+        """Wake the table's watchers, at a bounded rate.
+
+        Under load, changes of a few milliseconds are delivered together, at a fraction
+        of the cost.
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
         if now >= table.quiet_until:
@@ -353,9 +371,9 @@ class Store:
             table.wake()
         elif not table.wake_planned:
             table.wake_planned = True
-            loop.call_at(table.quiet_until, self._tell_later, table)
+            loop.call_at(table.quiet_until, self._notify_later, table)
 
-    def _tell_later(self, table: Table) -> None:
+    def _notify_later(self, table: Table) -> None:
         table.wake_planned = False
         table.quiet_until = asyncio.get_running_loop().time() + self.options.wake_seconds
         table.wake()
@@ -395,13 +413,13 @@ class Store:
     # -- following
 
     def watch(self, resource: str, wanted: StoreFilter = ALL, *, since: int) -> Watcher:
-        """Follow changes after version ``since``. Raises :class:`~windlass.store.errors.Expired`."""
+        """Watch changes after ``since``. Raises :class:`~windlass.store.errors.Expired`."""
         table = self._table(resource)
         self.require_history(table, since)
         return Watcher(self, table, wanted, since)
 
     def require_history(self, table: Table, since: int) -> None:
-        """Raises :class:`Expired` if changes of ``table`` after ``since`` may be forgotten."""
+        """Raise :class:`Expired` if changes of ``table`` after ``since`` may have been dropped."""
         compacted = self._retention[table.family.name].compacted
         if since < table.ring.start_rv and since < compacted:
             raise errors.Expired(since, compacted)
@@ -425,7 +443,7 @@ class Store:
     # -- upkeep
 
     async def maintain(self) -> None:
-        """One round: expire what has outlived its time, compact the logs. Call it every few seconds."""
+        """Expire objects and compact the logs, once. Call it every few seconds."""
         self._require_working()
         now = self._clock.monotonic()
         await self._expire(now)
@@ -474,7 +492,7 @@ class Store:
     # -- the end
 
     async def close(self) -> None:
-        """Commit what was submitted, mark a clean end, and close. May be repeated."""
+        """Commit submitted writes, mark a clean end, and close. Idempotent."""
         if self._closed:
             return
         if self.failure is None:

@@ -1,7 +1,7 @@
-"""One kind's objects in memory: the committed state, what is on its way to the disk, and the order.
+"""Objects of one kind in memory: committed state, submitted writes, and key order.
 
-Readers see committed versions only. Writers build on the newest submitted version (``head``), which
-is safe because a commit that fails ends all writing.
+Readers see committed versions only. Writers build on the newest submitted version
+(``head``), which is safe because a failed commit ends all writing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FEW = 64
 
 
 class KeyOrder:
-    """The keys in order; changes are gathered and folded in when somebody reads."""
+    """Sorted keys. Changes are collected, and merged by the next read."""
 
     __slots__ = ("_added", "_keys", "_removed")
 
@@ -73,13 +73,13 @@ class Table:
         self.order = KeyOrder([])
         self.watchers: set[Wakeable] = set()
         self.quiet_until = 0.0
-        """Moment of the event loop before which watchers are not woken again."""
+        """Time of the event loop before which watchers are not woken again."""
         self.wake_planned = False
         self._heads: dict[str, StoreEvent] = {}
         self._index = indexer(resource)
 
     def index(self, data: bytes, like: Entry | None = None) -> FieldIndex:
-        """The index of ``data``, sharing what equals ``like``'s. Raises ``Unindexable``."""
+        """Return the index of ``data``, sharing equal parts of ``like``'s. Raises ``Unindexable``."""
         found = self._index(data)
         if like is not None:
             labels = like.labels if like.labels == found.labels else found.labels
@@ -89,7 +89,7 @@ class Table:
 
     @property
     def pending(self) -> bool:
-        """Whether anything is submitted and not yet committed."""
+        """Return whether a submitted write is not committed yet."""
         return bool(self._heads)
 
     def head(self, key: str) -> Entry | None:
@@ -100,7 +100,7 @@ class Table:
         return None if pending.op is Op.DELETED else pending.entry
 
     def heads(self) -> dict[str, Entry | None]:
-        """What is submitted and not yet committed, by key; ``None`` for deletions."""
+        """Return submitted, uncommitted versions by key; ``None`` for deletions."""
         return {key: None if event.op is Op.DELETED else event.entry for key, event in self._heads.items()}
 
     def submitted(self, event: StoreEvent) -> None:
@@ -150,9 +150,10 @@ class Table:
         return [self.current[key] for key in keys[low:high]]
 
     def versions(self, namespace: str | None, start: str, rv: int | None) -> Iterator[Entry]:
-        """In key order from ``start`` on: what is committed, or with ``rv`` what was visible at that version.
+        """Yield entries in key order from ``start`` on: committed ones, or those visible at ``rv``.
 
-        Lazy; to be used before the next ``await``. ``rv`` must not be older than ``ring.start_rv``.
+        Consume it before the next ``await``. ``rv`` must not be older than
+        ``ring.start_rv``.
         """
         undone: dict[str, Entry | None] = {}
         if rv is not None:
@@ -164,7 +165,7 @@ class Table:
             for position in range(low, high):
                 yield current[keys[position]]
             return
-        gone = sorted(
+        removed = sorted(
             key
             for key, entry in undone.items()
             if entry is not None
@@ -172,13 +173,13 @@ class Table:
             and key >= start
             and namespace in (None, entry.namespace)
         )
-        for key in merge(islice(keys, low, high), gone):
+        for key in merge(islice(keys, low, high), removed):
             entry = undone[key] if key in undone else current[key]
             if entry is not None:
                 yield entry
 
     def candidates(self, wanted: StoreFilter) -> list[Entry]:
-        """Committed versions among which all matches of ``wanted`` are (one lookup where a name is given)."""
+        """Return committed versions that include all matches (one lookup if a name is set)."""
         if not self.current:
             return []
         name = wanted.name
@@ -191,7 +192,7 @@ class Table:
 
 
 class Wakeable:
-    """Somebody who wants to know that a table has changed."""
+    """Receiver of notifications about changes of a table."""
 
     __slots__ = ()
 

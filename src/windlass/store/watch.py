@@ -1,7 +1,8 @@
-"""Following one kind from a version on: the log first if need be, then the ring, then what comes.
+"""Watch of one kind from a version on: first from the log, then from the ring, then live.
 
-A watcher owns a position, not a buffer: however slow it is, it costs no memory; when it falls too far
-behind it is ended (:class:`TooSlow`) and its client comes back at its last version.
+A watcher holds a position and no buffer, so a slow watcher costs no memory. One that
+falls too far behind is ended (:class:`TooSlow`), and its client resumes at its last
+version.
 """
 
 from __future__ import annotations
@@ -19,23 +20,27 @@ if TYPE_CHECKING:
     from windlass.store.store import Store
 
 _SCAN = 1_000
-"""Events looked at before others on the event loop get a turn."""
+"""Maximum number of events processed before the event loop runs other tasks."""
 _REPLAY_ROWS = 1_000
 
 
 class WatchChange(NamedTuple):
-    """What a watcher is told. ``op`` is as its selection sees it. ``shared``: every watcher that
-    is told of this event with this ``op`` gets the very same ``entry``."""
+    """Change delivered to a watcher. ``op`` is relative to its selection.
+
+    ``shared``: all watchers that receive this event with this ``op`` get the same
+    ``entry``.
+    """
 
     op: Op
     entry: Entry
     shared: bool
 
 
-def judge(wanted: StoreFilter, event: StoreEvent) -> WatchChange | None:
-    """How ``event`` looks through ``wanted``: objects enter it as ADDED and leave it as DELETED.
+def match_event(wanted: StoreFilter, event: StoreEvent) -> WatchChange | None:
+    """Return ``event`` relative to ``wanted``: objects enter as ADDED and leave as DELETED.
 
-    Raises :class:`Expired` if that depends on an older version that the log no longer knows.
+    Raises :class:`Expired` if that depends on an older version that the log has
+    dropped.
     """
     entry, op = event.entry, event.op
     if op is Op.MODIFIED and event.reindexed and wanted.selective:
@@ -52,7 +57,7 @@ def judge(wanted: StoreFilter, event: StoreEvent) -> WatchChange | None:
 
 
 class Watcher(Wakeable):
-    """``batch`` gives what happened since the last call. Close it when done (``close`` may be repeated)."""
+    """Watcher. ``batch`` returns the changes since the last call. ``close`` is idempotent."""
 
     __slots__ = (
         "_closed",
@@ -102,20 +107,20 @@ class Watcher(Wakeable):
 
     @property
     def position(self) -> int:
-        """Position in the ring up to which changes have been given."""
+        """Return the position in the ring up to which changes were delivered."""
         return self._position
 
     @property
-    def seen_rv(self) -> int | None:
-        """The version up to which everything has been given; ``None`` while it is behind."""
+    def delivered_rv(self) -> int | None:
+        """Return the version up to which all changes were delivered; ``None`` while it is behind."""
         if not self._live or self._position != self._table.ring.end:
             return None
         return max(self._since, self._store.rv)
 
     async def batch(self) -> list[WatchChange]:
-        """The next changes; waits for one. An empty list: interrupted, or closed.
+        """Wait for the next changes and return them; an empty list if interrupted or closed.
 
-        Raises :class:`Expired` (history is gone) or :class:`TooSlow`.
+        Raises :class:`Expired` (the history is gone) or :class:`TooSlow`.
         """
         while not self._closed:
             replaying, before = not self._live, self._position
@@ -135,7 +140,7 @@ class Watcher(Wakeable):
         return []
 
     def poll(self) -> list[WatchChange]:
-        """Changes that are in memory, up to :data:`_SCAN` events. Raises as :meth:`batch` does."""
+        """Return changes in memory, up to :data:`_SCAN` events. Raises like :meth:`batch`."""
         ring = self._table.ring
         if self._position < ring.start:
             raise TooSlow(f"more than the history kept in memory behind ({self._table.resource})")
@@ -145,12 +150,12 @@ class Watcher(Wakeable):
         if ring.appended - events[0].offset > self._store.options.lag_bytes:
             raise TooSlow(f"more than {self._store.options.lag_bytes} bytes behind ({self._table.resource})")
         self._position += len(events)
-        if events[0].rv <= self._since:  # it asked for a version that did not exist yet
+        if events[0].rv <= self._since:  # the requested version did not exist yet
             events = [event for event in events if event.rv > self._since]
         wanted = self.wanted
         if wanted.everything:
             return [WatchChange(event.op, event.entry, True) for event in events]
-        return [change for event in events if (change := judge(wanted, event)) is not None]
+        return [change for event in events if (change := match_event(wanted, event)) is not None]
 
     async def _replay(self) -> list[WatchChange]:
         """One step through the log on the disk, until the ring takes over."""
@@ -170,7 +175,7 @@ class Watcher(Wakeable):
         self._cursor_rv = last
         changes = []
         for row in rows:
-            change = judge(self.wanted, _event(table, row))
+            change = match_event(self.wanted, _event(table, row))
             if change is not None:
                 changes.append(change._replace(shared=False))
         return changes

@@ -1,7 +1,7 @@
-"""The one thread that writes: it takes whatever is waiting, commits it, and tells the event loop.
+"""Writer thread: it commits submitted writes in batches and reports to the event loop.
 
-Order is kept: jobs are done, and their outcome delivered, in the order they were submitted. After a
-commit that failed nothing is written any more: every later job gets the same error.
+Jobs are executed, and their results delivered, in the order of submission. After a
+failed commit nothing is written: every later job gets the same error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StoreWrite(NamedTuple):
 
 
 class WriterTask(NamedTuple):
-    """Something else to be done with the database, between two commits."""
+    """Other task for the database, executed between two commits."""
 
     run: Callable[[Database], Any]
     future: asyncio.Future[Any]
@@ -40,7 +40,7 @@ _Job = list[StoreWrite] | WriterTask | None
 
 
 class Writer:
-    """``submit`` and ``call`` belong to the event loop's thread; ``committed`` is called there too."""
+    """Writer. ``submit``, ``call`` and ``committed`` run on the event loop's thread."""
 
     def __init__(self, database: Database, committed: Outcome) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, write: StoreWrite) -> None:
-        """Writes of one turn of the event loop are handed over together."""
+        """Submit a write. Writes of one turn of the event loop are passed together."""
         if not self._gathered:
             self._loop = loop = asyncio.get_running_loop()
             loop.call_soon(self._flush)
@@ -73,7 +73,7 @@ class Writer:
         return await future
 
     def stop(self) -> None:
-        """Finish what was submitted and end the thread. Outcomes not yet delivered still are, by the loop."""
+        """Finish submitted jobs and end the thread. The event loop still delivers their results."""
         self._flush()
         self._queue.put(None)
         self._thread.join()
@@ -107,7 +107,7 @@ class Writer:
         if self._failure is None:
             try:
                 self._database.write(_batches(writes))
-            except Exception as error:  # whatever it is: nobody must wait for a thread that has died
+            except Exception as error:  # any error: callers must not wait for a dead thread
                 self._failure = error
         self._post(self._committed, writes, self._failure)
 
@@ -116,9 +116,9 @@ class Writer:
         if failure is None:
             try:
                 result = task.run(self._database)
-            except Exception as error:  # its asker's
+            except Exception as error:  # raised to the caller
                 failure = error
-        self._post(_settle, task.future, result, failure)
+        self._post(_resolve, task.future, result, failure)
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         loop = self._loop
@@ -126,11 +126,11 @@ class Writer:
             return
         try:
             loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:  # the loop closed in between: nobody is left to be told
+        except RuntimeError:  # the loop was closed: no receiver is left
             return
 
 
-def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+def _resolve(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
     if future.cancelled():
         return
     if failure is not None:

@@ -15,7 +15,7 @@ class Kept:
     def __init__(self) -> None:
         self.spans: list[Span] = []
 
-    def tell(self, span: Span) -> None:
+    def export(self, span: Span) -> None:
         self.spans.append(span)
 
     def close(self) -> None:
@@ -56,12 +56,12 @@ def test_from_creation_to_the_end_in_one_trace() -> None:
     assert world.group is not None
     trace = trace_id(world.group["metadata"]["uid"])
     assert {(span.trace, span.parent) for span in kept.spans} == {(trace, root_id(trace))}
-    lengths = {span.name: round(span.ended - span.begun) for span in kept.spans}
+    lengths = {span.name: round(span.finished - span.started) for span in kept.spans}
     assert lengths["pods created"] == 0
     assert lengths["job pending"] == 36
     assert lengths["job running"] == 60
     done = kept.spans[-1]
-    assert done.begun <= kept.spans[0].begun
+    assert done.started <= kept.spans[0].started
     assert (done.attributes["windlass.outcome"], done.attributes["windlass.job"]) == ("Completed", "train")
     assert done.fault == ""
     world.settle()

@@ -19,7 +19,7 @@ class Kept:
     def __init__(self) -> None:
         self.spans: list[Span] = []
 
-    def tell(self, span: Span) -> None:
+    def export(self, span: Span) -> None:
         self.spans.append(span)
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ async def test_the_lifecycle_of_a_gang_is_one_trace(api: SchedulerApi) -> None:
     assert job.attributes["windlass.queue"] == "default"
     assert job.attributes["windlass.gang.minimum"] == 2
     assert job.attributes["windlass.outcome"] == "Succeeded"
-    assert all(s.begun <= s.ended for s in kept.spans)
+    assert all(s.started <= s.finished for s in kept.spans)
     bind = kept.of("bind")[0]
     assert bind.attributes["k8s.node.name"] == "n1"
     assert bind.attributes["windlass.devices"] in (["nvidia.com/gpu/0"], ["nvidia.com/gpu/1"])
@@ -119,7 +119,7 @@ async def test_reasons_for_waiting_are_events_and_a_deleted_job_ends(api: Schedu
             api.remove(PODS, f"default/big-{i}")
         api.remove(POD_GROUPS, "default/big")
         await running.settle(1.0)
-    said = [m for s in kept.spans if s.trace == trace for m in s.moments]
+    said = [m for s in kept.spans if s.trace == trace for m in s.events]
     assert [m.attributes["windlass.reason"] for m in said] == ["ExceedsCluster"]
     assert [s.attributes["windlass.outcome"] for s in kept.of("job", trace)] == ["Deleted"]
 

@@ -15,7 +15,7 @@ from windlass.cli.output.progress import progress, until_interrupted
 from windlass.cli.simulate.trace_files import read_lines, trace_error
 from windlass.kits import gc_tuning
 from windlass.kits.clock import ProcessorClock, SystemClock
-from windlass.kits.process_pool import in_processes
+from windlass.kits.process_pool import map_in_processes
 from windlass.sim.traces.rows import TraceError
 from windlass_lab.experiments import requirement_numbers
 from windlass_lab.experiments.claim import Experiment, ExperimentResult
@@ -81,7 +81,7 @@ def missing(folder: str, tried: Experiment) -> tuple[str, ...]:
 
 def laboratory(folder: str, *, brief: bool = False) -> Lab:
     """With the traces of a folder."""
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
 
     def read(name: str) -> list[str]:
         return read_lines(str(Path(folder) / name))
@@ -124,7 +124,7 @@ def _each(
     invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
 ) -> Iterator[ExperimentResult]:
     if jobs > 1:
-        for _, result in in_processes(
+        for _, result in map_in_processes(
             alone, [ExperimentWork(folder, tried.id) for tried in experiments], jobs
         ):
             yield result

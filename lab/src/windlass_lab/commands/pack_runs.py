@@ -14,7 +14,7 @@ from windlass.cli.errors import nearest
 from windlass.cli.simulate.trace_files import INPUT_ERROR, is_shapes, read_table
 from windlass.cli.text import plural
 from windlass.kits.clock import SystemClock
-from windlass.kits.process_pool import in_processes
+from windlass.kits.process_pool import map_in_processes
 from windlass.kits.rng import seeded
 from windlass.sim.cluster import gpus_of, make_nodes, model_of, parse
 from windlass.sim.traces import openb
@@ -55,7 +55,7 @@ def runs(
         for seed in seeds
         for share in shares
     ]
-    for _, found in in_processes(run_one, todo, jobs):
+    for _, found in map_in_processes(run_one, todo, jobs):
         yield found
 
 

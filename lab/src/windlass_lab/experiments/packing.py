@@ -141,7 +141,7 @@ def speed(lab: Lab) -> ExperimentFinding:
     run = Replay(jobs, nodes, POLICIES["windlass"], ReplayOptions(timeline=False))
     timed = Timed(run.deciding.engine, lab.processor)
     run.deciding.engine = cast(Engine, timed)
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
     run.run(lambda done: lab.tell("windlass by time of creation", done, len(jobs)))
     ordered = sorted(timed.seconds)
     each = timed.decided / sum(ordered)

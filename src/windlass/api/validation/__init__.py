@@ -31,12 +31,12 @@ from windlass.api.validation import (
 )
 from windlass.api.validation.collector import Collector
 from windlass.api.wire import schema
-from windlass.kits.seen_cache import Passed
+from windlass.kits.seen_cache import PassedChecks
 
 Validator = Callable[[Mapping[str, Any], Mapping[str, Any] | None, Collector], None]
 
 _encode = msgspec.json.Encoder().encode
-_good_specs = Passed()
+_good_specs = PassedChecks()
 """Specs with which a pod may be made: judged by the spec alone, and those of a gang are equal or nearly so."""
 
 _BY_KIND: dict[Resource, Validator] = {
@@ -97,7 +97,7 @@ def _pod(obj: dict[str, Any], old: dict[str, Any] | None, out: Collector) -> Non
         pod_update.pod_update(obj, old, out)
         return
     pod.budgets((obj.get("metadata") or {}).get("annotations") or {}, out)
-    mark = Passed.mark(_encode(obj.get("spec")))
+    mark = PassedChecks.mark(_encode(obj.get("spec")))
     if mark in _good_specs:
         return
     before = len(out.errors)

@@ -20,11 +20,11 @@ from windlass.api.resources import PODS, Resource
 from windlass.api.wire import schema
 from windlass.api.wire.field_walk import GoWalker, SchemaWalker
 from windlass.api.wire.schema import Struct
-from windlass.kits.seen_cache import Passed
+from windlass.kits.seen_cache import PassedChecks
 
 _VALIDATIONS = ("", "Ignore", "Warn", "Strict")
 _encode = msgspec.json.Encoder().encode
-_normal_specs = Passed()
+_normal_specs = PassedChecks()
 """Pod specs that the walk left as they were: those of a gang are equal, or nearly so."""
 
 
@@ -58,7 +58,7 @@ def review(resource: Resource, obj: dict[str, Any]) -> FieldReport:
 def _review_pod(struct: Struct, obj: dict[str, Any]) -> FieldReport:
     """As :func:`review_struct`; a spec that is known to be in normal form is not walked again."""
     spec = obj["spec"]
-    mark = Passed.mark(_encode(spec))
+    mark = PassedChecks.mark(_encode(spec))
     if mark in _normal_specs:
         obj["spec"] = {}
         try:
@@ -66,7 +66,7 @@ def _review_pod(struct: Struct, obj: dict[str, Any]) -> FieldReport:
         finally:
             obj["spec"] = spec
     report = review_struct(struct, obj)
-    if not report.unknown and not report.errors and Passed.mark(_encode(obj.get("spec"))) == mark:
+    if not report.unknown and not report.errors and PassedChecks.mark(_encode(obj.get("spec"))) == mark:
         _normal_specs.add(mark)
     return report
 

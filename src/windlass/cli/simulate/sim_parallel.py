@@ -13,9 +13,9 @@ from windlass.cli.simulate.policy_columns import PolicyColumn
 from windlass.cli.simulate.sim_reports import ReplayRecord, WantedReports, record_of
 from windlass.cli.simulate.sim_run import Setup
 from windlass.cli.text import plural
-from windlass.kits import gc_tuning, memory
+from windlass.kits import gc_tuning, processes
 from windlass.kits.clock import SystemClock
-from windlass.kits.process_pool import in_processes, reached
+from windlass.kits.process_pool import map_in_processes, report_progress
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.metrics import Metrics, measure
 from windlass.sim.replay.placements import Placement
@@ -84,7 +84,7 @@ def run_all(invocation: Invocation, todo: Sequence[PolicyRun], processes: int) -
     Progress is shown on standard error. Raises ``KeyboardInterrupt`` if none was
     finished.
     """
-    gc_tuning.expect_long_lives()
+    gc_tuning.tune_for_long_lived_objects()
     return sorted(until_interrupted(_each(invocation, todo, processes)), key=lambda played: played.number)
 
 
@@ -92,7 +92,7 @@ def _each(invocation: Invocation, todo: Sequence[PolicyRun], processes: int) -> 
     """Yield results as they are finished."""
     if processes > 1 and len(todo) > 1:
         with progress(invocation, plural(len(todo), "run"), sum(len(run.jobs) for run in todo)) as tell:
-            for _, played in in_processes(_run_in_process, todo, processes, tell):
+            for _, played in map_in_processes(_run_in_process, todo, processes, tell):
                 yield played
         return
     for run in todo:
@@ -105,8 +105,8 @@ def _each(invocation: Invocation, todo: Sequence[PolicyRun], processes: int) -> 
 
 def _run_in_process(run: PolicyRun) -> RunResult:
     """Run in a process of its own."""
-    gc_tuning.expect_long_lives()
-    return _run(run, reached)
+    gc_tuning.tune_for_long_lived_objects()
+    return _run(run, report_progress)
 
 
 def _run(run: PolicyRun, tell: Callable[[int], None] | None) -> RunResult:
@@ -116,7 +116,7 @@ def _run(run: PolicyRun, tell: Callable[[int], None] | None) -> RunResult:
     replay = Replay(run.jobs, run.setup.nodes, policy, replace(run.setup.options, seed=run.seed))
     outcome = replay.run(tell)
     outcome.seconds = clock.monotonic() - started
-    outcome.memory_bytes = memory.peak_bytes()
+    outcome.memory_bytes = processes.peak_memory_bytes()
     metrics = replace(measure(policy.name, outcome), left=left(replay))
     metrics.figures["queue_bound_seconds"] = run.least
     if len(run.setup.seeds) > 1:

@@ -132,6 +132,6 @@ class JobTraces:
         fault: str = "",
     ) -> None:
         trace = known.trace or trace_id(known.uid)
-        self._exporter.tell(
+        self._exporter.export(
             Span(name, started, finished, trace, parent=root_id(trace), attributes=attributes, fault=fault)
         )

@@ -27,7 +27,7 @@ from windlass.api.errors import FieldError
 from windlass.api.views.claims import FINALIZER
 from windlass.api.views.podshape import ClaimReference
 from windlass.engine.decision import Bind
-from windlass.kits.dicts import put
+from windlass.kits.dicts import put_if_changed
 from windlass.kits.timestamps import rfc3339
 from windlass.model.devices import consumable_capacity
 from windlass.model.devices.device_needs import ClaimedDevices
@@ -105,14 +105,14 @@ class DraClaims:
             case views.ResourceSlice():
                 return self.inventory.upsert(item)
             case views.DeviceClass():
-                return put(self.classes, item.name, item)
+                return put_if_changed(self.classes, item.name, item)
             case views.ClaimTemplate():
-                return put(self.templates, item.key, item)
+                return put_if_changed(self.templates, item.key, item)
             case views.DeviceClaim():
                 self._leave_nodes(item)
                 for node in item.nodes:
                     self._allocated.setdefault(node, {})[item.key] = None
-                return put(self.claims, item.key, item)
+                return put_if_changed(self.claims, item.key, item)
 
     def _forget(self, item: Item) -> None:
         if isinstance(item, views.ResourceSlice | views.DeviceClass):

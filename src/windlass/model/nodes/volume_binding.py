@@ -15,7 +15,7 @@ from windlass.api import selectors, views
 from windlass.api.quantities import from_units
 from windlass.api.views.podshape import LabelSelector, RequirementWire
 from windlass.api.views.storage import SELECTED_NODE
-from windlass.kits.dicts import put
+from windlass.kits.dicts import put_if_changed
 from windlass.plugins.nodes.label_match import labels_match
 from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
 
@@ -83,21 +83,21 @@ class VolumeIndex:
                 if item.volume:
                     self._take_back(item.key, item.volume)
                 self._file(item.key, item)
-                return put(self.claims, item.key, item)
+                return put_if_changed(self.claims, item.key, item)
             case views.PersistentVolume():
                 if item.claim:
                     self._given.pop(item.name, None)
-                return put(self.volumes, item.name, item)
+                return put_if_changed(self.volumes, item.name, item)
             case views.StorageClass():
-                return put(self.classes, item.name, item)
+                return put_if_changed(self.classes, item.name, item)
             case views.CsiNode():
                 limits = {LIMIT + driver: count for driver, count in item.limits.items()}
-                return put(self.limits, item.name, limits)
+                return put_if_changed(self.limits, item.name, limits)
             case views.CsiDriver():
-                return put(self.counting, item.name, item.counts)
+                return put_if_changed(self.counting, item.name, item.counts)
             case views.StorageCapacity():
                 before = self.pools.get(item.key)
-                return put(self.pools, item.key, item) and self._pool_matters(before, item)
+                return put_if_changed(self.pools, item.key, item) and self._pool_matters(before, item)
 
     def remove(self, item: Item) -> bool:
         """The object is gone; whether it was known."""

@@ -16,7 +16,7 @@ from windlass.api.views.podshape import (
     RequirementWire,
     SpreadConstraint,
 )
-from windlass.kits.numbers import whole
+from windlass.kits.numbers import parse_int64
 from windlass.spi.objects import Expression, PodTerm, SpreadTerm, WeightedPodTerm
 
 LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -77,7 +77,7 @@ def _objection(
     if operator in ("Gt", "Lt"):
         if len(values) != 1:
             return FieldError.required(f"{place}.values", f"must be one value when operator is {operator}")
-        if whole(values[0]) is None:
+        if parse_int64(values[0]) is None:
             return FieldError.invalid(f"{place}.values[0]", values[0], "must be an integer")
     return None
 

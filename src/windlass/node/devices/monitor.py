@@ -19,7 +19,7 @@ from windlass.api import annotations
 from windlass.api.devices import node_annotation
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.clock import Clock
-from windlass.kits.sleep_or_wake import sleep_or_wake
+from windlass.kits.tasks import sleep_or_wake
 from windlass.kits.timestamps import rfc3339_micro
 from windlass.node.devices import labels, mps, usage_audit
 from windlass.node.devices.allocations import Held

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.kits.files import unlink_if_there
+from windlass.kits.files import unlink_if_exists
 from windlass.node.pods.volumes import PodVolume
 from windlass.node.runtime import attempt_files
 from windlass.node.runtime.helpers import ForkServer, read_to_end, wait_exit
@@ -74,7 +74,7 @@ class PodSandbox:
             "tmpfs": self._tmpfs(volumes) if "mnt" in names else [],
         }
         attempt_files.write(str(self._folder), sandbox.SPEC, spec, durable=False)
-        unlink_if_there(self._folder / sandbox.RECORD)
+        unlink_if_exists(self._folder / sandbox.RECORD)
         errors = self._folder / "sandbox.err"
         pid, reader = self._fork_server.start_helper(
             "windlass.node.sandbox.sandbox", str(self._folder), errors=errors
@@ -110,6 +110,6 @@ class PodSandbox:
     async def end(self) -> None:
         """Kill the holder; with the last process of the pod its namespaces go."""
         record = attempt_files.read(str(self._folder), sandbox.RECORD) or self._held
-        unlink_if_there(self._folder / sandbox.RECORD)
+        unlink_if_exists(self._folder / sandbox.RECORD)
         if record is not None and attempt_files.signal(record, signal.SIGKILL):
             await wait_exit(record["pid"], record["start_time"])

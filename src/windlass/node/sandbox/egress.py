@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.kits.files import unlink_if_there
+from windlass.kits.files import unlink_if_exists
 from windlass.kits.run_command import capture
 from windlass.node.runtime import attempt_files
 from windlass.node.runtime.helpers import read_to_end, start_helper, track, wait_exit
@@ -217,6 +217,6 @@ def _words(path: Path) -> str:
 async def stop(folder: Path) -> None:
     """End the helper that leads out, if there is one of ours."""
     record = attempt_files.read(str(folder), RECORD)
-    unlink_if_there(folder / RECORD)
+    unlink_if_exists(folder / RECORD)
     if record is not None and attempt_files.signal(record, signal.SIGTERM):
         await wait_exit(record["pid"], record["start_time"])

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.kits.files import unlink_if_there, write_atomic
+from windlass.kits.files import unlink_if_exists, write_atomic
 from windlass.node.paths import NodePaths
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.helpers import collect, read_to_end, start_helper, wait_exit
@@ -217,7 +217,7 @@ class Network:
             "prefix": self._range.prefixlen,
             "pods": self._survivors(),
         }
-        unlink_if_there(self._folder / network_namespace.RECORD)
+        unlink_if_exists(self._folder / network_namespace.RECORD)
         attempt_files.write(str(self._folder), network_namespace.SPEC, spec)
         pid, reader = start_helper(
             "windlass.node.sandbox.network_namespace", str(self._folder), errors=self._folder / "box.err"
@@ -246,7 +246,7 @@ class Network:
         record = (
             attempt_files.read(str(self._folder), network_namespace.RECORD) or self._box
         )  # the folder may have been removed
-        unlink_if_there(self._folder / network_namespace.RECORD)
+        unlink_if_exists(self._folder / network_namespace.RECORD)
         if record is not None and attempt_files.signal(record, signal.SIGKILL):
             await wait_exit(record["pid"], record["start_time"])
         self._box = None

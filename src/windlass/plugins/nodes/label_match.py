@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windlass.kits.numbers import whole
+from windlass.kits.numbers import parse_int64
 from windlass.spi.objects import Expression
 
 
@@ -27,7 +27,7 @@ def value_matches(operator: str, values: Sequence[str], value: str | None) -> bo
 
 
 def _compares(operator: str, values: Sequence[str], value: str | None) -> bool:
-    left, right = whole(value), whole(values[0] if values else None)
+    left, right = parse_int64(value), parse_int64(values[0] if values else None)
     if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right

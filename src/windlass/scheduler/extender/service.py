@@ -15,7 +15,7 @@ class Service:
 
     def __init__(self, context: ServiceContext) -> None:
         self._clients = ExtenderClients(
-            context.model, clock=context.clock, observe=context.metrics.extender_asked
+            context.model, clock=context.clock, observe=context.metrics.extender_queried
         )
         self._node_extenders = NodeExtenders(
             context.model.nodes, context.wake, clock=context.clock, session=self._clients.session

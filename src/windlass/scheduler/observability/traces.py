@@ -158,9 +158,9 @@ class SchedulingTraces:
         trace = trace_id(f"{id(self)} {decision.cycle} {times[0]!r}")
         root = root_id(trace)
         for name, start, end in zip(PHASES, times, times[1:], strict=False):
-            self._exporter.tell(Span(name, start, end, trace, parent=root))
+            self._exporter.export(Span(name, start, end, trace, parent=root))
         links = self._links(decision)
-        self._exporter.tell(
+        self._exporter.export(
             Span("cycle", times[0], times[-1], trace, root, attributes=attributes, links=links)
         )
         for eviction in decision.evictions:
@@ -237,7 +237,7 @@ class SchedulingTraces:
     def _end(self, key: str, now: float, outcome: str) -> None:
         job = self._jobs.pop(key)
         attributes = {**job.attributes, "windlass.outcome": outcome}
-        self._exporter.tell(
+        self._exporter.export(
             Span(
                 "job",
                 job.submitted,
@@ -261,7 +261,7 @@ class SchedulingTraces:
         links: list[Link] | None = None,
         fault: str = "",
     ) -> None:
-        self._exporter.tell(
+        self._exporter.export(
             Span(
                 name,
                 start,
@@ -269,7 +269,7 @@ class SchedulingTraces:
                 job.trace,
                 parent=job.root,
                 attributes=attributes,
-                moments=events or (),
+                events=events or (),
                 links=links or (),
                 fault=fault,
             )

@@ -118,7 +118,7 @@ class _Follow:
                 if now >= self._deadline:
                     return
                 if self._next_bookmark is not None and now >= self._next_bookmark:
-                    seen = watcher.seen_rv
+                    seen = watcher.delivered_rv
                     if seen is not None:
                         yield self._presenter.bookmark(seen, initial_end=False, first=first)
                         first = False

@@ -166,7 +166,7 @@ class Replay:
 
     def run(self, progress: Callable[[int], None] | None = None) -> ReplayOutcome:
         """Until every job has ended, or nothing will ever happen again."""
-        with gc_tuning.hardly_looking():
+        with gc_tuning.infrequent_collections():
             return self._run(progress)
 
     def _run(self, progress: Callable[[int], None] | None) -> ReplayOutcome:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from windlass.kits import event_loop
+from windlass.kits.tasks import run_event_loop
 
 
 async def whose() -> str:
@@ -18,7 +18,7 @@ async def whose() -> str:
 def test_the_loop_is_uvloops_where_that_is_installed(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not there:
         monkeypatch.setitem(sys.modules, "uvloop", None)  # importing it fails
-    assert event_loop.run(whose()).startswith("uvloop" if there else "asyncio")
+    assert run_event_loop(whose()).startswith("uvloop" if there else "asyncio")
 
 
 def test_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("missing")
 
     with pytest.raises(KeyError, match="missing"):
-        event_loop.run(fails())
+        run_event_loop(fails())
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with pytest.raises(KeyError, match="missing"):
-        event_loop.run(fails())
+        run_event_loop(fails())
