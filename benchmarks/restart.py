@@ -85,9 +85,9 @@ def run(nodes: int, pods: int, waiting: int) -> dict[str, float]:
     began, cpu = time.perf_counter(), time.process_time()
     model, engine = ClusterModel(("windlass",)), default_engine()
     for raw in listed_nodes:
-        model.upsert_node(views.decode_node(raw))
+        model.objects.upsert_node(views.decode_node(raw))
     for raw in listed_pods:
-        model.upsert_pod(views.decode_pod(raw))
+        model.objects.upsert_pod(views.decode_pod(raw))
     decoded = time.perf_counter()
     deltas = model.take()
     translated = time.perf_counter()

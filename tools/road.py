@@ -80,7 +80,7 @@ def measure() -> Road:
     model, engine = ClusterModel(names.SCHEDULER_NAMES), default_engine()
     model.read_labels(engine.reads, images=engine.reads_images)
     for number in range(4):
-        model.upsert_node(views.decode_node(views.encode(_node(f"node-{number}"))))
+        model.objects.upsert_node(views.decode_node(views.encode(_node(f"node-{number}"))))
     now = START
     for number in range(WARM):
         _place(model, engine, f"warm-{number}", now)()
@@ -98,13 +98,13 @@ def _place(model: ClusterModel, engine: Engine, gang: str, now: float) -> Callab
     pods = [views.decode_pod(views.encode(_pod(gang, number))) for number in range(2)]
 
     def place() -> None:
-        model.upsert_group(group)
+        model.objects.upsert_group(group)
         for pod in pods:
-            model.upsert_pod(pod)
+            model.objects.upsert_pod(pod)
         engine.apply(model.take(now))
         decision = engine.cycle(now)
         for bind in decision.binds:
-            model.assume_bind(bind, now)
+            model.binds.assume(bind, now)
         if len(decision.binds) != len(pods):
             raise RuntimeError(f"{len(decision.binds)} of {len(pods)} pods were bound: {decision}")
 

@@ -84,15 +84,15 @@ async def test_a_bind_is_recalled_for_its_card_and_nobody_is_evicted(scene: Scen
     await scene.pod("other")
 
     async def decided() -> bool:
-        return len(gate.waiting) == 1 and len(service.model.assumed) == 2
+        return len(gate.waiting) == 1 and len(service.model.binds.assumed) == 2
 
     await eventually(decided, "one bind under way and two decided")
     later = "one" if "/other/" in gate.waiting[0] else "other"
-    card = str(service.model.assumed[f"{scene.namespace}/{later}"].devices[0])
+    card = str(service.model.binds.assumed[f"{scene.namespace}/{later}"].devices[0])
     await put(scene, "theirs", node, {DEVICES: card})
 
     async def seen() -> bool:
-        return bool(service.model.pods[f"{scene.namespace}/theirs"].node_name)
+        return bool(service.model.objects.pods[f"{scene.namespace}/theirs"].node_name)
 
     await eventually(seen, "theirs seen")
     gate.open.set()
@@ -183,7 +183,7 @@ async def test_a_pod_that_is_resized_in_place_holds_what_it_asks_for(scene: Scen
     key = f"{scene.namespace}/theirs"
 
     async def seen() -> bool:
-        return service.model.pods[key].shape.request["cpu"] == 48000
+        return service.model.objects.pods[key].shape.request["cpu"] == 48000
 
     await eventually(seen, "the resize seen")
     await scene.pod("large", gpus=0, containers=[cpus(32)])

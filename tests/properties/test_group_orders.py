@@ -70,27 +70,27 @@ def worlds(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
 def enter(model: ClusterModel, what: str, obj: dict[str, Any] | None) -> None:
     """Show the model a thing as it is now; ``None``: it is gone."""
     if what == "namespace" and obj is not None:
-        model.upsert_namespace(views.decode_namespace(views.encode(obj)))
+        model.objects.upsert_namespace(views.decode_namespace(views.encode(obj)))
     elif what == "group":
         if obj is None:
-            model.remove_coscheduling_group("default/train")
+            model.objects.remove_coscheduling_group("default/train")
         else:
-            model.upsert_coscheduling_group(views.decode_coscheduling_group(views.encode(obj)))
+            model.objects.upsert_coscheduling_group(views.decode_coscheduling_group(views.encode(obj)))
     elif what == "native":
         if obj is None:
-            model.remove_native_group("default/train")
+            model.objects.remove_native_group("default/train")
         else:
-            model.upsert_native_group(views.decode_native_group(views.encode(obj)))
+            model.objects.upsert_native_group(views.decode_native_group(views.encode(obj)))
     elif what == "kai":
         if obj is None:
-            model.remove_kai_queue("q")
+            model.objects.remove_kai_queue("q")
         else:
-            model.upsert_kai_queue(views.decode_kai_queue(views.encode(obj)))
+            model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(obj)))
     elif what.startswith("pod "):
         if obj is None:
-            model.remove_pod(f"default/{what.removeprefix('pod ')}")
+            model.objects.remove_pod(f"default/{what.removeprefix('pod ')}")
         else:
-            model.upsert_pod(views.decode_pod(views.encode(obj)))
+            model.objects.upsert_pod(views.decode_pod(views.encode(obj)))
 
 
 @settings(max_examples=200, deadline=None)

@@ -305,7 +305,7 @@ async def test_a_lost_response_is_resolved(api: SchedulerApi) -> None:
         await running.settle(2.0)
         assert api.bindings == [("default/g-0", "n1")]
         assert running.reasons("g-0") == ["Scheduled"]
-        assert not running.service.model.assumed
+        assert not running.service.model.binds.assumed
 
 
 async def test_a_bind_that_failed_inside_the_server_may_have_succeeded(api: SchedulerApi) -> None:
@@ -335,7 +335,7 @@ async def test_a_bind_that_failed_inside_the_server_may_have_succeeded(api: Sche
         assert running.reasons("a") == ["Scheduled"]
         api.catch_up()
         await running.settle(1.0)
-        assert not running.service.model.assumed
+        assert not running.service.model.binds.assumed
 
 
 async def test_a_pod_bound_by_another_scheduler_is_left_to_it(api: SchedulerApi) -> None:
@@ -485,9 +485,9 @@ async def test_an_unseen_bind_is_looked_up(api: SchedulerApi) -> None:
         api.lagging = True
         await running.settle(1.0)
         assert api.node_of("a") == "n1"
-        assert "default/a" in running.service.model.assumed
+        assert "default/a" in running.service.model.binds.assumed
         await running.settle(35.0)
-        assert "default/a" not in running.service.model.assumed
+        assert "default/a" not in running.service.model.binds.assumed
         api.add(pod("b"))
         api.catch_up()
         await running.settle(1.0)

@@ -38,12 +38,14 @@ class ClaimScene:
         self.evicted: list[str] = []
         """Pods that were asked to go, in the last cycle."""
         for name in (GPU, NIC):
-            self.model.upsert_claim(views.decode_device_class(views.encode(device_class(name, name))))
+            self.model.features.claims.upsert(
+                views.decode_device_class(views.encode(device_class(name, name)))
+            )
 
     def node(self, name: str, *slices: dict[str, Any]) -> None:
-        self.model.upsert_node(views.decode_node(views.encode(node(name, gpus=0))))
+        self.model.objects.upsert_node(views.decode_node(views.encode(node(name, gpus=0))))
         for one in slices:
-            self.model.upsert_claim(views.decode_resource_slice(views.encode(one)))
+            self.model.features.claims.upsert(views.decode_resource_slice(views.encode(one)))
 
     def ask(self, name: str, *requests: dict[str, Any], priority: int = 0, **spec: Any) -> None:
         """A pod, and the claim that it names."""
@@ -53,12 +55,14 @@ class ClaimScene:
 
     def _claim(self, obj: dict[str, Any]) -> None:
         self.claims[obj["metadata"]["name"]] = obj
-        self.model.upsert_claim(views.decode_device_claim(views.encode(obj)))
+        self.model.features.claims.upsert(views.decode_device_claim(views.encode(obj)))
 
     def _pod(self, name: str, where: str = "") -> None:
         fields: dict[str, Any] = {"node": where, "annotations": self.words[name]} if where else {}
         fields["priority"] = self.priorities.get(name, 0)
-        self.model.upsert_pod(views.decode_pod(views.encode(claimer(name, claim=f"claim-{name}", **fields))))
+        self.model.objects.upsert_pod(
+            views.decode_pod(views.encode(claimer(name, claim=f"claim-{name}", **fields)))
+        )
 
     def decide(self) -> dict[str, tuple[str, Results]]:
         """One cycle, written and seen: pod → its node, and request and device of each result of its claim."""
@@ -69,33 +73,33 @@ class ClaimScene:
         check_decision(self.engine, decision)
         self.evicted = [eviction.task.partition("/")[2] for eviction in decision.evictions]
         for bind in decision.binds:
-            self.model.assume_bind(bind)
+            self.model.binds.assume(bind)
         return {bind.task.partition("/")[2]: (bind.node, self._write(bind)) for bind in decision.binds}
 
     def _write(self, bind: Bind) -> Results:
         name = bind.task.partition("/")[2]
         obj = copy.deepcopy(self.claims[f"claim-{name}"])
-        for write in self.model.claim_writes(bind, self.now):
+        for write in self.model.writes.claim_writes(bind, self.now):
             if write.subresource:
                 status: Any = write.body["status"]
                 obj["status"] = {key: value for key, value in status.items() if value is not None}
-        self.words[name] = self.model.binding_words(bind, self.now)
+        self.words[name] = self.model.writes.annotations(bind, self.now)
         self._claim(obj)
         self._pod(name, bind.node)
-        self.model.forget(bind.task, bind.uid)
+        self.model.binds.forget(bind.task, bind.uid)
         self.engine.apply(self.model.take(self.now))
         check(self.engine)
         return [(one["request"], one["device"]) for one in obj["status"]["allocation"]["devices"]["results"]]
 
     def end(self, name: str) -> None:
         """The pod is gone, and its claim with it."""
-        self.model.remove_pod(f"default/{name}")
+        self.model.objects.remove_pod(f"default/{name}")
         obj = self.claims.pop(f"claim-{name}")
-        self.model.remove_claim(views.decode_device_claim(views.encode(obj)))
+        self.model.features.claims.remove(views.decode_device_claim(views.encode(obj)))
 
     def slice(self, obj: dict[str, Any]) -> None:
         """A driver tells anew what it has."""
-        self.model.upsert_claim(views.decode_resource_slice(views.encode(obj)))
+        self.model.features.claims.upsert(views.decode_resource_slice(views.encode(obj)))
 
     def why(self, name: str) -> str:
         key = f"default/pod:{name}"

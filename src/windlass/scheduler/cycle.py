@@ -98,7 +98,7 @@ class SchedulingCycle:
         now = self._time.now()
         decision = self._host.engine.cycle(now)
         for bind in decision.binds:
-            self._model.assume_bind(bind, now)
+            self._model.binds.assume(bind, now)
         return decision
 
     def _measure(self, decision: Decision, changes: int, times: tuple[float, ...]) -> None:

@@ -125,7 +125,7 @@ class DecisionReporter:
 
     def report_group(self, key: str) -> None:
         """Report the state of a group."""
-        if not self._model.known(key):
+        if not self._model.groups.known(key):
             self._forget(key)
             return
         report = self._reports.get(key)
@@ -134,7 +134,7 @@ class DecisionReporter:
             return
         now = self._time.now()
         blocked = explanation is not None and self._model.blocked(key)
-        members = self._model.members(key)
+        members = self._model.groups.members(key)
         admitted = report is not None and report.admitted
         self._status_writer.update_group(key, admitted, explanation, blocked, members)
         for observer in self._observers:
@@ -193,7 +193,7 @@ class DecisionReporter:
             if decided:
                 metrics.decisions.labels(kind).inc(len(decided))
         metrics.waiting(self._pending.reasons)
-        metrics.assumed.set(len(self._model.assumed))
+        metrics.assumed.set(len(self._model.binds.assumed))
         metrics.bind_limit.set(self._bind_queue.limit.limit)
 
     def _measure_phases(self, times: Sequence[float]) -> None:

@@ -90,7 +90,7 @@ class EngineFeed:
             return
         while not leadership.leads:
             self._host.adopt()
-            if self._delivered > REPLACE_FACTOR * max(MIN_REPLACE_PODS, len(model.pods)):
+            if self._delivered > REPLACE_FACTOR * max(MIN_REPLACE_PODS, len(model.objects.pods)):
                 self._host.replace()
             await initial_sync.rest()
             self.deliver(model.take(self._time.now(), BATCH_PODS))

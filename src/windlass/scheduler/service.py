@@ -188,10 +188,10 @@ class SchedulerService:
         warning.cancel()
         log.info(
             "synced",
-            nodes=len(model.nodes),
-            pods=len(model.pods),
-            groups=len(model.groups),
-            queues=len(model.queues),
+            nodes=len(model.objects.nodes),
+            pods=len(model.objects.pods),
+            groups=len(model.objects.groups),
+            queues=len(model.objects.queues),
         )
         self.ready.set()
 
@@ -274,7 +274,7 @@ class SchedulerService:
         assert components.guard is not None
         return WebhookHandler(
             components.guard,
-            self.model.pods,
+            self.model.objects.pods,
             components.look_up,
             self._is_authoritative,
             self._count_webhook,

@@ -90,7 +90,7 @@ def new_model(options: SchedulerOptions) -> ClusterModel:
         foreign_queue=foreign_queue(options.policy),
         beside=options.other_schedulers,
     )
-    model.claims.generated = True
+    model.features.claims.index.generated = True
     return model
 
 
@@ -145,7 +145,7 @@ class Components:
 
     def _create_engine(self, engine: Engine | None) -> None:
         policy, options = self.live.current.policy, self.live.current
-        self.node_usage = NodeUsage(self.model.claims)
+        self.node_usage = NodeUsage(self.model.features.claims.index)
         self.engine_host = EngineHost(
             self.model, policy, engine, clock=self.clock, time=self.time, wake=self.wake
         )
@@ -252,7 +252,7 @@ class Components:
     def _create_evictor(self) -> None:
         self.evictor = Evictor(
             self.client,
-            self.model.pods,
+            self.model.objects.pods,
             self.recorder,
             self.eviction_results.finished,
             delayed=self.eviction_results.delayed,
@@ -329,7 +329,7 @@ class Components:
             self.bind_results.finished,
             clock=self.clock,
             rng=self.rng,
-            annotations=self.model.binding_words,
+            annotations=self.model.writes.annotations,
             pre_bind_writes=self.pre_bind.claim_writes,
         )
 

@@ -281,11 +281,11 @@ def test_no_card_is_given_beyond_what_it_has(
     pods = [asking(f"p{at}", notes, **limits) for at, (notes, limits) in enumerate(wished)]
     found, model = planned(*nodes, *pods)
     ledger = NodeUsage()
-    for one in model.pods.values():
+    for one in model.objects.pods.values():
         ledger.change(None, one)
-    for one in model.pods.values():
+    for one in model.objects.pods.values():
         if one.node_name:
-            assert ledger.overflow(one, model.nodes[one.node_name]) is None
+            assert ledger.overflow(one, model.objects.nodes[one.node_name]) is None
     waiting = {name for entry in found["pending"] for name in entry["pods"]}
     assert len(waiting) + len(found["binds"]) == len(pods)
 

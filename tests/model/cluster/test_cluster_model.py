@@ -32,17 +32,17 @@ class Story:
             raw = views.encode(obj)
             match obj["kind"]:
                 case "Pod":
-                    self.model.upsert_pod(views.decode_pod(raw))
+                    self.model.objects.upsert_pod(views.decode_pod(raw))
                 case "Node":
-                    self.model.upsert_node(views.decode_node(raw))
+                    self.model.objects.upsert_node(views.decode_node(raw))
                 case "PodGroup":
-                    self.model.upsert_group(views.decode_pod_group(raw))
+                    self.model.objects.upsert_group(views.decode_pod_group(raw))
                 case "Queue":
-                    self.model.upsert_queue(views.decode_queue(raw))
+                    self.model.objects.upsert_queue(views.decode_queue(raw))
                 case "PriorityClass":
-                    self.model.upsert_class(views.decode_priority_class(raw))
+                    self.model.objects.upsert_class(views.decode_priority_class(raw))
                 case "Namespace":
-                    self.model.upsert_namespace(views.decode_namespace(raw))
+                    self.model.objects.upsert_namespace(views.decode_namespace(raw))
         return self
 
     def take(self) -> list[deltas.Delta]:
@@ -103,7 +103,7 @@ def test_a_class_that_is_gone_goes_on_for_pods_that_were_made_with_it() -> None:
     story = Story().put(high, *gang)
     story.take()
     before = story.groups["default/g"]
-    story.model.remove_class("high")
+    story.model.objects.remove_class("high")
     story.take()
     assert story.groups["default/g"] == before
     again = Story().put(*gang)  # a scheduler that has only just begun
@@ -135,7 +135,7 @@ def test_a_pod_without_a_group_is_a_group_of_one() -> None:
     story.take()
     spec = story.groups["default/pod:a"]
     assert (spec.queue, spec.priority, spec.min_member, spec.admitted) == ("research", 7, 1, True)
-    story.model.remove_pod("default/a")
+    story.model.objects.remove_pod("default/a")
     story.take()
     assert not story.groups
     assert not story.tasks
@@ -170,7 +170,7 @@ def test_a_group_of_another_schedulers_pods_is_that_schedulers() -> None:
     story.put(pod("a", group="g", scheduler="volcano"), pod("b", group="g", scheduler="volcano"))
     story.take()
     assert story.groups == {}
-    assert not story.model.known("default/g")
+    assert not story.model.groups.known("default/g")
     assert "default/g" in story.model.take_changed()  # what was to be written on it is not written any more
     story.put(group("g", 2, phase="Inqueue"), group("h", 1))
     story.take()
@@ -178,13 +178,13 @@ def test_a_group_of_another_schedulers_pods_is_that_schedulers() -> None:
     story.put(pod("c", group="g"))  # one is ours: so is the gang
     story.take()
     assert set(story.groups) == {"default/g", "default/h"}
-    story.model.remove_pod("default/c")
+    story.model.objects.remove_pod("default/c")
     story.take()
     assert set(story.groups) == {"default/h"}
-    story.model.remove_pod("default/a")
-    story.model.remove_pod("default/b")
+    story.model.objects.remove_pod("default/a")
+    story.model.objects.remove_pod("default/b")
     story.take()
-    assert story.model.known("default/g")
+    assert story.model.groups.known("default/g")
     assert set(story.groups) == {"default/g", "default/h"}
 
 
@@ -240,13 +240,13 @@ def test_devices_are_read_from_the_annotation() -> None:
 def test_an_assumed_bind_outlives_late_events_about_the_unbound_pod() -> None:
     story = Story().put(pod("a", uid="u"))
     story.take()
-    story.model.assume_bind(Bind("default/a", "u", "", "n1", (DeviceShare(2, "nvidia.com/gpu"),)))
+    story.model.binds.assume(Bind("default/a", "u", "", "n1", (DeviceShare(2, "nvidia.com/gpu"),)))
     assert story.put(pod("a", uid="u", phase="Pending")).take() == []
     story.put(pod("a", uid="u", priority=5)).take()  # changed for the engine, and still not bound
     task = story.tasks["default/a"]
     assert (task.state, task.node, task.devices, task.priority) == (TaskState.ASSUMED, "n1", (2,), 5)
-    assert story.model.forget("default/a", "u")
-    assert not story.model.forget("default/a", "u")
+    assert story.model.binds.forget("default/a", "u")
+    assert not story.model.binds.forget("default/a", "u")
     story.put(pod("a", uid="u", node="n1")).take()
     assert story.tasks["default/a"].state is TaskState.RUNNING
 
@@ -267,7 +267,7 @@ def test_queues() -> None:
     assert story.queues["b"].parent == "a"
     assert story.queues["c"].state is QueueState.CLOSED
     for name in "abc":
-        story.model.remove_queue(name)
+        story.model.objects.remove_queue(name)
     story.take()
     assert set(story.queues) == {"root", "default"}
 
@@ -286,7 +286,7 @@ def test_nodes_with_their_devices() -> None:
     assert (story.nodes["n2"].ready, story.nodes["n2"].devices) == (False, ())
     assert story.nodes["n3"].ready  # no condition at all: taints alone decide
     assert story.put(node("n1", gpus=2, labels=labels)).take() == []
-    story.model.remove_node("n1")
+    story.model.objects.remove_node("n1")
     assert story.take() == [deltas.NodeRemoved("n1")]
 
 
@@ -342,12 +342,12 @@ def test_members_and_changed_groups() -> None:
     story = Story().put(group("g", 2), pod("g-0", group="g"), pod("g-1", group="g", node="n"))
     story.take()
     assert story.model.take_changed() == ["default/g"]
-    found = story.model.members("default/g")
+    found = story.model.groups.members("default/g")
     assert (found.pending, found.running, found.scheduled, found.total) == (1, 1, 1, 2)
     assert story.model.blocked("default/g")
-    story.model.assume_bind(Bind("default/g-0", "uid-default-g-0", "", "n"))
+    story.model.binds.assume(Bind("default/g-0", "uid-default-g-0", "", "n"))
     assert not story.model.blocked("default/g")
-    story.model.remove_pod("default/g-1")
+    story.model.objects.remove_pod("default/g-1")
     story.take()
     assert story.model.take_changed() == ["default/g"]
 
@@ -365,9 +365,9 @@ def test_a_pod_started_no_earlier_than_it_was_decided_that_it_does(
     story = Story().put(pod("a"))
     story.take()
     bind = Bind("default/a", "uid-default-a", "", "n")
-    story.model.assume_bind(bind, noon + decided if decided else 0.0)
+    story.model.binds.assume(bind, noon + decided if decided else 0.0)
     story.put(pod("a", node="n", phase="Pending"))
-    assert story.model.forget(bind.task, bind.uid)
+    assert story.model.binds.forget(bind.task, bind.uid)
     story.take()
     assert story.tasks["default/a"].started is None
     runs = pod("a", node="n")
@@ -377,7 +377,7 @@ def test_a_pod_started_no_earlier_than_it_was_decided_that_it_does(
     story.model.resend()
     story.take()
     assert story.tasks["default/a"].started == noon + since, "of another engine, too"
-    story.model.remove_pod("default/a")
+    story.model.objects.remove_pod("default/a")
     runs["metadata"]["uid"] = "another"
     story.put(runs).take()
     assert story.tasks["default/a"].started == noon + int(told[6:8]), "another pod of its name"
@@ -387,8 +387,8 @@ def test_where_a_bind_failed_a_pod_started_when_it_says() -> None:
     story = Story().put(pod("a"))
     story.take()
     bind = Bind("default/a", "uid-default-a", "", "n")
-    story.model.assume_bind(bind, 1_767_268_803.7)
-    story.model.forget(bind.task, bind.uid)
+    story.model.binds.assume(bind, 1_767_268_803.7)
+    story.model.binds.forget(bind.task, bind.uid)
     runs = pod("a", node="m")
     runs["status"]["startTime"] = "2026-01-01T12:00:03Z"
     story.put(runs).take()
@@ -462,16 +462,16 @@ def test_incremental_translation_equals_translation_from_scratch(batches: list[l
                 continue
             kind, name = event
             if kind == "pod":
-                story.model.remove_pod(f"default/{name}")
+                story.model.objects.remove_pod(f"default/{name}")
                 final.pop(("Pod", name), None)
             elif kind == "group":
-                story.model.remove_group(f"default/{name}")
+                story.model.objects.remove_group(f"default/{name}")
                 final.pop(("PodGroup", name), None)
             elif kind == "queue":
-                story.model.remove_queue(name)
+                story.model.objects.remove_queue(name)
                 final.pop(("Queue", name), None)
             else:
-                story.model.remove_node(name)
+                story.model.objects.remove_node(name)
                 final.pop(("Node", name), None)
         story.take()
     story.take()
@@ -484,7 +484,7 @@ def test_incremental_translation_equals_translation_from_scratch(batches: list[l
     assert {k: _plain(t) for k, t in story.tasks.items()} == {k: _plain(t) for k, t in fresh.tasks.items()}
     for key in {*story.groups, *fresh.groups}:
         assert story.model.explanation(key) == fresh.model.explanation(key)
-        assert story.model.members(key) == fresh.model.members(key)
+        assert story.model.groups.members(key) == fresh.model.groups.members(key)
 
 
 def _plain(task: Task) -> tuple[Any, ...]:

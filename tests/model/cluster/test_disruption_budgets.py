@@ -84,19 +84,19 @@ def test_selectors_as_the_api_means_them() -> None:
 def test_changes_reach_the_engine() -> None:
     model = enter(node("n"), running("web", app="web"))
     assert budgets_of(model) == {"default/web": ()}
-    model.upsert_budget(view(selector={}, status=CURRENT))
+    model.features.budgets.upsert(view(selector={}, status=CURRENT))
     told = model.take()
     assert BudgetUpserted("default/b", 2) in told
     assert [d.task.budgets for d in told if isinstance(d, TaskUpserted)] == [("default/b",)]
-    model.upsert_budget(view(selector={}))
+    model.features.budgets.upsert(view(selector={}))
     assert model.take() == [BudgetUpserted("default/b", 0)]
-    model.upsert_budget(view(selector={"matchLabels": {"app": "db"}}))
+    model.features.budgets.upsert(view(selector={"matchLabels": {"app": "db"}}))
     assert budgets_of(model) == {"default/web": ()}
     model.resend()
     assert BudgetUpserted("default/b", 0) in model.take()
-    model.remove_budget(view())
+    model.features.budgets.remove(view())
     assert model.take() == [BudgetRemoved("default/b")]
-    model.remove_budget(view())
+    model.features.budgets.remove(view())
     assert model.take() == []
 
 

@@ -22,18 +22,18 @@ Json = dict[str, object]
 
 def beside() -> ClusterModel:
     made = ClusterModel(["windlass", "volcano"], beside=[OtherScheduler.parse("volcano")])
-    made.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
-    made.upsert_queue(views.decode_queue(views.encode(queue("q"))))
+    made.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
+    made.objects.upsert_queue(views.decode_queue(views.encode(queue("q"))))
     return made
 
 
 def put_pod(model: ClusterModel, obj: Json) -> None:
-    model.upsert_pod(views.decode_pod(views.encode(obj)))
+    model.objects.upsert_pod(views.decode_pod(views.encode(obj)))
 
 
 def put_group(model: ClusterModel, *, ours: bool) -> None:
     found = group("g", 1, queue="q" + (ADOPTED_SUFFIX if ours else ""))
-    model.upsert_group(views.decode_pod_group(views.encode(found)))
+    model.objects.upsert_group(views.decode_pod_group(views.encode(found)))
 
 
 def waiting(name: str = "a") -> Json:
@@ -65,7 +65,7 @@ def test_what_was_not_handed_over_is_not_seen() -> None:
     found = model.take()
     assert tasks(found) == {}
     assert not any(isinstance(delta, GroupUpserted) for delta in found)
-    assert model.group_of("default/a") is None
+    assert model.groups.group_of("default/a") is None
 
 
 def test_a_bound_pod_of_the_others_counts_on_its_node() -> None:
@@ -106,8 +106,8 @@ def test_the_order_of_events_does_not_matter(order: list[int], ours: bool) -> No
     events = (
         lambda: put_group(model, ours=not ours),
         lambda: put_pod(model, waiting()),
-        lambda: model.remove_pod("default/a"),
-        lambda: model.remove_group("default/g"),
+        lambda: model.objects.remove_pod("default/a"),
+        lambda: model.objects.remove_group("default/g"),
         lambda: put_pod(model, pod("a", group="other", scheduler="volcano")),
     )
     known: dict[str, str] = {}
@@ -133,16 +133,16 @@ def _follow(known: dict[str, str], deltas: list[Delta]) -> None:
 
 def beside_kai() -> ClusterModel:
     made = ClusterModel(["windlass", "kai-scheduler"], beside=[OtherScheduler.parse("kai")])
-    made.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
+    made.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     for obj in (kai_queue("org"), kai_queue("q", "org")):
-        made.upsert_kai_queue(views.decode_kai_queue(views.encode(obj)))
+        made.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(obj)))
     return made
 
 
 def put_kai_group(model: ClusterModel, pool: str = "") -> None:
     found = kai_group("g", 1, "q")
     found["metadata"]["labels"] = {NODE_POOL_KAI: pool} if pool else {}
-    model.upsert_kai_group(views.decode_kai_pod_group(views.encode(found)))
+    model.objects.upsert_kai_group(views.decode_kai_pod_group(views.encode(found)))
 
 
 def test_a_gang_of_kai_is_handed_over_and_back_with_its_pods() -> None:
@@ -175,7 +175,7 @@ def test_what_needs_kais_binder_is_left_to_it(word: str) -> None:
 
 def test_groups_of_volcanos_api_are_no_business_of_kai() -> None:
     model = beside_kai()
-    model.upsert_queue(views.decode_queue(views.encode(queue("q"))))
+    model.objects.upsert_queue(views.decode_queue(views.encode(queue("q"))))
     put_group(model, ours=False)
     put_pod(model, pod("a", group="g", scheduler="windlass"))
     put_pod(model, pod("b", group="g", scheduler="kai-scheduler"))
@@ -194,7 +194,7 @@ def test_peers_by_their_words() -> None:
 
 def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
     model = ClusterModel(["windlass", "batch"], beside=[OtherScheduler.parse("volcano:batch")])
-    model.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
+    model.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     put_group(model, ours=False)
     put_pod(model, pod("a", group="g", scheduler="batch"))
     assert tasks(model.take()) == {}
@@ -204,7 +204,7 @@ def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
 
 def test_when_kai_is_gone_pods_wait_for_its_pod_grouper() -> None:
     model = ClusterModel(["windlass", "kai-scheduler"], wait_for_group=["volcano", "kai-scheduler"])
-    model.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
+    model.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
     part = kai_pod("b", queue="q", metadata={"ownerReferences": [job]})
     part["metadata"]["annotations"] = {"kai.scheduler/batch-min-member": "2"}
@@ -252,7 +252,7 @@ def test_a_pod_that_nobody_places_is_told_so(group_first: bool) -> None:
     assert told(model) is None
     put_group(model, ours=False)
     assert told(model) == NOBODYS
-    model.remove_group("default/g")
+    model.objects.remove_group("default/g")
     code, message, _ = told(model) or ("", "", ())
     assert (code, message.partition(";")[0]) == ("WaitingForMembers", "PodGroup default/g does not exist")
 
@@ -265,19 +265,19 @@ def test_the_change_of_whose_a_gang_is_reaches_those_who_tell_of_it() -> None:
         lambda: put_group(model, ours=False),
         lambda: put_group(model, ours=True),
         lambda: put_group(model, ours=False),
-        lambda: model.remove_group("default/g"),
+        lambda: model.objects.remove_group("default/g"),
     ):
-        model._changed.clear()
+        model.marks.reported.clear()
         change()
         model.take()
-        assert "default/g" in model._changed
+        assert "default/g" in model.marks.reported
 
 
 def test_a_gang_that_is_just_being_handed_over_is_waited_for() -> None:
     model = beside()
     marked = queue("q")
     marked["metadata"]["annotations"] = {"windlass.dev/adopted": "true"}
-    model.upsert_queue(views.decode_queue(views.encode(marked)))
+    model.objects.upsert_queue(views.decode_queue(views.encode(marked)))
     put_group(model, ours=False)
     put_pod(model, pod("a", group="g", scheduler="windlass"))
     code, message, _ = told(model) or ("", "", ())
@@ -287,20 +287,20 @@ def test_a_gang_that_is_just_being_handed_over_is_waited_for() -> None:
 
 def test_a_gang_of_kai_that_was_not_handed_over_is_told_in_its_words() -> None:
     model = ClusterModel(["windlass", "kai-scheduler"], beside=[OtherScheduler.parse("kai")])
-    model.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
+    model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
     found = views.decode_kai_pod_group(views.encode(kai_group("g", 1, queue="q")))
-    model.upsert_kai_group(found)
+    model.objects.upsert_kai_group(found)
     body = kai_pod("a", "g")
     body["spec"]["schedulerName"] = "windlass"
     put_pod(model, body)
     model.take()
-    (key,) = model._members
+    (key,) = model.groups.membership.pods
     explanation = model.explanation(key)
     assert explanation is not None
     assert explanation.message.startswith(
         "KAI decides on PodGroup default/g, since its queue q is not handed over"
     )
     assert explanation.remedies[0] == "hand the queue over: windlass install --adopt kai -q q"
-    model.remove_kai_group("default/g")
+    model.objects.remove_kai_group("default/g")
     model.take()
     assert "does not exist" in str(model.explanation(key))

@@ -42,15 +42,15 @@ class World:
         raw, model = views.encode(obj), self.model
         match obj["apiVersion"], obj["kind"]:
             case _, "Pod":
-                model.upsert_pod(views.decode_pod(raw))
+                model.objects.upsert_pod(views.decode_pod(raw))
             case _, "Node":
-                model.upsert_node(views.decode_node(raw))
+                model.objects.upsert_node(views.decode_node(raw))
             case "scheduling.run.ai/v2", "Queue":
-                model.upsert_kai_queue(views.decode_kai_queue(raw))
+                model.objects.upsert_kai_queue(views.decode_kai_queue(raw))
             case "scheduling.run.ai/v2alpha2", "PodGroup":
-                model.upsert_kai_group(views.decode_kai_pod_group(raw))
+                model.objects.upsert_kai_group(views.decode_kai_pod_group(raw))
             case _, "Queue":
-                model.upsert_queue(views.decode_queue(raw))
+                model.objects.upsert_queue(views.decode_queue(raw))
 
     def take(self) -> None:
         for delta in self.model.take():
@@ -112,10 +112,10 @@ def test_memory_is_charged_by_the_smallest_card_that_could_hold_it() -> None:
     world.add(asking({"gpu-memory": "10240"}))
     world.take()
     assert dict(world.needs().request)[GPU] == 625
-    world.model.remove_node("n")
+    world.model.objects.remove_node("n")
     world.take()
     assert dict(world.needs().request)[GPU] == 157
-    world.model.remove_node("big")
+    world.model.objects.remove_node("big")
     world.take()
     assert dict(world.needs().request)[GPU] == 1000  # no card of the cluster could: all of one
 
@@ -361,7 +361,7 @@ def test_the_words_of_a_binding() -> None:
     bind = Bind(
         "default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU, 500, 8192, card_mib=16384),)
     )
-    assert world.model.binding_words(bind, 5.0) == {
+    assert world.model.writes.annotations(bind, 5.0) == {
         "windlass.dev/devices": "1",
         "windlass.dev/device-shares": "1:500/8192",
     }
@@ -371,7 +371,7 @@ def test_kais_pods_are_told_what_they_received() -> None:
     world = World(gpu_node(), kai_queue("q"), kai_group("g", 1, "q"), kai_pod("p", "g", requests={GPU: "1"}))
     for shares, told in (((DeviceShare(0, GPU),), "Regular"), ((DeviceShare(0, GPU, 500),), "Fraction")):
         bind = Bind("default/p", "u", "default/kai:g", "n", shares)
-        assert world.model.binding_words(bind, 0.0)["received-resource-type"] == told
+        assert world.model.writes.annotations(bind, 0.0)["received-resource-type"] == told
 
 
 def test_volcanos_device_plug_in_is_told_by_container() -> None:
@@ -381,7 +381,7 @@ def test_volcanos_device_plug_in_is_told_by_container() -> None:
     world = World(registered_node(), obj)
     share = DeviceShare(0, REGISTERED, 200, 4096, card_mib=16384)
     bind = Bind("default/a", "u", "default/pod:a", "n", (share,))
-    words = world.model.binding_words(bind, 12.7)
+    words = world.model.writes.annotations(bind, 12.7)
     assert words["volcano.sh/vgpu-ids-new"] == ";GPU-a,NVIDIA,4096,20:"
     assert words["volcano.sh/devices-to-allocate"] == words["volcano.sh/vgpu-ids-new"]
     assert words["volcano.sh/vgpu-node"] == "n"
@@ -392,7 +392,7 @@ def test_volcanos_device_plug_in_is_told_by_container() -> None:
 def test_volcanos_older_words_read_and_write_an_index() -> None:
     world = World(gpu_node(), asking(**{"volcano.sh/gpu-memory": "1024"}))
     bind = Bind("default/a", "u", "default/pod:a", "n", (DeviceShare(1, GPU, 0, 1024, card_mib=16384),))
-    assert world.model.binding_words(bind, 0.0)["volcano.sh/gpu-index"] == "1"
+    assert world.model.writes.annotations(bind, 0.0)["volcano.sh/gpu-index"] == "1"
     running = pod(
         "a",
         node="n",

@@ -22,7 +22,7 @@ NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
 class World:
     def __init__(self, *objects: tuple[str, dict[str, Any]]) -> None:
         self.model = ClusterModel(["windlass"])
-        self.model.upsert_claim(views.decode_device_class(views.encode(NVIDIA)))
+        self.model.features.claims.upsert(views.decode_device_class(views.encode(NVIDIA)))
         for kind, obj in objects:
             self.add(kind, obj)
 
@@ -30,17 +30,17 @@ class World:
         raw = views.encode(obj)
         match kind:
             case "pod":
-                self.model.upsert_pod(views.decode_pod(raw))
+                self.model.objects.upsert_pod(views.decode_pod(raw))
             case "node":
-                self.model.upsert_node(views.decode_node(raw))
+                self.model.objects.upsert_node(views.decode_node(raw))
             case "claim":
-                self.model.upsert_claim(views.decode_device_claim(raw))
+                self.model.features.claims.upsert(views.decode_device_claim(raw))
             case "template":
-                self.model.upsert_claim(views.decode_claim_template(raw))
+                self.model.features.claims.upsert(views.decode_claim_template(raw))
             case "class":
-                self.model.upsert_claim(views.decode_device_class(raw))
+                self.model.features.claims.upsert(views.decode_device_class(raw))
             case "slice":
-                self.model.upsert_claim(views.decode_resource_slice(raw))
+                self.model.features.claims.upsert(views.decode_resource_slice(raw))
         return self
 
     def tasks(self) -> dict[str, Task]:
@@ -81,7 +81,7 @@ def test_live_a_pod_waits_until_its_claim_is_made() -> None:
         "spec": {"spec": {"devices": {"requests": [exactly()]}}},
     }
     world = World(("node", gpu_node("n")), ("template", template), ("pod", claimer(template="t")))
-    world.model.claims.generated = True
+    world.model.features.claims.index.generated = True
     assert "is being made" in world.told()
     made = claimer(template="t")
     made["status"] = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "a-g-x"}]}
@@ -218,7 +218,7 @@ def test_pods_that_share_a_claim_need_its_devices_once_and_its_node() -> None:
     assert later.node_terms is not None
     assert later.node_terms[0].fields[0].values == ("n",)
     bind = Bind("default/b", "uid-default-b", "default/pod:b", "n")
-    assert world.model.binding_words(bind, 0.0) == {"windlass.dev/devices": "3"}
+    assert world.model.writes.annotations(bind, 0.0) == {"windlass.dev/devices": "3"}
 
 
 def test_who_carries_a_claim_when_its_carrier_has_ended() -> None:
@@ -230,7 +230,7 @@ def test_who_carries_a_claim_when_its_carrier_has_ended() -> None:
     tasks = world.tasks()
     assert tasks["default/a"].needs.devices
     assert not tasks["default/b"].needs.devices
-    world.model.remove_pod("default/a")
+    world.model.objects.remove_pod("default/a")
     after = world.tasks()["default/b"]
     assert after.needs.devices == (DeviceNeed(GPU, 1, milli=1000),)
     assert after.devices == (3,)
@@ -258,7 +258,7 @@ def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
     assert world.needs()
     shares = (DeviceShare(1, GPU), DeviceShare(4, GPU))
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", shares)
-    write, kept = world.model.claim_writes(bind, NOW)
+    write, kept = world.model.writes.claim_writes(bind, NOW)
     assert (write.namespace, write.name, write.subresource) == ("default", "c", "status")
     assert (kept.namespace, kept.name, kept.subresource) == ("default", "c", "")
     metadata: Any = kept.body["metadata"]
@@ -296,7 +296,7 @@ def test_a_claim_that_was_allocated_for_a_binding_that_failed_is_allocated_anew(
     world = World(("node", gpu_node("n")), ("claim", stale), ("pod", claimer(claim="c")))
     assert world.needs()
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
-    first, second, _ = world.model.claim_writes(bind, NOW)
+    first, second, _ = world.model.writes.claim_writes(bind, NOW)
     assert first.body["status"] == {"allocation": None, "reservedFor": None}
     assert first.body["metadata"] == {"resourceVersion": "7"}
     status: Any = second.body["status"]
@@ -310,7 +310,7 @@ def test_a_claim_that_is_protected_already_is_not_written_again() -> None:
     world = World(("node", gpu_node("n")), ("claim", guarded), ("pod", claimer(claim="c")))
     assert world.needs()
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
-    assert [write.subresource for write in world.model.claim_writes(bind, NOW)] == ["status"]
+    assert [write.subresource for write in world.model.writes.claim_writes(bind, NOW)] == ["status"]
 
 
 def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
@@ -322,7 +322,7 @@ def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
     first = claimer("a", claim="c", node="n", phase="Running")
     world = World(("node", gpu_node("n")), ("claim", taken), ("pod", first), ("pod", claimer("b", claim="c")))
     assert world.tasks()
-    (write,) = world.model.claim_writes(Bind("default/b", "uid-default-b", "default/pod:b", "n"), NOW)
+    (write,) = world.model.writes.claim_writes(Bind("default/b", "uid-default-b", "default/pod:b", "n"), NOW)
     status: Any = write.body["status"]
     assert [one["uid"] for one in status["reservedFor"]] == ["uid-default-a", "uid-default-b"]
     assert "allocation" not in status
@@ -376,7 +376,7 @@ def test_devices_of_slices_are_cards_of_their_node() -> None:
     assert dict(task.needs.request)[GPU] == 1000
     assert dict(task.needs.node_request) == {"cpu": 1000}
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, resource),))
-    write, _ = world.model.claim_writes(bind, NOW)
+    write, _ = world.model.writes.claim_writes(bind, NOW)
     status: Any = write.body["status"]
     assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
 
@@ -449,9 +449,9 @@ def test_devices_go_with_their_slice() -> None:
     text = views.encode(resource_slice("n", listed("gpu-0")))
     world = World(("node", node("n", gpus=0)), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
     assert "no device of the cluster" in world.told()
-    world.model.upsert_claim(views.decode_resource_slice(text))
+    world.model.features.claims.upsert(views.decode_resource_slice(text))
     assert world.needs().devices
-    world.model.remove_claim(views.decode_resource_slice(text))
+    world.model.features.claims.remove(views.decode_resource_slice(text))
     changes = world.model.take()
     (found,) = [d.node for d in changes if isinstance(d, deltas.NodeUpserted)]
     assert found.devices == ()
@@ -462,9 +462,9 @@ def test_devices_go_with_their_slice() -> None:
 def test_claims_templates_and_classes_may_go() -> None:
     world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
     assert world.needs().devices
-    world.model.remove_claim(world.model.claims.classes["gpu.nvidia.com"])
+    world.model.features.claims.remove(world.model.features.claims.index.classes["gpu.nvidia.com"])
     world.model.take()  # the class of the driver is known without an object
-    world.model.remove_claim(world.model.claims.claims["default/c"])
+    world.model.features.claims.remove(world.model.features.claims.index.claims["default/c"])
     world.model.take()
     told = world.model.explanation("default/pod:a")
     assert told is not None
@@ -496,9 +496,9 @@ def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
     assert world.model.untold == 1
     world.add("claim", claim("nobodys", exactly()))
     assert world.model.untold == 1
-    for key in list(world.model.pods):
-        world.model.remove_pod(key)
-    assert (world.model.claims.users, world.model.claims._owners) == ({}, {})
+    for key in list(world.model.objects.pods):
+        world.model.objects.remove_pod(key)
+    assert (world.model.features.claims.index.users, world.model.features.claims.index._owners) == ({}, {})
 
 
 def test_the_drivers_are_told_what_class_and_claim_say() -> None:
@@ -527,7 +527,9 @@ def test_the_drivers_are_told_what_class_and_claim_say() -> None:
     )
     assert world.needs()
     shares = (DeviceShare(0, GPU), DeviceShare(1, GPU))
-    write, _ = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n", shares), NOW)
+    write, _ = world.model.writes.claim_writes(
+        Bind("default/a", "uid-default-a", "default/pod:a", "n", shares), NOW
+    )
     status: Any = write.body["status"]
     devices = status["allocation"]["devices"]
     assert [one["request"] for one in devices["results"]] == ["a", "b/one"]
@@ -549,7 +551,7 @@ def test_what_a_request_tolerates_stands_with_its_devices() -> None:
     )
     assert world.needs()
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
-    status: Any = world.model.claim_writes(bind, NOW)[0].body["status"]
+    status: Any = world.model.writes.claim_writes(bind, NOW)[0].body["status"]
     assert status["allocation"]["devices"]["results"][0]["tolerations"] == tolerations
 
 
@@ -557,7 +559,9 @@ def test_a_claim_that_asks_for_nothing_is_allocated_too() -> None:
     """A kubelet starts no pod whose claim has no allocation."""
     world = World(("node", gpu_node("n")), ("claim", claim("c")), ("pod", claimer(claim="c")))
     assert world.needs().devices == ()
-    write, kept = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n"), NOW)
+    write, kept = world.model.writes.claim_writes(
+        Bind("default/a", "uid-default-a", "default/pod:a", "n"), NOW
+    )
     status: Any = write.body["status"]
     assert status["allocation"]["devices"] == {"results": []}
     assert kept.body["metadata"]
@@ -667,13 +671,13 @@ def test_devices_of_a_claim_that_another_scheduler_has_allocated_are_taken_befor
     world.add("pod", claimer("theirs", claim="c", scheduler="default-scheduler", node="n"))
     task = world.tasks()["default/theirs"]
     assert (task.node, task.devices) == ("n", (1,))
-    world.model.remove_pod("default/theirs")
+    world.model.objects.remove_pod("default/theirs")
     assert usable() == [True, False]  # until the claim is given back
     world.add("claim", claim("c", exactly()))
     assert usable() == [True, True]
     world.add("claim", theirs)
     assert usable() == [True, False]
-    world.model.remove_claim(world.model.claims.claims["default/c"])
+    world.model.features.claims.remove(world.model.features.claims.index.claims["default/c"])
     assert usable() == [True, True]
 
 
@@ -740,7 +744,7 @@ def test_who_is_given_a_device_takes_it_from_a_claim_whose_pod_was_never_bound()
 
     def written(device: int) -> list[tuple[str, Any]]:
         bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(device, resource),))
-        writes = world.model.claim_writes(bind, NOW)
+        writes = world.model.writes.claim_writes(bind, NOW)
         return [(one.name, one.body["status"]["allocation"]) for one in writes if one.subresource]  # type: ignore[index]
 
     (freed, nothing), (name, allocation) = written(0)

@@ -181,7 +181,9 @@ def test_a_pool_of_several_nodes_is_whole_on_all_of_them_at_once() -> None:
     assert scene.decide() == {}
     scene.node("b", devices_of("b", GPU, device("gpu-1"), device("gpu-2"), pool=pool))
     assert scene.decide() == {"x": ("a", [("gpu", "gpu-0")])}
-    scene.model.remove_claim(views.decode_resource_slice(views.encode(devices_of("b", GPU, pool=pool))))
+    scene.model.features.claims.remove(
+        views.decode_resource_slice(views.encode(devices_of("b", GPU, pool=pool)))
+    )
     scene.ask("y", exactly("gpu", GPU))
     assert scene.decide() == {}
 
@@ -190,7 +192,7 @@ def test_cards_that_nodes_tell_of_themselves_serve_alternatives_too() -> None:
     """Without a driver: the nodes of a box."""
     scene = ClaimScene()
     for obj in (gpu_node("h", 1), gpu_node("t", 2, "Tesla-T4", 15360)):
-        scene.model.upsert_node(views.decode_node(views.encode(obj)))
+        scene.model.objects.upsert_node(views.decode_node(views.encode(obj)))
     name = "device.attributes['gpu.nvidia.com'].productName.contains"
     options = [
         {"name": "h100", "deviceClassName": "gpu.nvidia.com", "selectors": selector(f"{name}('H100')")},
@@ -264,11 +266,11 @@ def test_what_was_chosen_is_not_written_once_it_serves_the_claim_no_more() -> No
     scene.ask("x", exactly("gpu", GPU, count=2), **SAME_ROOT)
     scene.engine.apply(scene.model.take(scene.now))
     (bind,) = scene.engine.cycle(scene.now).binds
-    scene.model.assume_bind(bind)
-    assert scene.model.claim_writes(bind, scene.now)
+    scene.model.binds.assume(bind)
+    assert scene.model.writes.claim_writes(bind, scene.now)
     scene.slice(gpus("n", "r0", "r1"))
     with pytest.raises(ClaimsChanged, match="on n serve its claims no longer"):
-        scene.model.claim_writes(bind, scene.now)
+        scene.model.writes.claim_writes(bind, scene.now)
 
 
 def test_who_is_more_important_takes_the_devices_that_agree() -> None:

@@ -95,10 +95,10 @@ def test_what_another_scheduler_gave_counts() -> None:
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
         }
     }
-    scene.model.upsert_claim(views.decode_device_claim(views.encode(claim)))
+    scene.model.features.claims.upsert(views.decode_device_claim(views.encode(claim)))
     scene.ask("x", memory(30))
     assert scene.decide() == {}
-    scene.model.remove_claim(views.decode_device_claim(views.encode(claim)))
+    scene.model.features.claims.remove(views.decode_device_claim(views.encode(claim)))
     assert sorted(scene.decide()) == ["x"]
 
 
@@ -169,10 +169,10 @@ def test_a_node_on_which_too_much_of_a_device_is_given_is_told_so() -> None:
     scene.node("n", shared("n", 80))
     scene.ask("a", memory(50))
     scene.decide()
-    book, node = scene.model.claims, scene.model.nodes["n"]
+    book, node = scene.model.features.claims.index, scene.model.objects.nodes["n"]
     ledger = NodeUsage(book)
-    ledger.change(None, scene.model.pods["default/a"])
-    assert ledger.overflow(scene.model.pods["default/a"], node) is None
+    ledger.change(None, scene.model.objects.pods["default/a"])
+    assert ledger.overflow(scene.model.objects.pods["default/a"], node) is None
     theirs = scene.claims["claim-a"] | {
         "metadata": {**scene.claims["claim-a"]["metadata"], "name": "claim-b"}
     }

@@ -62,16 +62,16 @@ class World:
         self.node = views.decode_node(
             views.encode(node("n", gpus=gpus, labels={"nvidia.com/gpu.memory": "40960"}))
         )
-        self.model.upsert_node(self.node)
-        self.model.upsert_queue(views.decode_queue(views.encode(queue("default"))))
+        self.model.objects.upsert_node(self.node)
+        self.model.objects.upsert_queue(views.decode_queue(views.encode(queue("default"))))
         self.engine = make_engine(SchedulerConfig())
         for obj in pods:
             self.show(obj)
 
     def show(self, obj: Json) -> None:
         new = view(obj)
-        self.ledger.change(self.model.pods.get(new.key), new)
-        self.model.upsert_pod(new)
+        self.ledger.change(self.model.objects.pods.get(new.key), new)
+        self.model.objects.upsert_pod(new)
 
     def decide(self) -> dict[str, Bind]:
         self.engine.apply(self.model.take(0.0))
@@ -103,7 +103,7 @@ def test_a_reservation_that_goes_still_holds_its_card() -> None:
     assert world.decide() == {}
     assert world.left() == 0
     world.ledger.change(view(going), None)
-    world.model.remove_pod(f"{NAMESPACE}/card-0")
+    world.model.objects.remove_pod(f"{NAMESPACE}/card-0")
     assert set(world.decide()) == {"w"}
     assert world.left() == 1
 
@@ -132,9 +132,11 @@ def test_pods_of_other_schedulers_find_the_card_taken() -> None:
 def test_a_card_is_not_shared_beyond_what_it_has() -> None:
     world = World(reservation(0), placed("a", 0, 500), placed("b", 0, 500), gpus=1)
     for one in ("a", "b"):
-        assert world.ledger.overflow(world.model.pods[f"default/{one}"], world.node) is None
+        assert world.ledger.overflow(world.model.objects.pods[f"default/{one}"], world.node) is None
     world.show(placed("c", 0, 100))
-    assert "is shared to 1.1" in (world.ledger.overflow(world.model.pods["default/c"], world.node) or "")
+    assert "is shared to 1.1" in (
+        world.ledger.overflow(world.model.objects.pods["default/c"], world.node) or ""
+    )
 
 
 # ------------------------------------------------------------------ KAI's
@@ -176,8 +178,8 @@ def test_kais_shares_of_several_cards_ride_on_each() -> None:
 def test_when_kai_lets_a_card_go_it_is_free() -> None:
     world = World(kai_reservation("g1"), kai_sharer("a", "g1"), pod("w"), gpus=1)
     assert world.decide() == {}
-    world.model.remove_pod("default/a")
-    world.model.remove_pod(f"{NAMESPACE_KAI}/gpu-reservation-n-g1")
+    world.model.objects.remove_pod("default/a")
+    world.model.objects.remove_pod(f"{NAMESPACE_KAI}/gpu-reservation-n-g1")
     assert set(world.decide()) == {"w"}
 
 

@@ -62,7 +62,7 @@ class Scene:
 
     def __init__(self, *objects: dict[str, Any], **fields: Any) -> None:
         self.model = ClusterModel(["windlass"])
-        self.ledger = NodeUsage(self.model.claims)
+        self.ledger = NodeUsage(self.model.features.claims.index)
         self.guard = BindGuard(self.model, self.ledger)
         self.conflicts = BindConflicts(self.model, self.ledger, 60.0)
         where = node("n", cpu="10", **{"gpus": 0, **fields})
@@ -70,21 +70,21 @@ class Scene:
         for obj in objects:
             where["metadata"] |= obj.get("metadata", {})
         self.node = views.decode_node(views.encode(where))
-        self.model.upsert_node(self.node)
-        self.model.upsert_queue(views.decode_queue(views.encode(queue("default"))))
+        self.model.objects.upsert_node(self.node)
+        self.model.objects.upsert_queue(views.decode_queue(views.encode(queue("default"))))
         self.model.take()
 
     def see(self, obj: dict[str, Any]) -> views.Pod:
         new = views.decode_pod(views.encode(obj))
-        old = self.model.pods.get(new.key)
-        self.model.upsert_pod(new)
+        old = self.model.objects.pods.get(new.key)
+        self.model.objects.upsert_pod(new)
         self.ledger.change(old, new)
         return new
 
     def decide(self, obj: dict[str, Any], *devices: DeviceShare) -> Bind:
         waits = self.see(obj)
         bind = Bind(waits.key, waits.uid, "", "n", devices)
-        self.model.assume_bind(bind)
+        self.model.binds.assume(bind)
         return bind
 
     def claim(self, name: str, *devices: str, **more: Any) -> None:
@@ -97,12 +97,12 @@ class Scene:
             "spec": {"devices": {"requests": [], **more}},
             "status": status,
         }
-        self.model.upsert_claim(views.decode_device_claim(views.encode(obj)))
+        self.model.features.claims.upsert(views.decode_device_claim(views.encode(obj)))
 
     def slices(self, *devices: str) -> None:
         spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": {"name": "p", "generation": 1}}
         spec["devices"] = [{"name": name} for name in devices]
-        self.model.upsert_claim(
+        self.model.features.claims.upsert(
             views.decode_resource_slice(views.encode({"metadata": {"name": "s"}, "spec": spec}))
         )
 
@@ -143,7 +143,7 @@ def test_everybody_counts_the_same_of_a_pod_that_comes(asks: dict[str, Any]) -> 
     bind = scene.decide(build("ours", asks))
     scene.conflicts.foreign_pod_bound(theirs, 0.0)
     assert "6 cpu of 5 left" in scene.conflicts.objection(bind)
-    scene.model.forget(bind.task, bind.uid)
+    scene.model.binds.forget(bind.task, bind.uid)
     asked = scene.see(build("asks", asks, scheduler="other"))
     assert "6 cpu of 5 left" in scene.guard.check(asked, "n", 0.0)
 
@@ -186,7 +186,7 @@ def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
     listed = "gpu.nvidia.com/accelerator"
     asks = build("ours", {}, resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
     scene.decide(asks, DeviceShare(1, listed))
-    meant = as_bound(scene.model.pods["default/ours"], scene.model.assumed["default/ours"])
+    meant = as_bound(scene.model.objects.pods["default/ours"], scene.model.binds.assumed["default/ours"])
     free = scene.ledger.free(scene.node)
     assert list(free.crowded(meant)) == []
     free.take(meant)
@@ -194,7 +194,7 @@ def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
     scene.claim("d")
     more = build("more", {}, resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
     scene.decide(more, DeviceShare(1, listed))
-    same = as_bound(scene.model.pods["default/more"], scene.model.assumed["default/more"])
+    same = as_bound(scene.model.objects.pods["default/more"], scene.model.binds.assumed["default/more"])
     assert list(free.crowded(same)) == [f"device 1 ({listed}) is given twice"]
 
 
@@ -305,7 +305,7 @@ def test_devices_of_one_card_are_given_as_long_as_its_counters_last() -> None:
     for name, told in (("c", {"sharedCounters": [card]}), ("s", {"devices": devices})):
         spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, **told}
         raw = views.encode({"metadata": {"name": name}, "spec": spec})
-        scene.model.upsert_claim(views.decode_resource_slice(raw))
+        scene.model.features.claims.upsert(views.decode_resource_slice(raw))
     for name, device in (("first", "half-0"), ("second", "half-1"), ("third", "whole")):
         scene.claim(name, device)
     uses = {name: [{"name": "g", "resourceClaimName": name}] for name in ("first", "second", "third")}

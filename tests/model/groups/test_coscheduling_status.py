@@ -80,10 +80,10 @@ def test_a_queue_of_kai_is_served_by_kais_rules() -> None:
     model = model_of(coscheduling_group("train", 1), member("a", "train", labels=labels))
     sent = Sent(model)
     assert (sent.groups[KEY].queue, sent.groups[KEY].dialect) == ("q", Dialect.VOLCANO)
-    model.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
+    model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
     sent.take(model)
     assert (sent.groups[KEY].queue, sent.groups[KEY].dialect) == ("kai/q", Dialect.KAI)
-    model.remove_kai_queue("q")
+    model.objects.remove_kai_queue("q")
     sent.take(model)
     assert (sent.groups[KEY].queue, sent.groups[KEY].dialect) == ("q", Dialect.VOLCANO)
 
@@ -98,7 +98,7 @@ def test_it_is_as_urgent_as_the_most_urgent_of_its_pods() -> None:
     )
     sent = Sent(model)
     assert (sent.groups[KEY].priority, sent.groups[KEY].never_preempts) == (1, True)
-    model.upsert_pod(views.decode_pod(views.encode(member("b", "train", **high))))
+    model.objects.upsert_pod(views.decode_pod(views.encode(member("b", "train", **high))))
     sent.take(model)
     assert (sent.groups[KEY].priority, sent.groups[KEY].never_preempts) == (9, False)
 
@@ -143,11 +143,11 @@ def test_pods_wait_for_a_group_that_is_not_there() -> None:
         "create PodGroup (scheduling.x-k8s.io/v1alpha1) default/train, "
         "or correct the pods' label scheduling.x-k8s.io/pod-group",
     )
-    model.upsert_coscheduling_group(view_of(coscheduling_group("train", 2)))
+    model.objects.upsert_coscheduling_group(view_of(coscheduling_group("train", 2)))
     sent.take(model)
     assert sent.groups[KEY].min_member == 2
     assert model.explanation(KEY) is None
-    model.remove_coscheduling_group("default/train")
+    model.objects.remove_coscheduling_group("default/train")
     sent.take(model)
     assert sent.groups == {}
     assert model.explanation(KEY) is not None
@@ -167,8 +167,8 @@ def test_what_is_wrong_is_named_at_its_field_and_holds_the_gang(spec: dict[str, 
     wrong = coscheduling_group("train")
     wrong["spec"] = spec
     model = ClusterModel(("windlass",))
-    model.upsert_coscheduling_group(view_of(wrong))
-    model.upsert_pod(views.decode_pod(views.encode(member("a", "train"))))
+    model.objects.upsert_coscheduling_group(view_of(wrong))
+    model.objects.upsert_pod(views.decode_pod(views.encode(member("a", "train"))))
     assert Sent(model).groups[KEY].held
     told = model.explanation(KEY)
     assert told is not None
@@ -178,12 +178,14 @@ def test_what_is_wrong_is_named_at_its_field_and_holds_the_gang(spec: dict[str, 
 
 def test_a_group_whose_pods_another_scheduler_places_is_left_to_it() -> None:
     model = ClusterModel(("windlass",))
-    model.upsert_coscheduling_group(view_of(coscheduling_group("train", 1)))
+    model.objects.upsert_coscheduling_group(view_of(coscheduling_group("train", 1)))
     sent = Sent(model)
-    assert model.known(KEY)
-    model.upsert_pod(views.decode_pod(views.encode(member("a", "train", scheduler="scheduler-plugins"))))
+    assert model.groups.known(KEY)
+    model.objects.upsert_pod(
+        views.decode_pod(views.encode(member("a", "train", scheduler="scheduler-plugins")))
+    )
     sent.take(model)
-    assert not model.known(KEY)
+    assert not model.groups.known(KEY)
     assert sent.groups == {}
 
 
@@ -218,7 +220,7 @@ def test_a_plain_pod_group_of_kueue_is_a_gang() -> None:
     assert (found.admitted, found.held) == (True, False)
     assert {task.group for task in sent.tasks.values()} == {KUEUE}
     for name in "ab":
-        model.remove_pod(f"default/{name}")
+        model.objects.remove_pod(f"default/{name}")
     sent.take(model)
     assert sent.groups == {}
 

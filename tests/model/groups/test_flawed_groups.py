@@ -16,9 +16,9 @@ WRONG = {
 
 def model(minimum: int, *pods: Json) -> ClusterModel:
     made = ClusterModel(["windlass"])
-    made.upsert_group(views.decode_pod_group(views.encode(group("g", minimum))))
+    made.objects.upsert_group(views.decode_pod_group(views.encode(group("g", minimum))))
     for one in pods:
-        made.upsert_pod(views.decode_pod(views.encode(one)))
+        made.objects.upsert_pod(views.decode_pod(views.encode(one)))
     return made
 
 
@@ -34,27 +34,27 @@ def held(made: ClusterModel) -> list[bool]:
 def test_it_is_held_until_enough_pods_are_mended() -> None:
     made = model(2, pod("g-0", group="g"), pod("g-1", group="g", **WRONG))
     assert held(made)[-1:] == [True]
-    made.remove_pod("default/g-1")
-    made.upsert_pod(views.decode_pod(views.encode(pod("g-1", group="g", uid="mended"))))
+    made.objects.remove_pod("default/g-1")
+    made.objects.upsert_pod(views.decode_pod(views.encode(pod("g-1", group="g", uid="mended"))))
     assert held(made)[-1:] == [False]
 
 
 def test_one_that_has_its_minimum_without_them_runs() -> None:
     made = model(2, pod("g-0", group="g"), pod("g-1", group="g"), pod("g-2", group="g", **WRONG))
     assert True not in held(made)
-    made.remove_pod("default/g-0")
+    made.objects.remove_pod("default/g-0")
     assert held(made) == [True]
-    made.upsert_pod(views.decode_pod(views.encode(pod("g-3", group="g"))))
+    made.objects.upsert_pod(views.decode_pod(views.encode(pod("g-3", group="g"))))
     assert held(made) == [False]
 
 
 def test_what_it_has_placed_counts() -> None:
     made = model(2, pod("g-0", group="g", node="n1"), pod("g-1", group="g", phase="Succeeded"))
-    made.upsert_pod(views.decode_pod(views.encode(pod("g-2", group="g", **WRONG))))
+    made.objects.upsert_pod(views.decode_pod(views.encode(pod("g-2", group="g", **WRONG))))
     assert True not in held(made)
 
 
 def test_a_pod_alone_is_not_told_of_at_all() -> None:
     made = ClusterModel(["windlass"])
-    made.upsert_pod(views.decode_pod(views.encode(pod("a", **WRONG))))
+    made.objects.upsert_pod(views.decode_pod(views.encode(pod("a", **WRONG))))
     assert not [one for one in made.take() if isinstance(one, deltas.GroupUpserted | deltas.TaskUpserted)]

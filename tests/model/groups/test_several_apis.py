@@ -25,7 +25,7 @@ def test_equal_names_of_both_apis_are_two_queues() -> None:
     assert kai.deserved == {"nvidia.com/gpu": 2000}
     assert kai.unlimited == ("cpu", "memory")
     assert kai.surplus_weights == {"nvidia.com/gpu": 0.0, "cpu": 1.0, "memory": 1.0}
-    assert model.both_apis()
+    assert model.objects.both_apis()
 
 
 def test_amounts_of_a_kai_queue() -> None:
@@ -65,14 +65,14 @@ def test_only_a_cluster_without_any_queue_has_an_implied_one() -> None:
     model = model_of(node("n"))
     sent = Sent(model)
     assert sorted(sent.queues) == ["default", "root"]
-    model.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
+    model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
     sent.take(model)
     assert sorted(sent.queues) == ["kai/q"]
-    model.upsert_queue(views.decode_queue(views.encode(queue("v"))))
+    model.objects.upsert_queue(views.decode_queue(views.encode(queue("v"))))
     sent.take(model)
     assert sorted(sent.queues) == ["kai/q", "root", "v"]
-    model.remove_queue("v")
-    model.remove_kai_queue("q")
+    model.objects.remove_queue("v")
+    model.objects.remove_kai_queue("q")
     sent.take(model)
     assert sorted(sent.queues) == ["default", "root"]
 
@@ -136,7 +136,7 @@ def test_a_class_that_is_gone_goes_on_for_groups_of_other_apis() -> None:
     keys = ("default/native:n", "default/kai:g", "default/pod:c")
     before = {key: sent.groups[key] for key in keys}
     assert [(one.priority, one.preemptible) for one in before.values()][1:] == [(100, False)] * 2
-    model.remove_class("high")
+    model.objects.remove_class("high")
     sent.take(model)
     assert {key: sent.groups[key] for key in keys} == before
 
@@ -252,7 +252,7 @@ def test_a_job_of_kai_that_asks_for_it_is_one_gang() -> None:
     assert sent.tasks["default/a"].group == sent.tasks["default/b"].group == "default/owner:j"
     assert sent.tasks["default/c"].group == "default/pod:c"
     for name in ("a", "b"):
-        model.remove_pod(f"default/{name}")
+        model.objects.remove_pod(f"default/{name}")
     sent.take(model)
     assert "default/owner:j" not in sent.groups
 
@@ -261,10 +261,10 @@ def test_a_label_means_the_queue_of_that_name_while_there_are_none_of_kai() -> N
     model = model_of(queue("q"), pod("p", labels={"kai.scheduler/queue": "q"}))
     sent = Sent(model)
     assert sent.groups["default/pod:p"].queue == "q"
-    model.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
+    model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
     sent.take(model)
     assert sent.groups["default/pod:p"].queue == "kai/q"
-    model.remove_kai_queue("q")
+    model.objects.remove_kai_queue("q")
     sent.take(model)
     assert sent.groups["default/pod:p"].queue == "q"
 
@@ -309,13 +309,13 @@ def test_gangs_of_kubernetes_own_api() -> None:
     found = sent.groups["default/native:g"]
     assert (found.min_member, found.queue, found.dialect, found.priority) == (3, "kai/q", Dialect.KAI, 9)
     assert sent.tasks["default/b"].group == "default/native:g"
-    model.upsert_native_group(views.decode_native_group(views.encode(_native("g", None))))
+    model.objects.upsert_native_group(views.decode_native_group(views.encode(_native("g", None))))
     sent.take(model)
     assert (sent.groups["default/native:g"].min_member, sent.groups["default/native:g"].queue) == (
         1,
         "default",
     )
-    model.remove_native_group("default/g")
+    model.objects.remove_native_group("default/g")
     sent.take(model)
     told = model.explanation("default/native:g")
     assert told is not None
@@ -372,7 +372,7 @@ def test_volcanos_policies_divide_a_gang_by_labels() -> None:
         SubGroup("ranks/0", "ranks", 2),
         SubGroup("ranks/1", "ranks", 2),
     )
-    model.remove_pod("default/a")
+    model.objects.remove_pod("default/a")
     sent.take(model)
     assert [part.name for part in sent.groups["default/g"].subgroups] == ["ranks", "rest", "ranks/1"]
 
@@ -401,7 +401,7 @@ def test_time_alone_changes_nothing_of_a_termination_that_is_never_stuck(phase: 
 def test_who_is_spared_may_be_asked_again_at_the_moment_that_was_named() -> None:
     model = model_of(node("n"), pod("p", node="n"))
     sent = Sent(model, NOW)
-    model.spare("default/p", NOW + 30)
+    model.protect("default/p", NOW + 30)
     sent.take(model, NOW)
     assert not sent.tasks["default/p"].preemptible
     assert model.next_change() == NOW + 30

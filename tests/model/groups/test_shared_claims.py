@@ -27,8 +27,8 @@ class World:
     def __init__(self, *claims: str, **gpus: int) -> None:
         """``claims``: for one device each; ``gpus``: nodes with so many."""
         self.model = ClusterModel(["windlass", "kai-scheduler"])
-        self.model.upsert_claim(views.decode_device_class(views.encode(NVIDIA)))
-        self.model.upsert_queue(views.decode_queue(views.encode(queue("q"))))
+        self.model.features.claims.upsert(views.decode_device_class(views.encode(NVIDIA)))
+        self.model.objects.upsert_queue(views.decode_queue(views.encode(queue("q"))))
         self.engine = Engine(EngineConfig(), default_plugins())
         self.now = NOW
         self.words: dict[str, dict[str, str]] = {}
@@ -38,13 +38,17 @@ class World:
             self.claim(name)
 
     def node(self, obj: dict[str, Any]) -> None:
-        self.model.upsert_node(views.decode_node(views.encode(obj)))
+        self.model.objects.upsert_node(views.decode_node(views.encode(obj)))
 
     def claim(self, name: str, count: int = 1) -> None:
-        self.model.upsert_claim(views.decode_device_claim(views.encode(claim(name, exactly(count=count)))))
+        self.model.features.claims.upsert(
+            views.decode_device_claim(views.encode(claim(name, exactly(count=count))))
+        )
 
     def gang(self, name: str, minimum: int, **spec: Any) -> None:
-        self.model.upsert_group(views.decode_pod_group(views.encode(group(name, minimum, queue="q", **spec))))
+        self.model.objects.upsert_group(
+            views.decode_pod_group(views.encode(group(name, minimum, queue="q", **spec)))
+        )
 
     def pods(
         self, gang: str, *numbers: int, claims: tuple[str, ...] = ("c",), cpu: str = "1", **fields: Any
@@ -53,23 +57,23 @@ class World:
             obj = claimer(f"{gang}-{number}", claim="c", group=gang, **fields)
             obj["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
             obj["spec"]["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in claims]
-            self.model.upsert_pod(views.decode_pod(views.encode(obj)))
+            self.model.objects.upsert_pod(views.decode_pod(views.encode(obj)))
 
     def bound(self, name: str, where: str) -> None:
         """The server shows a pod as it was decided."""
         key = f"default/{name}"
-        pod = self.model.pods[key]
+        pod = self.model.objects.pods[key]
         words = self.words[key]
-        self.model.forget(key, pod.uid)
-        self.model.upsert_pod(replace(pod, node_name=where, annotations={**pod.annotations, **words}))
+        self.model.binds.forget(key, pod.uid)
+        self.model.objects.upsert_pod(replace(pod, node_name=where, annotations={**pod.annotations, **words}))
 
     def cycle(self) -> dict[str, Bind]:
         self.now += 1
         self.engine.apply(self.model.take(self.now))
         decision = self.engine.cycle(self.now)
         for bind in decision.binds:
-            self.model.assume_bind(bind)
-        self.words |= {bind.task: self.model.binding_words(bind, self.now) for bind in decision.binds}
+            self.model.binds.assume(bind)
+        self.words |= {bind.task: self.model.writes.annotations(bind, self.now) for bind in decision.binds}
         check(self.engine)
         check_decision(self.engine, decision)
         return {bind.task.partition("/")[2]: bind for bind in decision.binds}
@@ -81,8 +85,10 @@ class World:
         return str(found.message)
 
     def writes(self, binds: dict[str, Bind]) -> list[ClaimWrite]:
-        together = self.model.sharers(binds.values())
-        return [write for bind in binds.values() for write in self.model.claim_writes(bind, NOW, together)]
+        together = self.model.writes.sharers(binds.values())
+        return [
+            write for bind in binds.values() for write in self.model.writes.claim_writes(bind, NOW, together)
+        ]
 
 
 def test_a_gang_that_shares_a_claim_starts_on_one_node_with_the_devices_counted_once() -> None:
@@ -94,8 +100,8 @@ def test_a_gang_that_shares_a_claim_starts_on_one_node_with_the_devices_counted_
     assert sorted(binds) == ["g-0", "g-1", "g-2"]
     assert len({bind.node for bind in binds.values()}) == 1
     assert [len(binds[name].devices) for name in sorted(binds)] == [3, 0, 0]
-    words = world.model.binding_words(binds["g-0"], NOW)
-    assert world.model.binding_words(binds["g-1"], NOW) == {
+    words = world.model.writes.annotations(binds["g-0"], NOW)
+    assert world.model.writes.annotations(binds["g-1"], NOW) == {
         "windlass.dev/devices": words["windlass.dev/devices"]
     }
 
@@ -238,13 +244,13 @@ def test_pods_of_a_sub_group_of_kai_start_together_inside_its_rack() -> None:
         world.node(obj)
     levels = {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]}
     tree = {"metadata": {"name": "t"}, "spec": levels}
-    world.model.upsert_topology(views.decode_topology(views.encode(tree)))
+    world.model.features.topology.upsert(views.decode_topology(views.encode(tree)))
     for one in (kai_queue("root"), kai_queue("team", "root")):
-        world.model.upsert_kai_queue(views.decode_kai_queue(views.encode(one)))
+        world.model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(one)))
     near = {"topology": "t", "requiredTopologyLevel": "rack"}
     parts = [{"name": name, "minMember": 4, "topologyConstraint": near} for name in "xy"]
     gang = kai_group("g", None, "team", subGroups=parts)
-    world.model.upsert_kai_group(views.decode_kai_pod_group(views.encode(gang)))
+    world.model.objects.upsert_kai_group(views.decode_kai_pod_group(views.encode(gang)))
     for at, part in enumerate("xy"):
         world.claim(part)
         for number in range(4):
@@ -252,7 +258,7 @@ def test_pods_of_a_sub_group_of_kai_start_together_inside_its_rack() -> None:
             obj = kai_pod(f"g-{4 * at + number}", "g", "team", labels=labels, requests={"cpu": "1"})
             if number < 2:
                 obj["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": part}]
-            world.model.upsert_pod(views.decode_pod(views.encode(obj)))
+            world.model.objects.upsert_pod(views.decode_pod(views.encode(obj)))
     binds = world.cycle()
     racks = [{binds[f"g-{4 * at + number}"].node[0] for number in range(4)} for at in range(2)]
     assert [len(rack) for rack in racks] == [1, 1]

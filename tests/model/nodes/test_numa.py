@@ -266,6 +266,8 @@ def test_needs_of_zones_are_told_as_soon_as_a_node_has_any() -> None:
     snapshot = from_objects([node(), plain])
     (task,) = [d.task for d in snapshot.deltas if isinstance(d, deltas.TaskUpserted)]
     assert task.needs.zones is None
-    snapshot.model.upsert_zones(views.decode_node_resource_topology(views.encode(report(zone(0, cpu="16")))))
+    snapshot.model.objects.upsert_numa_report(
+        views.decode_node_resource_topology(views.encode(report(zone(0, cpu="16"))))
+    )
     (told,) = [d.task for d in snapshot.model.take() if isinstance(d, deltas.TaskUpserted)]
     assert told.needs.zones is not None

@@ -123,10 +123,10 @@ def test_nodes_carry_their_hypernodes_inside_the_engine() -> None:
     told = Told(*TREE)
     assert told.nodes["n2"].labels[HYPERNODE_PATH] == "1=leaf0,3=top"
     assert told.nodes["n3"].labels["hypernode.windlass.dev/tier-1"] == "leaf1"
-    assert told.model.topology.nodes_of("top") == {"n0", "n1", "n2", "n3"}
-    assert told.model.topology.tightest(["n0", "n2"]) == "leaf0"
-    assert told.model.topology.tightest(["n0", "n1"]) == "top"
-    assert told.model.topology.tightest([]) == ""
+    assert told.model.features.topology.index.nodes_of("top") == {"n0", "n1", "n2", "n3"}
+    assert told.model.features.topology.index.tightest(["n0", "n2"]) == "leaf0"
+    assert told.model.features.topology.index.tightest(["n0", "n1"]) == "top"
+    assert told.model.features.topology.index.tightest([]) == ""
 
 
 def test_only_nodes_that_move_are_told_again() -> None:
@@ -136,7 +136,7 @@ def test_only_nodes_that_move_are_told_again() -> None:
     assert told.nodes["n1"].labels.get(HYPERNODE_PATH) is None
     told.more(node("n4", rack="r1"))
     assert told.nodes["n4"].labels[HYPERNODE_PATH] == "1=leaf1,3=top"
-    told.model.remove_topology(told.model.topology.hypernodes["top"])
+    told.model.features.topology.remove(told.model.features.topology.index.hypernodes["top"])
     told.take()
     assert told.nodes["n0"].labels[HYPERNODE_PATH] == "1=leaf0"
 
@@ -195,7 +195,7 @@ def test_what_contradicts_itself_is_told() -> None:
         hypernode("loop", 1, exact("top", "HyperNode")),
     )
     assert told.nodes["n0"].labels[HYPERNODE_PATH] == "1=leaf0,3=other"
-    assert told.model.topology.problems == (
+    assert told.model.features.topology.index.problems == (
         "HyperNode loop (tier 1) has top (tier 3) as a member, which is left out: members are of lower tiers",
         "HyperNode other has a member nobody that does not exist",
         "HyperNode leaf0 is a member of both other and top; it counts as one of other",
@@ -371,6 +371,6 @@ def test_a_single_pod_may_ask_too() -> None:
 def test_status_of_a_hypernode_changes_nothing() -> None:
     told = Told(*TREE)
     again = views.decode_hypernode(views.encode({**TREE[4], "status": {"nodeCount": 2}}))
-    told.model.upsert_topology(again)
+    told.model.features.topology.upsert(again)
     assert told.take().last == 0
     assert again.node_count == 2

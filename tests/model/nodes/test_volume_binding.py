@@ -97,10 +97,10 @@ def test_where_the_server_has_classes_a_claim_that_nobody_binds_holds_its_pod_ba
     ):
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         model = from_objects([pod("a", volumes=volumes), pod("b"), *objects]).model
-        model.storage_is_served()
+        model.features.volumes.set_served()
         (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]  # that of the one pod
         assert [need.fault for need in task.needs.volumes] == [problem]
-        model.storage_is_served()
+        model.features.volumes.set_served()
         assert model.take() == []
 
 
@@ -197,14 +197,14 @@ def test_a_change_of_storage_is_a_change_of_the_pods_that_use_it() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     found = from_objects([pod("a", volumes=volumes), pod("b"), storage_class("fast", waits=False), claim()])
     model = found.model
-    model.upsert_storage(_claim_view(claim(volumeName="v1")))
-    model.upsert_storage(_volume_view(volume("v1", nodeAffinity=on("n1"))))
+    model.features.volumes.upsert(_claim_view(claim(volumeName="v1")))
+    model.features.volumes.upsert(_volume_view(volume("v1", nodeAffinity=on("n1"))))
     changed = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
     assert [task.key for task in changed] == ["default/a"]
     assert changed[0].needs.volumes == (VolumeNeed("default/data", terms=(on_term("n1"),)),)
-    model.upsert_storage(_claim_view(claim(volumeName="v1")))
+    model.features.volumes.upsert(_claim_view(claim(volumeName="v1")))
     assert model.take() == []
-    model.remove_storage(_volume_view(volume("v1")))
+    model.features.volumes.remove(_volume_view(volume("v1")))
     (again,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
     assert again.needs.volumes[0].fault.startswith("volume v1")
 
@@ -218,15 +218,15 @@ def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
     objects = [storage_class("fast", waits=False), *[claim(f"c{i}") for i in range(9)]]
     model = from_objects([*objects, *[user(f"p{i}", f"c{i}") for i in range(9)], user("late", "c9")]).model
     assert model.untold == 0
-    model.upsert_storage(_claim_view(claim("c3", volumeName="v3")))
+    model.features.volumes.upsert(_claim_view(claim("c3", volumeName="v3")))
     assert model.untold == 1
     model.take()
-    model.upsert_storage(_claim_view(claim("c9")))  # one that was missing
+    model.features.volumes.upsert(_claim_view(claim("c9")))  # one that was missing
     assert model.untold == 1
     for i in range(9):
-        model.remove_pod(f"default/p{i}")
-    model.remove_pod("default/late")
-    assert model._users == {}
+        model.objects.remove_pod(f"default/p{i}")
+    model.objects.remove_pod("default/late")
+    assert model.features.volumes.users == {}
 
 
 _CLAIMS, _VOLUMES = st.sampled_from(["c0", "c1", "c2"]), st.sampled_from(["v0", "v1"])
@@ -266,9 +266,9 @@ def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[t
 
     def model() -> ClusterModel:
         made = ClusterModel(["windlass"])
-        made.storage_is_served()
+        made.features.volumes.set_served()
         for i in range(3):
-            made.upsert_pod(_with_claim(i))
+            made.objects.upsert_pod(_with_claim(i))
         return made
 
     def needs_in(one: ClusterModel) -> dict[str, Any]:
@@ -281,37 +281,37 @@ def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[t
         item = _object(kind, name, how)
         if how == "gone":
             there.pop((kind, name), None)
-            followed.remove_storage(item)
+            followed.features.volumes.remove(item)
         else:
             there[kind, name] = item
-            followed.upsert_storage(item)
+            followed.features.volumes.upsert(item)
         followed.take()
     fresh = model()
     for item in there.values():
-        fresh.upsert_storage(item)
+        fresh.features.volumes.upsert(item)
     fresh.take()
     assert needs_in(followed) == needs_in(fresh)
 
 
 def test_news_of_a_volume_are_news_for_those_whom_it_may_serve() -> None:
     made = ClusterModel(["windlass"])
-    made.storage_is_served()
+    made.features.volumes.set_served()
     for i in range(50):
-        made.upsert_pod(_with_claim(i))
-        made.upsert_storage(_object("claim", f"c{i}", f"v{i}"))
+        made.objects.upsert_pod(_with_claim(i))
+        made.features.volumes.upsert(_object("claim", f"c{i}", f"v{i}"))
     made.take()
-    made.upsert_storage(_object("volume", "v7", "n1"))
+    made.features.volumes.upsert(_object("volume", "v7", "n1"))
     assert made.untold == 1
-    made.upsert_storage(_object("claim", "c8", ""))
+    made.features.volumes.upsert(_object("claim", "c8", ""))
     made.take()
-    made.upsert_storage(_object("volume", "v9", "n1"))
+    made.features.volumes.upsert(_object("volume", "v9", "n1"))
     assert made.untold == 2  # who has it, and who has none yet
 
 
 def test_that_there_are_claims_at_all_matters_to_every_pod_with_one() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]
     model = from_objects([storage_class("fast"), pod("a", volumes=volumes)]).model
-    model.upsert_storage(
+    model.features.volumes.upsert(
         _claim_view(claim("another"))
     )  # until now the cluster might not have let claims be read
     (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
@@ -336,12 +336,12 @@ def test_a_claim_that_waits_is_told_where_its_pod_goes() -> None:
     found = from_objects(
         [pod("a", volumes=volumes), node("n1"), storage_class("fast", default=True), claim()]
     )
-    (write,) = found.model.storage_writes("default/a", "n1")
+    (write,) = found.model.writes.storage_writes("default/a", "n1")
     assert (write.namespace, write.name) == ("default", "data")
     assert write.body == {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}}
-    assert found.model.storage_writes("default/a", "nowhere") == []
-    found.model.upsert_storage(_claim_view(claim(volumeName="v1")))
-    assert found.model.storage_writes("default/a", "n1") == []
+    assert found.model.writes.storage_writes("default/a", "nowhere") == []
+    found.model.features.volumes.upsert(_claim_view(claim(volumeName="v1")))
+    assert found.model.writes.storage_writes("default/a", "n1") == []
 
 
 def test_a_volume_that_exists_is_given_to_one_claim() -> None:
@@ -362,23 +362,25 @@ def test_a_volume_that_exists_is_given_to_one_claim() -> None:
             volume("near", **named, nodeAffinity=on("n1")),
         ]
     )
-    (write,) = found.model.storage_writes("default/a", "n1")
+    (write,) = found.model.writes.storage_writes("default/a", "n1")
     assert (write.namespace, write.name) == ("", "near")
     assert write.body["spec"]["claimRef"]["name"] == "a"
-    assert found.model.storage_writes("default/b", "n1") == []
-    assert found.model.storage_writes("default/a", "n1") == [write]
+    assert found.model.writes.storage_writes("default/b", "n1") == []
+    assert found.model.writes.storage_writes("default/a", "n1") == [write]
     # The binding failed, its pod goes elsewhere, and its claim is bound there: the first is free.
-    found.model.upsert_node(decode_node(msgspec.json.encode(node("n2"))))
+    found.model.objects.upsert_node(decode_node(msgspec.json.encode(node("n2"))))
     found.model.take()
-    (elsewhere,) = found.model.storage_writes("default/a", "n2")
+    (elsewhere,) = found.model.writes.storage_writes("default/a", "n2")
     assert elsewhere.name == "far"
-    assert found.model.storage_writes("default/b", "n1") == []  # the first patch may be on its way still
-    found.model.upsert_storage(_claim_view(claim("a", **named, volumeName="far")))
-    assert found.model.storage._given == {"far": "default/a"}
-    (now,) = found.model.storage_writes("default/b", "n1")
+    assert (
+        found.model.writes.storage_writes("default/b", "n1") == []
+    )  # the first patch may be on its way still
+    found.model.features.volumes.upsert(_claim_view(claim("a", **named, volumeName="far")))
+    assert found.model.features.volumes.index._given == {"far": "default/a"}
+    (now,) = found.model.writes.storage_writes("default/b", "n1")
     assert (now.name, now.body["spec"]["claimRef"]["name"]) == ("near", "b")
-    found.model.remove_storage(_claim_view(claim("b", **named)))
-    assert found.model.storage._given == {"far": "default/a"}
+    found.model.features.volumes.remove(_claim_view(claim("b", **named)))
+    assert found.model.features.volumes.index._given == {"far": "default/a"}
 
 
 def _claim_view(obj: dict[str, Any]):

@@ -32,9 +32,9 @@ def view(**kwargs: Any) -> views.Pod:
 def translate(*pods: dict[str, Any], spaces: list[dict[str, Any]] | None = None) -> dict[str, Task]:
     model = ClusterModel(["windlass"])
     for space in spaces or []:
-        model.upsert_namespace(views.decode_namespace(views.encode(space)))
+        model.objects.upsert_namespace(views.decode_namespace(views.encode(space)))
     for obj in pods:
-        model.upsert_pod(views.decode_pod(views.encode(obj)))
+        model.objects.upsert_pod(views.decode_pod(views.encode(obj)))
     return {d.task.key: d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)}
 
 
@@ -104,10 +104,10 @@ def test_labels_and_namespace_count_once_an_affinity_can_select_on_them() -> Non
 
 def test_a_new_selector_renews_the_needs_of_pods_known_before() -> None:
     model = ClusterModel(["windlass"])
-    model.upsert_pod(view(labels={"app": "x"}))
+    model.objects.upsert_pod(view(labels={"app": "x"}))
     model.take()
     late = pod("b", affinity=anti_affinity({"app": "x"}))
-    model.upsert_pod(views.decode_pod(views.encode(late)))
+    model.objects.upsert_pod(views.decode_pod(views.encode(late)))
     tasks = {d.task.key: d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)}
     assert tasks["default/a"].needs.labels == (("app", "x"),)
 
@@ -125,9 +125,9 @@ def test_namespace_selectors_become_names_and_follow_the_namespaces() -> None:
     assert term.selector is None  # selects nothing, not the pod's own namespace
 
     model = ClusterModel(["windlass"])
-    model.upsert_pod(view(affinity=everywhere))
+    model.objects.upsert_pod(view(affinity=everywhere))
     model.take()
-    model.upsert_namespace(views.decode_namespace(views.encode(namespace("new"))))
+    model.objects.upsert_namespace(views.decode_namespace(views.encode(namespace("new"))))
     (renewed,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
     assert renewed.needs.anti_affinity[0].namespaces == ("new",)
 
@@ -190,7 +190,7 @@ def test_match_label_keys_take_the_pods_own_values() -> None:
 )
 def test_what_contradicts_itself_is_explained_at_its_field(spec: dict[str, Any], field: str) -> None:
     model = ClusterModel(["windlass"])
-    model.upsert_pod(view(**spec))
+    model.objects.upsert_pod(view(**spec))
     assert not [d for d in model.take() if isinstance(d, deltas.TaskUpserted)]
     explanation = model.explanation("default/pod:a")
     assert explanation is not None
@@ -210,11 +210,11 @@ def test_a_bound_pod_with_a_bad_field_still_holds_its_room() -> None:
 
 def test_priority_comes_from_the_pod_else_from_its_class() -> None:
     model = ClusterModel(["windlass"])
-    model.upsert_pod(view(priorityClassName="high"))
-    model.upsert_class(views.decode_priority_class(views.encode(priority_class("high", 500))))
+    model.objects.upsert_pod(view(priorityClassName="high"))
+    model.objects.upsert_class(views.decode_priority_class(views.encode(priority_class("high", 500))))
     (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
     assert task.priority == 500
-    model.upsert_class(views.decode_priority_class(views.encode(priority_class("high", 700))))
+    model.objects.upsert_class(views.decode_priority_class(views.encode(priority_class("high", 700))))
     (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
     assert task.priority == 700
     assert translate(pod("b", priority=3, priorityClassName="high"))["default/b"].priority == 3
@@ -266,7 +266,7 @@ def test_spread_constraints() -> None:
 def test_a_spread_constraint_that_contradicts_itself_is_told(change: dict[str, Any], field: str) -> None:
     hard = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **change}
     model = ClusterModel(["windlass"])
-    model.upsert_pod(view(topologySpreadConstraints=[hard]))
+    model.objects.upsert_pod(view(topologySpreadConstraints=[hard]))
     model.take()
     told = model.explanation("default/pod:a")
     assert told is not None
@@ -315,9 +315,9 @@ def test_a_queue_says_which_groups_of_nodes_its_pods_use() -> None:
     far = {"preferredDuringSchedulingIgnoredDuringExecution": ["b"]}
     names = {"nodeGroupAffinity": near, "nodeGroupAntiAffinity": far}
     model = ClusterModel(["windlass"])
-    model.upsert_queue(queue_of("top", affinity=names))
-    model.upsert_queue(queue_of("leaf", "top", limits='{"a": {"cpu": "2", "nvidia.com/gpu": 1}}'))
-    model.upsert_pod(view(annotations={"scheduling.volcano.sh/queue-name": "leaf"}))
+    model.objects.upsert_queue(queue_of("top", affinity=names))
+    model.objects.upsert_queue(queue_of("leaf", "top", limits='{"a": {"cpu": "2", "nvidia.com/gpu": 1}}'))
+    model.objects.upsert_pod(view(annotations={"scheduling.volcano.sh/queue-name": "leaf"}))
 
     def groups() -> NodeGroups | None:
         (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
@@ -327,8 +327,8 @@ def test_a_queue_says_which_groups_of_nodes_its_pods_use() -> None:
     assert groups() == NodeGroups(
         required=("a",), anti_preferred=("b",), inherited=True, queue="leaf", limits=limits
     )
-    model.upsert_queue(queue_of("leaf", "top", affinity={"nodeGroupAffinity": near}, limits="[]"))
+    model.objects.upsert_queue(queue_of("leaf", "top", affinity={"nodeGroupAffinity": near}, limits="[]"))
     assert groups() == NodeGroups(required=("a",), queue="leaf", limits_unreadable=True)
-    model.upsert_queue(queue_of("top"))
-    model.upsert_queue(queue_of("leaf", "top"))
+    model.objects.upsert_queue(queue_of("top"))
+    model.objects.upsert_queue(queue_of("leaf", "top"))
     assert groups() is None

@@ -32,7 +32,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.model = ClusterModel(["windlass"])
-        self.model.upsert_node(views.decode_node(views.encode(node("n1"))))
+        self.model.objects.upsert_node(views.decode_node(views.encode(node("n1"))))
         self.all = asyncio.Event()
         self.wake = asyncio.Event()
         self.begun = 0
@@ -54,7 +54,7 @@ class Scene:
 
     async def come(self, *names: str, **more: Any) -> None:
         for name in names:
-            self.model.upsert_pod(views.decode_pod(views.encode(pod(name, node="n1", **more))))
+            self.model.objects.upsert_pod(views.decode_pod(views.encode(pod(name, node="n1", **more))))
         self.wake.set()
         for _ in range(20):
             await asyncio.sleep(0)

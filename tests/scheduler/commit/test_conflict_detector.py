@@ -85,7 +85,7 @@ async def test_unsent_binds_are_recalled(api: SchedulerApi) -> None:
         go = hold(api)
         api.add(*[pod(f"p{i}") for i in range(3)])
         await running.settle(0.2)
-        assert len(running.service.model.assumed) == 3
+        assert len(running.service.model.binds.assumed) == 3
         api.add(pod("theirs", scheduler="other", node="n1", requests={"nvidia.com/gpu": "3"}))
         go.set()
         await running.settle(2.0)
@@ -105,7 +105,7 @@ async def test_a_bind_is_recalled_when_another_scheduler_takes_its_device(api: S
         go = hold(api)
         api.add(pod("first"), pod("second"))
         await running.settle(0.2)
-        card = str(running.service.model.assumed["default/second"].devices[0])
+        card = str(running.service.model.binds.assumed["default/second"].devices[0])
         api.add(pod("theirs", scheduler="other", node="n1", annotations={"windlass.dev/devices": card}))
         go.set()
         await running.settle(2.0)
@@ -129,7 +129,7 @@ async def test_an_in_place_resize_recalls_unsent_binds_and_evicts_no_pod(
         go = hold(api)
         api.add(*[pod(name, requests={"cpu": "3"}) for name in ("sent", "waits")])
         await running.settle(0.2)
-        assert len(running.service.model.assumed) == 2
+        assert len(running.service.model.binds.assumed) == 2
         container = {**theirs["spec"]["containers"][0], "resources": {"requests": large}}
         api.change(PODS, "default/theirs", spec={"containers": [container]})
         go.set()
@@ -149,13 +149,13 @@ async def test_a_pod_bound_by_another_scheduler_is_counted(api: SchedulerApi) ->
         go = hold(api)
         api.add(pod("a"))
         await running.settle(0.1)
-        assert "default/a" in running.service.model.assumed
+        assert "default/a" in running.service.model.binds.assumed
         api.lagging = True
         api._bind("default/a", "n2", "uid-default-a", None)
         go.set()
         await running.settle(0.5)
         assert conflicts(running, "elsewhere") == 1.0
-        assert not running.service.model.assumed
+        assert not running.service.model.binds.assumed
         api.lagging = False
         api.catch_up()
         await running.settle(0.5)
@@ -200,7 +200,7 @@ async def test_another_scheduler_binds_the_pod_to_another_device_of_the_node(api
         go = hold(api)
         api.add(pod("a"), pod("b"))
         await running.settle(0.1)
-        assumed = running.service.model.assumed
+        assumed = running.service.model.binds.assumed
         cards = {name: str(assumed[f"default/{name}"].devices[0]) for name in "ab"}
         assert sorted(cards.values()) == ["0", "1"]
         api._bind("default/a", "n1", "uid-default-a", {"windlass.dev/devices": cards["b"]})

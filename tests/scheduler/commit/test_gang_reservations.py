@@ -444,7 +444,7 @@ async def test_an_instance_that_stands_by_writes_nothing_and_is_up_to_date(api: 
         await running.settle(12.0)
         assert running.service.ready.is_set()
         assert (api.log, api.bindings, running.recorder.said) == ([], [], [])
-        assert len(running.service.model._dirty_pods) < 100
+        assert len(running.service.model.marks.pods) < 100
         running.service.lead()
         await running.settle(2.0)
         assert api.bound() == ["g-0", "g-1"]

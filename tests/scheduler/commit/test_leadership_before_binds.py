@@ -63,7 +63,7 @@ async def test_a_bind_is_not_repeated_once_another_instance_may_lead(
         await running.settle(20.0)
         assert lease.sends == 1
         assert not api.bindings
-        assert not running.service.model.assumed  # and its room is not kept for it
+        assert not running.service.model.binds.assumed  # and its room is not kept for it
 
 
 async def test_a_former_leader_finds_out_that_its_bind_succeeded(api: SchedulerApi) -> None:

@@ -127,9 +127,9 @@ async def test_a_denied_look_up_ends_after_a_timeout(
     api.add(node("n1", gpus=1), pod("a"))
     async with Running(api) as running:
         await running.settle(20.0)
-        assert running.service.model.assumed
+        assert running.service.model.binds.assumed
         await running.settle(20.0)
-        assert not running.service.model.assumed
+        assert not running.service.model.binds.assumed
 
 
 async def test_a_certain_failure_is_not_looked_up(api: SchedulerApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ async def test_a_certain_failure_is_not_looked_up(api: SchedulerApi, monkeypatch
     api.add(node("n1", gpus=1), pod("a"))
     async with Running(api) as running:
         await running.settle(0.5)
-        assert not running.service.model.assumed
+        assert not running.service.model.binds.assumed
         assert "FailedScheduling" in running.reasons("a")
 
 

@@ -109,7 +109,7 @@ async def test_capacity_is_released_if_the_pod_is_deleted_or_the_volume_times_ou
         api.end("b")
         api.add(pod("late", volumes=claim(api, "never")))
         await running.settle(1.0)
-        assert "default/late" in running.service.model.assumed
+        assert "default/late" in running.service.model.binds.assumed
         await running.settle(610.0)
         assert "FailedScheduling" in running.reasons("late")
 
@@ -159,4 +159,4 @@ async def test_the_nomination_is_removed_if_there_is_no_volume(api: SchedulerApi
         await running.settle(10.0)
         assert not api.object(PODS, "default/a")["status"].get("nominatedNodeName")
         assert api.conditions(PODS, "default/a")["PodScheduled"]["reason"] == "Unschedulable"
-        assert running.service.model.awaited == {}
+        assert running.service.model.binds.awaited == {}

@@ -41,13 +41,15 @@ def world() -> ClusterModel:
     """One node with a running pod of gang ``low``, and gang ``high`` of two pending
     pods."""
     model = ClusterModel({"volcano"})
-    model.upsert_node(views.decode_node(views.encode(node("n1", gpus=2, labels={"zone": "a"}))))
-    model.upsert_queue(views.decode_queue(views.encode(queue("research", weight=3, parent="root"))))
+    model.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=2, labels={"zone": "a"}))))
+    model.objects.upsert_queue(views.decode_queue(views.encode(queue("research", weight=3, parent="root"))))
     for name, members, place in (("low", 1, "n1"), ("high", 2, "")):
-        model.upsert_group(views.decode_pod_group(views.encode(group(name, members, queue="research"))))
+        model.objects.upsert_group(
+            views.decode_pod_group(views.encode(group(name, members, queue="research")))
+        )
         for index in range(members):
             body = pod(f"{name}-{index}", scheduler="volcano", group=name, node=place, labels={"app": name})
-            model.upsert_pod(views.decode_pod(views.encode(body)))
+            model.objects.upsert_pod(views.decode_pod(views.encode(body)))
     model.take()
     return model
 
@@ -207,7 +209,7 @@ def test_a_session_is_sent_with_the_whole_state() -> None:
         verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end", ExtenderCall.OVERUSED: "over"}
         endpoints = ExtenderEndpoints(f"{url}/at", verbs=verbs)
         model = world()
-        model.assume_bind(Bind("default/high-0", "uid-default-high-0", "default/high", "n1"))
+        model.binds.assume(Bind("default/high-0", "uid-default-high-0", "default/high", "n1"))
         context = ExtenderContext(endpoints)
         extender_clients = ExtenderClients(model, clock=SystemClock())
         extender_clients.serve([context, object()])

@@ -60,12 +60,13 @@ ANNOTATIONS = frozenset((*_WISHES, *_PARTS))
 
 def annotation_words(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the annotations of a pod that concern devices, sorted; mostly none."""
-    found = [name for name in annotations if _speaks(name)]
+    found = [name for name in annotations if is_device_annotation(name)]
     return tuple(sorted((name, annotations[name]) for name in found)) if found else ()
 
 
 @lru_cache(maxsize=4096)
-def _speaks(name: str) -> bool:
+def is_device_annotation(name: str) -> bool:
+    """Return whether an annotation of a pod is about devices."""
     return name in ANNOTATIONS or name.startswith(MIG)
 
 

@@ -24,10 +24,9 @@ from windlass.cli.install import adopt_common
 from windlass.cli.install.adopt_common import GOOD, NOTE, STOP, QueueRow, Report, Switch, listed, title
 from windlass.cli.install.objects import DEPLOYMENTS
 from windlass.client.blocking import BlockingClient
-from windlass.model.cluster.object_cache import kai_key
 from windlass.model.cluster.ownership import KAI, keeps_devices
 from windlass.model.groups.foreign_groups import kai_problems
-from windlass.model.groups.podgroups import group_key
+from windlass.model.groups.podgroups import group_key, kai_key
 from windlass.model.scheduler_config import PLACEMENT
 from windlass.plugins.registry import DEFAULT_ACTIONS, KAI_ACTIONS
 

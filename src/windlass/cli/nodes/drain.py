@@ -12,7 +12,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.text import key_of, plural
 from windlass.client import verbs
 from windlass.client.responses import is_another, is_missing, may_pass, refusal_by_budget
-from windlass.model.cluster.delta_builder import OF_NODES
+from windlass.model.cluster.task_builder import OF_NODES
 
 _PAUSE_SECONDS = 0.5
 

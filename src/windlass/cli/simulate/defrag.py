@@ -16,8 +16,8 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.engine.nodes.view import TableView
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.delta_builder import OF_NODES
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, Counted, load
+from windlass.model.cluster.task_builder import OF_NODES
 from windlass.plugins.devices.stranding import strandings
 from windlass.sim.defragmentation.defragment_plan import Gain, plan
 
@@ -73,13 +73,15 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
 
 def _fixed(model: ClusterModel) -> Iterator[tuple[str, str]]:
     """Yield the pods that cannot be moved, with the reason."""
-    for key, pod in model.pods.items():
+    for key, pod in model.objects.pods.items():
         owner = pod.controller
         if owner is None:
             yield key, "orphan"
         elif owner.kind in OF_NODES:
             yield key, "node"
-        elif any(_is_shared_claim(model, claim.key, key) for claim in model.claims.claims_of(pod)):
+        elif any(
+            _is_shared_claim(model, claim.key, key) for claim in model.features.claims.index.claims_of(pod)
+        ):
             yield key, "claim"
 
 
@@ -88,7 +90,11 @@ def _is_shared_claim(model: ClusterModel, claim: str, user: str) -> bool:
 
     Its devices then stay in place.
     """
-    others = [model.pods[key] for key in model.claims.users_of(claim) if key != user and key in model.pods]
+    others = [
+        model.objects.pods[key]
+        for key in model.features.claims.index.users_of(claim)
+        if key != user and key in model.objects.pods
+    ]
     return any(pod.node_name and not pod.finished for pod in others)
 
 

@@ -113,7 +113,7 @@ def load_live(client: BlockingClient, request: PlanRequest, warn: Warn, *, embed
     read: set[Resource] = set()
     load(model, live_cluster.objects(client, warn, read), counted=counted)
     if {STORAGE_CLASSES, PERSISTENT_VOLUME_CLAIMS} <= read:
-        model.storage_is_served()
+        model.features.volumes.set_served()
     return Loaded(model, parsed, counted)
 
 
@@ -181,7 +181,7 @@ def run(
     model.read_labels(engine.reads, images=engine.reads_images)
     dry_run = DryRun(model, engine, request.now, quotas)
     document = record(dry_run.run(request.cycles, until_stable=request.until_stable))
-    for problem in model.topology.problems:
+    for problem in model.features.topology.index.problems:
         warn(problem)
     return document
 

@@ -49,7 +49,7 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     now = invocation.clock.now()
     engine.apply(model.take(now))
     engine.settle(now)
-    groups = dict.fromkeys(filter(None, (model.group_of(key) for key in sorted(pods))))
+    groups = dict.fromkeys(filter(None, (model.groups.group_of(key) for key in sorted(pods))))
     return config, _merged(table for group in groups for table in engine.scores(group))
 
 

@@ -24,9 +24,9 @@ from windlass.engine.engine import Engine
 from windlass.engine.timesharing import counts_text
 from windlass.kits import durations
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.delta_builder import OF_NODES
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.cluster.run_time_traits import shapes_in
+from windlass.model.cluster.task_builder import OF_NODES
 from windlass.model.groups.podgroups import job_title
 from windlass.model.pods.device_exclusion import exclusive_rules
 from windlass.model.queues.engine_queue import shown
@@ -111,12 +111,12 @@ def answer(invocation: Invocation, question: WhatIfQuestion) -> WhatIfAnswer:
         loaded = plan.load_files(request, invocation.warn)
     else:
         loaded = plan.load_live(invocation.client, request, invocation.warn, embedded=embedded)
-    loaded.model.withheld = plan.quotas_of(loaded.counted).withheld
+    loaded.model.withhold(plan.quotas_of(loaded.counted).withheld)
     stored = None if question.files else learned_config_map(invocation.client, embedded)
     jobs = loaded.counted.jobs if question.files else jobs_of(invocation.client, invocation.warn)
     counts = ((stored or {}).get("data") or {}).get(COUNTS)
     before = _simulated_cluster(loaded, loaded.parsed.config, now, counts)
-    shapes = shapes_in(loaded.model, before.state.groups)
+    shapes = shapes_in(loaded.model.groups, before.state.groups)
     run_times = SampledRunTimes(_history(loaded, question, stored), unknown, shapes)
     after = before
     if question.policy:
@@ -140,7 +140,9 @@ def answer(invocation: Invocation, question: WhatIfQuestion) -> WhatIfAnswer:
     texts = [change.said for change in requested]
     texts += [f"with policy {question.policy}"] if question.policy else []
     others = foreign_pods(before.state, after.state)
-    return WhatIfAnswer(texts, comparison, loaded.model.both_apis(), *_ends(before.state, run_times), others)
+    return WhatIfAnswer(
+        texts, comparison, loaded.model.objects.both_apis(), *_ends(before.state, run_times), others
+    )
 
 
 def _changes(question: WhatIfQuestion) -> list[changes.ClusterChange]:
@@ -187,7 +189,7 @@ def _no_such_job(error: changes.ChangeError) -> WindlassError:
 
 def _remove_node_pods(model: ClusterModel, before: ForwardState, after: ForwardState) -> None:
     """Remove DaemonSet and static pods of removed nodes, as they are not placed elsewhere."""
-    for key, pod in model.pods.items():
+    for key, pod in model.objects.pods.items():
         owner = pod.controller
         place = before.tasks[key].node if key in before.tasks else ""
         if owner is not None and owner.kind in OF_NODES and place and place not in after.nodes:

@@ -64,15 +64,14 @@ class Ownership:
 
     def __init__(self, beside: Collection[OtherScheduler]) -> None:
         self._kinds = frozenset(peer.kind for peer in beside)
+        self.active = bool(self._kinds)
+        """Whether another scheduler serves the same pods."""
         self._named = {peer.kind: peer.names[0] for peer in beside}
         self._prefix = {name: _PREFIXES[peer.kind] for peer in beside for name in peer.names}
         self._pods: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
         self.foreign: dict[str, ForeignGroup] = {}
         """The groups that are the other one's, by key."""
-
-    def __bool__(self) -> bool:
-        return bool(self._kinds)
 
     def note(self, pod: views.Pod) -> None:
         """A pod was seen."""

@@ -4,7 +4,7 @@ and explanations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,58 +15,11 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.engine.deltas import Delta
 from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.kinds import BY_NAME, Kind
 
 EVERY_SCHEDULER = (*names.SCHEDULER_NAMES, views.DEFAULT_SCHEDULER)
 
-_Reader = tuple[Callable[[bytes], Any], Callable[[ClusterModel, Any], None]]
-
-
-def _workload(model: ClusterModel, groups: tuple[views.NativeGroup, ...]) -> None:
-    for group in groups:
-        model.upsert_native_group(group)
-
-
-_READERS: Mapping[str, _Reader] = {
-    "v1/Pod": (views.decode_pod, ClusterModel.upsert_pod),
-    "v1/Node": (views.decode_node, ClusterModel.upsert_node),
-    "v1/Namespace": (views.decode_namespace, ClusterModel.upsert_namespace),
-    "v1/PersistentVolume": (views.decode_volume, ClusterModel.upsert_storage),
-    "v1/PersistentVolumeClaim": (views.decode_persistent_volume_claim, ClusterModel.upsert_storage),
-    "storage.k8s.io/v1/StorageClass": (views.decode_storage_class, ClusterModel.upsert_storage),
-    "storage.k8s.io/v1/CSINode": (views.decode_csi_node, ClusterModel.upsert_storage),
-    "storage.k8s.io/v1/CSIDriver": (views.decode_csi_driver, ClusterModel.upsert_storage),
-    "storage.k8s.io/v1/CSIStorageCapacity": (views.decode_storage_capacity, ClusterModel.upsert_storage),
-    "resource.k8s.io/v1/DeviceClass": (views.decode_device_class, ClusterModel.upsert_claim),
-    "resource.k8s.io/v1/ResourceClaim": (views.decode_device_claim, ClusterModel.upsert_claim),
-    "resource.k8s.io/v1/ResourceClaimTemplate": (views.decode_claim_template, ClusterModel.upsert_claim),
-    "resource.k8s.io/v1/ResourceSlice": (views.decode_resource_slice, ClusterModel.upsert_claim),
-    "policy/v1/PodDisruptionBudget": (views.decode_disruption_budget, ClusterModel.upsert_budget),
-    "v1/ResourceQuota": (views.decode_resource_quota, ClusterModel.upsert_quota),
-    "scheduling.k8s.io/v1/PriorityClass": (views.decode_priority_class, ClusterModel.upsert_class),
-    "scheduling.volcano.sh/v1beta1/Queue": (views.decode_queue, ClusterModel.upsert_queue),
-    "scheduling.volcano.sh/v1beta1/PodGroup": (views.decode_pod_group, ClusterModel.upsert_group),
-    "scheduling.run.ai/v2/Queue": (views.decode_kai_queue, ClusterModel.upsert_kai_queue),
-    "scheduling.run.ai/v2alpha2/PodGroup": (views.decode_kai_pod_group, ClusterModel.upsert_kai_group),
-    "scheduling.x-k8s.io/v1alpha1/PodGroup": (
-        views.decode_coscheduling_group,
-        ClusterModel.upsert_coscheduling_group,
-    ),
-    "topology.volcano.sh/v1alpha1/HyperNode": (views.decode_hypernode, ClusterModel.upsert_topology),
-    "kai.scheduler/v1alpha1/Topology": (views.decode_topology, ClusterModel.upsert_topology),
-    "nodeinfo.volcano.sh/v1alpha1/Numatopology": (views.decode_numatopology, ClusterModel.upsert_zones),
-    "topology.node.k8s.io/v1alpha1/NodeResourceTopology": (
-        views.decode_node_resource_topology,
-        ClusterModel.upsert_zones,
-    ),
-    "topology.node.k8s.io/v1alpha2/NodeResourceTopology": (
-        views.decode_node_resource_topology,
-        ClusterModel.upsert_zones,
-    ),
-    "scheduling.k8s.io/v1alpha1/Workload": (views.decode_workload, _workload),
-    "scheduling.k8s.io/v1alpha2/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
-    "scheduling.k8s.io/v1alpha3/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
-}
-KINDS = tuple(_READERS)
+KINDS = tuple(BY_NAME)
 """``apiVersion/kind`` of all that is read."""
 _POD, _QUOTA, _JOB = "v1/Pod", "v1/ResourceQuota", "batch.volcano.sh/v1alpha1/Job"
 _QUIET = (_QUOTA, "v1/LimitRange", _JOB)
@@ -134,7 +87,7 @@ def load(
     ignored: dict[str, int] = {}
     for place, obj in _flatten(objects):
         kind = f"{obj.get('apiVersion', '')}/{obj.get('kind', '')}"
-        reader = _READERS.get(kind)
+        reader = BY_NAME.get(kind)
         if counted is not None:
             counted.note(kind, obj)
         if reader is not None:
@@ -161,10 +114,9 @@ def _flatten(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple
             yield place, obj
 
 
-def _take(model: ClusterModel, reader: _Reader, obj: Mapping[str, Any], place: str, strict: bool) -> None:
-    decode, enter = reader
+def _take(model: ClusterModel, reader: Kind, obj: Mapping[str, Any], place: str, strict: bool) -> None:
     try:
-        view = decode(views.encode(obj))
+        view = reader.decode(views.encode(obj))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise SnapshotError(place, str(error), "metadata") from error
     problems = _problems(view) if strict else ()
@@ -172,7 +124,7 @@ def _take(model: ClusterModel, reader: _Reader, obj: Mapping[str, Any], place: s
         metadata = obj["metadata"]
         name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
         raise SnapshotError(f"{place} {name}", problems[0].message, problems[0].field)
-    enter(model, view)
+    reader.upsert(model, view)
 
 
 def _problems(view: Any) -> tuple[FieldError, ...]:

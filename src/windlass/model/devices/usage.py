@@ -35,7 +35,7 @@ from windlass.spi.devices import ConsumedCounters
 from windlass.spi.objects import Device
 
 if TYPE_CHECKING:
-    from windlass.model.cluster.object_cache import Assumed
+    from windlass.model.cluster.assumed_binds import AssumedBind
 
 PODS = "pods"
 Slot = tuple[str, int]
@@ -149,7 +149,7 @@ def slot_resource(card: Device) -> str:
     return GPU if card.resource == node_devices.REGISTERED else card.resource
 
 
-def as_bound(pod: views.Pod, assumed: Assumed) -> views.Pod:
+def as_bound(pod: views.Pod, assumed: AssumedBind) -> views.Pod:
     """The pod as it will be once the bind that was decided for it is seen."""
     words = {**pod.annotations, **own_annotations(assumed.shares)} if assumed.shares else pod.annotations
     return msgspec.structs.replace(pod, node_name=assumed.node, annotations=words)

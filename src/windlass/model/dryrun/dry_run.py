@@ -102,7 +102,7 @@ class DryRun:
         self, model: ClusterModel, engine: Scheduler, now: float, quotas: NamespaceQuotas | None = None
     ) -> None:
         self._quotas = quotas or NamespaceQuotas((), ())
-        model.withheld = self._quotas.withheld
+        model.withhold(self._quotas.withheld)
         self._model = model
         self._engine = engine
         self._now = now
@@ -131,7 +131,7 @@ class DryRun:
             nominations=tuple(self._nominations),
             waiting=waiting,
             queues=tuple(self._queues[name] for name in sorted(self._queues)),
-            both=self._model.both_apis(),
+            both=self._model.objects.both_apis(),
         )
 
     def _decide(self) -> Decision:
@@ -172,7 +172,7 @@ class DryRun:
         return self._quiet(self._decide())
 
     def _pods(self) -> list[views.Pod]:
-        return list(self._model.pods.values())
+        return list(self._model.objects.pods.values())
 
     def _leaves(self, pod: views.Pod) -> bool:
         """Whether the pod is on its way out and will be gone after the cycle."""
@@ -184,25 +184,25 @@ class DryRun:
         model = self._model
         for pod in self._pods():
             if self._leaves(pod):
-                model.remove_pod(pod.key)
+                model.objects.remove_pod(pod.key)
                 self._quotas.release(pod.key)
         for key in self._quotas.ask_again():
-            model.upsert_pod(model.pods[key])
+            model.objects.upsert_pod(model.objects.pods[key])
         for bind in decision.binds:
             self._start(bind)
         for eviction in decision.evictions:
             self._restart(eviction)
         for status in decision.groups:
-            view = model.groups.get(status.group)
+            view = model.objects.groups.get(status.group)
             if view is not None and status.admitted and view.phase in ("", "Pending"):
-                model.upsert_group(msgspec.structs.replace(view, phase="Inqueue"))
+                model.objects.upsert_group(msgspec.structs.replace(view, phase="Inqueue"))
 
     def _start(self, bind: Bind) -> None:
-        pod = self._model.pods[bind.task]
+        pod = self._model.objects.pods[bind.task]
         annotations = pod.annotations
         if bind.devices:
             annotations = {**annotations, **own_annotations(bind.devices)}
-        self._model.upsert_pod(
+        self._model.objects.upsert_pod(
             msgspec.structs.replace(
                 pod, node_name=bind.node, phase="Running", started=self._now, annotations=annotations
             )
@@ -211,9 +211,9 @@ class DryRun:
 
     def _restart(self, eviction: Eviction) -> None:
         """Gone, and back as its controller makes it: pending, of another incarnation."""
-        pod = self._model.pods[eviction.task]
+        pod = self._model.objects.pods[eviction.task]
         annotations = {key: text for key, text in pod.annotations.items() if key not in WRITTEN}
-        self._model.upsert_pod(
+        self._model.objects.upsert_pod(
             msgspec.structs.replace(
                 pod,
                 uid=f"{pod.uid}+{self._cycle}",
@@ -224,7 +224,7 @@ class DryRun:
                 annotations=annotations,
             )
         )
-        if not any(mate.node_name for mate in self._model.pods_of(eviction.group)):
+        if not any(mate.node_name for mate in self._model.groups.pods_of(eviction.group)):
             self._note(eviction.group, names.LAST_START_KAI, drop=True)
         self._note(eviction.group, names.LAST_EVICTION_KAI)
 
@@ -232,7 +232,7 @@ class DryRun:
         """Write the moment on a PodGroup of KAI, as its scheduler does."""
         if podgroups.kind_prefix(group) != podgroups.KAI:
             return
-        view = self._model.kai_groups.get(podgroups.shown_key(group))
+        view = self._model.objects.kai_groups.get(podgroups.shown_key(group))
         if view is None or (not replace and annotation in view.annotations):
             return
         found = dict(view.annotations)
@@ -240,7 +240,7 @@ class DryRun:
             found.pop(annotation, None)
         else:
             found[annotation] = rfc3339(self._now)
-        self._model.upsert_kai_group(msgspec.structs.replace(view, annotations=found))
+        self._model.objects.upsert_kai_group(msgspec.structs.replace(view, annotations=found))
 
     # ------------------------------------------------------------------ what waits
 
@@ -252,7 +252,7 @@ class DryRun:
         for pod in self._pods():
             if pod.node_name or pod.finished or pod.deleting or pod.key in bound or not model.manages(pod):
                 continue
-            group = model.group_of(pod.key)
+            group = model.groups.group_of(pod.key)
             if group is not None:
                 found.setdefault(group, []).append(pod.key)
         for group, pods in found.items():
@@ -263,4 +263,4 @@ class DryRun:
         told = self._model.explanation(group) or self._engine.explain(group, self._now)
         if told is None:
             raise RuntimeError(f"group {group} has waiting pods and no reason")
-        return self._model.readable().explanation(told)
+        return self._model.display_names().explanation(told)

@@ -126,7 +126,7 @@ def _minimum(view: views.KaiPodGroup) -> int:
 def kai_urgency(name: str, classes: Classes, pods: Iterable[views.Pod]) -> Urgency:
     """What the class says; without a class the global default, else class ``train``."""
     if name or classes.defined(""):
-        return classes.urgency(name, pods)
+        return classes.urgency(name, lambda: pods)
     return Urgency(TRAIN_PRIORITY, never_preempts=False)
 
 
@@ -183,7 +183,7 @@ def native_group(
 ) -> Group:
     """Where its object names no class, the group is as urgent as the most urgent of its ``pods``."""
     named = view.priority_class
-    urgency = classes.urgency(named, pods) if named else _urgency_of(pods, classes)
+    urgency = classes.urgency(named, lambda: pods) if named else _urgency_of(pods, classes)
     return Group(
         key=key,
         queue=queue,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace as altered
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -11,7 +13,7 @@ from windlass.api.errors import FieldError
 from windlass.api.generated_names import without_uid
 from windlass.kits import durations
 from windlass.model.records.attained_service import attained_service_of
-from windlass.spi.objects import Group, SubGroup
+from windlass.spi.objects import Group
 
 PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
 PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
@@ -27,6 +29,8 @@ of the coscheduling plug-in, a plain pod group of Kueue, the pods of a Job that 
 nothing: the APIs may use one name for two groups."""
 BY_PODS = frozenset((NATIVE, COSCHEDULING, KUEUE, OWNER))
 """Kinds of groups whose queue their pods may name."""
+WITHOUT_OBJECT = frozenset((IMPLICIT, KUEUE, OWNER))
+"""Kinds of groups that their pods alone make up."""
 _PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, KUEUE, OWNER))
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 """What Go reads as true."""
@@ -46,6 +50,17 @@ _READ = (
     names.MODEL,
 )
 """Annotations of a group (or of a pod without one) that a policy reads."""
+_SPOKEN = frozenset(
+    (
+        *_READ,
+        names.RUN_ESTIMATE,
+        names.STALENESS_GRACE,
+        names.WAITING_TIME,
+        names.WAITING_TIME_BARE,
+        names.ATTAINED,
+    )
+)
+"""Annotations of a PodGroup of Volcano that become part of its group."""
 
 
 def read_notes(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -65,10 +80,14 @@ def kai_group_name(pod: views.Pod) -> str:
 
 
 def group_key(pod: views.Pod) -> str:
-    """The group's key: ``namespace/name`` of its PodGroup, with ``pod:``, ``kai:``, ``native:``, ``coscheduling:`` or
-    ``kueue:`` before the name as the group is of another kind. Of several named groups that of the pod's scheduler is
-    meant."""
-    volcano, kai = group_name(pod), kai_group_name(pod)
+    """Return the key of a pod's group: ``namespace/name`` of its PodGroup.
+
+    Before the name stands ``pod:``, ``kai:``, ``native:``, ``coscheduling:``, ``kueue:`` or ``owner:`` for
+    a group of another kind than Volcano's. If the pod names several groups, that of its scheduler counts.
+    """
+    found = pod.annotations
+    volcano = found.get(names.GROUP_NAME) or found.get(names.GROUP_NAME_VOLCANO)
+    kai = found.get(names.GROUP_NAME_KAI)
     if kai and (not volcano or pod.scheduler_name == KAI_SCHEDULER):
         return f"{pod.namespace}/{KAI}{kai}"
     if volcano:
@@ -109,7 +128,7 @@ def is_implicit(key: str) -> bool:
 
 def has_object(key: str) -> bool:
     """Whether a group key is that of an object, of any API."""
-    return kind_prefix(key) not in (IMPLICIT, KUEUE, OWNER)
+    return kind_prefix(key) not in WITHOUT_OBJECT
 
 
 def kind_prefix(key: str) -> str:
@@ -123,6 +142,16 @@ def shown_key(key: str) -> str:
     """``namespace/name`` as a person calls the group (or the pod without one)."""
     namespace, _, name = key.partition("/")
     return f"{namespace}/{name.removeprefix(kind_prefix(key))}"
+
+
+def kai_key(group: views.KaiPodGroup) -> str:
+    """The key of a PodGroup of KAI."""
+    return f"{group.namespace}/{KAI}{group.name}"
+
+
+def coscheduling_key(group: views.CoschedulingGroup) -> str:
+    """The key of a PodGroup of the coscheduling plug-in."""
+    return f"{group.namespace}/{COSCHEDULING}{group.name}"
 
 
 def job_title(key: str) -> str:
@@ -176,6 +205,9 @@ class Urgency(NamedTuple):
     never_preempts: bool
 
 
+_UNKNOWN_CLASS = Urgency(0, False)
+
+
 class Classes:
     """PriorityClasses: names to values."""
 
@@ -214,15 +246,21 @@ class Classes:
         found = self._find(name)
         return found is not None and found.preemption_policy == "Never"
 
-    def urgency(self, name: str, pods: Iterable[views.Pod]) -> Urgency:
-        """Of a group with these pods. A class that is gone goes on for them: the server wrote into each pod what the
-        class said when it was made."""
-        if self.is_gone(name):
-            made = [(pod.priority, pod.preemption_policy) for pod in pods if pod.priority_class == name]
+    def urgency(self, name: str, pods: Callable[[], Iterable[views.Pod]]) -> Urgency:
+        """Return the priority of a group with these pods.
+
+        A class that is gone holds on for them: the server wrote into each pod what the class said when the
+        pod was made.
+        """
+        found = self._classes.get(name) if name else self._default
+        if found is not None:
+            return Urgency(found.value, found.preemption_policy == "Never")
+        if name:
+            made = [(pod.priority, pod.preemption_policy) for pod in pods() if pod.priority_class == name]
             values = [value for value, _ in made if value is not None]
             if values:
                 return Urgency(max(values), all(policy == "Never" for _, policy in made))
-        return Urgency(self.value(name), self.never_preempts(name))
+        return _UNKNOWN_CLASS
 
     def _find(self, name: str) -> views.PriorityClass | None:
         return self._classes.get(name) if name else self._default
@@ -234,54 +272,67 @@ class Classes:
 
 
 def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
-    """What is wrong with a PodGroup's own fields."""
+    """Return what is wrong with a PodGroup's own fields."""
     problems = list(view.problems)
     if view.min_member < 0:
         problems.append(FieldError.invalid("spec.minMember", view.min_member, "must be at least 0"))
-    problems.extend(
-        FieldError.invalid(f"spec.minTaskMember[{role}]", least, "must be at least 0")
-        for role, least in view.min_task_member.items()
-        if least < 0
-    )
-    return (*problems, *negative_resources(view.min_resources))
+    for role, least in view.min_task_member.items():
+        if least < 0:
+            problems.append(FieldError.invalid(f"spec.minTaskMember[{role}]", least, "must be at least 0"))
+    if view.min_resources:
+        problems.extend(negative_resources(view.min_resources))
+    return tuple(problems)
 
 
 def negative_resources(amounts: Mapping[str, int]) -> Iterator[FieldError]:
-    """What is wrong with ``spec.minResources`` of a PodGroup."""
+    """Yield what is wrong with ``spec.minResources`` of a PodGroup."""
     for name, units in amounts.items():
         if units < 0:
             yield FieldError.invalid(f"spec.minResources[{name}]", units, "must be at least 0")
 
 
-def group_of(view: views.PodGroup, urgency: Urgency, parts: tuple[SubGroup, ...] = ()) -> Group:
-    """A group whose fields contradict themselves is held, so that it takes nothing until it is mended.
+def group_of(view: views.PodGroup, urgency: Urgency) -> Group:
+    """Return the group of a PodGroup of Volcano.
 
-    ``parts``: what its ``subGroupPolicy`` divides it into.
+    A group whose fields contradict themselves is held: it takes nothing until that is corrected.
     """
-    return Group(
-        key=view.key,
+    group = Group(
+        key=f"{view.namespace}/{view.name}",
         queue=view.queue,
         priority=urgency.value,
         min_member=max(0, view.min_member),
         min_task_member=view.min_task_member,
-        min_resources={name: units for name, units in view.min_resources.items() if units > 0},
+        min_resources=positive(view.min_resources) if view.min_resources else {},
         preemptible=preemptible(view.labels, view.annotations),
         never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=view.phase in PHASES_ADMITTED,
         held=bool(group_problems(view)),
-        subgroups=parts,
-        run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
-        waiting_limit=waiting_limit(view.annotations),
-        stale_grace=duration_of(view.annotations.get(names.STALENESS_GRACE)),
-        annotations=read_notes(view.annotations),
-        past=attained_service_of(view.annotations, view.created),
+    )
+    return group if _SPOKEN.isdisjoint(view.annotations) else _with_annotations(group, view)
+
+
+def _with_annotations(group: Group, view: views.PodGroup) -> Group:
+    """Return the group with what the annotations of its object add."""
+    annotations = view.annotations
+    return altered(
+        group,
+        run_estimate=duration_of(annotations.get(names.RUN_ESTIMATE)),
+        waiting_limit=waiting_limit(annotations),
+        stale_grace=duration_of(annotations.get(names.STALENESS_GRACE)),
+        annotations=read_notes(annotations),
+        past=attained_service_of(annotations, view.created),
     )
 
 
+def positive(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return the amounts that are more than nothing."""
+    return {name: units for name, units in amounts.items() if units > 0}
+
+
 def duration_of(text: str | None) -> float | None:
-    """Seconds; an annotation that is no duration says nothing."""
+    """Return seconds; ``None`` for an annotation that is not a duration."""
     if not text:
         return None
     try:
@@ -291,7 +342,7 @@ def duration_of(text: str | None) -> float | None:
 
 
 def waiting_limit(annotations: Mapping[str, str]) -> float | None:
-    """After how many seconds Volcano's ``sla`` lets it in; ``None`` where nothing says so, or not as a duration."""
+    """Return after how many seconds Volcano's ``sla`` admits a group; ``None`` if no annotation says so."""
     found = (duration_of(annotations.get(name)) for name in (names.WAITING_TIME, names.WAITING_TIME_BARE))
     return next((seconds for seconds in found if seconds is not None and seconds > 0), None)
 

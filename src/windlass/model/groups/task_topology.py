@@ -14,17 +14,13 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.spi.objects import RolePreferences
 
-_WORDS = (names.TASKS_TOGETHER, names.TASKS_EXCLUSIVE, names.TASKS_ORDER)
-
-
-def speaks(annotations: Mapping[str, str]) -> bool:
-    """Whether a PodGroup says anything of this."""
-    return any(name in annotations for name in _WORDS)
+ANNOTATIONS = (names.TASKS_TOGETHER, names.TASKS_EXCLUSIVE, names.TASKS_ORDER)
+"""Annotations of a PodGroup that are about roles."""
 
 
 def role_preferences(annotations: Mapping[str, str], gang: str, role: str) -> RolePreferences | None:
     """What the pods of a role wish; ``None`` for one that is not spoken of."""
-    together, apart, order = (annotations.get(name, "") for name in _WORDS)
+    together, apart, order = (annotations.get(name, "") for name in ANNOTATIONS)
     return _wishes(together, apart, order, gang, role) if role else None
 
 

@@ -52,7 +52,7 @@ class TopologyIndex:
         self.hypernodes: dict[str, views.HyperNode] = {}
         self.topologies: dict[str, views.Topology] = {}
         self._tree = _Tree()
-        self._stale = False
+        self.stale = False
         self.version = 0
         """Changes whenever the HyperNodes, or the nodes in them, may have changed."""
 
@@ -71,26 +71,26 @@ class TopologyIndex:
             item.tier_name,
             item.members,
         )
-        self._stale = self._stale or not same
+        self.stale = self.stale or not same
         return not same
 
     def remove(self, item: views.HyperNode | views.Topology) -> bool:
         if isinstance(item, views.Topology):
             return self.topologies.pop(item.name, None) is not None
         gone = self.hypernodes.pop(item.name, None) is not None
-        self._stale = self._stale or gone
+        self.stale = self.stale or gone
         return gone
 
     def nodes_changed(self) -> None:
         """Nodes came, went or changed their labels."""
-        self._stale = self._stale or bool(self.hypernodes)
+        self.stale = self.stale or bool(self.hypernodes)
 
     def settle(self, nodes: Mapping[str, views.NodeObject]) -> tuple[set[str], bool]:
         """Bring the HyperNodes in line with the nodes: the nodes whose place has changed, and whether the tiers
         have."""
-        if not self._stale:
+        if not self.stale:
             return set(), False
-        self._stale = False
+        self.stale = False
         self.version += 1
         old, self._tree = self._tree, _build(self.hypernodes, nodes)
         found = self._tree

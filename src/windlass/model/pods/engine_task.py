@@ -115,21 +115,21 @@ def task_of(
         preemptible=preemptible(pod.labels, pod.annotations),
         created=pod.created,
         subgroup=subgroup or (pod.labels.get(names.SUBGROUP_KAI, "") if dialect is Dialect.KAI else ""),
-        started=started_at(pod, decided),
+        started=started_at(pod, decided) if pod.started else None,
         run_limit=None if pod.run_limit is None else float(pod.run_limit),
         critical=is_critical(pod),
-        annotations=_read(pod),
+        annotations=()
+        if _READ_AT_ALL.isdisjoint(pod.labels) and _READ_AT_ALL.isdisjoint(pod.annotations)
+        else _read(pod),
         zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
         budgets=budgets,
-        owned=pod.controller is not None,
+        owned=bool(pod.owners) and pod.controller is not None,
         guaranteed=pod.shape.guaranteed,
     )
 
 
 def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:
     annotations, labels = pod.annotations, pod.labels
-    if _READ_AT_ALL.isdisjoint(labels) and _READ_AT_ALL.isdisjoint(annotations):
-        return ()
     found = [
         (name, labels.get(name) or annotations.get(name))
         if name == _COOLDOWN

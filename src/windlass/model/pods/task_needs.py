@@ -88,21 +88,21 @@ class NeedsTable:
         """Whether NUMA zones of any node are known: else nobody's needs of them are told."""
         self.images = False
         """Whether a policy looks at container images: else nobody's are told."""
-        self._table: dict[_Key, TranslatedPod] = {}
+        self.table: dict[_Key, TranslatedPod] = {}
 
     def learn_cards(self, facts: ClusterDeviceFacts) -> None:
         """What is known of the cluster's cards has changed: parts of them are charged anew."""
         self.facts = facts
-        self._table.clear()
+        self.table.clear()
 
     def learn_zones(self) -> None:
         """A node with NUMA zones has come."""
         self.zoned = True
-        self._table.clear()
+        self.table.clear()
 
     def namespaces_changed(self) -> None:
         """Forget what depended on the labels of namespaces."""
-        self._table = {key: entry for key, entry in self._table.items() if not selects_namespaces(key[0])}
+        self.table = {key: entry for key, entry in self.table.items() if not selects_namespaces(key[0])}
 
     def of(
         self, pod: Pod, dialect: Dialect = Dialect.WINDLASS, extras: Extras | None = None
@@ -110,7 +110,7 @@ class NeedsTable:
         """The needs of a pod, placed by the rules of ``dialect``. ``vocabulary`` must have learned its shape."""
         vocabulary = self._vocabulary
         if vocabulary.version != self._version:
-            self._table.clear()
+            self.table.clear()
             self._version = vocabulary.version
         labels: tuple[tuple[str, str], ...] = ()
         if vocabulary.keys:
@@ -119,7 +119,7 @@ class NeedsTable:
         namespace = pod.namespace if vocabulary.active else ""
         images = _named(pod.images) if self.images else ()
         key = (pod.shape, namespace, labels, dialect, extras, images)
-        entry = self._table.get(key)
+        entry = self.table.get(key)
         if entry is None:
             entry = _translate(pod.shape, namespace, labels, self._namespaces)
             extras = extras or _NO_EXTRAS
@@ -141,15 +141,17 @@ class NeedsTable:
                 else None,
                 images=images,
             )
-            entry = self._table[key] = TranslatedPod(needs, (*entry.problems, *parts.problems))
+            entry = self.table[key] = TranslatedPod(needs, (*entry.problems, *parts.problems))
         return entry
 
     def retain(self, shapes: set[int]) -> None:
         """Drop entries of shapes (by ``id``) that no pod has any more."""
-        self._table = {key: entry for key, entry in self._table.items() if id(key[0]) in shapes}
+        self.table = {key: entry for key, entry in self.table.items() if id(key[0]) in shapes}
 
-    def __len__(self) -> int:
-        return len(self._table)
+    def reset(self) -> None:
+        """Forget everything but whether images are told, for another engine."""
+        self.facts, self.zoned, self._version = ClusterDeviceFacts(), False, -1
+        self.table.clear()
 
 
 @lru_cache(maxsize=4096)

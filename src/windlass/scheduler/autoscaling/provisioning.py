@@ -133,14 +133,14 @@ class ProvisioningRequests:
             sent is not None
             and is_requested_whole(sent)
             and self._class_of(group) != NONE
-            and self._model.owner_of_requests(group) is not None
+            and self._model.provisioning.owner_of(group) is not None
             and not self._is_requested_elsewhere(group)
-            and lacks_minimum(sent, self._model.pods_of(group), self._model.assumed)
+            and lacks_minimum(sent, self._model.groups.pods_of(group), self._model.binds.assumed)
         )
 
     def update(self, group: str) -> None:
         """Reconcile a group of which something has changed."""
-        if group in self._model.requests or group in self._wanted or self._class_of(group) != NONE:
+        if group in self._model.objects.requests or group in self._wanted or self._class_of(group) != NONE:
             self._queue.enqueue(group)
 
     def complete(self, group: str, explanation: Explanation) -> Explanation:
@@ -148,7 +148,7 @@ class ProvisioningRequests:
         wanted = self._wanted.get(group)
         if wanted is None:
             return explanation
-        last = last_of(self._model.requests.get(group, {}).values())
+        last = last_of(self._model.objects.requests.get(group, {}).values())
         if last is not None:
             return replace(explanation, asked=self._describe(wanted, last))
         if group in self._rejected:
@@ -177,7 +177,7 @@ class ProvisioningRequests:
         )
 
     def _class_of(self, group: str) -> str:
-        named = self._model.provisioning_class(group)
+        named = self._model.provisioning.class_of(group)
         return (self._options.current.provisioning_class if named is None else named) or NONE
 
     @property
@@ -190,7 +190,7 @@ class ProvisioningRequests:
         )
 
     def _is_requested_elsewhere(self, group: str) -> bool:
-        pods = (pod for pod in self._model.pods_of(group) if not pod.node_name)
+        pods = (pod for pod in self._model.groups.pods_of(group) if not pod.node_name)
         return any(self.requested_elsewhere(pod, group) for pod in pods)
 
     def requested_elsewhere(self, pod: views.Pod, group: str) -> bool:
@@ -198,17 +198,17 @@ class ProvisioningRequests:
         named = pod.annotations.get(names.NODES_REQUESTED, "")
         if not named:
             return False
-        owner = self._model.owner_of_requests(group)
+        owner = self._model.provisioning.owner_of(group)
         return owner is None or not owner.is_request(named)
 
     # ------------------------------------------------------------------ one gang
 
     async def _reconcile(self, group: str) -> None:
-        requests = self._model.requests.get(group, {})
+        requests = self._model.objects.requests.get(group, {})
         lacks = self._pending.lacks_nodes(group)
         if lacks is None:
             return
-        owner = self._model.owner_of_requests(group)
+        owner = self._model.provisioning.owner_of(group)
         want = self._want(group) if lacks and owner is not None else None
         self._count_phases(group, owner, requests)
         if want is None and requests and self._lingers(group):
@@ -248,16 +248,18 @@ class ProvisioningRequests:
             return None
         if self._is_requested_elsewhere(group):
             return None
-        parameters = self._model.provisioning_parameters(group)
-        return want_of(sent, self._model.pods_of(group), self._model.assumed, class_name, parameters)
+        parameters = self._model.provisioning.parameters_of(group)
+        return want_of(
+            sent, self._model.groups.pods_of(group), self._model.binds.assumed, class_name, parameters
+        )
 
     def _lingers(self, group: str) -> bool:
         """Return whether to keep an unwanted request for now, since its gang still waits."""
         sent = self._model.group_sent(group)
-        pods = self._model.pods_of(group)
-        if sent is None or not self._model.members(group).pending:
+        pods = self._model.groups.pods_of(group)
+        if sent is None or not self._model.groups.members(group).pending:
             return False
-        if not lacks_minimum(sent, pods, self._model.assumed):
+        if not lacks_minimum(sent, pods, self._model.binds.assumed):
             return False
         now = self._time.now()
         rest = self._unwanted_since.setdefault(group, now) + LINGER_SECONDS - now
@@ -292,7 +294,7 @@ class ProvisioningRequests:
         self._recorder.event(_reference(owner), kind, reason, text)
 
     async def _create(self, group: str, owner: OwningGroup, want: WantedRequest, attempt: int) -> None:
-        if not self._model.serves_requests:
+        if not self._model.provisioning.served:
             kind = resources.PROVISIONING_REQUESTS.qualified
             self._reject(group, f"the cluster has no {kind}, or does not show them")
             return

@@ -95,7 +95,7 @@ class ProvisioningWriter:
         await self._delete(resources.PROVISIONING_REQUESTS, request.namespace, request.name, request.uid)
         used = {
             name
-            for requests in self._model.requests.values()
+            for requests in self._model.objects.requests.values()
             for other in requests.values()
             if other.uid != request.uid and other.namespace == request.namespace and not other.deleted
             for name in other.templates
@@ -123,7 +123,7 @@ class ProvisioningWriter:
         A request that this scheduler has withdrawn is removed from them.
         """
         counted = set(want.pods) if want is not None else set()
-        for pod in list(self._model.pods_of(group)):
+        for pod in list(self._model.groups.pods_of(group)):
             if pod.node_name or pod.finished or pod.deleted:
                 continue
             named = pod.annotations.get(names.NODES_REQUESTED, "")

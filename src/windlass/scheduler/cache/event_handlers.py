@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources, views
@@ -13,6 +13,7 @@ from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer, SharedInformers
 from windlass.kits.clock import Clock
 from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.kinds import KINDS, PODS, Kind
 from windlass.observe import logs
 
 PROBE_SECONDS = 60.0
@@ -24,8 +25,6 @@ They follow once all other kinds are synced. A kind with a broken conversion web
 never answers.
 """
 log = logs.get("scheduler")
-_Handling = tuple[Callable[[Any], Any], Callable[[Any], None], Callable[[Any], None]]
-_Kinds = Mapping[resources.Resource, _Handling]
 PodChanged = Callable[[views.Pod | None, views.Pod | None], None]
 
 
@@ -57,10 +56,15 @@ class EventHandlers:
         self._informers: list[Informer[Any]] = []
         self._shared = informers
         self._followed: set[resources.Resource] = set()
-        self._optional = _optional(model)
-        for resource, handling in _required(model, self._queue_removed).items():
-            self._follow(resource, handling)
-        self._pods = informers.informer(resources.PODS, decode=views.decode_pod, early=True)
+        self._optional: dict[resources.Resource, Kind] = {}
+        for kind in KINDS:
+            if kind.resource is None or kind is PODS:
+                continue
+            if kind.required:
+                self._follow(kind.resource, kind)
+            else:
+                self._optional[kind.resource] = kind
+        self._pods = informers.informer(resources.PODS, decode=PODS.decode, early=True)
         self._pods.add_handler(
             lambda new: self._pod(None, new),
             lambda old, new: self._pod(old, new),
@@ -98,8 +102,8 @@ class EventHandlers:
                 self._followed.add(resource)
                 self._follow(resource, self._optional[resource])
         if {resources.STORAGE_CLASSES, resources.PERSISTENT_VOLUME_CLAIMS} <= self._followed:
-            self._model.storage_is_served()
-        self._model.serves_requests = resources.PROVISIONING_REQUESTS in self._followed
+            self._model.features.volumes.set_served()
+        self._model.provisioning.served = resources.PROVISIONING_REQUESTS in self._followed
         return [resource for resource, served in zip(open_kinds, answers, strict=True) if served is None]
 
     async def _is_served(self, resource: resources.Resource) -> bool | None:
@@ -134,124 +138,25 @@ class EventHandlers:
         """Return the kinds that are not synced yet."""
         return [i.resource.qualified for i in (*self._informers, self._pods) if not i.synced]
 
-    def _follow(self, resource: resources.Resource, handling: _Handling) -> None:
-        decode, upsert, remove = handling
-
+    def _follow(self, resource: resources.Resource, kind: Kind) -> None:
         def changed(new: Any) -> None:
-            upsert(new)
+            kind.upsert(self._model, new)
             self._wake()
 
         def removed(old: Any) -> None:
-            remove(old)
+            kind.remove(self._model, old)
+            if resource is resources.QUEUES:
+                self._on_queue_removed(old.name)
             self._wake()
 
-        informer = self._shared.informer(resource, decode=decode)
+        informer = self._shared.informer(resource, decode=kind.decode)
         informer.add_handler(changed, lambda _, new: changed(new), removed)
         self._informers.append(informer)
 
-    def _queue_removed(self, old: views.QueueObject) -> None:
-        self._model.remove_queue(old.name)
-        self._on_queue_removed(old.name)
-
     def _pod(self, old: views.Pod | None, new: views.Pod | None) -> None:
         if new is not None:
-            self._model.upsert_pod(new)
+            self._model.objects.upsert_pod(new)
         elif old is not None:
-            self._model.remove_pod(old.key)
+            self._model.objects.remove_pod(old.key)
         self._on_pod(old, new)
         self._wake()
-
-
-def _required(model: ClusterModel, queue_removed: Callable[[views.QueueObject], None]) -> _Kinds:
-    """Return the kinds without which nothing is decided: decoder, upsert, remove."""
-    return {
-        resources.NODES: (views.decode_node, model.upsert_node, lambda n: model.remove_node(n.name)),
-        resources.QUEUES: (views.decode_queue, model.upsert_queue, queue_removed),
-        resources.PRIORITY_CLASSES: (
-            views.decode_priority_class,
-            model.upsert_class,
-            lambda c: model.remove_class(c.name),
-        ),
-        resources.NAMESPACES: (
-            views.decode_namespace,
-            model.upsert_namespace,
-            lambda n: model.remove_namespace(n.name),
-        ),
-        resources.POD_GROUPS: (
-            views.decode_pod_group,
-            model.upsert_group,
-            lambda g: model.remove_group(g.key),
-        ),
-    }
-
-
-def _of_other_apis(model: ClusterModel) -> _Kinds:
-    """Return the queues and groups of other APIs than Volcano's."""
-    return {
-        resources.KAI_QUEUES: (
-            views.decode_kai_queue,
-            model.upsert_kai_queue,
-            lambda q: model.remove_kai_queue(q.name),
-        ),
-        resources.KAI_POD_GROUPS: (
-            views.decode_kai_pod_group,
-            model.upsert_kai_group,
-            lambda g: model.remove_kai_group(g.key),
-        ),
-        resources.NATIVE_POD_GROUPS: (
-            views.decode_native_group,
-            model.upsert_native_group,
-            lambda g: model.remove_native_group(g.key),
-        ),
-        resources.COSCHEDULING_POD_GROUPS: (
-            views.decode_coscheduling_group,
-            model.upsert_coscheduling_group,
-            lambda g: model.remove_coscheduling_group(g.key),
-        ),
-    }
-
-
-def _optional(model: ClusterModel) -> _Kinds:
-    """Return the kinds that a cluster may not have, or not show to this user."""
-    return {
-        **{
-            resource: (decode, model.upsert_claim, model.remove_claim)
-            for resource, decode in (
-                (resources.DEVICE_CLASSES, views.decode_device_class),
-                (resources.RESOURCE_SLICES, views.decode_resource_slice),
-                (resources.RESOURCE_CLAIM_TEMPLATES, views.decode_claim_template),
-                (resources.RESOURCE_CLAIMS, views.decode_device_claim),
-            )
-        },
-        **_of_other_apis(model),
-        resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
-        resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
-        resources.NUMATOPOLOGIES: (views.decode_numatopology, model.upsert_zones, model.remove_zones),
-        resources.NODE_RESOURCE_TOPOLOGIES: (
-            views.decode_node_resource_topology,
-            model.upsert_zones,
-            model.remove_zones,
-        ),
-        resources.POD_DISRUPTION_BUDGETS: (
-            views.decode_disruption_budget,
-            model.upsert_budget,
-            model.remove_budget,
-        ),
-        resources.PROVISIONING_REQUESTS: (
-            views.decode_provisioning_request,
-            model.upsert_request,
-            model.remove_request,
-        ),
-        resources.RESOURCE_QUOTAS: (views.decode_resource_quota, model.upsert_quota, model.remove_quota),
-        **{
-            resource: (decode, model.upsert_storage, model.remove_storage)
-            for resource, decode in (
-                (resources.PERSISTENT_VOLUMES, views.decode_volume),
-                (resources.STORAGE_CLASSES, views.decode_storage_class),
-                (resources.CSI_NODES, views.decode_csi_node),
-                (resources.CSI_DRIVERS, views.decode_csi_driver),
-                (resources.STORAGE_CAPACITIES, views.decode_storage_capacity),
-                (resources.PERSISTENT_VOLUME_CLAIMS, views.decode_persistent_volume_claim),
-            )
-        },
-    }

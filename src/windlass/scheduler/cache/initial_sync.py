@@ -82,7 +82,7 @@ class InitialSync:
 
     async def _deliver_batch(self) -> None:
         await self._start()
-        version = self._model.words
+        version = self._model.label_version
         if version != self._label_version:
             self._label_version = version
             self._repeated += self._delivered

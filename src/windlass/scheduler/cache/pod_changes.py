@@ -59,7 +59,7 @@ class PodChanges:
         self._yield_to_others.pod_changed(old, new, now)
         if self._leadership.leads:
             self._run_times.pod_changed(old, new)
-        assumed = self._model.assumed.get(new.key) if new is not None else None
+        assumed = self._model.binds.assumed.get(new.key) if new is not None else None
         if self._guard is not None:
             as_decided = (
                 assumed is not None
@@ -75,7 +75,7 @@ class PodChanges:
             return
         own = assumed is not None and assumed.uid == new.uid
         if assumed is not None and own:
-            self._model.forget(new.key, new.uid)
+            self._model.binds.forget(new.key, new.uid)
             if assumed.node == new.node_name and self._conflicts.is_disputed(new.node_name, now):
                 self._overcommit.check(new)
         if taking_over:  # a pod bound before is not foreign

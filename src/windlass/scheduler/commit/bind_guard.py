@@ -80,11 +80,11 @@ class BindGuard:
 
         An allowed binding is booked unless it is a ``dry_run``.
         """
-        assumed = self._model.assumed.get(pod.key)
+        assumed = self._model.binds.assumed.get(pod.key)
         if assumed is not None and assumed.uid == pod.uid and assumed.node == node_name:
             return ""
         self.expire(now)
-        node = self._model.nodes.get(node_name)
+        node = self._model.objects.nodes.get(node_name)
         lacks = "" if node is None or _is_always_accepted(pod) else self._lacks(node, pod)
         if not lacks and not dry_run:
             self._book(pod, node_name, now)
@@ -96,13 +96,13 @@ class BindGuard:
         Its capacity may be booked for a pod that the engine does not know.
         """
         self.expire(now)
-        node = self._model.nodes.get(bind.node)
-        pod = self._model.pods.get(bind.task)
+        node = self._model.objects.nodes.get(bind.node)
+        pod = self._model.objects.pods.get(bind.task)
         if bind.node not in self._by_node or node is None or pod is None or pod.uid != bind.uid:
             return ""
         free = self._free(node, "")
         over = [name for name in resources_with_pod(pod) if free.left.get(name, 0) < 0]
-        assumed = self._model.assumed.get(bind.task)
+        assumed = self._model.binds.assumed.get(bind.task)
         if assumed is not None and assumed.uid == bind.uid:
             over += free.crowded(as_bound(pod, assumed), taken=True)
         return f"another scheduler is binding to node {node.name} ({', '.join(over)})" if over else ""
@@ -149,10 +149,10 @@ class BindGuard:
         What the pod ``uid`` or ``key`` has itself is not subtracted.
         """
         further = []
-        for task, assumed in self._model.assumed.items():
+        for task, assumed in self._model.binds.assumed.items():
             if assumed.node != node.name or task == key:
                 continue
-            pod = self._model.pods.get(task)
+            pod = self._model.objects.pods.get(task)
             if pod is not None and pod.uid == assumed.uid and not pod.node_name:
                 further.append(as_bound(pod, assumed))
         bookings = self._by_node.get(node.name, {})
@@ -172,9 +172,9 @@ class BindGuard:
 
     def _show(self, pod: views.Pod, node: str) -> None:
         """Show a pod to the model as bound, if the model knows it."""
-        known = self._model.pods.get(pod.key)
+        known = self._model.objects.pods.get(pod.key)
         if known is not None and known.uid == pod.uid and known.node_name != node:
-            self._model.upsert_pod(msgspec.structs.replace(pod, node_name=node))
+            self._model.objects.upsert_pod(msgspec.structs.replace(pod, node_name=node))
 
     def expire(self, now: float) -> None:
         """Remove bookings of bindings that have not been seen in time."""
@@ -192,9 +192,9 @@ class BindGuard:
             for booking in left:
                 self._by_uid.setdefault(uid, {})[booking.node] = booking
                 self._by_node.setdefault(booking.node, {})[uid] = booking
-            known = self._model.pods.get(pod.key)
+            known = self._model.objects.pods.get(pod.key)
             if known is not None and known.uid == uid:
-                self._model.upsert_pod(pod)
+                self._model.objects.upsert_pod(pod)
                 if left:
                     self._show(pod, left[-1].node)
         ends = [booking.until for bookings in self._by_uid.values() for booking in bookings.values()]

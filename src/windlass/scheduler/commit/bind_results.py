@@ -80,7 +80,7 @@ class BindResults:
     def finished(self, result: BindResult) -> None:
         """Take in the result of one bind."""
         bind = result.bind
-        pod = self._model.pods.get(bind.task)
+        pod = self._model.objects.pods.get(bind.task)
         seen = pod is not None and pod.uid == bind.uid and pod.node_name == bind.node
         succeeded = result.bound or seen
         if succeeded:
@@ -99,12 +99,12 @@ class BindResults:
         if pod is not None and pod.created:
             self._metrics.wait_seconds.observe(max(0.0, self._clock.now() - pod.created))
         message = f"Successfully assigned {bind.task} to {bind.node}"
-        node = self._model.nodes.get(bind.node)
+        node = self._model.objects.nodes.get(bind.node)
         if pod is not None and node is not None:
             shared = more_units_than_devices(pod.shape.request, node.allocatable, node.labels)
             message += f"; it {shared}" if shared else ""
         self._event_buffer.record(_reference(bind), "Scheduled", message)
-        if bind.task in self._model.assumed:
+        if bind.task in self._model.binds.assumed:
             self._expect(bind.task, bind.uid)
 
     def _expect(self, key: str, uid: str) -> None:
@@ -121,7 +121,7 @@ class BindResults:
         kind = "elsewhere" if taken else "gone" if result.gone else "recalled" if result.recalled else ""
         if kind:
             self._metrics.conflicts.labels(kind).inc()
-        if not self._model.forget(bind.task, bind.uid):
+        if not self._model.binds.forget(bind.task, bind.uid):
             return
         if taken and result.pod is not None:
             self._update_model(result.pod)
@@ -133,9 +133,9 @@ class BindResults:
 
     def _update_model(self, pod: views.Pod) -> None:
         """Take in a pod that was looked up, unless the informer has shown as much since."""
-        known = self._model.pods.get(pod.key)
+        known = self._model.objects.pods.get(pod.key)
         if known is not None and known.uid == pod.uid and not known.node_name:
-            self._model.upsert_pod(pod)
+            self._model.objects.upsert_pod(pod)
 
     # ------------------------------------------------------------------ unseen binds
 
@@ -143,7 +143,7 @@ class BindResults:
         """Look up the pods of binds that have not been shown in time."""
         while self._unseen and self._unseen[0][0] <= now:
             _, key, uid = self._unseen.popleft()
-            assumed = self._model.assumed.get(key)
+            assumed = self._model.binds.assumed.get(key)
             if assumed is not None and assumed.uid == uid:
                 self._task_group.start(self._resolve(key, uid), f"look up {key}")
 
@@ -154,7 +154,7 @@ class BindResults:
             log.warning("look-up failed", pod=key, why=error.message)
             self._expect(key, uid)
             return
-        if not self._model.forget(key, uid):
+        if not self._model.binds.forget(key, uid):
             return
         if pod is not None and pod.uid == uid and pod.node_name:
             self._update_model(pod)

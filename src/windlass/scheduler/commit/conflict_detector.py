@@ -53,7 +53,7 @@ class BindConflicts:
         Such a node is not disputed. A kubelet grants no growth for which there is no
         capacity.
         """
-        if self._model.assumed:
+        if self._model.binds.assumed:
             self._changed.add(pod.node_name)
 
     def is_quiet(self, now: float) -> bool:
@@ -86,16 +86,16 @@ class BindConflicts:
         """Find the assumed pods that no longer fit on the changed nodes."""
         changed, self._changed = self._changed, set()
         model = self._model
-        awaited = {assumed.uid for assumed in model.assumed.values()} if self._excess else ()
+        awaited = {assumed.uid for assumed in model.binds.assumed.values()} if self._excess else ()
         self._excess = {uid: why for uid, why in self._excess.items() if uid in awaited}
         free_by_node: dict[str, FreeOnNode] = {}
-        for task, assumed in model.assumed.items():
-            pod = model.pods.get(task)
+        for task, assumed in model.binds.assumed.items():
+            pod = model.objects.pods.get(task)
             if assumed.node not in changed or pod is None or pod.uid != assumed.uid or pod.node_name:
                 continue
             free = free_by_node.get(assumed.node)
             if free is None:
-                node = model.nodes.get(assumed.node)
+                node = model.objects.nodes.get(assumed.node)
                 if node is None:
                     continue
                 free = free_by_node[assumed.node] = self._node_usage.free(node)

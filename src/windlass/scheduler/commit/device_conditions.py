@@ -39,18 +39,20 @@ class DevicesReady:
         waiting, problem = False, ""
         for bind in self._binds:
             missing, failure = self._check(bind)
-            self._model.awaits(bind.task, Reason.AWAITING_DEVICE, "" if failure else missing)
+            self._model.binds.awaits(bind.task, Reason.AWAITING_DEVICE, "" if failure else missing)
             waiting, problem = waiting or bool(missing), problem or failure
         return problem or (None if waiting else "")
 
     def withdrawals(self) -> list[ClaimWrite]:
         """Return the writes that release the devices."""
         pods = [pod for bind in self._binds if (pod := self._pod(bind)) is not None]
-        claims = {claim.key: claim for pod in pods for claim in self._model.claims.claims_of(pod)}
+        claims = {
+            claim.key: claim for pod in pods for claim in self._model.features.claims.index.claims_of(pod)
+        }
         return withdrawals(claims.values(), [pod.uid for pod in pods])
 
     def _pod(self, bind: Bind) -> views.Pod | None:
-        pod = self._model.pods.get(bind.task)
+        pod = self._model.objects.pods.get(bind.task)
         return pod if pod is not None and pod.uid == bind.uid and not pod.deleted else None
 
     def _check(self, bind: Bind) -> tuple[str, str]:
@@ -59,7 +61,7 @@ class DevicesReady:
         if pod is None:
             return "", f"pod {bind.task} is gone"
         missing = ""
-        for claim in self._model.claims.claims_of(pod):
+        for claim in self._model.features.claims.index.claims_of(pod):
             if not claim.allocated or claim.allocated_at < self._written:  # the watch is behind
                 missing = missing or f"claim {claim.name}"
                 continue

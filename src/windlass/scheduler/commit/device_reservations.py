@@ -73,7 +73,7 @@ class DeviceReservations:
     ) -> None:
         self._client = client
         self._model = model
-        self._index = model.reserved
+        self._index = model.features.requests.reserved
         self._options = options
         self._leadership = leadership
         self._evictor = evictor
@@ -89,7 +89,7 @@ class DeviceReservations:
         self._failures: dict[str, int] = {}
         """Node → number of failures in a row."""
         if options is not None:
-            model.reserve_cards(cdi=options.cdi)
+            model.reserve_devices(cdi=options.cdi)
 
     # ------------------------------------------------------------------ before binds
 
@@ -110,7 +110,7 @@ class DeviceReservations:
         return ""
 
     def _slots(self, bind: Bind) -> tuple[Slot, ...]:
-        return self._index.slots(bind, self._model.pods.get(bind.task))
+        return self._index.slots(bind, self._model.objects.pods.get(bind.task))
 
     def request(self, slot: Slot) -> str | None:
         """Reserve a device unless it is reserved.
@@ -154,14 +154,14 @@ class DeviceReservations:
         if node in self._index.refusing:
             return
         failures = self._failures[node] = self._failures.get(node, 0) + 1
-        self._model.open_cards(node, problem)
+        self._model.open_devices(node, problem)
         seconds = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
         self._start(self._pause(node, seconds), f"no further device of {node} is shared")
 
     async def _pause(self, node: str, seconds: float) -> None:
         await self._clock.sleep(seconds)
-        self._model.open_cards(node, "")
-        if node not in self._model.nodes:
+        self._model.open_devices(node, "")
+        if node not in self._model.objects.nodes:
             self._failures.pop(node, None)
         self._wake()
 
@@ -171,7 +171,7 @@ class DeviceReservations:
         If the name is taken, the pod is being deleted or the informer has not shown it
         yet.
         """
-        options, node = self._options, self._model.nodes.get(slot[0])
+        options, node = self._options, self._model.objects.nodes.get(slot[0])
         if options is None or node is None:
             self._creating[slot] = f"node {slot[0]} is gone"
             return
@@ -203,7 +203,7 @@ class DeviceReservations:
         index.stale = False
         assumed = {
             (assumed.node, share.index)
-            for assumed in self._model.assumed.values()
+            for assumed in self._model.binds.assumed.values()
             for share in assumed.shares
         }
         for slot, pod in index.pods.items():
@@ -212,7 +212,7 @@ class DeviceReservations:
             if slot not in index.pods:
                 self._evict_users(slot, users)
             elif index.card(slot):  # it may be another device than before
-                pods = self._model.pods
+                pods = self._model.objects.pods
                 self._evict_users(slot, {key: None for key in users if not index.is_told(pods[key], slot)})
         self._evicted = {key: uid for key, uid in self._evicted.items() if index.uses(key)}
         uids = {slot: pod.uid for slot, pod in index.pods.items()}
@@ -255,7 +255,7 @@ class DeviceReservations:
     def _evict_users(self, slot: Slot, users: Mapping[str, None]) -> None:
         """Evict the pods that share a device."""
         for key in users:
-            pod = self._model.pods.get(key)
+            pod = self._model.objects.pods.get(key)
             if pod is None or pod.deleted or self._evicted.get(key) == pod.uid:
                 continue
             self._evicted[key] = pod.uid
@@ -293,12 +293,12 @@ class _DevicesReserved:
             problem, waiting = self._check_devices()
         for bind, slots in self._wanted:
             awaited = [slot for slot in slots if slot in waiting and not problem]
-            self._model.awaits(bind.task, Reason.RESERVING_DEVICE, _name(awaited[0]) if awaited else "")
+            self._model.binds.awaits(bind.task, Reason.RESERVING_DEVICE, _name(awaited[0]) if awaited else "")
         return problem or (None if waiting else "")
 
     def _missing_pod(self) -> str:
         for bind, _ in self._wanted:
-            pod = self._model.pods.get(bind.task)
+            pod = self._model.objects.pods.get(bind.task)
             if pod is None or pod.uid != bind.uid or pod.deleted:
                 return f"pod {bind.task} is gone"
         return ""

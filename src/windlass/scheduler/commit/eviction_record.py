@@ -18,7 +18,7 @@ from windlass.api.views import Pod
 from windlass.engine.actions.timeshare import ACTION as SUSPENSION
 from windlass.engine.decision import Eviction
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.object_cache import coscheduling_key, kai_key
+from windlass.model.groups.podgroups import coscheduling_key, kai_key
 from windlass.model.records import attained_service, eviction_record, packed_text
 from windlass.observe import logs
 from windlass.scheduler.commit.bind_batch import PreBindWrite
@@ -63,7 +63,7 @@ class EvictionRecords:
             yield list(map(order_for, members)), self._record(group, members)
 
     def _record(self, group: str, evictions: list[Eviction]) -> PreBindWrite | None:
-        entry = self._model.object_of(group)
+        entry = self._model.groups.object_of(group)
         if entry is None:
             return None
         resource, view = entry
@@ -107,9 +107,9 @@ class EvictionRecords:
         """Return the groups with a record."""
         model = self._model
         views = [
-            *model.groups.items(),
-            *((kai_key(view), view) for view in model.kai_groups.values()),
-            *((coscheduling_key(view), view) for view in model.coscheduling_groups.values()),
+            *model.objects.groups.items(),
+            *((kai_key(view), view) for view in model.objects.kai_groups.values()),
+            *((coscheduling_key(view), view) for view in model.objects.coscheduling_groups.values()),
         ]
         for group, view in views:
             text = names.read(view.annotations, names.EVICTION)
@@ -118,7 +118,7 @@ class EvictionRecords:
 
     def _remaining(self, group: str, record: eviction_record.EvictionRecord) -> tuple[list[Pod], bool]:
         """Return the recorded pods that hold resources, and whether others do not."""
-        pods = [pod for pod in self._model.pods_of(group) if record.is_of(pod.name, pod.uid)]
+        pods = [pod for pod in self._model.groups.pods_of(group) if record.is_of(pod.name, pod.uid)]
         left = [pod for pod in pods if _holds_resources(pod)]
         finished = sum(1 for pod in pods if pod.finished)
         return left, len(left) + finished < len(record.pods)
@@ -127,7 +127,7 @@ class EvictionRecords:
         sent = self._model.group_sent(group)
         if sent is None:
             return False
-        pods = self._model.pods_of(group)
+        pods = self._model.groups.pods_of(group)
         return sum(1 for pod in pods if _holds_resources(pod) or pod.finished) < sent.min_member
 
 

@@ -63,7 +63,7 @@ class EvictionResults:
             return
         log.warning("eviction failed", pod=order.key, why=result.message)
         if result.rejected:  # until its budgets change, they allow no eviction
-            self._model.spare(order.key, self._time.now() + COOLING_SECONDS)
+            self._model.protect(order.key, self._time.now() + COOLING_SECONDS)
             self._inbox.extend(deltas.BudgetUpserted(key, 0) for key in self._model.budgets_of(order.key))
             namespace, _, name = order.key.partition("/")
             ref = ObjectRef("v1", "Pod", namespace, name, order.uid)

@@ -50,8 +50,8 @@ class HamiLocks:
     def __init__(self, client: Client, model: ClusterModel, *, clock: Clock) -> None:
         self._client = client
         self._model = model
-        self._nodes: Mapping[str, views.NodeObject] = model.nodes
-        self._pods: Mapping[str, views.Pod] = model.pods
+        self._nodes: Mapping[str, views.NodeObject] = model.objects.nodes
+        self._pods: Mapping[str, views.Pod] = model.objects.pods
         self._clock = clock
         self._queues: dict[str, asyncio.Lock] = {}
         """Node → queue of the binds of this process, in their order."""
@@ -103,7 +103,7 @@ class HamiLocks:
     def _awaits(self, bind: Bind, holder: str) -> None:
         """Record which pod gets devices of the node first. ``""``: this one."""
         what = f"node {bind.node}, {holder}" if holder else ""
-        self._model.awaits(bind.task, Reason.AWAITING_NODE_LOCK, what)
+        self._model.binds.awaits(bind.task, Reason.AWAITING_NODE_LOCK, what)
 
     async def release(self, bind: Bind) -> None:
         version = self._acquired.pop(bind.task, "")

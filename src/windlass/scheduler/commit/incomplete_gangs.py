@@ -43,7 +43,7 @@ class IncompleteGangs:
     def observe(self, key: str, members: Members, now: float) -> None:
         """Take in the members of a group. ``now``: monotonic seconds."""
         watch = self._watch
-        view, sent = self._model.groups.get(key), self._model.group_sent(key)
+        view, sent = self._model.objects.groups.get(key), self._model.group_sent(key)
         minimum = view.min_member if view is not None else sent.min_member if sent is not None else 0
         unwatched_start = watch.was_complete(key) and not watch.watches(key)
         if view is not None:
@@ -58,11 +58,11 @@ class IncompleteGangs:
 
     def _started_long_ago(self, key: str) -> bool:
         """Return whether the group started before the timeout counted from now."""
-        return self._model.started_before(key, self._time.now() - self._watch.patience)
+        return self._model.groups.started_before(key, self._time.now() - self._watch.patience)
 
     def doubt(self, pod: views.Pod) -> None:
         """Watch the gang of a pod that is being evicted, unless it has run for long."""
-        group = self._model.group_of(pod.key)
+        group = self._model.groups.group_of(pod.key)
         if group is not None and not self._started_long_ago(group):
             self._watch.doubt(group, self._clock.monotonic())
 
@@ -81,7 +81,7 @@ class IncompleteGangs:
     def _evict(self, group: str) -> None:
         bound = [
             pod
-            for pod in self._model.pods_of(group)
+            for pod in self._model.groups.pods_of(group)
             if pod.node_name and not pod.finished and not pod.deleted
         ]
         if not bound:

@@ -51,7 +51,7 @@ class NodeLocks:
         return module.HamiLocks(self._client, self._model, clock=self._clock)
 
     def applies_to(self, bind: Bind) -> bool:
-        node = self._model.nodes.get(bind.node)
+        node = self._model.objects.nodes.get(bind.node)
         if node is None or names.REGISTER_HAMI not in node.annotations:
             return False
         return self._hami.applies_to(bind)

@@ -37,7 +37,7 @@ class OvercommitCheck:
 
     def check(self, pod: views.Pod) -> None:
         """Check the node of a pod that was bound by this scheduler."""
-        overflow = self._node_usage.overflow(pod, self._model.nodes.get(pod.node_name))
+        overflow = self._node_usage.overflow(pod, self._model.objects.nodes.get(pod.node_name))
         if overflow is None:
             return
         log.warning("node overcommitted by another scheduler", pod=pod.key, node=pod.node_name, why=overflow)
@@ -56,7 +56,7 @@ def choose_victim(pod: views.Pod, model: ClusterModel, node_usage: NodeUsage) ->
     excess. Among several, the one with the lowest priority is chosen, then the
     youngest.
     """
-    node = model.nodes.get(pod.node_name)
+    node = model.objects.nodes.get(pod.node_name)
     if pod.owners or node is None:
         return pod
     excess = node_usage.free(node).over()
@@ -68,7 +68,7 @@ def choose_victim(pod: views.Pod, model: ClusterModel, node_usage: NodeUsage) ->
         frees = resources_with_pod(other)
         return all(frees.get(name, 0) >= units for name, units in excess.items())
 
-    others = [other for other in model.pods.values() if may_replace(other)] if excess else []
+    others = [other for other in model.objects.pods.values() if may_replace(other)] if excess else []
     return min(others, key=lambda other: (_priority(other), -other.created), default=pod)
 
 

@@ -19,11 +19,12 @@ from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.engine.decision import Bind
 from windlass.kits.clock import Clock
-from windlass.model.cluster.cluster_model import ClusterModel, WrittenGroup
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.group_index import WrittenGroup
 from windlass.model.cluster.node_usage import NodeUsage
-from windlass.model.cluster.object_cache import coscheduling_key, kai_key
 from windlass.model.devices.dra_claims import ClaimsChanged, ClaimWrite
 from windlass.model.groups.podgroup_status import was_whole
+from windlass.model.groups.podgroups import coscheduling_key, kai_key
 from windlass.model.records import gang_reservation
 from windlass.model.records.gang_reservation import ReservedPlace
 from windlass.observe import logs
@@ -85,7 +86,7 @@ class PreBind:
             writes.append(patch)
         with_volumes = []
         for bind in binds:
-            storage = self._model.storage_writes(bind.task, bind.node)
+            storage = self._model.writes.storage_writes(bind.task, bind.node)
             if storage:
                 with_volumes.append(bind)
                 writes += [_storage_write(each.namespace, each.name, each.body) for each in storage]
@@ -113,11 +114,11 @@ class PreBind:
 
     def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> PreBindWrite | None:
         """Return the patch if the API server shows the gang below its minimum."""
-        entry = self._model.object_of(group)
+        entry = self._model.groups.object_of(group)
         if entry is None:
             return None
         resource, view = entry
-        minimum, members = self._minimum(group, view), self._model.members(group)
+        minimum, members = self._minimum(group, view), self._model.groups.members(group)
         if minimum < 2 or members.scheduled >= minimum:
             return None
         text = gang_reservation.encode(binds, now)
@@ -148,15 +149,15 @@ class PreBind:
         once for all pods. Claims of devices that must be made ready are written here
         too, and awaited.
         """
-        together = self._model.sharers(binds)
-        inventory = self._model.claims.inventory
+        together = self._model.writes.sharers(binds)
+        inventory = self._model.features.claims.index.inventory
         writes: list[PreBindWrite] = []
         awaited: list[Bind] = []
         for bind in binds:
             self._claims_written.pop(bind.task, None)
             if bind.task not in together and not inventory.attaches(bind.node):
                 continue
-            claim_writes = self._model.claim_writes(bind, now, together)
+            claim_writes = self._model.writes.claim_writes(bind, now, together)
             awaits = any(write.awaits for write in claim_writes)
             if awaits:
                 awaited.append(bind)
@@ -173,7 +174,7 @@ class PreBind:
         if self._claims_written.pop(bind.task, "") == bind.uid:
             return []
         try:
-            return [_claim_write(write) for write in self._model.claim_writes(bind, self._clock.now())]
+            return [_claim_write(write) for write in self._model.writes.claim_writes(bind, self._clock.now())]
         except ClaimsChanged as error:
             raise Withdrawn(str(error)) from error
 
@@ -188,7 +189,7 @@ class PreBind:
         booked: list[views.Pod] = []
         for group, namespace, text, minimum in self._recorded():
             reservation = gang_reservation.decode(text)
-            pods = list(self._model.pods_of(group))
+            pods = list(self._model.groups.pods_of(group))
             pending = {pod.name: pod for pod in pods if _is_pending(pod)}
             held = sum(1 for pod in pods if pod.node_name and not pod.deleted)
             if reservation is None or held + len(pending) < minimum:
@@ -221,15 +222,17 @@ class PreBind:
 
         Each is a tuple of key, namespace, reservation and minimum.
         """
-        for key, view in self._model.groups.items():
+        for key, view in self._model.objects.groups.items():
             text = view.annotations.get(names.RESERVATION)
             if text and not was_whole(view):
                 yield key, view.namespace, text, view.min_member
-        others = [(kai_key(kai), kai) for kai in self._model.kai_groups.values()]
-        others += [(coscheduling_key(view), view) for view in self._model.coscheduling_groups.values()]
+        others = [(kai_key(kai), kai) for kai in self._model.objects.kai_groups.values()]
+        others += [
+            (coscheduling_key(view), view) for view in self._model.objects.coscheduling_groups.values()
+        ]
         for key, other in others:
             text, minimum = other.annotations.get(names.RESERVATION), self._minimum(key, other)
-            if text and self._model.members(key).scheduled < minimum:
+            if text and self._model.groups.members(key).scheduled < minimum:
                 yield key, other.namespace, text, minimum
 
     def _book(self, binds: Sequence[Bind], now: float) -> list[views.Pod]:
@@ -239,8 +242,8 @@ class PreBind:
         """
         placed = []
         for bind in binds:
-            pod = self._model.pods[bind.task]
-            annotations = {**pod.annotations, **self._model.binding_words(bind, now)}
+            pod = self._model.objects.pods[bind.task]
+            annotations = {**pod.annotations, **self._model.writes.annotations(bind, now)}
             placed.append(msgspec.structs.replace(pod, node_name=bind.node, annotations=annotations))
         for pod in placed:
             self._node_usage.change(None, pod)
@@ -251,7 +254,7 @@ class PreBind:
         return []
 
     def _fits(self, pod: views.Pod) -> bool:
-        node = self._model.nodes.get(pod.node_name)
+        node = self._model.objects.nodes.get(pod.node_name)
         return node is not None and accepts(node, pod.shape) and self._node_usage.overflow(pod, node) is None
 
 

@@ -22,7 +22,7 @@ class VolumesReady:
         self._claims = {
             bind.task: [f"{pod.namespace}/{name}" for name in pod.claims]
             for bind in binds
-            if (pod := model.pods.get(bind.task)) is not None
+            if (pod := model.objects.pods.get(bind.task)) is not None
         }
         self._left = {key: bind.node for bind in binds for key in self._claims.get(bind.task, ())}
         self._seen: set[str] = set()
@@ -33,15 +33,15 @@ class VolumesReady:
         for task, claims in self._claims.items():
             awaited = next((key for key in claims if key in self._left and state is None), "")
             what = f"claim {awaited}, for node {self._left[awaited]}" if awaited else ""
-            self._model.awaits(task, Reason.AWAITING_VOLUME, what)
+            self._model.binds.awaits(task, Reason.AWAITING_VOLUME, what)
         return state
 
     def _check(self) -> str | None:
         for key, uid in self._pods.items():
-            pod = self._model.pods.get(key)
+            pod = self._model.objects.pods.get(key)
             if pod is None or pod.uid != uid or pod.deleted:
                 return f"pod {key} is gone"
-        claims = self._model.storage.claims
+        claims = self._model.features.volumes.index.claims
         for key, node in list(self._left.items()):
             claim = claims.get(key)
             if claim is None or claim.deleted:

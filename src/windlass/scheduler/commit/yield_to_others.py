@@ -153,13 +153,13 @@ class YieldToOthers:
 
         Raises :class:`StatusError` and :class:`Unreachable`.
         """
-        node = self._model.nodes.get(name)
+        node = self._model.objects.nodes.get(name)
         if node is None:
             return []
         page = await self._client.list_page(
             resources.PODS, fields=f"spec.nodeName={name}", resource_version="0", type=msgspec.Raw
         )
-        free = NodeUsage(self._model.claims).free(node)
+        free = NodeUsage(self._model.features.claims.index).free(node)
         seen = set()
         for raw in page.items:
             pod = views.decode_pod(raw)
@@ -167,8 +167,8 @@ class YieldToOthers:
             if not pod.finished:
                 free.take(pod)
         lacks: dict[str, None] = {}
-        for task, assumed in self._model.assumed.items():
-            pod = self._model.pods.get(task) if assumed.node == name and task not in seen else None
+        for task, assumed in self._model.binds.assumed.items():
+            pod = self._model.objects.pods.get(task) if assumed.node == name and task not in seen else None
             if pod is not None:
                 bound = as_bound(pod, assumed)
                 lacks.update(dict.fromkeys(free.crowded(bound)))
@@ -176,7 +176,7 @@ class YieldToOthers:
         return [*sorted(free.over()), *lacks]
 
     def _is_contested(self, name: str, now: float) -> bool:
-        node = self._model.nodes.get(name)
+        node = self._model.objects.nodes.get(name)
         if node is None:
             return False
         free = self._node_usage.free(node).left
@@ -196,8 +196,8 @@ class YieldToOthers:
         if now - time < _FRESH_SECONDS:
             return sums
         sums = {}
-        for task, assumed in self._model.assumed.items():
-            pod = self._model.pods.get(task)
+        for task, assumed in self._model.binds.assumed.items():
+            pod = self._model.objects.pods.get(task)
             if pod is None or pod.node_name:
                 continue
             held = sums.setdefault(assumed.node, {})

@@ -215,8 +215,8 @@ def export(scrape: Scrape) -> Iterator[Metric]:
 
 
 def _node_states(scrape: Scrape) -> Iterator[_NodeState]:
-    claims, node_usage = scrape.model.claims, scrape.sources.node_usage
-    for node in scrape.model.nodes.values():
+    claims, node_usage = scrape.model.features.claims.index, scrape.sources.node_usage
+    for node in scrape.model.objects.nodes.values():
         pods = tuple(node_usage.with_cards(node.name))
         claimed = {pod.uid: tuple(claims.allotted(pod)) for pod in pods if pod.shape.claims}
         yield _NodeState(node, pods, claims.cards_of(node.name), claimed)

@@ -125,7 +125,7 @@ def _queues(scrape: Scrape) -> Iterator[Metric]:
     for metric, state, resource, factor, _ in AMOUNTS:
         rows = []
         for name, queue in queues.items():
-            view = scrape.model.kai_queues.get(name) if kai_queues else None
+            view = scrape.model.objects.kai_queues.get(name) if kai_queues else None
             if state == "deserved" and view is not None and resource in view.unlimited:
                 rows.append(((name, name), -1.0))
             elif resource in queue.of(state):

@@ -111,7 +111,7 @@ def export(scrape: Scrape) -> Iterator[Metric]:
     pods = scrape.pods
     pending = [(("unschedulable",), pods["waiting"]), (("gated",), pods["gated"])]
     yield exporter.rows("scheduler_pending_pods", pending)
-    assumed = len(scrape.model.assumed)
-    held = sum(bool(pod.node_name) and not pod.finished for pod in scrape.model.pods.values())
-    size = {"nodes": len(scrape.model.nodes), "pods": held + assumed, "assumed_pods": assumed}
+    assumed = len(scrape.model.binds.assumed)
+    held = sum(bool(pod.node_name) and not pod.finished for pod in scrape.model.objects.pods.values())
+    size = {"nodes": len(scrape.model.objects.nodes), "pods": held + assumed, "assumed_pods": assumed}
     yield exporter.rows("scheduler_cache_size", [((kind,), number) for kind, number in size.items()])

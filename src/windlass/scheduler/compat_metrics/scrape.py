@@ -112,7 +112,7 @@ class Scrape:
                 queue.parent = entry.parent.name if entry.parent is not None else ""
                 queue.children = tuple(sorted(entry.children))
                 queue.real_capacity = _base_units(entry.share.real_capability)
-        for name, view in self.model.queues.items():
+        for name, view in self.model.objects.queues.items():
             if name in queues:
                 queues[name].weight = view.weight
                 queues[name].state = "Deleted" if view.deleted else view.state or "Open"
@@ -121,9 +121,9 @@ class Scrape:
 
     def _count_groups(self, queues: Mapping[str, ScrapedQueue]) -> None:
         model = self.model
-        for key, group in model.groups.items():
+        for key, group in model.objects.groups.items():
             queue = queues.get(group.queue or "default")
-            if queue is None or not model.known(key):
+            if queue is None or not model.groups.known(key):
                 continue
             phase = group.phase or "Pending"
             queue.phases[phase] += 1
@@ -136,7 +136,7 @@ class Scrape:
         """Number of this scheduler's pods: ``bound``, ``gated``, ``waiting``."""
         counts: Counter[str] = Counter()
         manages = self.model.manages
-        for pod in self.model.pods.values():
+        for pod in self.model.objects.pods.values():
             if not pod.finished and manages(pod):
                 if pod.node_name:
                     counts["bound"] += 1

@@ -228,7 +228,7 @@ class _Job:
 
 def _jobs(scrape: Scrape) -> Iterator[Metric]:
     cluster = dict(scrape.sources.engine().state.table.total)
-    pods_of = scrape.model.pods_of
+    pods_of = scrape.model.groups.pods_of
     jobs = [
         _Job(key, life.queue, life.created, life.started, life.counted, tuple(pods_of(key)))
         for key, life in scrape.counters.lives.items()

@@ -135,7 +135,7 @@ def export(scrape: Scrape) -> Iterator[Metric]:
 def _nodes(scrape: Scrape) -> Iterator[Metric]:
     states = Counter(
         "unhealthy" if node.ready not in ("", "True") else "draining" if node.unschedulable else "active"
-        for node in scrape.model.nodes.values()
+        for node in scrape.model.objects.nodes.values()
     )
     yield _EXPORTER.rows(
         "yunikorn_scheduler_node",
@@ -144,7 +144,7 @@ def _nodes(scrape: Scrape) -> Iterator[Metric]:
     held = scrape.sources.node_usage.held()
     for resource, name in _USAGE.items():
         ranges: Counter[int] = Counter()
-        for node in scrape.model.nodes.values():
+        for node in scrape.model.objects.nodes.values():
             allocatable = node.allocatable.get(resource, 0)
             if allocatable > 0:
                 tenths = ceil(10 * held.get(node.name, {}).get(resource, 0) / allocatable)

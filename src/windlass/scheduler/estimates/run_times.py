@@ -98,7 +98,7 @@ class LearnedRunTimes:
         """Learn from a pod that has just finished successfully."""
         if not self.enabled or old is None or new is None or new.phase != "Succeeded" or old.finished:
             return
-        key = self._model.group_of(new.key)
+        key = self._model.groups.group_of(new.key)
         group = self._model.group_sent(key) if key is not None else None
         end = new.ended or self._clock.now()
         if group is None or not new.started or end <= new.started:
@@ -147,7 +147,7 @@ class LearnedRunTimes:
                 continue
             filled.append(self.with_estimate(delta))
             if type(delta) is deltas.GroupUpserted:
-                if self.enabled and next(self._model.pods_of(delta.group.key), None) is None:
+                if self.enabled and next(self._model.groups.pods_of(delta.group.key), None) is None:
                     self._without_pods.add(delta.group.key)
             elif type(delta) is deltas.GroupRemoved:
                 self._without_pods.discard(delta.key)
@@ -157,7 +157,7 @@ class LearnedRunTimes:
         """Return a delta with the learned estimate of its group, if any."""
         if not self.enabled or self.history.empty or type(delta) is not deltas.GroupUpserted:
             return delta
-        group = foretold(delta.group, self.history, shape_in(self._model, delta.group.key))
+        group = foretold(delta.group, self.history, shape_in(self._model.groups, delta.group.key))
         return delta if group is delta.group else deltas.GroupUpserted(group)
 
     def groups(self) -> dict[str, Group]:
@@ -166,7 +166,8 @@ class LearnedRunTimes:
         if not self.enabled or self.history.empty:
             return known
         return {
-            key: foretold(group, self.history, shape_in(self._model, key)) for key, group in known.items()
+            key: foretold(group, self.history, shape_in(self._model.groups, key))
+            for key, group in known.items()
         }
 
     def corrections(self) -> list[deltas.Delta]:

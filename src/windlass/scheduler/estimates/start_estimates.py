@@ -188,7 +188,7 @@ class StartEstimates:
 
     async def _estimate(self, stop: threading.Event) -> None:
         pending, options = set(self._reports.pending()), self._options.current
-        if not pending or len(self._model.pods) > MAX_PODS:
+        if not pending or len(self._model.objects.pods) > MAX_PODS:
             return
         now = self._time.now()
         state = state_of(self._model.told(), now)
@@ -202,7 +202,7 @@ class StartEstimates:
         self._started.clear()
         # A copy, since the history goes on learning.
         history = type(self._run_times.history).of_record(self._run_times.history.as_record())
-        sampled = run_times.SampledRunTimes(history, shapes=shapes_in(self._model, state.groups))
+        sampled = run_times.SampledRunTimes(history, shapes=shapes_in(self._model.groups, state.groups))
         draws = Draws(sampled, options.estimate_samples, 0, HORIZON_SECONDS)
         simulation = _Simulation(state, self._policy, draws, self._run_times.counts.text())
         throttle = _Throttle(self._clock, stop)

@@ -90,7 +90,7 @@ class ExtenderEncoder:
 
         Of a pod that does not exist any more, only its name is known.
         """
-        pod = self._model.pods.get(key)
+        pod = self._model.objects.pods.get(key)
         if pod is None:
             namespace, _, name = key.rpartition("/")
             return {"Name": name, "Namespace": namespace, "Status": UNKNOWN}
@@ -107,7 +107,7 @@ class ExtenderEncoder:
         request = resource(pod.shape.request)
         return {
             "UID": pod.uid,
-            "Job": self._model.group_of(pod.key) or "",
+            "Job": self._model.groups.group_of(pod.key) or "",
             "Name": pod.name,
             "Namespace": pod.namespace,
             "TaskRole": pod.annotations.get(names.TASK_SPEC) or pod.labels.get(names.TASK_SPEC, ""),
@@ -140,14 +140,14 @@ class ExtenderEncoder:
             return RELEASING, pod.node_name
         if pod.phase == "Pending" and pod.node_name:
             return BOUND, pod.node_name
-        assumed = self._model.assumed.get(pod.key)
+        assumed = self._model.binds.assumed.get(pod.key)
         if assumed is not None and assumed.uid == pod.uid and not pod.node_name:
             return BINDING, assumed.node
         return _PHASES.get(pod.phase, UNKNOWN), pod.node_name
 
     def job(self, key: str, placements: Placements = NO_PLACEMENTS) -> Json:
         """Return one group with its pods."""
-        tasks = [self._task(pod, placements) for pod in self._model.pods_of(key)]
+        tasks = [self._task(pod, placements) for pod in self._model.groups.pods_of(key)]
         by_status: dict[str, dict[str, Json]] = {}
         for task in tasks:
             by_status.setdefault(str(task["Status"]), {})[task["UID"]] = task
@@ -161,11 +161,11 @@ class ExtenderEncoder:
             "Allocated": _sum(task["Resreq"] for task in tasks if task["Status"] in _HELD),
             "TotalRequest": _sum(task["Resreq"] for task in tasks),
         }
-        group = self._model.groups.get(key)
+        group = self._model.objects.groups.get(key)
         return job if group is None else {**job, **_group_fields(group)}
 
     def queue(self, name: str) -> Json:
-        view = self._model.queues.get(name)
+        view = self._model.objects.queues.get(name)
         if view is None:
             return {"UID": name, "Name": name}
         spec = {
@@ -191,15 +191,17 @@ class ExtenderEncoder:
         """Return the whole state."""
         model = self._model
         placed: dict[str, list[Json]] = {}
-        for pod in model.pods.values():
+        for pod in model.objects.pods.values():
             if not pod.finished:
                 task = self._task(pod)
                 placed.setdefault(task["NodeName"], []).append(task)
-        nodes = {name: _with_tasks(node(view), placed.get(name, [])) for name, view in model.nodes.items()}
+        nodes = {
+            name: _with_tasks(node(view), placed.get(name, [])) for name, view in model.objects.nodes.items()
+        }
         return {
-            "Jobs": {key: self.job(key) for key in model.groups},
+            "Jobs": {key: self.job(key) for key in model.objects.groups},
             "Nodes": nodes,
-            "Queues": {name: self.queue(name) for name in model.queues},
+            "Queues": {name: self.queue(name) for name in model.objects.queues},
             "NamespaceInfo": {},
             "RevocableNodes": {name: info for name, info in nodes.items() if info["RevocableZone"]},
             "NodeList": sorted(nodes),

@@ -18,7 +18,7 @@ class Service:
             context.model, clock=context.clock, observe=context.metrics.extender_queried
         )
         self._node_extenders = NodeExtenders(
-            context.model.nodes, context.wake, clock=context.clock, session=self._clients.session
+            context.model.objects.nodes, context.wake, clock=context.clock, session=self._clients.session
         )
         self._start = context.start
 

@@ -15,7 +15,7 @@ class Service:
     def __init__(self, context: ServiceContext) -> None:
         self._plugins: Sequence[object] = ()
         self._feed = LoadFeed(
-            context.client, context.model.nodes, self._in_force, context.wake, clock=context.clock
+            context.client, context.model.objects.nodes, self._in_force, context.wake, clock=context.clock
         )
         context.start(self._feed.run(), "measured loads")
 

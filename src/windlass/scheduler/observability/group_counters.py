@@ -110,7 +110,7 @@ class GroupCounters:
         stage = stage_of(admitted, group.minimum, members)
         life = self.lives.get(key)
         if life is None or life.uid != group.uid:
-            new = begins_queued(stage, self._model.groups.get(key))
+            new = begins_queued(stage, self._model.objects.groups.get(key))
             queue = self._model.queue_named(key)
             first = QUEUED if new else stage
             life = self.lives[key] = GroupLife(group.uid, group.created or now, queue, first, new)

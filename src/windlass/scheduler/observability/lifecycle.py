@@ -56,14 +56,17 @@ def begins_queued(stage: str, view: views.PodGroup | None) -> bool:
 
 def identity(model: ClusterModel, key: str) -> GroupIdentity | None:
     """Return the identity of a group, ``None`` if it is unknown."""
-    entry = model.object_of(key)
+    entry = model.groups.object_of(key)
     if entry is not None:
         view = entry[1]
         return GroupIdentity(view.uid, view.created, view.min_member or 1)
-    if kind_prefix(key) == NATIVE and (native := model.native_groups.get(_object_key(key))) is not None:
+    if (
+        kind_prefix(key) == NATIVE
+        and (native := model.objects.native_groups.get(_object_key(key))) is not None
+    ):
         return GroupIdentity(native.uid, native.created, native.min_count)
     sent = model.group_sent(key)
-    pod = oldest_of(model.pods_of(key))
+    pod = oldest_of(model.groups.pods_of(key))
     return None if pod is None or sent is None else GroupIdentity(pod.uid, pod.created, sent.min_member)
 
 

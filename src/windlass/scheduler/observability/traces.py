@@ -211,7 +211,7 @@ class SchedulingTraces:
         }
         trace = trace_id(uid)
         job = _JobTrace(uid, trace, root_id(trace), created, stage, now, attributes)
-        if begins_queued(stage, self._model.groups.get(key)):
+        if begins_queued(stage, self._model.objects.groups.get(key)):
             job.stage, job.since = QUEUED, created
             if stage == ADMITTED:  # in the cycle that saw it first
                 self._end_stage(job, now)

@@ -12,7 +12,8 @@ import msgspec
 
 from windlass.api import annotations as names
 from windlass.api import resources, views
-from windlass.model.cluster.cluster_model import ClusterModel, WrittenGroup
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.group_index import WrittenGroup
 from windlass.model.groups import podgroup_status
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.status.explanation_writer import ExplanationWriter
@@ -46,7 +47,7 @@ class ForeignStatusCleanup:
 
     def review(self) -> None:
         """Check all groups, since this instance begins to lead."""
-        for key in (*self._model.groups, *self._model.foreign_keys()):
+        for key in (*self._model.objects.groups, *self._model.groups.other_api_keys()):
             self.check(key)
 
     def check(self, key: str) -> None:
@@ -56,8 +57,8 @@ class ForeignStatusCleanup:
 
     def _foreign_object(self, key: str) -> tuple[resources.Resource, WrittenGroup] | None:
         """Return the group's object if it is foreign and has an explanation."""
-        entry = self._model.object_of(key)
-        if entry is None or names.EXPLANATION not in entry[1].annotations or self._model.known(key):
+        entry = self._model.groups.object_of(key)
+        if entry is None or names.EXPLANATION not in entry[1].annotations or self._model.groups.known(key):
             return None
         return entry
 

@@ -48,7 +48,7 @@ class Explanations:
         rejection = self._evictions.rejections.get(group)
         if rejection is not None:
             explanation = replace(explanation, extra={**explanation.extra, "no eviction": rejection})
-        return self._model.readable().explanation(explanation)
+        return self._model.display_names().explanation(explanation)
 
     def short(self, group: str, reported: Explanation | None) -> Explanation | None:
         """Return why a group waits, as the model or else the engine reported last."""
@@ -57,7 +57,7 @@ class Explanations:
             explanation = self._model.completed(group, reported)
         if explanation is None:
             return None
-        return self._model.readable().explanation(self._with_prospects(group, explanation))
+        return self._model.display_names().explanation(self._with_prospects(group, explanation))
 
     def _with_prospects(self, group: str, explanation: Explanation) -> Explanation:
         """Add the estimated start and the requested nodes."""

@@ -20,7 +20,8 @@ from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ownership
-from windlass.model.cluster.cluster_model import ClusterModel, WrittenGroup
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.group_index import WrittenGroup
 from windlass.model.groups import coscheduling_status, kai_conditions, native_conditions, podgroup_status
 from windlass.model.groups.member_counts import Members
 from windlass.observe.scheduling import SchedulerMetrics
@@ -86,10 +87,10 @@ class ForeignGroups:
         the start of a group and the removal of its explanation, so started groups are
         checked too.
         """
-        native = self._model.native_of(key)
+        native = self._model.groups.native_object_of(key)
         if native is not None and not pending and self._native_condition(key, native, None) is not None:
             self._enqueue(f"group {key}")
-        entry = self._model.object_of(key)
+        entry = self._model.groups.object_of(key)
         if entry is None:
             return
         view = entry[1]
@@ -107,7 +108,7 @@ class ForeignGroups:
     def update_timestamps(self, changes: Timestamps) -> None:
         """Take in timestamps to write on groups of KAI."""
         for key, wanted in changes.items():
-            entry = self._model.object_of(key)
+            entry = self._model.groups.object_of(key)
             if entry is None:
                 continue
             if any(entry[1].annotations.get(name) != text for name, text in wanted.items()):
@@ -116,7 +117,7 @@ class ForeignGroups:
 
     def due_annotations(self, key: str) -> dict[str, str | None]:
         """Return the annotations due on a group before its members are bound."""
-        entry = self._model.object_of(key)
+        entry = self._model.groups.object_of(key)
         attained = {} if entry is None else self._explanations.attained_service(key, entry[1].annotations)
         return {**self._timestamps.get(key, {}), **attained}
 
@@ -133,10 +134,10 @@ class ForeignGroups:
 
         ``explanation``: why the group waits. ``blocked``: it does not hold its minimum.
         """
-        native = self._model.native_of(key)
+        native = self._model.groups.native_object_of(key)
         if native is not None:
             await self._write_native_condition(key, native, explanation if blocked else None)
-        entry = self._model.object_of(key)
+        entry = self._model.groups.object_of(key)
         if entry is None:
             return
         resource, view = entry
@@ -173,9 +174,11 @@ class ForeignGroups:
         self, key: str, view: views.NativeGroup, explanation: Explanation | None
     ) -> native_conditions.Condition | None:
         """Return the condition to write, ``None`` if there is none."""
-        if not self._model.known(key):
+        if not self._model.groups.known(key):
             return None
-        wanted = native_conditions.desired(view, self._model.members(key), explanation, self._clock.now())
+        wanted = native_conditions.desired(
+            view, self._model.groups.members(key), explanation, self._clock.now()
+        )
         written = self._written_conditions.get(key)
         if wanted is None or written is None:
             return wanted
@@ -213,7 +216,7 @@ class ForeignGroups:
         self._metrics.writes.labels("moment").inc()
 
     async def _write_coscheduling_status(self, key: str, view: views.CoschedulingGroup) -> None:
-        wanted = self._coscheduling_status(key, view, self._model.members(key))
+        wanted = self._coscheduling_status(key, view, self._model.groups.members(key))
         if wanted is None:
             return
         resource, patch = resources.COSCHEDULING_POD_GROUPS, wanted.patch()
@@ -225,9 +228,9 @@ class ForeignGroups:
         self, key: str, view: views.CoschedulingGroup, members: Members
     ) -> coscheduling_status.CoschedulingStatus | None:
         """Return the status to write, ``None`` if it is current or another controller's."""
-        if coscheduling_status.is_managed_by_others(view) or not self._model.known(key):
+        if coscheduling_status.is_managed_by_others(view) or not self._model.groups.known(key):
             return None
-        wanted = coscheduling_status.desired(view, members, self._model.pods_of(key))
+        wanted = coscheduling_status.desired(view, members, self._model.groups.pods_of(key))
         if wanted == coscheduling_status.current(view):
             self._written.pop(key, None)
             return None

@@ -36,7 +36,7 @@ class HyperNodeStatuses:
 
     def check(self) -> None:
         """Enqueue outdated HyperNodes and report contradictions after a change."""
-        topology = self._model.topology
+        topology = self._model.features.topology.index
         if self._version == topology.version:
             return
         self._version = topology.version
@@ -47,9 +47,9 @@ class HyperNodeStatuses:
 
     def _report_problems(self) -> None:
         """Report each contradiction once, as an event on the HyperNode."""
-        problems = self._model.topology.hypernode_problems
+        problems = self._model.features.topology.index.hypernode_problems
         for name, message in problems:
-            view = self._model.topology.hypernodes.get(name)
+            view = self._model.features.topology.index.hypernodes.get(name)
             if view is not None and (name, message) not in self._reported:
                 resource = resources.HYPERNODES
                 ref = ObjectRef(resource.api_version, resource.kind, "", name, view.uid)
@@ -65,7 +65,7 @@ class HyperNodeStatuses:
 
     async def write(self, name: str) -> None:
         """Write the number of nodes of one HyperNode."""
-        topology = self._model.topology
+        topology = self._model.features.topology.index
         view = topology.hypernodes.get(name)
         wanted = len(topology.nodes_of(name))
         if view is None or view.node_count == wanted:

@@ -33,11 +33,11 @@ def timestamps_of(decision: Decision, model: ClusterModel, now: float) -> Timest
             evicted.setdefault(eviction.group, set()).add(eviction.task)
     for group, pods in evicted.items():
         changes.setdefault(group, {})[names.LAST_EVICTION_KAI] = rfc3339(now)
-        if all(pod.finished or not pod.node_name or pod.key in pods for pod in model.pods_of(group)):
+        if all(pod.finished or not pod.node_name or pod.key in pods for pod in model.groups.pods_of(group)):
             changes[group][names.LAST_START_KAI] = None
     return changes
 
 
 def _has(model: ClusterModel, group: str, annotation: str) -> bool:
-    view = model.kai_groups.get(shown_key(group))
+    view = model.objects.kai_groups.get(shown_key(group))
     return view is not None and annotation in view.annotations

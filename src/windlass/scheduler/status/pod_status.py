@@ -84,7 +84,7 @@ class PodStatuses:
 
     def review(self) -> None:
         """Schedule the removal of status from an earlier leader."""
-        for key, pod in self._model.pods.items():
+        for key, pod in self._model.objects.pods.items():
             if not self._model.manages(pod):
                 continue
             if pod.node_name:
@@ -120,7 +120,7 @@ class PodStatuses:
                 self._enqueue(f"group {key}", steady - now)
                 return
         group.pods_code, group.pods_message, group.pods_at = explanation.code, explanation.message, now
-        group.pods_reason, group.pods_count = reason, self._model.members(key).pending
+        group.pods_reason, group.pods_count = reason, self._model.groups.members(key).pending
         for pod in self._pending_pods(key):
             self._enqueue(f"pod {pod.key}")
 
@@ -136,7 +136,7 @@ class PodStatuses:
 
     def _report_new_pods(self, key: str, group: PendingGroup) -> None:
         """Enqueue pods that arrived later: autoscalers wait for their status."""
-        count = self._model.members(key).pending
+        count = self._model.groups.members(key).pending
         if count > group.pods_count:
             for pod in self._pending_pods(key):
                 if not pod.waiting_reason:
@@ -144,25 +144,25 @@ class PodStatuses:
         group.pods_count = count
 
     def _pending_pods(self, key: str) -> Iterator[views.Pod]:
-        for pod in self._model.pods_of(key):
+        for pod in self._model.groups.pods_of(key):
             if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
                 yield pod
 
     def is_bound(self, key: str) -> bool:
         """Return whether a pod is on a node, so that its status is only removed."""
-        pod = self._model.pods.get(key)
+        pod = self._model.objects.pods.get(key)
         return pod is not None and bool(pod.node_name)
 
     # ------------------------------------------------------------------ writing
 
     async def write(self, key: str) -> None:
-        pod = self._model.pods.get(key)
-        group = self._model.group_of(key)
+        pod = self._model.objects.pods.get(key)
+        group = self._model.groups.group_of(key)
         if pod is None or group is None:
             return
         pending = self._pending.get(group)
-        assumed = self._model.assumed.get(key)
-        awaits = assumed is not None and key in self._model.awaited
+        assumed = self._model.binds.assumed.get(key)
+        awaits = assumed is not None and key in self._model.binds.awaited
         waits = not (pod.node_name or pod.finished or pod.deleted) and (assumed is None or awaits)
         explanation = pending.reported if pending is not None and waits else None
         nominated = self._nominated.get(key, "") if waits else pod.nominated_node
@@ -182,7 +182,7 @@ class PodStatuses:
         This holds if the gang has no object to write on, for its oldest pending pod and
         for the pod that has carried the explanation so far.
         """
-        if self._model.object_of(group) is not None:
+        if self._model.groups.object_of(group) is not None:
             return False
         oldest = oldest_of(self._pending_pods(group))
         return names.EXPLANATION in pod.annotations or (oldest is not None and oldest.key == pod.key)

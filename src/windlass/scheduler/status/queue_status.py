@@ -66,7 +66,7 @@ class QueueStatuses:
     async def write(self, name: str) -> None:
         """Write the allocated resources of one queue of Volcano's API."""
         usage = self._usage.get(name)
-        view = self._model.queues.get(name)
+        view = self._model.objects.queues.get(name)
         if usage is None or view is None:
             return
         wanted = {
@@ -88,7 +88,9 @@ class QueueStatuses:
         """
         usage = self._usage.get(name)
         kai = engine_queue.is_kai(name)
-        view = (self._model.kai_queues if kai else self._model.queues).get(engine_queue.plain(name))
+        view = (self._model.objects.kai_queues if kai else self._model.objects.queues).get(
+            engine_queue.plain(name)
+        )
         if usage is None or view is None:
             return
         record = None

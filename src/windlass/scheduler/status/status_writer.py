@@ -187,7 +187,7 @@ class StatusWriter:
             if reported and pending.requests_nodes != self._provisioning.serves(key):
                 self._queue.enqueue(f"group {key}")
         self._report_attained(key)
-        view = self._model.groups.get(key)
+        view = self._model.objects.groups.get(key)
         if view is None:
             self._foreign.update(key, members, pending=pending is not None)
         else:
@@ -207,7 +207,7 @@ class StatusWriter:
 
         Its bound members are evicted.
         """
-        entry = self._model.object_of(key)
+        entry = self._model.groups.object_of(key)
         if entry is None:
             return
         resource, view = entry
@@ -222,12 +222,12 @@ class StatusWriter:
 
     def due_annotations(self, key: str) -> dict[str, str | None]:
         """Return the annotations due on a group before its members are bound."""
-        view = self._model.groups.get(key)
+        view = self._model.objects.groups.get(key)
         return self._foreign.due_annotations(key) if view is None else self._groups.due_annotations(view)
 
     def _report_attained(self, key: str) -> None:
         """Report an impossible record of attained service once, as an event on the group."""
-        entry = self._model.object_of(key)
+        entry = self._model.groups.object_of(key)
         if entry is None or names.ATTAINED not in entry[1].annotations:
             return
         resource, view = entry
@@ -257,7 +257,7 @@ class StatusWriter:
 
     async def _write_group(self, key: str) -> None:
         self._reasons.put_off(key)
-        view = self._model.groups.get(key)
+        view = self._model.objects.groups.get(key)
         if view is not None and (delay := self._groups.delay(view)) > 0:
             self._queue.enqueue(f"group {key}", delay)
             return

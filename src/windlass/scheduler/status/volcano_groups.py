@@ -129,7 +129,7 @@ class VolcanoGroups:
 
     def delay(self, view: views.PodGroup) -> float:
         """Return the seconds for which nothing is to be written on a group."""
-        members = self._model.members(view.key)
+        members = self._model.groups.members(view.key)
         return self._delay(view, members, self._phase(view, members))
 
     def _delay(self, view: views.PodGroup, members: Members, phase: str) -> float:
@@ -146,7 +146,7 @@ class VolcanoGroups:
             return 0.0
         now, pending = self._clock.monotonic(), self._pending.get(view.key)
         since = self._first_seen.setdefault(view.key, now)
-        if any(pod.key in self._model.assumed for pod in self._model.pods_of(view.key)):
+        if any(pod.key in self._model.binds.assumed for pod in self._model.groups.pods_of(view.key)):
             return since + BINDING_SECONDS - now
         if pending is not None and members.total:
             return pending.due - now if pending.reported is None else 0.0
@@ -154,10 +154,10 @@ class VolcanoGroups:
 
     def may_wait(self, key: str) -> bool:
         """Return whether a write only reports that a group runs, or its counts."""
-        view = self._model.groups.get(key)
+        view = self._model.objects.groups.get(key)
         if view is None or key in self._pending or key in self._failed:
             return False
-        return self._phase(view, self._model.members(key)) in (RUNNING, view.phase)
+        return self._phase(view, self._model.groups.members(key)) in (RUNNING, view.phase)
 
     def due_annotations(self, view: views.PodGroup) -> dict[str, str | None]:
         """Return the annotations due on a group before its members are bound."""
@@ -215,7 +215,7 @@ class VolcanoGroups:
         return podgroup_status.phase(view, self._state(view, members))
 
     def _wanted(self, view: views.PodGroup) -> podgroup_status.PodGroupStatus:
-        state = self._state(view, self._model.members(view.key))
+        state = self._state(view, self._model.groups.members(view.key))
         return podgroup_status.desired(view, state, self._clock.now(), self._transition)
 
     def _needs_write(self, view: views.PodGroup, wanted: podgroup_status.PodGroupStatus) -> bool:

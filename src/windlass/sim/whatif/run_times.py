@@ -84,8 +84,8 @@ def _outlive(runs: Sequence[float], elapsed: float) -> float:
 def learn(history: History, model: ClusterModel) -> int:
     """Take in what has ended well among the pods of a model; how many there were."""
     count = 0
-    for pod in model.pods.values():
-        key = model.group_of(pod.key)
+    for pod in model.objects.pods.values():
+        key = model.groups.group_of(pod.key)
         group = model.group_sent(key) if key is not None else None
         if pod.phase != "Succeeded" or group is None or not pod.started or not pod.ended:
             continue

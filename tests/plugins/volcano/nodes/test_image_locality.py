@@ -189,9 +189,11 @@ def test_images_are_told_only_where_they_are_weighed(arguments: dict[str, Any] |
         {"sizeBytes": 3},
     ]
     for name in ("n1", "n2", "n3"):
-        model.upsert_node(views.decode_node(views.encode(kube_node(name, listed if name == "n2" else []))))
+        model.objects.upsert_node(
+            views.decode_node(views.encode(kube_node(name, listed if name == "n2" else [])))
+        )
     for pod in (kube_pod("p", "x", init="x:latest"), kube_pod("q", "y")):
-        model.upsert_pod(views.decode_pod(views.encode(pod)))
+        model.objects.upsert_pod(views.decode_pod(views.encode(pod)))
     engine.apply(model.take(10.0))
     state = engine.state
     assert len({entry.cls.number for entry in state.tasks.values()}) == (2 if weighed else 1)
@@ -208,8 +210,8 @@ def test_images_are_told_only_where_they_are_weighed(arguments: dict[str, Any] |
 def test_another_configuration_is_told_of_images_from_then_on() -> None:
     model = ClusterModel(["volcano"])
     listed = [{"names": ["x:1"], "sizeBytes": 5}]
-    model.upsert_node(views.decode_node(views.encode(kube_node("n1", listed))))
-    model.upsert_pod(views.decode_pod(views.encode(kube_pod("p", "x:1"))))
+    model.objects.upsert_node(views.decode_node(views.encode(kube_node("n1", listed))))
+    model.objects.upsert_pod(views.decode_pod(views.encode(kube_pod("p", "x:1"))))
     seen: list[Counter[str]] = []
     for images in (False, True, False):
         model.read_labels((), images=images)

@@ -1,0 +1,1 @@
+"""Optional features of pods and groups, each registered as a contributor."""

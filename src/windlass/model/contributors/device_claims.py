@@ -1,0 +1,145 @@
+"""ResourceClaims (DRA): the pods that name them, and the devices that a pod holds by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+
+from msgspec.structs import replace as altered
+
+from windlass.api import views
+from windlass.api.devices.request import WHOLE
+from windlass.api.quantities import is_device
+from windlass.model.cluster.marks import DirtyMarks, Membership, SentState
+from windlass.model.contributors.registry import Contributor
+from windlass.model.devices.device_needs import ClaimedDevices
+from windlass.model.devices.dra_claims import AssumedClaims, DraClaims, Item
+from windlass.spi.devices import DeviceMode
+from windlass.spi.objects import Task
+
+
+class DeviceClaims(Contributor):
+    """Claims, and the pods and nodes that have to be translated again when one of them changes."""
+
+    pod_traits = ("shape.claims",)
+
+    def __init__(
+        self,
+        marks: DirtyMarks,
+        sent: SentState,
+        membership: Membership,
+        pods: Mapping[str, views.Pod],
+        assumed: Mapping[str, AssumedClaims],
+    ) -> None:
+        self._marks = marks
+        self._sent = sent
+        self._membership = membership
+        self._pods = pods
+        self.index = DraClaims(assumed)
+        self.pods: dict[str, None] = {}
+        """Pods that name claims."""
+        self.stale_nodes: dict[str, None] = {}
+        """Nodes whose devices the claims have not been told of."""
+
+    def upsert(self, item: Item) -> None:
+        """Enter a ResourceClaim, a ResourceClaimTemplate, a DeviceClass or a ResourceSlice."""
+        before = self.index.claims.get(item.key) if isinstance(item, views.DeviceClaim) else None
+        if self.index.upsert(item):
+            self._mark(item)
+            if before is not None:
+                self._marks.mark_nodes(before.nodes)
+
+    def remove(self, item: Item) -> None:
+        """Remove one of them."""
+        if self.index.remove(item):
+            self._mark(item)
+
+    def _mark(self, item: Item) -> None:
+        if isinstance(item, views.ResourceSlice):
+            self._marks.mark_nodes(self.index.inventory.nodes_of(item))
+        if isinstance(item, views.DeviceClaim):  # it says nothing about other claims
+            self._marks.mark_pods(self.index.users_of(item.key))
+            self._marks.mark_nodes(item.nodes)
+        else:
+            self._marks.pods.update(self.pods)
+
+    def bind_forgotten(self, key: str) -> None:
+        """Mark the pods that share claims with one whose bind is not assumed any more: another may carry them."""
+        if key in self.pods:
+            self._mark_sharers(self._pods[key])
+
+    def learn_devices(self, nodes: Mapping[str, views.NodeObject]) -> None:
+        """Tell the claims of the devices that stale nodes list, from which they choose.
+
+        A kubelet gives devices to claims by a driver alone, which lists them itself.
+        """
+        stale, self.stale_nodes = self.stale_nodes, {}
+        changed = False
+        for name in stale:
+            node, view = self._sent.nodes.get(name), nodes.get(name)
+            driven = (view is not None and view.kubelet) or self.index.cards_of(name)
+            devices = () if node is None or driven else node.devices
+            plain = (device for device in devices if device.mode is not DeviceMode.SLICED)
+            changed = self.index.learn(name, plain) or changed
+        if changed:
+            self._marks.pods.update(self.pods)
+
+    def asked(self, pod: views.Pod, together: Container[str]) -> tuple[ClaimedDevices, str]:
+        """Return what the claims of a pod ask for, and the node that they pin it to (``""``: none).
+
+        ``together``: the pods with which it starts on one node.
+        """
+        return self.index.asked(pod, self._pods, together)
+
+    def sharers(self, pod: views.Pod, among: Callable[[views.Pod], bool]) -> tuple[str, dict[str, views.Pod]]:
+        """Return the pods ``among`` all that share claims with a pod, itself too, and the first of these claims."""
+        return self.index.sharers(pod, self._pods, among)
+
+    def _mark_sharers(self, pod: views.Pod) -> None:
+        self._marks.mark_pods(self.sharers(pod, lambda _: True)[1])
+
+    # ------------------------------------------------------------------ as a contributor
+
+    def pod_shown(self, old: views.Pod | None, pod: views.Pod) -> None:
+        """Mark the pods that share claims with the pod, and the nodes of its claims."""
+        if not pod.shape.claims:
+            return
+        self.pods[pod.key] = None
+        self.index.use(pod)
+        self._mark_sharers(pod)
+        if old is None or old.node_name != pod.node_name or old.finished != pod.finished:
+            self._marks.mark_nodes(self.index.nodes_of(pod))
+
+    def pod_removed(self, pod: views.Pod) -> None:
+        """Mark the same for a pod that is gone."""
+        if self.pods.pop(pod.key, pod.key) is None:
+            self._mark_sharers(pod)
+            self.index.leave(pod)
+            self._marks.mark_nodes(self.index.nodes_of(pod))
+
+    def adjusted(self, pod: views.Pod, task: Task) -> Task:
+        """Return the task with the devices of its claims; protected while other groups use them, too."""
+        if not pod.shape.claims:
+            return task
+        task = self._with_devices(pod, task)
+        return altered(task, preemptible=False) if self._lends(pod) else task
+
+    def _with_devices(self, pod: views.Pod, task: Task) -> Task:
+        """Return the task with its devices in the order of its needs, where claims alone name them.
+
+        An index may be that of devices of several drivers.
+        """
+        if not pod.node_name or pod.shape.devices:
+            return task
+        held = self.index.held(pod, self._pods)
+        plain = sum(units >= WHOLE and is_device(name) for name, units in pod.shape.request.items())
+        if not held or (plain and task.devices):
+            return task
+        return altered(task, devices=tuple(device.index for device in held))
+
+    def _lends(self, pod: views.Pod) -> bool:
+        """Return whether its devices would stay taken without it, as pods of other groups use them."""
+        group_of = self._membership.group_of
+        group = group_of.get(pod.key)
+        return self.index.lends(
+            pod, self._pods, lambda other: group is None or group_of.get(other.key) != group
+        )
