@@ -1,1 +1,1 @@
-"""HTTP: ASGI application, uvicorn protocol, listeners."""
+"""HTTP: ASGI application, listeners."""

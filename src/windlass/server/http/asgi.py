@@ -7,46 +7,23 @@ long is cut off, so that no watch outlives its reader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Protocol
+import re
+from collections.abc import Mapping
 
 from windlass.api.errors import StatusError, failure
 from windlass.client.transport import ByteStream, Request, Response
+from windlass.observe.http_server import PEER, Peer, Receive, Scope, Send
 from windlass.server.apiserver import ApiServer
-from windlass.server.auth.authentication import Authenticator
+from windlass.server.auth.authentication import Authenticator, user_of_certificate
 from windlass.server.presentation import responses
+from windlass.server.request.users import UserInfo
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-IDENTITY = "windlass.identity"
-ABORT = "windlass.abort"
-"""Keys of the connection's state: who it belongs to (or ``None``), and how to cut it off."""
-EXCHANGE = "windlass.exchange"
-"""Key of the request's state: an :class:`Exchange`, from a server that offers the short way."""
-UNIQUE = frozenset(("audit-id",))
-"""Headers of answers whose value is never the same twice."""
 _STALL_SECONDS = 60.0
 _PATIENCE = 4
 """A body up to this many times the limit is read to its end, so that the client is there for the refusal."""
 _BODILESS = ("GET", "HEAD", "OPTIONS")
-
-
-class Exchange(Protocol):
-    """The short way for requests and answers that are whole. ``fields``: headers, names in lower case."""
-
-    fields: Mapping[str, str]
-
-    def whole_body(self) -> bytes | None:
-        """Takes the body if all of it has come; ``None``: it has to be received piece by piece."""
-        ...
-
-    def respond(self, status: int, headers: Mapping[str, str], body: bytes, *, closing: bool = False) -> bool:
-        """Sends a whole answer, unless there is something to wait for first: then ``False``.
-
-        ``closing``: the connection ends with it.
-        """
-        ...
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""Characters that would end a header."""
 
 
 class Disconnected(Exception):
@@ -56,26 +33,24 @@ class Disconnected(Exception):
 class Application:
     """ASGI 3, HTTP only."""
 
-    def __init__(self, api: ApiServer, authenticator: Authenticator) -> None:
+    def __init__(self, api: ApiServer, authenticator: Authenticator, owner: UserInfo | None = None) -> None:
+        """``owner``: user of all connections, whatever credentials a request has."""
         self._api = api
         self._authenticator = authenticator
+        self._owner = owner
         self._limit = api.options.body_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange: Exchange | None = scope["state"].pop(EXCHANGE, None)
-        headers: Mapping[str, str]
-        if exchange is None:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        else:
-            headers = exchange.fields
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        peer: Peer = scope["state"][PEER]
         closing = False
         try:
-            user = self._authenticator.user(scope["state"].get(IDENTITY), headers.get("authorization"))
+            owner = self._owner or user_of_certificate(peer.certificate)
+            user = self._authenticator.user(owner, headers.get("authorization"))
             body = b""
             method = scope["method"]
             if method not in _BODILESS or headers.get("content-length", "0") != "0":
-                whole = exchange.whole_body() if exchange is not None else None
-                body = await self._body(headers, receive) if whole is None else self._checked(whole)
+                body = await self._body(headers, receive)
             path = scope["raw_path"].decode("latin-1")
             request = Request(method, path, scope["query_string"].decode("latin-1"), headers, body)
         except Disconnected:
@@ -84,13 +59,7 @@ class Application:
             response, closing = responses.rejection(error), True
         else:
             response = await self._api.handle(request, user)
-        if not _respond(exchange, response, closing=closing):
-            await _answer(scope, receive, send, response, closing=closing)
-
-    def _checked(self, body: bytes) -> bytes:
-        if len(body) > self._limit:
-            raise self._too_large()
-        return body
+        await _answer(peer, receive, send, response, closing=closing)
 
     async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
         """The whole body. Raises 413, and :class:`Disconnected`."""
@@ -123,6 +92,9 @@ def _headers(response: Response, *, closing: bool) -> list[tuple[bytes, bytes]]:
     headers = [
         (name.encode("latin-1"), value.encode("utf-8", "replace")) for name, value in response.headers.items()
     ]
+    for name, value in headers:
+        if _CONTROL.search(value):  # here, so that there is an answer: uvicorn would close the connection
+            raise RuntimeError(f"the value of header {name!r} contains control characters")
     if closing:
         headers.append((b"connection", b"close"))
     if response.stream is None and response.status != 204:
@@ -130,23 +102,16 @@ def _headers(response: Response, *, closing: bool) -> list[tuple[bytes, bytes]]:
     return headers
 
 
-def _respond(exchange: Exchange | None, response: Response, *, closing: bool) -> bool:
-    """The short way, where it can be taken."""
-    if exchange is None or response.stream is not None:
-        return False
-    return exchange.respond(response.status, response.headers, response.body, closing=closing)
-
-
-async def _answer(scope: Scope, receive: Receive, send: Send, response: Response, *, closing: bool) -> None:
+async def _answer(peer: Peer, receive: Receive, send: Send, response: Response, *, closing: bool) -> None:
     headers = _headers(response, closing=closing)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if response.stream is None:
         await send({"type": "http.response.body", "body": response.body})
     else:
-        await _stream(scope, receive, send, response.stream)
+        await _stream(peer, receive, send, response.stream)
 
 
-async def _stream(scope: Scope, receive: Receive, send: Send, stream: ByteStream) -> None:
+async def _stream(peer: Peer, receive: Receive, send: Send, stream: ByteStream) -> None:
     pump = _Pump(send, stream)
     pumping = asyncio.ensure_future(pump.run())
     gone = asyncio.ensure_future(_left(receive))
@@ -156,9 +121,7 @@ async def _stream(scope: Scope, receive: Receive, send: Send, stream: ByteStream
         failed = pumping.done() and pumping.exception() is not None
         if failed or guard.done():
             # What was sent cannot be taken back: a broken connection tells the client that it is not all.
-            abort = scope["state"].get(ABORT)
-            if abort is not None:
-                abort()
+            peer.abort()
         if failed:
             pumping.result()
     finally:

@@ -1,101 +1,52 @@
-"""HTTP on a TLS port and on a Unix socket, by uvicorn's protocol, in one event loop.
-
-Uvicorn's own ``Server`` is left out: it owns signals, sockets and TLS of a whole process. Here the caller
-owns the process, and each connection knows whose it is before its first request.
-"""
+"""HTTP listeners of the API server: a TLS port and a Unix socket, in one event loop."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
 from windlass.api.errors import WindlassError
 from windlass.kits.state import StateFolder
+from windlass.observe.http_server import BACKLOG, HttpServer, Limits
+from windlass.server.apiserver import ApiServer
+from windlass.server.auth.authentication import Authenticator
 from windlass.server.http.asgi import Application
-from windlass.server.http.protocol import ApiProtocol
-from windlass.server.request.users import ADMIN, UserInfo
+from windlass.server.request.users import ADMIN
 
 PORT_IN_USE = "WL-PORT-409"
 CANNOT_LISTEN = "WL-SERVER-409"
 LOOPBACK = "127.0.0.1"
-_KEEP_ALIVE_SECONDS = 300
-_DRAIN_SECONDS = 5.0
-_BACKLOG = 1024
+_DRAIN_SECONDS = 5
+"""Timeout (seconds) of requests in progress when the server ends."""
 
 
 class Listeners:
-    """Open with the ``listen_*`` methods, end with :meth:`close`."""
+    """Sockets of the API server; open with the ``listen_*`` methods, end with :meth:`close`."""
 
-    def __init__(self, application: Application) -> None:
-        self._state = ServerState()
-        self._config = Config(
-            application,  # type: ignore[arg-type]
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        )
-        self._config.load()
-        self._servers: list[asyncio.AbstractServer] = []
+    def __init__(self, api: ApiServer, authenticator: Authenticator) -> None:
+        self._api = api
+        self._authenticator = authenticator
+        self._server = HttpServer(Limits(drain=_DRAIN_SECONDS))
 
     async def listen_tls(self, listener: socket.socket, context: ssl.SSLContext) -> int:
-        """Serve TLS on a bound socket; returns its port."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._factory(None), sock=listener, ssl=context, backlog=_BACKLOG)
-        self._servers.append(server)
-        return int(listener.getsockname()[1])
+        """Serve TLS on a bound socket; return its port."""
+        port = int(listener.getsockname()[1])
+        await self._server.listen(Application(self._api, self._authenticator), listener, context)
+        return port
 
     async def listen_unix(self, listener: socket.socket) -> None:
-        """Serve a bound Unix socket: whoever can open it is the administrator."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(self._factory(ADMIN), sock=listener, backlog=_BACKLOG)
-        self._servers.append(server)
-
-    def _factory(self, owner: UserInfo | None) -> Callable[[], asyncio.Protocol]:
-        def make() -> asyncio.Protocol:
-            return ApiProtocol(self._config, self._state, owner)
-
-        return make
-
-    @property
-    def connections(self) -> int:
-        return len(self._state.connections)
+        """Serve a bound Unix socket; its clients are the administrator."""
+        await self._server.listen(Application(self._api, self._authenticator, ADMIN), listener)
 
     async def close(self) -> None:
-        """Accept nobody more, let requests in progress finish for a few seconds, then end them.
+        """Accept no connections, let requests in progress finish for a while, then abort them.
 
         Streams must have been told to end before (``ApiServer.stop``).
         """
-        for server in self._servers:
-            server.close()
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _DRAIN_SECONDS
-        while (self._state.tasks or self._state.connections) and loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        for task in list(self._state.tasks):
-            task.cancel()
-        for connection in list(self._state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
-        if self._state.tasks:
-            await asyncio.wait(list(self._state.tasks), timeout=1.0)
-        await asyncio.sleep(0)
+        await self._server.close()
 
 
 def tls_context(state: StateFolder) -> ssl.SSLContext:
@@ -114,8 +65,9 @@ def bind_tcp(port: int, host: str = LOOPBACK) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for its connections
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
@@ -144,7 +96,7 @@ def bind_unix(path: Path) -> socket.socket:
             path.unlink()
         listener.bind(str(path))
         path.chmod(0o600)
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise WindlassError(
