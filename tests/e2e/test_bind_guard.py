@@ -236,7 +236,7 @@ def _play(
     eventually(lambda: second.pod in chosen())
     eventually(lambda: _asked(api, second))
     status, why = bind(api, "does-not")
-    assert (status, "has no room" in why) == (403, True)
+    assert (status, "has too little capacity" in why) == (403, True)
 
     # Who begins takes its label off before anything else: it may be a leader that has crashed.
     again = instances[first.pod] = GuardedInstance.__new__(GuardedInstance)

@@ -363,7 +363,7 @@ def test_jobs_that_name_nobody_are_placed_and_those_of_others_left_alone(
         api.post(JOBS, job).ok(201)
     eventually(lambda: _bound(api, "anybodys") == 2)
     eventually(lambda: "not evaluated yet by volcano" in windlass("ps").out)
-    assert "volcano has not looked at it yet" in windlass("explain", "others").out
+    assert "volcano has not evaluated it yet" in windlass("explain", "others").out
     groups = api.get(GROUPS).ok()["items"]
     (group,) = (g for g in groups if g["metadata"]["name"].startswith("others-"))
     assert "windlass.dev/explanation" not in group["metadata"].get("annotations", {})

@@ -1,4 +1,4 @@
-"""NUMA zones on a whole box: reports of exporters, what survives a restart, and where processes run."""
+"""NUMA nodes on a whole box: reports of exporters, what survives a restart, and where processes run."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_job_names_the_policy_of_its_nodes(box: Box) -> None:
     bound(box, "named-worker-0", "named-worker-1")
     found = [[zone for zone, _ in placement(box, f"named-worker-{i}")] for i in range(2)]
     assert sorted(found) == [[0], [1]]
-    assert "NUMA zone 1" in box.windlass("explain", "named").stdout
+    assert "NUMA node 1" in box.windlass("explain", "named").stdout
     box.windlass("delete", "vcjob", "named")
 
 
@@ -135,7 +135,7 @@ def test_a_pod_of_the_box_runs_on_the_processors_of_its_zone(box: Box) -> None:
     (own,) = [node for node in box.items("nodes") if "windlass.dev/box" in node["metadata"]["labels"]]
     record = numa_annotations.read(own["metadata"]["annotations"]).record
     if record is None or not record.zones:
-        pytest.skip("the kernel of this machine shows no NUMA zones")
+        pytest.skip("the kernel of this machine shows no NUMA nodes")
     wanted = pod("kept", own["metadata"]["name"], cpu="500m", memory="64Mi")
     wanted["metadata"]["annotations"] = {numa_annotations.POLICY_VOLCANO: "single-numa-node"}
     wanted["spec"]["containers"][0] |= {

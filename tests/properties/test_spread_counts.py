@@ -39,7 +39,7 @@ CLASSES = (*[needs("gpu=1", spread=terms, labels={"app": "s"}) for terms in TERM
 EVENTS = ("gang", "leave", "kill_task", "stick", "release", "rename", "node", "cordon", "remove", "fail_bind")
 THOUGHTS: tuple[tuple[type, str], ...] = (
     (Statement, "evict"),
-    (Statement, "spare"),
+    (Statement, "withdraw_eviction"),
     (Statement, "rollback"),
     (_Planning, "_end"),
     (_Planning, "undo"),

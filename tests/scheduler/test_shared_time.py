@@ -97,11 +97,11 @@ async def test_a_new_leader_counts_from_the_written_attained_service(api: Schedu
         come(api, "old", 2, 4, incarnation=1)
         await running.settle(100)
         before = stint(running, "old")
-        was = (before.attained, before.suspensions, before.again)
+        was = (before.attained, before.suspensions, before.resumed)
     async with Running(api) as running:
         await running.settle(1)
         after = stint(running, "old")
-        assert (after.suspensions, after.again) == was[1:]
+        assert (after.suspensions, after.resumed) == was[1:]
         assert after.attained == pytest.approx(was[0], abs=1)
         assert after.waited == pytest.approx(api.clock.now() - created(api, "old") - after.attained, abs=3)
         told = running.service.explain("default/old")

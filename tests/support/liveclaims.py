@@ -148,7 +148,7 @@ def _devices(claim: Json) -> set[tuple[str, str]]:
 
 
 class Requests(Guest):
-    """A gang for which there are never nodes enough, in a queue that has nodes asked for; its owner may give it up."""
+    """A gang for which there are never nodes enough, in a queue that requests nodes; its owner may give it up."""
 
     MEMBERS = NODE_COUNT + 3
 

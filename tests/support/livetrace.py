@@ -537,7 +537,7 @@ async def lived(scene: Scene) -> list[Start]:
     for value in {job.priority for job in scene.jobs} - ({0} if not kai else set()):
         api.put(PRIORITY_CLASSES, priority_class(f"p{value}", value))
     api.add(*map(as_object, make_nodes(parse(scene.nodes))))
-    unhurried = mock.patch("windlass.scheduler.service.RUSH_CYCLE_SECONDS", 0.0)
+    unhurried = mock.patch("windlass.scheduler.service.BUSY_DEBOUNCE_SECONDS", 0.0)
     with unhurried:
         async with Running(api, policy=scene.config, debounce_seconds=0.0):
             return await Life(api, scene).play()

@@ -529,7 +529,7 @@ class NodesRequested:
     @property
     def sentence(self) -> str:
         """For conditions: without what changes with the clock."""
-        return f"nodes asked for: {self.what}, {self.state}"
+        return f"nodes requested: {self.what}, {self.state}"
 
 
 @dataclass(frozen=True, slots=True)

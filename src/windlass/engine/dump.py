@@ -241,12 +241,7 @@ def dump(engine: Core) -> bytes:
         total_changed=table.total_changed,
         nodes_reshaped=table.nodes_changed,
         rechecks=[_as_list(item) for item in engine.reviews.scheduled],
-        holds=[
-            HoldRecord(
-                hold.group.key, hold.cls.number, table.names[hold.row], hold.until, hold.cuts, hold.zones
-            )
-            for hold in state.ledger.holds
-        ],
+        holds=_hold_records(state),
         usage=_usage_record(state),
         queue_reports=[
             usage
@@ -262,6 +257,14 @@ def dump(engine: Core) -> bytes:
         time_share=None if engine.time_share is None else engine.time_share.as_record(),
     )
     return msgspec.json.encode(document)
+
+
+def _hold_records(state: ClusterState) -> list[HoldRecord]:
+    names = state.table.names
+    return [
+        HoldRecord(hold.group.key, hold.cls.number, names[hold.row], hold.until, hold.cuts, hold.zones)
+        for hold in state.ledger.holds
+    ]
 
 
 def read(data: bytes) -> DumpDocument:

@@ -263,7 +263,7 @@ def test_what_the_kubelet_gives_by_itself_is_not_held() -> None:
         ([], "", ""),
         ([{"name": "tell", "state": {"running": {}}}], "", ""),
         ([{"name": "tell", "state": {"terminated": {"exitCode": 0, "message": "GPU-1\n"}}}], "GPU-1", ""),
-        ([{"name": "tell", "state": {"terminated": {"exitCode": 0}}}], "", "it named no card"),
+        ([{"name": "tell", "state": {"terminated": {"exitCode": 0}}}], "", "it reported no GPU"),
         (
             [{"name": "tell", "state": {"terminated": {"exitCode": 1, "message": "two cards"}}}],
             "",

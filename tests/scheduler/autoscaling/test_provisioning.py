@@ -274,7 +274,7 @@ async def test_the_state_of_a_request_is_reported_on_the_group(api: SchedulerApi
             assert asked.state == state
             assert abs(asked.since - at) <= 1.0
             words = api.conditions(POD_GROUPS, "default/g")["Unschedulable"]["message"]
-            assert words.endswith(f"; nodes asked for: 2 x 1 GPU, {state}")
+            assert words.endswith(f"; nodes requested: 2 x 1 GPU, {state}")
         assert asked.detail == "so it is"
         assert running.reasons("g").count("NodesProvisioned") == 1
         assert running.reasons("g").count("NodesExpired") == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,10 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import Number, Once, standard
 from windlass.cli.output.formats import emit
 from windlass.cli.simulate.sim_group import SimGroup, add_lab_commands
+
+if TYPE_CHECKING:
+    from windlass.cli.simulate.placement_scores import WatchedPlacements
+    from windlass.sim.replay.metrics import Metrics
 
 FORMATS = ("json", "yaml", "csv", "table")
 
@@ -186,15 +190,14 @@ def run(
     for line in sim_run.warnings(jobs, policies_played, setup, given):
         invocation.warn(line)
     watch = placement_scores.watch(scored, jobs, invocation.output, setup.seeds)
-    pending_runs = sim_parallel.policy_runs(jobs, chosen, setup, reports.wanted, scored)
-    run_results = sim_parallel.run_all(invocation, pending_runs, processes)
+    todo = sim_parallel.policy_runs(jobs, chosen, setup, reports.wanted, scored)
+    run_results = sim_parallel.run_all(invocation, todo, processes)
     for item in run_results:
         reports.add(item.kept)
         watch.add(item.placements)
     runs = [item.metrics for item in run_results]
     results = sim_parallel.over_all_seeds(runs, len(setup.seeds))
-    finished = {result.policy for result in results}
-    missing = [policy.name for policy in policies_played if policy.name not in finished]
+    missing = sim_parallel.unfinished(policies_played, results)
     if not results:
         return report_missing(invocation, missing)
     summary = f"{plural(len(jobs), 'job')} on {setup.description}"
@@ -202,23 +205,34 @@ def run(
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
     notes = list(sim_tables.unfinished_notes(results))
     try:  # files first: the reader of the output may have gone
-        note_lines = [f"{line}." for line in notes]
-        reports.write(
-            f"Simulation of {trace}", [summary, *pictures, *note_lines], results, summaries, invocation
-        )
+        lines = [summary, *pictures, *(f"{line}." for line in notes)]
+        reports.write(f"Simulation of {trace}", lines, results, summaries, invocation)
     finally:
-        if invocation.output == "csv":
-            invocation.out.write(sim_tables.as_csv([result.figures for result in results]))
-        elif invocation.output in ("", "table"):
-            invocation.out.line(summary)
-            invocation.out.write(sim_tables.as_table(results, invocation.out.width))
-            invocation.out.write(watch.as_text())
-        else:
-            each = {"runs": [run.document for run in runs]} if len(runs) > len(results) else {}
-            emit(invocation, {"results": [item.document for item in results], **each, **watch.as_record()})
+        _print_results(invocation, summary, results, runs, watch)
         for line in notes:
             invocation.warn(line)
     return report_missing(invocation, missing)
+
+
+def _print_results(
+    invocation: Invocation,
+    summary: str,
+    results: list[Metrics],
+    runs: list[Metrics],
+    watch: WatchedPlacements,
+) -> None:
+    """Print the metrics of the policies, and the observed placements, in the requested format."""
+    from windlass.cli.simulate import sim_tables
+
+    if invocation.output == "csv":
+        invocation.out.write(sim_tables.as_csv([result.figures for result in results]))
+    elif invocation.output in ("", "table"):
+        invocation.out.line(summary)
+        invocation.out.write(sim_tables.as_table(results, invocation.out.width))
+        invocation.out.write(watch.as_text())
+    else:
+        each = {"runs": [run.document for run in runs]} if len(runs) > len(results) else {}
+        emit(invocation, {"results": [item.document for item in results], **each, **watch.as_record()})
 
 
 @command.command("record", short_help="Print a cluster's history, or Slurm's, as a trace.")

@@ -48,78 +48,77 @@ def _count(*names: str, least: int, **more: Any) -> Callable[[Function], Functio
     return click.option(*names, type=click.IntRange(least), metavar="N", **more)
 
 
+_FLAGS = (
+    click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
+    _count("-g", "--gpus", least=0, default=0, help="GPUs per rank."),
+    _count(
+        "-n",
+        "--nodes",
+        least=1,
+        default=1,
+        help="Number of ranks, which start together or not at all.",
+    ),
+    click.option(
+        "--gpu-memory",
+        default="",
+        metavar="AMOUNT",
+        help="Memory of each GPU, which is then shared with other pods: 10Gi (default: whole GPUs).",
+    ),
+    click.option("--gpu-model", default="", metavar="MODEL", help="GPUs of this model: H100,H200."),
+    click.option(
+        "--near",
+        default="",
+        metavar="LABEL",
+        help="Run all ranks on nodes with one value of this label: rack, nvidia.com/gpu.clique.",
+    ),
+    click.option("--numa", is_flag=True, help="Take CPUs and GPUs of each rank from one NUMA node."),
+    click.option(
+        "--host-network",
+        is_flag=True,
+        help="Use the network of the node, as a notebook or a server needs it.",
+    ),
+    click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
+    click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),
+    queue_flag("Queue (default: default)."),
+    click.option(
+        "--priority",
+        default="",
+        metavar="CLASS",
+        help="Priority class: high-priority.",
+        shell_complete=completer("priorityclasses"),
+    ),
+    click.option(
+        "--name",
+        default="",
+        metavar="NAME",
+        help="Name of the job (default: derived from the command).",
+    ),
+    click.option(
+        "-e",
+        "--env",
+        "environment",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Environment variable; without a value that of the caller.",
+    ),
+    click.option(
+        "--workdir", default="", metavar="DIR", help="Working directory (default: the current one)."
+    ),
+    click.option(
+        "-t",
+        "--time",
+        "time",
+        default=DEFAULT_TIME_LIMIT,
+        metavar="DURATION",
+        help="Maximum run time: 2h (default: unlimited).",
+    ),
+    click.option("--image", default="", metavar="IMAGE", help="Container image (needed on a cluster)."),
+)
+
+
 def job_flags(function: Function) -> Function:
     """Add the flags that describe a job and its needs."""
-    for decorator in reversed(
-        (
-            click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
-            _count("-g", "--gpus", least=0, default=0, help="GPUs per rank."),
-            _count(
-                "-n",
-                "--nodes",
-                least=1,
-                default=1,
-                help="Number of ranks, which start together or not at all.",
-            ),
-            click.option(
-                "--gpu-memory",
-                default="",
-                metavar="AMOUNT",
-                help="Memory of each GPU, which is then shared with other pods: 10Gi (default: whole GPUs).",
-            ),
-            click.option("--gpu-model", default="", metavar="MODEL", help="GPUs of this model: H100,H200."),
-            click.option(
-                "--near",
-                default="",
-                metavar="LABEL",
-                help="Run all ranks on nodes with one value of this label: rack, nvidia.com/gpu.clique.",
-            ),
-            click.option("--numa", is_flag=True, help="Take CPUs and GPUs of each rank from one NUMA node."),
-            click.option(
-                "--host-network",
-                is_flag=True,
-                help="Use the network of the node, as a notebook or a server needs it.",
-            ),
-            click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
-            click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),
-            queue_flag("Queue (default: default)."),
-            click.option(
-                "--priority",
-                default="",
-                metavar="CLASS",
-                help="Priority class: high-priority.",
-                shell_complete=completer("priorityclasses"),
-            ),
-            click.option(
-                "--name",
-                default="",
-                metavar="NAME",
-                help="Name of the job (default: derived from the command).",
-            ),
-            click.option(
-                "-e",
-                "--env",
-                "environment",
-                multiple=True,
-                metavar="NAME[=VALUE]",
-                help="Environment variable; without a value that of the caller.",
-            ),
-            click.option(
-                "--workdir", default="", metavar="DIR", help="Working directory (default: the current one)."
-            ),
-            click.option(
-                "-t",
-                "--time",
-                "time",
-                default=DEFAULT_TIME_LIMIT,
-                metavar="DURATION",
-                help="Maximum run time: 2h (default: unlimited).",
-            ),
-            click.option(
-                "--image", default="", metavar="IMAGE", help="Container image (needed on a cluster)."
-            ),
-        )
-    ):
+    for decorator in reversed(_FLAGS):
         function = decorator(function)
     return function
 

@@ -19,6 +19,7 @@ from windlass.kits.process_pool import map_in_processes, report_progress
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.metrics import Metrics, measure
 from windlass.sim.replay.placements import Placement
+from windlass.sim.replay.policies import ReplayPolicy
 from windlass.sim.replay.replay import Replay
 from windlass.sim.replay.seed_statistics import SEED, over_seeds
 from windlass.sim.replay.unfinished import left
@@ -130,3 +131,9 @@ def over_all_seeds(runs: Sequence[Metrics], seeds: int) -> list[Metrics]:
     for run in runs:
         by_policy.setdefault(run.policy, []).append(run)
     return [over_seeds(same_policy) for same_policy in by_policy.values() if len(same_policy) == seeds]
+
+
+def unfinished(policies: Sequence[ReplayPolicy], results: Sequence[Metrics]) -> list[str]:
+    """Return the names of the policies without a result."""
+    finished = {result.policy for result in results}
+    return [policy.name for policy in policies if policy.name not in finished]

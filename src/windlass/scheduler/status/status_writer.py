@@ -99,24 +99,12 @@ class StatusWriter:
         statuses = PodGroupStatuses(client)
         explanations = ExplanationWriter(client, metrics, attained)
         self._reasons = PendingReasons(pending, model, options, enqueue, explain, under_pressure, clock=clock)
-        self.pods = PodStatuses(
-            client,
-            model,
-            recorder,
-            metrics,
-            options,
-            pending,
-            provisioning,
-            explanations,
-            enqueue,
-            clock=clock,
-        )
+        reporting = (client, model, recorder, metrics, options)
+        self.pods = PodStatuses(*reporting, pending, provisioning, explanations, enqueue, clock=clock)
         self._queues = QueueStatuses(client, model, metrics, options, self._queue)
         self._hypernodes = HyperNodeStatuses(client, model, recorder, metrics, enqueue)
         self.foreign_cleanup = ForeignStatusCleanup(model, metrics, statuses, explanations, enqueue)
-        self._foreign = ForeignGroups(
-            client, model, recorder, metrics, options, explanations, enqueue, clock=clock
-        )
+        self._foreign = ForeignGroups(*reporting, explanations, enqueue, clock=clock)
         self._groups = VolcanoGroups(
             model,
             recorder,

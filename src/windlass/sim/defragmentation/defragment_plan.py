@@ -7,7 +7,7 @@ first. On a separate engine they take the free capacity. The probes that are the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as altered
@@ -23,6 +23,7 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.engine.engine import Engine
+from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.view import TableView
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.devices.device_arrays import WHOLE
@@ -116,8 +117,7 @@ def plan(
     view = TableView(state.table)
     defrag.running = sum(milli_of(entry) for entry in running)
     sources = {entry.key: (state.table.names[entry.row], milli_of(entry)) for entry in running}
-    usual = Counter(entry.cls.needs for entry in running if asked_for(entry.cls.needs))
-    probes = [*waiting.items(), *((needs, ("",) * PROBES) for needs, _ in usual.most_common(KINDS))]
+    probes = [*waiting.items(), *_usual_probes(running)]
     why = {
         entry.key: fixed.get(entry.key) or hindrance(entry, state.budgets) or unasked.get(entry.key, "")
         for entry in running
@@ -153,6 +153,13 @@ def plan(
         dict(staying.most_common()),
         min(sizes) / WHOLE if sizes else None,
     )
+
+
+def _usual_probes(running: Sequence[TaskEntry]) -> Iterator[tuple[Needs, tuple[str, ...]]]:
+    """Yield probes of the most frequent kinds of running pods with devices."""
+    usual = Counter(entry.cls.needs for entry in running if asked_for(entry.cls.needs))
+    for needs, _ in usual.most_common(KINDS):
+        yield needs, ("",) * PROBES
 
 
 def _loaded(told: Sequence[Delta], defrag: Defrag) -> Engine:
