@@ -73,7 +73,7 @@ async def serving(
     server = HttpServer(limits)
     (listener,) = bind(HOST, 0)
     port = listener.getsockname()[1]
-    await server.listen(app, listener, tls)
+    await server.listen(app, [listener], tls)
     served = Served(port, trust)
     try:
         yield served
@@ -307,7 +307,7 @@ async def test_the_end_waits_for_requests_in_progress_but_not_for_idle_connectio
     server = HttpServer(Limits(drain=30))
     (listener,) = bind(HOST, 0)
     port = listener.getsockname()[1]
-    await server.listen(slow, listener)
+    await server.listen(slow, [listener])
     idle = await asyncio.open_connection(HOST, port)
     busy = await asyncio.open_connection(HOST, port)
     busy[1].write(REQUEST)
@@ -330,7 +330,7 @@ async def test_what_does_not_end_in_time_is_aborted(caplog: pytest.LogCaptureFix
 
     server = HttpServer(Limits(drain=0))
     (listener,) = bind(HOST, 0)
-    await server.listen(never, listener)
+    await server.listen(never, [listener])
     streams = await asyncio.open_connection(HOST, listener.getsockname()[1])
     streams[1].write(REQUEST)
     await asyncio.sleep(0.05)

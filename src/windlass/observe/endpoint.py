@@ -9,15 +9,20 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry
 
 from windlass.api.errors import WindlassError
+from windlass.observe.http_server import HttpServer, Limits, Receive, Scope, Send, bind
 from windlass.observe.metrics import Collected, exposition
 
 ADDRESS = "WL-METRICS-400"
-_HEAD_SECONDS = 10.0
+LIMITS = Limits(idle=10, head=10.0, connections=256, drain=1)
+"""A scrape or a probe takes one connection, which ends with the response."""
 _TEXT = "text/plain; charset=utf-8"
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``HOST:PORT``, ``[V6]:PORT`` or ``:PORT`` (all addresses). Raises :class:`WindlassError`."""
+    """Return host and port of ``HOST:PORT``, ``[V6]:PORT`` or ``:PORT`` (all addresses).
+
+    Raises :class:`WindlassError`.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise WindlassError(
@@ -29,7 +34,10 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def not_ready(ready: bool, unknown: Sequence[str]) -> str:
-    """Why an instance is not ready, empty if it is. ``unknown``: kinds that it has not read completely yet."""
+    """Return why an instance is not ready, empty if it is.
+
+    ``unknown``: kinds that it has not read completely yet.
+    """
     if ready:
         return ""
     if unknown:
@@ -38,66 +46,60 @@ def not_ready(ready: bool, unknown: Sequence[str]) -> str:
 
 
 class Endpoint:
-    """``waits()`` answers ``/readyz``: why this process is not ready, empty if it is. It answers ``/healthz`` as long
-    as its event loop turns."""
+    """Server of ``/metrics``, ``/healthz`` and ``/readyz``.
 
-    def __init__(self, source: CollectorRegistry, waits: Callable[[], str]) -> None:
+    ``waits()`` returns why this process is not ready, empty if it is. ``/healthz``
+    responds as long as the event loop of the process runs.
+    """
+
+    def __init__(self, source: CollectorRegistry, waits: Callable[[], str], limits: Limits = LIMITS) -> None:
         self._source = source
         self._waits = waits
-        self._server: asyncio.Server | None = None
+        self._server = HttpServer(limits)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises :class:`WindlassError` where that is not possible."""
+        """Listen, and return the port. Raises :class:`WindlassError` if that is impossible."""
         try:
-            self._server = await asyncio.start_server(self._serve, host or None, port)
+            listeners = bind(host, port)
         except OSError as error:
             raise WindlassError(
                 ADDRESS,
                 f"cannot listen on {host or '*'}:{port}: {error.strerror or error}",
                 remedies=("choose another address with --metrics-bind",),
             ) from error
-        return self._server.sockets[0].getsockname()[1]
+        bound = int(listeners[0].getsockname()[1])
+        await self._server.listen(self._serve, listeners)
+        return bound
 
     async def serve_on(self, listener: socket.socket) -> None:
-        """Answer on a Unix socket that listens already; it is closed with the endpoint."""
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+        """Serve on a listening Unix socket, which is closed with the endpoint."""
+        await self._server.listen(self._serve, [listener])
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+        await self._server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_HEAD_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await self._answer(head))
-                await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # whoever asked has gone, or asks nonsense: the connection is closed
-        finally:
-            writer.close()
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, kind, body = await self._response(scope["method"], scope["path"])
+        headers = [
+            (b"content-type", kind.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
-    async def _answer(self, head: bytes) -> bytes:
-        words = head.split(b"\r\n", 1)[0].split(b" ")
-        method, target = (words[0], words[1]) if len(words) == 3 else (b"", b"")
-        path = target.split(b"?", 1)[0].decode("latin-1")
-        if method not in (b"GET", b"HEAD"):
-            return _response("405 Method Not Allowed", _TEXT, b"only GET\n")
+    async def _response(self, method: str, path: str) -> tuple[int, str, bytes]:
+        """Return status, content type and body."""
+        if method not in ("GET", "HEAD"):
+            return 405, _TEXT, b"only GET\n"
         match path:
             case "/metrics":
-                told = Collected(self._source.collect())  # here, where all of it is kept
-                kind, body = await asyncio.to_thread(exposition, told)
-                return _response("200 OK", kind, body)
+                collected = Collected(self._source.collect())  # in the thread that changes the values
+                return 200, *await asyncio.to_thread(exposition, collected)
             case "/healthz" | "/livez":
-                return _response("200 OK", _TEXT, b"ok\n")
+                return 200, _TEXT, b"ok\n"
             case "/readyz":
-                if not (words := self._waits()):
-                    return _response("200 OK", _TEXT, b"ok\n")
-                return _response("503 Service Unavailable", _TEXT, f"not ready: {words}\n".encode())
-        return _response("404 Not Found", _TEXT, b"not found\n")
-
-
-def _response(status: str, kind: str, body: bytes) -> bytes:
-    headers = f"content-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    return f"HTTP/1.1 {status}\r\n{headers}".encode("latin-1") + body
+                if reason := self._waits():
+                    return 503, _TEXT, f"not ready: {reason}\n".encode()
+                return 200, _TEXT, b"ok\n"
+        return 404, _TEXT, b"not found\n"

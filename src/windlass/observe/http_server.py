@@ -9,9 +9,11 @@ client's certificate.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -123,8 +125,13 @@ class HttpServer:
         self._peers: WeakSet[Peer] = WeakSet()
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
 
-    async def listen(self, app: App, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve ``app`` on a listening socket, which is closed with the server."""
+    async def listen(
+        self, app: App, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Serve ``app`` on listening sockets, which are closed with the server.
+
+        The limits hold for these sockets together.
+        """
         limits = self._limits
         config = uvicorn.Config(
             cast(Any, app if limits.head is None else _with_deadlines(app, limits.idle + limits.head)),
@@ -145,7 +152,7 @@ class HttpServer:
             ssl_context_factory=None if tls is None else lambda config, default: tls,
         )
         server = _Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
+        task = asyncio.create_task(server.serve(sockets=list(listeners)))
         self._servers.append((server, task))
         while not server.started and not task.done():
             await asyncio.sleep(0)
@@ -244,4 +251,6 @@ def bind(host: str, port: int) -> list[socket.socket]:
         for listener in found:
             listener.close()
         raise
+    if not found:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
     return found

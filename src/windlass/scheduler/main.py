@@ -174,9 +174,7 @@ async def _serve(options: ProcessOptions, context: ProcessContext, file: ConfigF
         work = _work(context, options.leader_elect, label, file, companions)
         await _run_until(stopped, service, work)
     finally:
-        await endpoint.stop()
-        if guard is not None:
-            await guard.stop()
+        await asyncio.gather(endpoint.stop(), *([guard.stop()] if guard is not None else []))
         if options.leader_elect:
             await election.leave()
         await context.client.close()

@@ -6,6 +6,8 @@ import asyncio
 import json
 import random
 import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from windlass.api.annotations import LEADER
 from windlass.api.errors import WindlassError, failure
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.commit.bind_webhook import GuardServer, WebhookRequest
+from windlass.observe.http_server import Limits
+from windlass.scheduler.commit import bind_webhook
+from windlass.scheduler.commit.bind_webhook import Evaluate, GuardServer, WebhookRequest
 from windlass.scheduler.leader.leader_label import LeaderLabel
 
 
@@ -74,6 +78,103 @@ async def test_requests_over_one_connection(tmp_path: Path) -> None:
     finally:
         writer.close()
         await server.stop()
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, limits: Limits, evaluate: Evaluate
+) -> AsyncIterator[Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]]:
+    """Guard server; yields a function that connects to it."""
+    trust = ssl.create_default_context(cadata=secret(folder).pem.decode())
+    server = GuardServer(evaluate, folder, limits)
+    port = await server.start("127.0.0.1", 0)
+    writers = []
+
+    async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writers.append(writer)
+        return reader, writer
+
+    try:
+        yield connect
+    finally:
+        for writer in writers:
+            writer.close()
+        await server.stop()
+
+
+async def allow(request: WebhookRequest) -> str | None:
+    return ""
+
+
+def request_bytes(body: bytes, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return f"POST /bind/word HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n".encode() + body
+
+
+async def status_of(reader: asyncio.StreamReader) -> int:
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).lower()
+    length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
+    await reader.readexactly(int(length.split(b" ")[1]))
+    return int(head.split(b" ")[1])
+
+
+async def test_connection_that_stays_idle_is_closed(tmp_path: Path) -> None:
+    async with serving(tmp_path, Limits(idle=1, head=10.0), allow) as connect:
+        reader, writer = await connect()
+        for _ in range(2):
+            writer.write(request_bytes(review()))
+            assert await status_of(reader) == 200
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /bind/word HTTP/1.1\r\n"])
+async def test_connection_without_a_whole_request_is_closed(tmp_path: Path, begun: bytes) -> None:
+    async with serving(tmp_path, Limits(head=0.2), allow) as connect:
+        reader, writer = await connect()
+        writer.write(begun)
+        (ended,) = await asyncio.gather(asyncio.wait_for(reader.read(), 10), return_exceptions=True)
+        assert ended == b"" or isinstance(ended, ConnectionResetError)
+
+
+@pytest.mark.parametrize(
+    ("body", "length", "status"), [(b"{", 100, 408), (b" " * 2000, 2000, 413), (b" " * 2000, 9000, 413)]
+)
+async def test_body_that_is_slow_or_too_large_is_refused(
+    tmp_path: Path, body: bytes, length: int, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bind_webhook, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(bind_webhook, "MAX_BODY_BYTES", 1000)
+    async with serving(tmp_path, bind_webhook.LIMITS, allow) as connect:
+        reader, writer = await connect()
+        writer.write(request_bytes(body, length))
+        assert await status_of(reader) == status
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+
+
+async def test_above_the_maximum_of_connections_requests_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, Limits(head=10.0, connections=3), allow) as connect:
+        admitted = [await connect() for _ in range(2)]
+        reader, writer = await connect()
+        writer.write(request_bytes(review()))
+        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 503 ")
+        for reader, writer in admitted:
+            writer.write(request_bytes(review()))
+            assert await status_of(reader) == 200
+
+
+async def test_server_ends_although_a_check_does_not(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def never(request: WebhookRequest) -> str | None:
+        begun.set()
+        await asyncio.Event().wait()
+        return None
+
+    async with serving(tmp_path, Limits(drain=1), never) as connect:
+        _, writer = await connect()
+        writer.write(request_bytes(review()))
+        await asyncio.wait_for(begun.wait(), 10)
 
 
 async def test_a_missing_certificate_is_reported(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ import hmac
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import httptools
 import msgspec
 
 from windlass.api import views
@@ -24,11 +23,21 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.observe import logs
+from windlass.observe.http_server import HttpServer, Limits, Receive, Scope, Send, bind
 from windlass.scheduler.commit.bind_guard import BindGuard
 
 PATH = "/bind/"
 MAX_BODY_BYTES = 4 << 20
 """Maximum size of a request in bytes. A pod has at most 1.5 MiB."""
+LIMITS = Limits(idle=120, head=10.0, connections=800, drain=1)
+"""Limits of the API servers' connections.
+
+An API server closes an idle connection after 90 seconds. It has to be first, because it
+cannot repeat a request on a connection that ends at the same time. Three API servers
+have at most 600 changing requests in flight by default.
+"""
+_BODY_SECONDS = 10.0
+"""Timeout (seconds) of the body of a request."""
 ADDRESS = "WL-GUARD-400"
 log = logs.get("scheduler")
 
@@ -160,12 +169,11 @@ class GuardServer:
     ``directory`` holds ``tls.crt``, ``tls.key`` and ``token``, as a Secret is mounted.
     """
 
-    def __init__(self, evaluate: Evaluate, directory: Path) -> None:
-        self.evaluate = evaluate
+    def __init__(self, evaluate: Evaluate, directory: Path, limits: Limits = LIMITS) -> None:
+        self._evaluate = evaluate
         self._directory = directory
-        self._server: asyncio.Server | None = None
-        self.path = ""
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._server = HttpServer(limits)
+        self._path = b""
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port.
@@ -175,11 +183,8 @@ class GuardServer:
         try:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
-            self.path = PATH + (self._directory / "token").read_text().strip()
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(
-                lambda: _Connection(self), host or None, port, ssl=context
-            )
+            self._path = (PATH + (self._directory / "token").read_text().strip()).encode()
+            listeners = bind(host, port)
         except (OSError, ValueError) as error:
             raise WindlassError(
                 ADDRESS,
@@ -187,76 +192,65 @@ class GuardServer:
                 evidence=f"it needs tls.crt, tls.key and token in {self._directory}",
                 remedies=("windlass install --bind-guard", "choose another address with --bind-guard"),
             ) from error
-        return self._server.sockets[0].getsockname()[1]
+        bound = int(listeners[0].getsockname()[1])
+        await self._server.listen(self._serve, listeners, context)
+        return bound
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self._server.close()
 
-
-class _Connection(asyncio.Protocol):
-    """Persistent connection with one request at a time, as Go's client uses it."""
-
-    def __init__(self, server: GuardServer) -> None:
-        self._server = server
-        self._parser: Any = httptools.HttpRequestParser(self)
-        self._transport: asyncio.Transport
-        self._url = b""
-        self._body = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self._transport.close()
-
-    def on_message_begin(self) -> None:
-        self._url, self._body = b"", bytearray()
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-        if len(self._body) > MAX_BODY_BYTES:
-            self._transport.close()
-
-    def on_message_complete(self) -> None:
-        path = self._url.split(b"?", 1)[0].decode("latin-1")
-        if self._parser.get_method() != b"POST" or not hmac.compare_digest(path, self._server.path):
-            self._send(404, b"")
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST" or not hmac.compare_digest(scope["raw_path"], self._path):
+            await _send(send, 404)
             return
         try:
-            request = _reviews.decode(bytes(self._body)).request
+            body = await _body(receive)
+        except _Incomplete as error:
+            await _send(send, error.status, closing=True)
+            return
+        try:
+            request = _reviews.decode(body).request
         except msgspec.DecodeError as error:
             log.warning("invalid AdmissionReview", why=str(error))
-            self._send(400, b"")
+            await _send(send, 400)
             return
-        task = asyncio.get_running_loop().create_task(self._answer(request))
-        self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
-
-    async def _answer(self, request: WebhookRequest) -> None:
-        rejection = await self._server.evaluate(request)
+        rejection = await self._evaluate(request)
         if rejection is None:
-            self._send(503, b"")
+            await _send(send, 503, closing=True)  # the next request may be for another instance
         else:
-            self._send(200, encode_review(request.uid, rejection))
+            await _send(send, 200, encode_review(request.uid, rejection))
 
-    def _send(self, status: int, body: bytes) -> None:
-        text = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}[status]
-        # After a 503 the next request may be for another instance.
-        last = "connection: close\r\n" if status == 503 else ""
-        head = (
-            f"HTTP/1.1 {status} {text}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        )
-        if not self._transport.is_closing():
-            self._transport.write(f"{head}{last}\r\n".encode() + body)
-            if last:
-                self._transport.close()
+
+class _Incomplete(Exception):
+    """The body is too large or does not arrive; ``status`` is that of the response."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return the body of a request. Raises :class:`_Incomplete`."""
+    body = bytearray()
+    more = True
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Incomplete(400)  # sent to no client
+                body += message["body"]
+                more = message["more_body"]
+                if len(body) > MAX_BODY_BYTES:
+                    raise _Incomplete(413)
+    except TimeoutError:
+        raise _Incomplete(408) from None
+    return bytes(body)
+
+
+async def _send(send: Send, status: int, body: bytes = b"", *, closing: bool = False) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if closing:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -34,12 +34,12 @@ class Listeners:
     async def listen_tls(self, listener: socket.socket, context: ssl.SSLContext) -> int:
         """Serve TLS on a bound socket; return its port."""
         port = int(listener.getsockname()[1])
-        await self._server.listen(Application(self._api, self._authenticator), listener, context)
+        await self._server.listen(Application(self._api, self._authenticator), [listener], context)
         return port
 
     async def listen_unix(self, listener: socket.socket) -> None:
         """Serve a bound Unix socket; its clients are the administrator."""
-        await self._server.listen(Application(self._api, self._authenticator, ADMIN), listener)
+        await self._server.listen(Application(self._api, self._authenticator, ADMIN), [listener])
 
     async def close(self) -> None:
         """Accept no connections, let requests in progress finish for a while, then abort them.
