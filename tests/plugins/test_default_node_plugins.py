@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from cluster_dsl import Cluster, needs
 
-from windlass.plugins.default_node_plugins import CountingPluginSet, wishes
+from windlass.plugins.default_node_plugins import CountingPluginSet, preferences
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import (
     Dialect,
@@ -114,5 +114,5 @@ def test_another_placement_is_refused() -> None:
 
 
 def test_wishes_about_other_pods_weigh_as_kube_schedulers_do() -> None:
-    found = {part.name: part.weight for part in wishes(CountingPluginSet(), ())}
+    found = {part.name: part.weight for part in preferences(CountingPluginSet(), ())}
     assert sorted(found.values()) == [2.0, 2.0]

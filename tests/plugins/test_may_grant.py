@@ -8,7 +8,7 @@ import pytest
 from queueviews import claim, queue
 
 from windlass.plugins.kai.victims import KaiPreemptionPolicy
-from windlass.plugins.queues.protection import Patience
+from windlass.plugins.queues.protection import PreemptionDelay
 from windlass.plugins.queues.victims import WindlassPreemptionPolicy
 from windlass.plugins.volcano.evictions.bundles import SURPLUS, Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
@@ -21,7 +21,7 @@ PLUGINS = {
     for plugin in (
         KaiPreemptionPolicy(),
         WindlassPreemptionPolicy(),
-        Patience(),
+        PreemptionDelay(),
         Bundles(VolcanoTiers([], arguments={})),
     )
 }
@@ -35,4 +35,4 @@ def test_it_grants_only_where_it_says_that_it_may(name: str) -> None:
         terms = isinstance(plugin.preemption_terms(claim(action, rich, priority=5)), PreemptionTerms)
         granted += terms
         assert plugin.may_grant(action, dialect) or not terms, (action, dialect)
-    assert bool(granted) is (name != "Patience")
+    assert bool(granted) is (name != "PreemptionDelay")

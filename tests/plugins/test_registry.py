@@ -143,29 +143,29 @@ def test_a_predicate_that_is_switched_on_needs_no_word() -> None:
 
 FACETS = [
     ("gang", "enableJobStarving", "starving"),
-    ("gang", "enablePreemptable", "preempting"),
-    ("gang", "enableReclaimable", "reclaiming"),
+    ("gang", "enablePreemptable", "preemptable"),
+    ("gang", "enableReclaimable", "reclaimable"),
     ("priority", "enableJobStarving", "starving"),
-    ("priority", "enablePreemptable", "preempting"),
-    ("conformance", "enablePreemptable", "preempting"),
-    ("conformance", "enableReclaimable", "reclaiming"),
-    ("drf", "enablePreemptable", "preempting"),
-    ("proportion", "enableReclaimable", "reclaiming"),
-    ("proportion", "enablePreemptive", "claims"),
-    ("proportion", "enabledOverused", "overuse"),
-    ("proportion", "enabledAllocatable", "may_allocate"),
-    ("proportion", "enableJobEnqueued", "admitting"),
-    ("capacity", "enableReclaimable", "reclaiming"),
-    ("capacity", "enablePreemptive", "claims"),
-    ("capacity", "enabledAllocatable", "may_allocate"),
-    ("capacity", "enableJobEnqueued", "admitting"),
-    ("overcommit", "enableJobEnqueued", "admitting"),
-    ("resourcequota", "enableJobEnqueued", "admitting"),
-    ("sla", "enableJobEnqueued", "admitting"),
-    ("cdp", "enablePreemptable", "preempting"),
-    ("cdp", "enableReclaimable", "reclaiming"),
-    ("tdm", "enabledVictim", "evicts"),
-    ("tdm", "enablePreemptable", "preempting"),
+    ("priority", "enablePreemptable", "preemptable"),
+    ("conformance", "enablePreemptable", "preemptable"),
+    ("conformance", "enableReclaimable", "reclaimable"),
+    ("drf", "enablePreemptable", "preemptable"),
+    ("proportion", "enableReclaimable", "reclaimable"),
+    ("proportion", "enablePreemptive", "preemptive"),
+    ("proportion", "enabledOverused", "overused"),
+    ("proportion", "enabledAllocatable", "allocatable"),
+    ("proportion", "enableJobEnqueued", "enqueueable"),
+    ("capacity", "enableReclaimable", "reclaimable"),
+    ("capacity", "enablePreemptive", "preemptive"),
+    ("capacity", "enabledAllocatable", "allocatable"),
+    ("capacity", "enableJobEnqueued", "enqueueable"),
+    ("overcommit", "enableJobEnqueued", "enqueueable"),
+    ("resourcequota", "enableJobEnqueued", "enqueueable"),
+    ("sla", "enableJobEnqueued", "enqueueable"),
+    ("cdp", "enablePreemptable", "preemptable"),
+    ("cdp", "enableReclaimable", "reclaimable"),
+    ("tdm", "enabledVictim", "victim_tasks"),
+    ("tdm", "enablePreemptable", "preemptable"),
     ("tdm", "enableJobStarving", "starving"),
 ]
 
@@ -362,4 +362,4 @@ def test_a_plugin_without_orders_is_entered_whatever_orders_are_switched_off(ord
     flags = {"enableJobOrder": order, "enableNodeOrder": order, "enabledOverused": True}
     wiring.enter_any(plugin := _OnlyVotes(), PluginOption("only-votes", flags))
     assert wiring.plugins == [plugin]
-    assert wiring.tier.overuse == [plugin]
+    assert wiring.tier.overused == [plugin]

@@ -24,7 +24,7 @@ def _check(engine: Core, plugin: TopologySpread) -> None:
     standing = _standing(engine)
     needs = {cls.number: cls.needs for cls in engine.state.classes}
     for counts in plugin._censuses.values():
-        plugin._settle(counts)
+        plugin._update(counts)
         codes = plugin._all.label(counts.key)
         expected = np.zeros(len(plugin._all.label_values(counts.key)), dtype=np.int64)
         by_row = np.zeros(plugin._all.size, dtype=np.int64)

@@ -70,7 +70,7 @@ def node_policies(
         counting.zones,
         Volumes(),
         *packing(dialects, spread=placement == "spread"),
-        *wishes(counting, dialects),
+        *preferences(counting, dialects),
         *node_scores.build(gpu=kai_gpu, cpu=kai_cpu),
         *kai_cards_of(kai_cards, sharing_first=kai_sharing_first),
         *_kai_affinity(counting),
@@ -87,7 +87,7 @@ def packing(dialects: Collection[Dialect], *, spread: bool = False) -> list[obje
     return [Binpack(dialects=dialects, yields_to=fgd), fgd, Scarcity(dialects=dialects)]
 
 
-def wishes(counting: CountingPluginSet, dialects: Collection[Dialect]) -> list[object]:
+def preferences(counting: CountingPluginSet, dialects: Collection[Dialect]) -> list[object]:
     """Preferred terms about other pods and soft spread, weighed as kube-scheduler does."""
     return [
         PreferredPodAffinity(counting.affinity, 2.0, dialects),

@@ -17,8 +17,8 @@ from windlass.plugins.queues.protection import (
     JobDisruptionBudget,
     MinRuntime,
     OnlyMovable,
-    Patience,
     PodBudgets,
+    PreemptionDelay,
     Reserved,
 )
 from windlass.plugins.queues.victims import WindlassPreemptionPolicy, WindlassVictims
@@ -60,7 +60,7 @@ def default_plugins(
         DominantShare(),
         Priority(),
         Gang(),
-        Patience(),
+        PreemptionDelay(),
         MinRuntime(),
         Cooldown(),
         JobDisruptionBudget(),

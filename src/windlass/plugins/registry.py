@@ -23,7 +23,7 @@ from windlass.plugins.extra_scores import ON_TOP
 from windlass.plugins.queue_api_filter import PreemptionPolicyFor, VictimsFor, limited_to_api
 from windlass.plugins.volcano.evictions.bundles import Bundles
 from windlass.plugins.volcano.jobs.task_order import TaskNumberOrder
-from windlass.plugins.volcano.queues.step_admission import Allotting
+from windlass.plugins.volcano.queues.step_admission import TierAdmission
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano_catalogue import CATALOGUE, PLACEMENT, Wiring
 from windlass.spi import renamed
@@ -91,7 +91,7 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
             _enter(option, wiring, warn)
     wiring.add(TaskNumberOrder())
     if not wiring.numa_aware:
-        wiring.counting.zones.ignore_wishes(Dialect.VOLCANO)
+        wiring.counting.zones.ignore_policies_of(Dialect.VOLCANO)
     return [*_base(config, wiring), *wiring.plugins, *_votes(config, wiring), *added], _tier_actions(
         config.actions
     )
@@ -167,7 +167,7 @@ def _votes(config: SchedulerConfig, wiring: Wiring) -> list[object]:
         gang_must_fit=wiring.gang_must_fit,
         actions=config.actions or ("enqueue", "allocate", "backfill"),
     )
-    return [tiers, Allotting(tiers), Bundles(tiers, capacity=wiring.capacity)]
+    return [tiers, TierAdmission(tiers), Bundles(tiers, capacity=wiring.capacity)]
 
 
 def _enter(option: PluginOption, wiring: Wiring, warn: Warn) -> None:

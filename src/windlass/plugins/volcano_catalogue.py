@@ -64,7 +64,7 @@ class Wiring:
         self.plugins: list[object] = []
         self.tiers: list[VotingTier] = []
         self.gang_must_fit = compatibility != "volcano"
-        self.capacity: capacity.CapacitySpares | None = None
+        self.capacity: capacity.CapacityEvictable | None = None
         self.numa_aware = False
 
     def open_tier(self) -> None:
@@ -85,19 +85,19 @@ class Wiring:
             self.add(plugin)
         for switch, protocol, voters in (
             ("enableJobStarving", votes.JobStarving, self.tier.starving),
-            ("enableJobEnqueued", votes.JobEnqueueable, self.tier.admitting),
-            ("enablePreemptable", votes.Evictable, self.tier.preempting),
-            ("enableReclaimable", votes.Evictable, self.tier.reclaiming),
-            ("enablePreemptive", votes.PreemptionVote, self.tier.claims),
-            ("enabledOverused", votes.Overused, self.tier.overuse),
-            ("enabledAllocatable", votes.Allocatable, self.tier.may_allocate),
-            ("enabledVictim", votes.VictimTasks, self.tier.evicts),
-            ("enabledVictim", votes.RelievesLoad, self.tier.evicts),
+            ("enableJobEnqueued", votes.JobEnqueueable, self.tier.enqueueable),
+            ("enablePreemptable", votes.Evictable, self.tier.preemptable),
+            ("enableReclaimable", votes.Evictable, self.tier.reclaimable),
+            ("enablePreemptive", votes.PreemptionVote, self.tier.preemptive),
+            ("enabledOverused", votes.Overused, self.tier.overused),
+            ("enabledAllocatable", votes.Allocatable, self.tier.allocatable),
+            ("enabledVictim", votes.VictimTasks, self.tier.victim_tasks),
+            ("enabledVictim", votes.RelievesLoad, self.tier.victim_tasks),
         ):
             if isinstance(plugin, protocol) and option.enabled(switch):
                 voters.append(plugin)  # type: ignore[arg-type]
         if isinstance(plugin, votes.VictimQueueOrder):
-            self.tier.victim_queues.append(plugin)
+            self.tier.victim_queue_order.append(plugin)
 
 
 def _switched_off(plugin: object, option: PluginOption) -> bool:
@@ -117,11 +117,11 @@ def _gang(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobOrder"):
         wiring.add(gang.GangOrder())
     if option.enabled("enableJobStarving"):
-        wiring.tier.starving.append(gang.GangStarves())
+        wiring.tier.starving.append(gang.GangStarving())
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(gang.GangSpares())
+        wiring.tier.preemptable.append(gang.GangEvictable())
     if option.enabled("enableReclaimable"):
-        wiring.tier.reclaiming.append(gang.GangSpares())
+        wiring.tier.reclaimable.append(gang.GangEvictable())
     if option.enabled("enableJobPipelined"):
         wiring.gang_must_fit = True
 
@@ -132,28 +132,28 @@ def _priority(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableTaskOrder"):
         wiring.add(priority.PriorityTaskOrder())
     if option.enabled("enableJobStarving"):
-        wiring.tier.starving.append(priority.PriorityStarves())
+        wiring.tier.starving.append(priority.PriorityStarving())
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(priority.PrioritySpares())
+        wiring.tier.preemptable.append(priority.PriorityEvictable())
 
 
 def _conformance(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(Conformance())
+        wiring.tier.preemptable.append(Conformance())
     if option.enabled("enableReclaimable"):
-        wiring.tier.reclaiming.append(Conformance())
+        wiring.tier.reclaimable.append(Conformance())
 
 
 def _drf(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobOrder"):
         wiring.add(drf.DrfOrder())
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(drf.DrfSpares())
+        wiring.tier.preemptable.append(drf.DrfEvictable())
     if option.enabled("enableHierarchy"):
         if option.enabled("enableQueueOrder"):
             wiring.add(hdrf.HdrfOrder())
         if option.enabled("enableReclaimable"):
-            wiring.tier.reclaiming.append(hdrf.HdrfSpares())
+            wiring.tier.reclaimable.append(hdrf.HdrfEvictable())
 
 
 def _proportion(option: PluginOption, wiring: Wiring) -> None:
@@ -162,15 +162,15 @@ def _proportion(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableQueueOrder"):
         wiring.add(ProportionOrder())
     if option.enabled("enableReclaimable"):
-        tier.reclaiming.append(proportion.ProportionSpares())
+        tier.reclaimable.append(proportion.ProportionEvictable())
     if option.enabled("enablePreemptive"):
-        tier.claims.append(proportion.ProportionClaims())
+        tier.preemptive.append(proportion.ProportionPreemptionVote())
     if option.enabled("enabledOverused"):
-        tier.overuse.append(proportion.ProportionOveruse())
+        tier.overused.append(proportion.ProportionOverused())
     if option.enabled("enabledAllocatable"):
-        tier.may_allocate.append(proportion.ProportionAllots())
+        tier.allocatable.append(proportion.ProportionAllocatable())
     if option.enabled("enableJobEnqueued"):
-        tier.admitting.append(proportion.ProportionAdmits())
+        tier.enqueueable.append(proportion.ProportionEnqueueable())
 
 
 def _capacity(option: PluginOption, wiring: Wiring) -> None:
@@ -184,39 +184,39 @@ def _capacity(option: PluginOption, wiring: Wiring) -> None:
         "ancestor_reclaim_level": int(number(option.arguments, "ancestorReclaimLevel", 0)),
     }
     if option.enabled("enableReclaimable"):
-        tier.reclaiming.append(capacity.CapacitySpares(**rules))
+        tier.reclaimable.append(capacity.CapacityEvictable(**rules))
     if option.enabled("enablePreemptive"):
-        tier.claims.append(capacity.CapacityClaims(**rules))
+        tier.preemptive.append(capacity.CapacityPreemptionVote(**rules))
     if option.enabled("enabledAllocatable"):
-        tier.may_allocate.append(capacity.CapacityAllots(**rules))
+        tier.allocatable.append(capacity.CapacityAllocatable(**rules))
     if option.enabled("enableJobEnqueued"):
-        tier.admitting.append(capacity.CapacityAdmits(**rules))
-    tier.victim_queues.append(capacity.CapacityVictimQueues(**rules))
-    wiring.capacity = capacity.CapacitySpares(**rules)
+        tier.enqueueable.append(capacity.CapacityEnqueueable(**rules))
+    tier.victim_queue_order.append(capacity.CapacityVictimQueueOrder(**rules))
+    wiring.capacity = capacity.CapacityEvictable(**rules)
 
 
 def _overcommit(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobEnqueued"):
-        wiring.tier.admitting.append(overcommit.Overcommit(option.arguments))
+        wiring.tier.enqueueable.append(overcommit.Overcommit(option.arguments))
 
 
 def _resourcequota(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobEnqueued"):
-        wiring.tier.admitting.append(resourcequota.QuotaAdmits())
+        wiring.tier.enqueueable.append(resourcequota.QuotaEnqueueable())
 
 
 def _sla(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobOrder"):
         wiring.add(sla.SlaOrder(option.arguments))
     if option.enabled("enableJobEnqueued"):
-        wiring.tier.admitting.append(sla.SlaAdmits(option.arguments))
+        wiring.tier.enqueueable.append(sla.SlaEnqueueable(option.arguments))
 
 
 def _cdp(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(VolcanoCooldown())
+        wiring.tier.preemptable.append(VolcanoCooldown())
     if option.enabled("enableReclaimable"):
-        wiring.tier.reclaiming.append(VolcanoCooldown())
+        wiring.tier.reclaimable.append(VolcanoCooldown())
 
 
 def _predicates(option: PluginOption, wiring: Wiring) -> None:
@@ -268,13 +268,13 @@ def _tdm(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobOrder"):
         wiring.add(tdm.RevocableOrder())
     if option.enabled("enableJobStarving"):
-        wiring.tier.starving.append(tdm.RevocableStarves())
+        wiring.tier.starving.append(tdm.RevocableStarving())
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(tdm.RevocableSpares())
+        wiring.tier.preemptable.append(tdm.RevocableEvictable())
     if option.enabled("enableJobPipelined"):
         wiring.gang_must_fit = True
     if option.enabled("enabledVictim"):
-        wiring.tier.evicts.append(tdm.build(option.arguments))
+        wiring.tier.victim_tasks.append(tdm.build(option.arguments))
 
 
 def _extender(option: PluginOption, wiring: Wiring) -> None:
@@ -286,20 +286,20 @@ def _extender(option: PluginOption, wiring: Wiring) -> None:
     context, tier = extender_votes.ExtenderContext(endpoints), wiring.tier
     wiring.plugins.append(context)
     for switch, purpose, call, voters in (
-        ("enablePreemptable", Purpose.PREEMPT, ExtenderCall.PREEMPTABLE, tier.preempting),
-        ("enableReclaimable", Purpose.RECLAIM, ExtenderCall.RECLAIMABLE, tier.reclaiming),
+        ("enablePreemptable", Purpose.PREEMPT, ExtenderCall.PREEMPTABLE, tier.preemptable),
+        ("enableReclaimable", Purpose.RECLAIM, ExtenderCall.RECLAIMABLE, tier.reclaimable),
     ):
         if option.enabled(switch) and context.asks(call):
-            voters.append(extender_votes.ExtenderSpares(context, purpose))
+            voters.append(extender_votes.ExtenderEvictable(context, purpose))
     if option.enabled("enabledOverused") and context.asks(ExtenderCall.OVERUSED):
-        tier.overuse.append(extender_votes.ExtenderOveruse(context))
+        tier.overused.append(extender_votes.ExtenderOverused(context))
     if option.enabled("enableJobEnqueued") and (
         context.asks(ExtenderCall.ENQUEUEABLE) or context.asks(ExtenderCall.ENQUEUED)
     ):
-        tier.admitting.append(extender_votes.ExtenderAdmits(context))
+        tier.enqueueable.append(extender_votes.ExtenderEnqueueable(context))
     ready = option.enabled("enableJobReady") and context.asks(ExtenderCall.READY)
     if ready or context.asks(ExtenderCall.ALLOCATE) or context.asks(ExtenderCall.DEALLOCATE):
-        wiring.plugins.append(extender_votes.ExtenderConsents(context, ready=ready))
+        wiring.plugins.append(extender_votes.ExtenderPermit(context, ready=ready))
 
 
 def _enter_for_nodes(
@@ -328,10 +328,10 @@ def _numa_aware(option: PluginOption, wiring: Wiring) -> None:
 
 def _task_topology(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableTaskOrder"):
-        wiring.add(task_topology.RolesInOrder())
+        wiring.add(task_topology.RoleOrder())
     weight = task_topology.weight_of(option.arguments)
     if option.enabled("enableNodeOrder") and weight > 0:
-        wiring.plugins.append(task_topology.RolesTogether(weight))
+        wiring.plugins.append(task_topology.RoleAffinity(weight))
 
 
 def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
@@ -345,9 +345,9 @@ def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
 
 def _pdb(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(Pdb())
+        wiring.tier.preemptable.append(Pdb())
     if option.enabled("enableReclaimable"):
-        wiring.tier.reclaiming.append(Pdb())
+        wiring.tier.reclaimable.append(Pdb())
 
 
 def _network_topology(option: PluginOption, wiring: Wiring) -> None:
@@ -377,7 +377,7 @@ def _rescheduling(option: PluginOption, wiring: Wiring) -> None:
         )
     _enter_for_nodes([found], option, wiring)
     if option.enabled("enabledVictim"):
-        wiring.tier.evicts.append(found)
+        wiring.tier.victim_tasks.append(found)
 
 
 CATALOGUE: dict[str, Enter] = {

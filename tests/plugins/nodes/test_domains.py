@@ -156,8 +156,8 @@ def test_forgotten_classes_leave_nothing(affinity: Harness) -> None:
     shy = affinity.learn(needs("cpu=1", anti_affinity=(term("x", "zone"),), affinity=(term("x", HOST),)))
     plugin.forget(shy)
     plugin.forget(shy)
-    assert (plugin._crowds, plugin._echoes) == ({}, {})
-    assert plugin._members[x].feeds == plugin._members[x].repelled_by == {}
+    assert (plugin._match_counts, plugin._reverse_counts) == ({}, {})
+    assert plugin._members[x].counted_in == plugin._members[x].repelled_by == {}
     assert plugin.blockers(affinity.needs[shy], affinity.nodes) == []
     plugin.add(x, 0, 1)
 

@@ -14,7 +14,7 @@ from windlass.plugins.queues.protection import (
     JobDisruptionBudget,
     MinRuntime,
     OnlyMovable,
-    Patience,
+    PreemptionDelay,
     Reserved,
 )
 from windlass.spi.objects import Dialect, Needs, Task
@@ -57,7 +57,7 @@ def test_for_reclaim_the_queue_counts_in_which_the_paths_part() -> None:
 
 
 def test_patience() -> None:
-    leaf, rule = queue("q"), Patience()
+    leaf, rule = queue("q"), PreemptionDelay()
     assert rule.preemption_terms(claim("preempt", leaf)) is None
     never = rule.preemption_terms(claim("preempt", leaf, never_preempts=True))
     assert isinstance(never, PreemptionDenied)

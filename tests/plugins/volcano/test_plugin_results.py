@@ -18,7 +18,7 @@ from windlass.plugins.volcano.evictions.cdp import VolcanoCooldown
 from windlass.plugins.volcano.evictions.conformance import Conformance
 from windlass.plugins.volcano.jobs import drf, gang, priority, sla
 from windlass.plugins.volcano.queues import capacity, overcommit, proportion
-from windlass.plugins.volcano.queues.step_admission import Allotting
+from windlass.plugins.volcano.queues.step_admission import TierAdmission
 from windlass.plugins.volcano.tiers import VolcanoTiers, VotingTier
 from windlass.spi.objects import Dialect, Group, Needs, Node, QueueState, Task, TaskState
 from windlass.spi.plugins import Rejection, StepView
@@ -65,13 +65,13 @@ def test_numbers_and_booleans_may_be_text() -> None:
 )
 def test_a_gang_starves_below_its_minimum(held: int, promised: int, starves: bool) -> None:
     found = gang_of(min_member=2, held_members=held, nominated_members=promised, members=5)
-    assert gang.GangStarves().starving(found) is starves
+    assert gang.GangStarving().starving(found) is starves
 
 
 @pytest.mark.parametrize(("held", "promised", "starves"), [(4, 0, True), (4, 1, False), (5, 0, False)])
 def test_priority_starves_while_any_member_is_missing(held: int, promised: int, starves: bool) -> None:
     found = gang_of(min_member=2, held_members=held, nominated_members=promised, members=5)
-    assert priority.PriorityStarves().starving(found) is starves
+    assert priority.PriorityStarving().starving(found) is starves
 
 
 def test_a_gang_gives_only_what_it_has_above_its_minimum_in_the_order_offered() -> None:
@@ -79,7 +79,7 @@ def test_a_gang_gives_only_what_it_has_above_its_minimum_in_the_order_offered() 
     second = gang_of("second", min_member=0, held_members=2)
     offered = [pod("a", first), pod("x", second), pod("b", first), pod("c", first), pod("y", second)]
     claimer = pod("claimer", gang_of("claimer"))
-    assert names(gang.GangSpares().victims(Purpose.RECLAIM, claimer, offered)) == ["a", "x", "y"]
+    assert names(gang.GangEvictable().victims(Purpose.RECLAIM, claimer, offered)) == ["a", "x", "y"]
 
 
 def test_only_lower_priority_goes_for_higher() -> None:
@@ -91,11 +91,11 @@ def test_only_lower_priority_goes_for_higher() -> None:
         pod("own-lower", mine, priority=2),
         pod("own-equal", mine, priority=3),
     ]
-    assert names(priority.PrioritySpares().victims(Purpose.PREEMPT, claimer, offered)) == [
+    assert names(priority.PriorityEvictable().victims(Purpose.PREEMPT, claimer, offered)) == [
         "lower",
         "own-lower",
     ]
-    assert priority.PrioritySpares().victims(Purpose.RECLAIM, claimer, offered) is None
+    assert priority.PriorityEvictable().victims(Purpose.RECLAIM, claimer, offered) is None
 
 
 def test_orders() -> None:
@@ -132,8 +132,8 @@ def test_drf_takes_from_groups_that_keep_at_least_the_claimers_share() -> None:
     claimer = pod("claimer", mine, {GPU: 1})
     offered = [pod("a", rich), pod("b", rich), pod("c", rich)]
     # With the task the claimer has 2 of 10; the rich one keeps 3, then 2, then 1 of 10.
-    assert names(drf.DrfSpares().victims(Purpose.PREEMPT, claimer, offered)) == ["a", "b"]
-    assert drf.DrfSpares().victims(Purpose.RECLAIM, claimer, offered) is None
+    assert names(drf.DrfEvictable().victims(Purpose.PREEMPT, claimer, offered)) == ["a", "b"]
+    assert drf.DrfEvictable().victims(Purpose.RECLAIM, claimer, offered) is None
 
 
 def test_what_the_cluster_lacks_is_left_out_of_a_share() -> None:
@@ -147,7 +147,7 @@ def test_what_the_cluster_lacks_is_left_out_of_a_share() -> None:
 
 def test_proportion_allots_up_to_the_fair_share_of_what_is_asked_for() -> None:
     found = queue(committed={GPU: 3, "cpu": 99}, fair_share={GPU: 4, "cpu": 10})
-    vote = proportion.ProportionAllots()
+    vote = proportion.ProportionAllocatable()
     assert vote.may_allocate(found.path, {GPU: 1}) is None
     answer = vote.may_allocate(found.path, {GPU: 2})
     assert answer == Rejection(Reason.WAITING_FOR_SHARE, "q", GPU, 2, 1, "fair share 0.004 of queue q")
@@ -162,17 +162,17 @@ def test_a_queue_that_is_not_open_gets_and_claims_nothing(state: QueueState) -> 
     below = queue("below", closed, fair_share={GPU: 9}, deserved={GPU: 9})
     for path in (closed.path, below.path):
         for answer in (
-            proportion.ProportionAllots().may_allocate(path, {GPU: 1}),
-            proportion.ProportionClaims().may_reclaim(path, {GPU: 1}),
-            capacity.CapacityAllots().may_allocate(path, {GPU: 1}),
-            capacity.CapacityClaims().may_reclaim(path, {GPU: 1}),
+            proportion.ProportionAllocatable().may_allocate(path, {GPU: 1}),
+            proportion.ProportionPreemptionVote().may_reclaim(path, {GPU: 1}),
+            capacity.CapacityAllocatable().may_allocate(path, {GPU: 1}),
+            capacity.CapacityPreemptionVote().may_reclaim(path, {GPU: 1}),
         ):
             assert isinstance(answer, Rejection)
             assert answer.code is Reason.QUEUE_CLOSED
 
 
 def test_overused_means_all_that_is_deserved_is_held() -> None:
-    vote = proportion.ProportionOveruse()
+    vote = proportion.ProportionOverused()
     assert not vote.overused(queue(committed={GPU: 4}, fair_share={GPU: 4, "cpu": 1}))
     assert vote.overused(queue(committed={GPU: 4, "cpu": 1}, fair_share={GPU: 4, "cpu": 1}))
     assert vote.overused(queue(fair_share={GPU: 0}))
@@ -184,7 +184,7 @@ def test_proportion_gives_while_anything_is_held_above_the_fair_share() -> None:
     many, few = gang_of("many", rich), gang_of("few", fair)
     offered = [pod("a", many), pod("f", few), pod("b", many), pod("c", many)]
     claimer = pod("claimer", gang_of())
-    vote = proportion.ProportionSpares()
+    vote = proportion.ProportionEvictable()
     assert names(vote.victims(Purpose.RECLAIM, claimer, offered)) == ["a", "b"]
     assert vote.victims(Purpose.PREEMPT, claimer, offered) is None
 
@@ -193,7 +193,7 @@ def test_proportion_gives_while_anything_is_held_above_the_fair_share() -> None:
 def test_admission_counts_what_is_held_and_booked(booked: int, vote: Vote | None) -> None:
     found = queue(committed={GPU: 3}, real_capability={GPU: 6})
     asking = EnqueueRequest(gang_of("g", found, min_resources={GPU: 2}), 0.0, reserved={"q": {GPU: booked}})
-    for voter in (proportion.ProportionAdmits(), capacity.CapacityAdmits()):
+    for voter in (proportion.ProportionEnqueueable(), capacity.CapacityEnqueueable()):
         answer = voter.admit(asking)
         assert refused(answer) if vote is None else answer is vote
 
@@ -212,20 +212,20 @@ def test_deserved_is_bounded_by_the_real_capability_but_not_below_the_guarantee(
 def test_capacity_allots_up_to_the_real_capability_at_every_level_of_a_tree() -> None:
     top = queue("top", committed={GPU: 5}, real_capability={GPU: 5})
     leaf = queue("leaf", top, committed={GPU: 1}, real_capability={GPU: 5}, deserved={GPU: 1})
-    assert capacity.CapacityAllots().may_allocate(leaf.path, {GPU: 1}) is None
-    answer = capacity.CapacityAllots(hierarchy=True).may_allocate(leaf.path, {GPU: 1})
+    assert capacity.CapacityAllocatable().may_allocate(leaf.path, {GPU: 1}) is None
+    answer = capacity.CapacityAllocatable(hierarchy=True).may_allocate(leaf.path, {GPU: 1})
     assert isinstance(answer, Rejection)
     assert answer.queue == "top"
 
 
 def test_a_resource_without_a_bound_hides_no_other() -> None:
     found = queue(real_capability={GPU: 1})
-    assert capacity.CapacityAllots().may_allocate(found.path, {"cpu": 9, GPU: 1}) is None
-    assert refused(capacity.CapacityAllots().may_allocate(found.path, {"cpu": 9, GPU: 2}))
+    assert capacity.CapacityAllocatable().may_allocate(found.path, {"cpu": 9, GPU: 1}) is None
+    assert refused(capacity.CapacityAllocatable().may_allocate(found.path, {"cpu": 9, GPU: 2}))
 
 
 def test_capacity_claims_within_what_is_deserved_on_at_least_one_resource() -> None:
-    vote = capacity.CapacityClaims()
+    vote = capacity.CapacityPreemptionVote()
     found = queue(committed={GPU: 2, "cpu": 9}, deserved={GPU: 3, "cpu": 9})
     assert vote.may_reclaim(found.path, {GPU: 1, "cpu": 1}) is None
     assert refused(vote.may_reclaim(found.path, {GPU: 2, "cpu": 1}))
@@ -236,7 +236,7 @@ def test_capacity_claims_within_what_is_deserved_on_at_least_one_resource() -> N
 
 def test_a_resource_of_which_nothing_is_held_nor_deserved_does_not_count() -> None:
     found = queue(committed={GPU: 9}, deserved={GPU: 9})
-    assert refused(capacity.CapacityClaims().may_reclaim(found.path, {GPU: 1, "cpu": 0}))
+    assert refused(capacity.CapacityPreemptionVote().may_reclaim(found.path, {GPU: 1, "cpu": 0}))
 
 
 @pytest.mark.parametrize(("levels", "granted"), [(0, False), (1, False), (2, True)])
@@ -245,18 +245,18 @@ def test_an_ancestor_may_claim_for_its_leaf(levels: int, granted: bool) -> None:
     grand = queue("grand", root, deserved={GPU: 5})
     parent = queue("parent", grand, committed={GPU: 1}, deserved={GPU: 1})
     leaf = queue("leaf", parent)
-    vote = capacity.CapacityClaims(hierarchy=True, ancestor_reclaim_level=levels)
+    vote = capacity.CapacityPreemptionVote(hierarchy=True, ancestor_reclaim_level=levels)
     assert (vote.may_reclaim(leaf.path, {GPU: 1}) is None) is granted
 
 
 def test_the_root_claims_for_nobody() -> None:
     root = queue("root", deserved={GPU: 99})
     leaf = queue("leaf", root)
-    vote = capacity.CapacityClaims(hierarchy=True, ancestor_reclaim_level=5)
+    vote = capacity.CapacityPreemptionVote(hierarchy=True, ancestor_reclaim_level=5)
     assert refused(vote.may_reclaim(leaf.path, {GPU: 1}))
 
 
-def victims(rules: capacity.CapacitySpares, offered: Sequence[FakeTask], **rest: Any) -> list[str] | None:
+def victims(rules: capacity.CapacityEvictable, offered: Sequence[FakeTask], **rest: Any) -> list[str] | None:
     claimer = pod("claimer", gang_of("c", rest.get("of")), rest.get("request"))
     return names(rules.victims(Purpose.RECLAIM, claimer, offered))
 
@@ -264,42 +264,42 @@ def victims(rules: capacity.CapacitySpares, offered: Sequence[FakeTask], **rest:
 def test_capacity_takes_until_the_queue_holds_what_it_deserves() -> None:
     rich = gang_of("rich", queue("rich", committed={GPU: 3}, deserved={GPU: 1}))
     offered = [pod(name, rich) for name in "abc"]
-    assert victims(capacity.CapacitySpares(), offered) == ["a", "b"]
-    assert capacity.CapacitySpares().victims(Purpose.PREEMPT, offered[0], offered) is None
+    assert victims(capacity.CapacityEvictable(), offered) == ["a", "b"]
+    assert capacity.CapacityEvictable().victims(Purpose.PREEMPT, offered[0], offered) is None
 
 
 def test_a_queue_keeps_its_guarantee() -> None:
     rich = gang_of("rich", queue("rich", committed={GPU: 4}, guarantee={GPU: 2}))
-    assert victims(capacity.CapacitySpares(), [pod(name, rich) for name in "abcd"]) == ["a", "b"]
-    assert victims(capacity.CapacitySpares(), [pod("big", rich, {GPU: 3})]) == []
+    assert victims(capacity.CapacityEvictable(), [pod(name, rich) for name in "abcd"]) == ["a", "b"]
+    assert victims(capacity.CapacityEvictable(), [pod("big", rich, {GPU: 3})]) == []
 
 
 def test_the_last_one_taken_may_lead_below_what_is_deserved() -> None:
     rich = gang_of("rich", queue("rich", committed={GPU: 4}, deserved={GPU: 3}))
-    assert victims(capacity.CapacitySpares(), [pod("big", rich, {GPU: 4})]) == ["big"]
+    assert victims(capacity.CapacityEvictable(), [pod("big", rich, {GPU: 4})]) == ["big"]
 
 
 def test_capacity_never_takes_what_is_guaranteed() -> None:
     rich = gang_of("rich", queue("rich", committed={GPU: 2}, guarantee={GPU: 1}, deserved={}))
-    assert victims(capacity.CapacitySpares(), [pod("a", rich), pod("b", rich)]) == ["a"]
+    assert victims(capacity.CapacityEvictable(), [pod("a", rich), pod("b", rich)]) == ["a"]
 
 
 def test_a_queue_without_anything_deserved_of_what_is_used_gives_all() -> None:
     poor = gang_of("poor", queue("poor", committed={GPU: 2}, deserved={"cpu": 5}))
-    assert victims(capacity.CapacitySpares(), [pod("a", poor), pod("b", poor)]) == ["a", "b"]
+    assert victims(capacity.CapacityEvictable(), [pod("a", poor), pod("b", poor)]) == ["a", "b"]
 
 
 def test_a_victim_holds_something_of_what_is_asked_for() -> None:
     poor = gang_of("poor", queue("poor", committed={"cpu": 2, "pods": 1}))
     light = pod("light", poor, {"cpu": 2, "pods": 1})
-    assert victims(capacity.CapacitySpares(), [light], request={GPU: 1, "pods": 1}) == []
-    assert victims(capacity.CapacitySpares(), [light], request={"cpu": 1, "pods": 1}) == ["light"]
+    assert victims(capacity.CapacityEvictable(), [light], request={GPU: 1, "pods": 1}) == []
+    assert victims(capacity.CapacityEvictable(), [light], request={"cpu": 1, "pods": 1}) == ["light"]
 
 
 def test_over_counts_only_on_what_the_victim_uses() -> None:
     mixed = gang_of("m", queue("m", committed={GPU: 9, "cpu": 1}, deserved={GPU: 1, "cpu": 5}))
     light = pod("light", mixed, {"cpu": 1})
-    assert victims(capacity.CapacitySpares(), [light], request={"cpu": 1}) == []
+    assert victims(capacity.CapacityEvictable(), [light], request={"cpu": 1}) == []
 
 
 @pytest.mark.parametrize(("levels", "expected"), [(0, ["v"]), (1, ["v"]), (2, [])])
@@ -308,7 +308,7 @@ def test_ancestors_of_a_victim_hold_more_than_they_deserve_too(levels: int, expe
     grand = queue("grand", root, committed={GPU: 2}, deserved={GPU: 3})
     parent = queue("parent", grand, committed={GPU: 2}, deserved={GPU: 1})
     leaf = queue("leaf", parent, committed={GPU: 2}, deserved={GPU: 1})
-    rules = capacity.CapacitySpares(hierarchy=True, ancestor_reclaim_level=levels)
+    rules = capacity.CapacityEvictable(hierarchy=True, ancestor_reclaim_level=levels)
     other = queue("other", queue("aside", root))
     assert victims(rules, [pod("v", gang_of("v", leaf))], of=other) == expected
 
@@ -318,7 +318,7 @@ def test_ancestors_shared_with_the_claimer_are_not_asked() -> None:
     parent = queue("parent", root, committed={GPU: 2}, deserved={GPU: 9})
     leaf = queue("leaf", parent, committed={GPU: 2}, deserved={GPU: 1})
     sibling = queue("sibling", parent, deserved={GPU: 1})
-    rules = capacity.CapacitySpares(hierarchy=True, ancestor_reclaim_level=1)
+    rules = capacity.CapacityEvictable(hierarchy=True, ancestor_reclaim_level=1)
     assert victims(rules, [pod("v", gang_of("v", leaf))], of=sibling) == ["v"]
 
 
@@ -328,7 +328,7 @@ def test_siblings_that_deserve_nothing_stated_do_not_take_from_each_other() -> N
     leaf = queue("leaf", parent, committed={GPU: 2})
     sibling = queue("sibling", parent)
     apart = queue("apart", queue("elsewhere", root))
-    rules = capacity.CapacitySpares(hierarchy=True, ancestor_reclaim_level=1)
+    rules = capacity.CapacityEvictable(hierarchy=True, ancestor_reclaim_level=1)
     assert victims(rules, [pod("v", gang_of("v", leaf))], of=sibling) == []
     assert victims(rules, [pod("v", gang_of("v", leaf))], of=apart) == ["v"]
 
@@ -337,9 +337,9 @@ def test_the_nearest_queues_give_first() -> None:
     root = queue("root")
     parent = queue("parent", root)
     near, far, own = queue("near", parent), queue("far", root), queue("own", parent)
-    order = capacity.CapacityVictimQueues(hierarchy=True)
+    order = capacity.CapacityVictimQueueOrder(hierarchy=True)
     assert order.victim_queue_key(own.path, near.path) < order.victim_queue_key(own.path, far.path)
-    flat = capacity.CapacityVictimQueues()
+    flat = capacity.CapacityVictimQueueOrder()
     assert flat.victim_queue_key(own.path, near.path) == flat.victim_queue_key(own.path, far.path)
 
 
@@ -364,16 +364,16 @@ def test_overcommit(factor: object, wanted: int, permitted: bool) -> None:
 
 
 def test_sla_permits_from_its_deadline_on() -> None:
-    vote = sla.SlaAdmits({"sla-waiting-time": "1m"})
+    vote = sla.SlaEnqueueable({"sla-waiting-time": "1m"})
     late = gang_of(created=100.0)
     assert vote.admit(EnqueueRequest(late, 159.0)) is Vote.ABSTAIN
     assert vote.admit(EnqueueRequest(late, 160.0)) is Vote.PERMIT
     assert vote.deadline(late.spec) == 160.0
     own = gang_of(created=100.0, waiting_limit=5.0)
     assert vote.admit(EnqueueRequest(own, 105.0)) is Vote.PERMIT
-    assert sla.SlaAdmits({}).admit(EnqueueRequest(late, 1e9)) is Vote.ABSTAIN
-    assert sla.SlaAdmits({"sla-waiting-time": "bad"}).deadline(late.spec) is None
-    assert sla.SlaAdmits({}).deadline(gang_of(waiting_limit=0.0).spec) is None
+    assert sla.SlaEnqueueable({}).admit(EnqueueRequest(late, 1e9)) is Vote.ABSTAIN
+    assert sla.SlaEnqueueable({"sla-waiting-time": "bad"}).deadline(late.spec) is None
+    assert sla.SlaEnqueueable({}).deadline(gang_of(waiting_limit=0.0).spec) is None
 
 
 def test_sla_puts_the_earlier_deadline_first() -> None:
@@ -452,7 +452,7 @@ def running(zone: str | None, name: str, of: FakeGang, **rest: Any) -> FakeTask:
 
 
 def test_firm_work_takes_the_room_of_preemptible_pods_on_ordinary_nodes() -> None:
-    votes = tdm.RevocableSpares()
+    votes = tdm.RevocableEvictable()
     firm = pod("firm", gang_of("f"), preemptible=False)
     low = gang_of("low", size=5, running=4, annotations={"volcano.sh/jdb-max-unavailable": "50%"})
     one = gang_of("one", size=2, running=2)
@@ -485,8 +485,8 @@ def test_groups_are_preemptible_only_if_they_say_so(
     notes: dict[str, str], preemptible: bool, revocable: bool
 ) -> None:
     found = gang_of(members=3, held_members=2, annotations=notes, preemptible=preemptible)
-    assert tdm.RevocableStarves().starving(found) is not revocable
-    assert not tdm.RevocableStarves().starving(replace(found, held_members=3))
+    assert tdm.RevocableStarving().starving(found) is not revocable
+    assert not tdm.RevocableStarving().starving(replace(found, held_members=3))
     assert tdm.RevocableOrder().group_key(found) is revocable
 
 
@@ -522,24 +522,24 @@ class Says:
 )
 def test_how_victims_combine(tiers: list[list[Says]], expected: list[str]) -> None:
     offered = [pod(name, gang_of()) for name in "abc"]
-    combined = VolcanoTiers([VotingTier(preempting=list(voters)) for voters in tiers])
+    combined = VolcanoTiers([VotingTier(preemptable=list(voters)) for voters in tiers])
     assert names(combined.victims(Purpose.PREEMPT, offered[0], offered)) == expected
     assert names(combined.victims(Purpose.RECLAIM, offered[0], offered)) == []
-    other = VolcanoTiers([VotingTier(reclaiming=list(voters)) for voters in tiers])
+    other = VolcanoTiers([VotingTier(reclaimable=list(voters)) for voters in tiers])
     assert names(other.victims(Purpose.RECLAIM, offered[0], offered)) == expected
 
 
 def test_a_voter_that_names_none_ends_its_tier() -> None:
     last = Says("a")
     offered = [pod("a", gang_of())]
-    VolcanoTiers([VotingTier(preempting=[Says(), last])]).victims(Purpose.PREEMPT, offered[0], offered)
+    VolcanoTiers([VotingTier(preemptable=[Says(), last])]).victims(Purpose.PREEMPT, offered[0], offered)
     assert last.asked == 0
 
 
 def test_later_tiers_are_not_asked_once_one_has_named_any() -> None:
     last = Says("b")
     offered = [pod(name, gang_of()) for name in "ab"]
-    VolcanoTiers([VotingTier(preempting=[Says("a")]), VotingTier(preempting=[last])]).victims(
+    VolcanoTiers([VotingTier(preemptable=[Says("a")]), VotingTier(preemptable=[last])]).victims(
         Purpose.PREEMPT, offered[0], offered
     )
     assert last.asked == 0
@@ -594,32 +594,39 @@ NO = Rejection(Reason.ON_HOLD)
     ],
 )
 def test_how_admission_combines(tiers: list[list[Any]], admitted: bool) -> None:
-    combined = VolcanoTiers([VotingTier(admitting=[Votes(answer) for answer in voters]) for voters in tiers])
+    combined = VolcanoTiers(
+        [VotingTier(enqueueable=[Votes(answer) for answer in voters]) for voters in tiers]
+    )
     assert (combined.admit(EnqueueRequest(gang_of(), 0.0)) is None) is admitted
 
 
 def test_deadlines_timing_and_dialects() -> None:
-    early, late = sla.SlaAdmits({"sla-waiting-time": "1m"}), sla.SlaAdmits({"sla-waiting-time": "2m"})
+    early, late = (
+        sla.SlaEnqueueable({"sla-waiting-time": "1m"}),
+        sla.SlaEnqueueable({"sla-waiting-time": "2m"}),
+    )
     combined = VolcanoTiers(
-        [VotingTier(admitting=[late, Votes(Vote.ABSTAIN)]), VotingTier(admitting=[early])]
+        [VotingTier(enqueueable=[late, Votes(Vote.ABSTAIN)]), VotingTier(enqueueable=[early])]
     )
     assert combined.deadline(Group("g", created=10.0)) == 70.0
     assert VolcanoTiers([]).deadline(Group("g")) is None
     assert not combined.timed
-    assert VolcanoTiers([VotingTier(reclaiming=[VolcanoCooldown()])]).timed
+    assert VolcanoTiers([VotingTier(reclaimable=[VolcanoCooldown()])]).timed
     assert combined.serves(queue())
     assert not combined.serves(queue("kai/x", dialect=Dialect.KAI))
 
 
 def test_allotting_and_claiming_need_all_and_overuse_any() -> None:
-    share = proportion.ProportionAllots()
+    share = proportion.ProportionAllocatable()
     combined = VolcanoTiers(
         [
-            VotingTier(may_allocate=[capacity.CapacityAllots()], claims=[capacity.CapacityClaims()]),
             VotingTier(
-                may_allocate=[share],
-                claims=[proportion.ProportionClaims()],
-                overuse=[proportion.ProportionOveruse()],
+                allocatable=[capacity.CapacityAllocatable()], preemptive=[capacity.CapacityPreemptionVote()]
+            ),
+            VotingTier(
+                allocatable=[share],
+                preemptive=[proportion.ProportionPreemptionVote()],
+                overused=[proportion.ProportionOverused()],
             ),
         ]
     )
@@ -634,11 +641,11 @@ def test_allotting_and_claiming_need_all_and_overuse_any() -> None:
 
 
 def test_a_step_of_an_overused_queue_is_refused_in_its_turn() -> None:
-    tiers = VolcanoTiers([VotingTier(overuse=[proportion.ProportionOveruse()])])
+    tiers = VolcanoTiers([VotingTier(overused=[proportion.ProportionOverused()])])
     full = queue(committed={GPU: 5}, fair_share={GPU: 5})
     step = StepView(Group("g"), {GPU: 1}, 1)
-    answer = Allotting(tiers).admits(step, full.path, None)  # type: ignore[arg-type]
+    answer = TierAdmission(tiers).admits(step, full.path, None)  # type: ignore[arg-type]
     assert isinstance(answer, Rejection)
     assert answer.code is Reason.WAITING_FOR_SHARE
     kai = queue("kai/x", committed={GPU: 5}, fair_share={GPU: 5}, dialect=Dialect.KAI)
-    assert Allotting(tiers).admits(step, kai.path, None) is None  # type: ignore[arg-type]
+    assert TierAdmission(tiers).admits(step, kai.path, None) is None  # type: ignore[arg-type]

@@ -46,36 +46,36 @@ def share_of(profile: str) -> int:
     return -(-int(found[1]) * WHOLE // COMPUTE_SLICES) if found and int(found[1]) <= COMPUTE_SLICES else WHOLE
 
 
-def free_milli(nodes: NodeView, cards: DeviceView) -> IntArray:
+def free_milli(nodes: NodeView, devices: DeviceView) -> IntArray:
     """What is left of each card: the scarcer of compute and memory; 0 where there is no healthy card.
 
     Of pods that others bound nobody knows which whole cards they have: as many free cards, the last ones,
     count as theirs.
     """
-    memory = cards.memory_mib
-    by_memory = np.where(memory > 0, cards.free_mib * WHOLE // np.maximum(memory, 1), WHOLE)
-    free: IntArray = np.where(cards.exists & cards.healthy, np.minimum(cards.free_milli, by_memory), 0)
+    memory = devices.memory_mib
+    by_memory = np.where(memory > 0, devices.free_mib * WHOLE // np.maximum(memory, 1), WHOLE)
+    free: IntArray = np.where(devices.exists & devices.healthy, np.minimum(devices.free_milli, by_memory), 0)
     whole = free >= WHOLE
-    for code, resource in enumerate(cards.resources):
-        mine = whole & (cards.resource == code) if len(cards.resources) > 1 else whole
-        open_ = nodes.available(resource) // WHOLE
-        if (mine.sum(axis=1) > open_).any():
-            free[mine & (np.cumsum(mine, axis=1) > np.maximum(open_, 0)[:, None])] = 0
+    for code, resource in enumerate(devices.resources):
+        mine = whole & (devices.resource == code) if len(devices.resources) > 1 else whole
+        free_units = nodes.available(resource) // WHOLE
+        if (mine.sum(axis=1) > free_units).any():
+            free[mine & (np.cumsum(mine, axis=1) > np.maximum(free_units, 0)[:, None])] = 0
     return free
 
 
-def requested_milli(need: DeviceNeed, cards: DeviceView) -> IntArray:
+def requested_milli(need: DeviceNeed, devices: DeviceView) -> IntArray:
     """What the need takes of each card, in milli: the larger of compute and memory. :data:`BARRED` where it
     may not use the card."""
     if need.profile:
-        amount = np.full(cards.exists.shape, share_of(need.profile), dtype=np.int64)
+        amount = np.full(devices.exists.shape, share_of(need.profile), dtype=np.int64)
     else:
-        amount = np.full(cards.exists.shape, max(need.milli, need.memory_milli), dtype=np.int64)
+        amount = np.full(devices.exists.shape, max(need.milli, need.memory_milli), dtype=np.int64)
         if need.memory_mib:
-            memory = cards.memory_mib
+            memory = devices.memory_mib
             by_memory = np.where(memory > 0, need.memory_mib * WHOLE // np.maximum(memory, 1), WHOLE)
             amount = np.maximum(amount, by_memory)
-    return np.where(usable(need, cards), amount, BARRED)
+    return np.where(usable(need, devices), amount, BARRED)
 
 
 def requests_of_kinds(need: DeviceNeed, kinds: DeviceKinds) -> tuple[int, ...]:
@@ -98,20 +98,20 @@ def requests_of_kinds(need: DeviceNeed, kinds: DeviceKinds) -> tuple[int, ...]:
     return tuple(found)
 
 
-def free_of_devices(cards: NodeDevices) -> tuple[int, ...]:
+def free_of_devices(devices: NodeDevices) -> tuple[int, ...]:
     """:func:`free_milli` of one node, as if its pods had no whole cards but those that are known."""
-    kinds = cards.kinds
+    kinds = devices.kinds
     return tuple(
         (min(milli, mib * WHOLE // memory) if memory > 0 else min(milli, WHOLE)) if usable_ else 0
         for usable_, milli, mib, memory in zip(
-            kinds.usable, cards.free_milli, cards.free_mib, kinds.memory_mib, strict=True
+            kinds.usable, devices.free_milli, devices.free_mib, kinds.memory_mib, strict=True
         )
     )
 
 
-def without_whole(free: Sequence[int], kinds: DeviceKinds, open_: Mapping[str, int]) -> tuple[int, ...]:
+def without_whole(free: Sequence[int], kinds: DeviceKinds, free_units: Mapping[str, int]) -> tuple[int, ...]:
     """``free`` with no more whole cards than those of each resource that are open: the first ones."""
-    found, left = list(free), {name: max(n, 0) for name, n in open_.items()}
+    found, left = list(free), {name: max(n, 0) for name, n in free_units.items()}
     for slot, name in enumerate(kinds.resources):
         if free[slot] >= WHOLE and name in left:
             if left[name]:
@@ -121,15 +121,15 @@ def without_whole(free: Sequence[int], kinds: DeviceKinds, open_: Mapping[str, i
     return tuple(found)
 
 
-def usable(need: DeviceNeed, cards: DeviceView) -> BoolArray:
+def usable(need: DeviceNeed, devices: DeviceView) -> BoolArray:
     """Which cards are of the kind that is asked for. Names of single cards (uuids) are left out."""
-    models = np.array([_model_serves(need, name) for name in cards.models], dtype=np.bool_)
-    found = cards.exists & cards.healthy & models[cards.model]
+    models = np.array([_model_serves(need, name) for name in devices.models], dtype=np.bool_)
+    found = devices.exists & devices.healthy & models[devices.model]
     if need.resource:
-        named = np.array([name == need.resource for name in cards.resources], dtype=np.bool_)
-        found &= named[cards.resource]
+        named = np.array([name == need.resource for name in devices.resources], dtype=np.bool_)
+        found &= named[devices.resource]
     if need.min_memory_mib:
-        found &= cards.memory_mib >= need.min_memory_mib
+        found &= devices.memory_mib >= need.min_memory_mib
     return found
 
 

@@ -55,20 +55,20 @@ class Fgd(MixLearner):
         self._given = mix is not None
         self._short, self._step = short, step
         self._mix = mix
-        self._book: FragmentationCache | None = None
+        self._cache: FragmentationCache | None = None
 
     # ------------------------------------------------------------------ what usually comes
 
     def learn_from(self, now: float, totals: ClusterTotals) -> bool:
         return not self._given and super().learn_from(now, totals)
 
-    def _concerns(self, moment: MixSnapshot) -> bool:
-        return self._given or moment.shared
+    def _concerns(self, snapshot: MixSnapshot) -> bool:
+        return self._given or snapshot.shared
 
-    def _adopt(self, moment: MixSnapshot) -> None:
+    def _adopt(self, snapshot: MixSnapshot) -> None:
         if not self._given:
-            kinds = typical(dict(moment.pods))
-            self._mix = WorkloadMix(kinds, short=self._short, step=self._step) if moment.shared else None
+            kinds = typical(dict(snapshot.pods))
+            self._mix = WorkloadMix(kinds, short=self._short, step=self._step) if snapshot.shared else None
 
     # ------------------------------------------------------------------ scores
 
@@ -85,8 +85,8 @@ class Fgd(MixLearner):
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
         """See :class:`~windlass.spi.scoring.DeviceRanks`: of a need of one card, the points of each."""
-        asked = request_of(needs)
-        if need.count != 1 or len(asked) != 1:
+        requested = request_of(needs)
+        if need.count != 1 or len(requested) != 1:
             return None
         found = self._points(needs, nodes)
         return None if found is None else found.astype(np.float64)
@@ -95,14 +95,14 @@ class Fgd(MixLearner):
         mix = self._mix
         if mix is None or mix.idle:
             return None
-        cards = nodes.devices()
-        if not cards.exists.shape[1]:
+        devices = nodes.devices()
+        if not devices.exists.shape[1]:
             return None
-        asked = request_of(needs)
-        cpu, free = nodes.available("cpu"), free_milli(nodes, cards)
-        demand = demand_of(needs, self._moment.memory_mib)
-        milli = requested_milli(asked[0], cards) if asked else None
-        return descent(mix, demand, _groups(mix, cards), cpu, free, milli)
+        requested = request_of(needs)
+        cpu, free = nodes.available("cpu"), free_milli(nodes, devices)
+        demand = demand_of(needs, self._snapshot.memory_mib)
+        milli = requested_milli(requested[0], devices) if requested else None
+        return descent(mix, demand, _groups(mix, devices), cpu, free, milli)
 
     # ------------------------------------------------------------------ the same about one node
 
@@ -111,13 +111,13 @@ class Fgd(MixLearner):
         if not any(units > 0 for _, units in needs.request):
             pods = resources.index("pods")
             return lambda _, used, __: 100.0 / (1.0 + max(used[pods], 0))
-        book, asked = self._book_of(resources), request_of(needs)
-        if book is None:
+        cache, requested = self._cache_of(resources), request_of(needs)
+        if cache is None:
             return None
-        best = book.best_of(demand_of(needs, self._moment.memory_mib), asked[0] if asked else None)
+        best = cache.best_of(demand_of(needs, self._snapshot.memory_mib), requested[0] if requested else None)
 
-        def score(available: Sequence[int], _: Sequence[int], cards: NodeDevices) -> float:
-            return float(max(best(available, cards), 0))
+        def score(available: Sequence[int], _: Sequence[int], devices: NodeDevices) -> float:
+            return float(max(best(available, devices), 0))
 
         return score
 
@@ -125,17 +125,17 @@ class Fgd(MixLearner):
         """See :class:`~windlass.spi.scoring.PlainDeviceRanks`."""
         if need.count != 1 or len(request_of(needs)) != 1:
             return None
-        book = self._book_of(resources)
-        return book.of(demand_of(needs, self._moment.memory_mib), request_of(needs)[0]) if book else None
+        cache = self._cache_of(resources)
+        return cache.of(demand_of(needs, self._snapshot.memory_mib), request_of(needs)[0]) if cache else None
 
-    def _book_of(self, resources: Sequence[str]) -> FragmentationCache | None:
-        mix, book = self._mix, self._book
+    def _cache_of(self, resources: Sequence[str]) -> FragmentationCache | None:
+        mix, cache = self._mix, self._cache
         if mix is None or mix.idle:
             return None
-        if book is None or book.mix is not mix or book.resources is not resources:
-            book = self._book = FragmentationCache(mix, resources)
-        return book
+        if cache is None or cache.mix is not mix or cache.resources is not resources:
+            cache = self._cache = FragmentationCache(mix, resources)
+        return cache
 
 
-def _groups(mix: WorkloadMix, cards: DeviceView) -> IntArray:
-    return by_model(mix, cards.model[:, 0], cards.models)
+def _groups(mix: WorkloadMix, devices: DeviceView) -> IntArray:
+    return by_model(mix, devices.model[:, 0], devices.models)

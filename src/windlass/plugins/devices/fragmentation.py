@@ -233,8 +233,8 @@ def _even_steps(total: int, step: int) -> IntArray:
 
 def _cpu_per_card(asking: Sequence[tuple[PodDemand, int]]) -> int:
     cpu = sum(demand.cpu * number for demand, number in asking)
-    cards = sum(demand.count * demand.milli * number for demand, number in asking)
-    return cpu * WHOLE // cards if cards else 0
+    devices = sum(demand.count * demand.milli * number for demand, number in asking)
+    return cpu * WHOLE // devices if devices else 0
 
 
 def descent(
@@ -253,13 +253,13 @@ def descent(
     card, nodes × slots, where that is not ``demand.milli`` everywhere (memory of cards of other sizes); a
     card that it may not use has more than :data:`WHOLE`.
     """
-    asked = np.full(free.shape, demand.milli, dtype=np.int64) if milli is None else milli
+    requested = np.full(free.shape, demand.milli, dtype=np.int64) if milli is None else milli
     if demand.count == 1:
-        return _on_each(mix, demand, groups, cpu, free, asked)
+        return _on_each(mix, demand, groups, cpu, free, requested)
     fits, after = None, free
     if demand.count:
-        fits, taken = choose(free, asked, demand.count)
-        after = free - np.where(taken, asked, 0)
+        fits, taken = choose(free, requested, demand.count)
+        after = free - np.where(taken, requested, 0)
     nodes = len(free)
     found = mix.loss(
         np.concatenate([groups, groups]),
@@ -271,17 +271,17 @@ def descent(
 
 
 def _on_each(
-    mix: WorkloadMix, demand: PodDemand, groups: IntArray, cpu: IntArray, free: IntArray, asked: IntArray
+    mix: WorkloadMix, demand: PodDemand, groups: IntArray, cpu: IntArray, free: IntArray, requested: IntArray
 ) -> IntArray:
     nodes, slots = free.shape
-    fits = free >= asked
-    first = _first_alike(free, asked)
+    fits = free >= requested
+    first = _first_alike(free, requested)
     row, slot = np.nonzero(fits & (first == np.arange(slots)))
     score = np.full((nodes, slots), NO_PLACE, dtype=np.int64)
     if len(row):
         every = np.concatenate([np.arange(nodes), row])
         after = free[every]
-        after[np.arange(nodes, len(every)), slot] -= asked[row, slot]
+        after[np.arange(nodes, len(every)), slot] -= requested[row, slot]
         left = cpu[every]
         left[nodes:] -= demand.cpu
         found = mix.loss(groups[every], left, after)
@@ -290,18 +290,18 @@ def _on_each(
     return score
 
 
-def _first_alike(free: IntArray, asked: IntArray) -> IntArray:
+def _first_alike(free: IntArray, requested: IntArray) -> IntArray:
     """Per slot the first one of its node with as much free, and as much asked of it: both have one score."""
-    both = free * (2 * WHOLE) + asked
+    both = free * (2 * WHOLE) + requested
     first: IntArray = (both[:, :, None] == both[:, None, :]).argmax(axis=2)
     return first
 
 
-def choose(free: IntArray, asked: IntArray, count: int) -> tuple[BoolArray, BoolArray]:
+def choose(free: IntArray, requested: IntArray, count: int) -> tuple[BoolArray, BoolArray]:
     """Which cards several are taken of: the fullest that fit, the first of equals. Per node whether there
     are enough, and per card whether it is taken."""
-    fits = free >= asked
-    if (asked[fits] >= WHOLE).all():  # only whole cards are left to choose from: the first ones
+    fits = free >= requested
+    if (requested[fits] >= WHOLE).all():  # only whole cards are left to choose from: the first ones
         taken = fits & (np.cumsum(fits, axis=1) <= count)
     else:
         rank = np.argsort(

@@ -47,15 +47,15 @@ class FragmentationCache:
         self._open = FreeShareCache(resources)
         self._fragments: dict[tuple[int, int, tuple[int, ...]], int] = {}
         self._gains: dict[tuple[object, ...], _Gains] = {}
-        self._asked: dict[tuple[int, DeviceKinds], tuple[int, ...]] = {}
+        self._requested: dict[tuple[int, DeviceKinds], tuple[int, ...]] = {}
         self._kinds: dict[tuple[PodDemand, DeviceNeed | None], int] = {}
 
     def of(self, demand: PodDemand, need: DeviceNeed | None) -> PointsOf:
         """For pods of a kind. ``need``: the need of cards that ``demand`` speaks of."""
         look, column, mix, cpu = self._look_of(demand, need), self._open.cpu, self.mix, demand.cpu
 
-        def points(available: Sequence[int], cards: NodeDevices) -> Points:
-            found, here = look(available, cards), available[column] if column >= 0 else 0
+        def points(available: Sequence[int], devices: NodeDevices) -> Points:
+            found, here = look(available, devices), available[column] if column >= 0 else 0
             short = mix.shortage(here, found.idle)
             return tuple(
                 NO_PLACE
@@ -71,8 +71,8 @@ class FragmentationCache:
         look, column, mix, cpu = self._look_of(demand, need), self._open.cpu, self.mix, demand.cpu
         shortage = mix.shortage
 
-        def best(available: Sequence[int], cards: NodeDevices) -> int:
-            found, here = look(available, cards), available[column] if column >= 0 else 0
+        def best(available: Sequence[int], devices: NodeDevices) -> int:
+            found, here = look(available, devices), available[column] if column >= 0 else 0
             if not found.best:
                 return NO_PLACE
             short, idle = shortage(here, found.idle), found.idle
@@ -88,17 +88,17 @@ class FragmentationCache:
         known, level, cpu = self._gains, self.mix.level, demand.cpu
         open_milli, column = self._open.of, self._open.cpu
 
-        def look(available: Sequence[int], cards: NodeDevices) -> _Gains:
+        def look(available: Sequence[int], devices: NodeDevices) -> _Gains:
             here = available[column] if column >= 0 else 0
             before, after = level(here), level(here - cpu)
-            free = open_milli(available, cards)
-            key = (kind, cards.kinds, before, after, free)
+            free = open_milli(available, devices)
+            key = (kind, devices.kinds, before, after, free)
             found = known.get(key)
             if found is None:
-                models = cards.kinds.models
+                models = devices.kinds.models
                 group = self.mix.group(models[0] if models else "")
-                asked = self._asked_of(kind, need, cards.kinds)
-                found = self._descent(demand, asked, group, (before, after), free or (0,))
+                requested = self._asked_of(kind, need, devices.kinds)
+                found = self._descent(demand, requested, group, (before, after), free or (0,))
                 remember(known, key, found)
             return found
 
@@ -107,10 +107,10 @@ class FragmentationCache:
     def _asked_of(self, kind: int, need: DeviceNeed | None, kinds: DeviceKinds) -> tuple[int, ...]:
         if need is None:
             return ()
-        found = self._asked.get((kind, kinds))
+        found = self._requested.get((kind, kinds))
         if found is None:
             found = requests_of_kinds(need, kinds)
-            remember(self._asked, (kind, kinds), found)
+            remember(self._requested, (kind, kinds), found)
         return found
 
     def _fragment(self, group: int, level: int, free: tuple[int, ...]) -> int:
@@ -125,33 +125,33 @@ class FragmentationCache:
     def _descent(
         self,
         demand: PodDemand,
-        asked: Sequence[int],
+        requested: Sequence[int],
         group: int,
         levels: tuple[int, int],
         free: tuple[int, ...],
     ) -> _Gains:
         """:func:`~windlass.plugins.devices.fragmentation.descent` of one node. ``levels``: of its CPU, before and
-        after. ``asked``: what is asked of each card; none: nothing of any."""
+        after. ``requested``: what is asked of each card; none: nothing of any."""
         level, after = levels
         ordered = tuple(sorted(free))
         before, idle = self._fragment(group, level, ordered), sum(free)
         if demand.count == 1:
             seen: dict[tuple[int, int], tuple[int, int] | None] = {}
-            for pair in zip(free, asked, strict=False):
+            for pair in zip(free, requested, strict=False):
                 if pair not in seen:
                     amount, wanted = pair
                     seen[pair] = None
                     if amount >= wanted:
                         gain = before - self._with_one_less(group, after, ordered, amount, wanted)
                         seen[pair] = (gain, wanted)
-            return _gains([seen[pair] for pair in zip(free, asked, strict=False)] or [None], idle)
+            return _gains([seen[pair] for pair in zip(free, requested, strict=False)] or [None], idle)
         left = list(free)
         if demand.count:
-            fits = [slot for slot, wanted in enumerate(asked) if free[slot] >= wanted]
+            fits = [slot for slot, wanted in enumerate(requested) if free[slot] >= wanted]
             if len(fits) < demand.count:
                 return _gains([None], idle)
             for slot in sorted(fits, key=free.__getitem__)[: demand.count]:
-                left[slot] -= asked[slot]
+                left[slot] -= requested[slot]
         gain = before - self._fragment(group, after, tuple(sorted(left)))
         return _gains([(gain, idle - sum(left))], idle)
 

@@ -34,27 +34,27 @@ class FreeShareCache:
         self.cpu = self._column("cpu")
         self._known: dict[NodeDevices, _Free] = {}
 
-    def of(self, available: Sequence[int], cards: NodeDevices) -> tuple[int, ...]:
+    def of(self, available: Sequence[int], devices: NodeDevices) -> tuple[int, ...]:
         """By slot. ``available``: of each resource."""
-        found = self._known.get(cards) or self._look(cards)
+        found = self._known.get(devices) or self._look(devices)
         for _, column, whole in found.whole:
             if column < 0 or available[column] < whole * WHOLE:
-                open_ = {name: available[at] // WHOLE if at >= 0 else 0 for name, at, _ in found.whole}
-                return without_whole(found.milli, cards.kinds, open_)
+                free_units = {name: available[at] // WHOLE if at >= 0 else 0 for name, at, _ in found.whole}
+                return without_whole(found.milli, devices.kinds, free_units)
         return found.milli
 
     def _column(self, resource: str) -> int:
         return self.resources.index(resource) if resource in self.resources else -1
 
-    def _look(self, cards: NodeDevices) -> _Free:
-        free = free_of_devices(cards)
+    def _look(self, devices: NodeDevices) -> _Free:
+        free = free_of_devices(devices)
         counts: dict[str, int] = {}
-        for name, amount in zip(cards.kinds.resources, free, strict=True):
+        for name, amount in zip(devices.kinds.resources, free, strict=True):
             if amount >= WHOLE:
                 counts[name] = counts.get(name, 0) + 1
         found = _Free(free, tuple((name, self._column(name), n) for name, n in counts.items()))
         if all(column >= 0 for _, column, _ in found.whole):  # else the resource may get a column yet
-            remember(self._known, cards, found)
+            remember(self._known, devices, found)
         return found
 
 

@@ -60,45 +60,45 @@ class GpuAware:
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
         """Name of a part → its weight and its points; empty where the pod has no score here."""
-        asked = request_of(needs)
-        if not asked or self.weight <= 0:
+        requested = request_of(needs)
+        if not requested or self.weight <= 0:
             return {}
-        cards = nodes.devices()
+        devices = nodes.devices()
         points = {
-            MEMORY: _memory_in_use(asked, nodes, cards),
-            COMPUTE: _compute_in_use(asked, nodes, cards),
-            COMMS: nearness(asked, nodes, cards),
+            MEMORY: _memory_in_use(requested, nodes, devices),
+            COMPUTE: _compute_in_use(requested, nodes, devices),
+            COMMS: nearness(requested, nodes, devices),
         }
         return {name: (self._weights[name], points[name]) for name in WEIGHTS if self._weights[name]}
 
 
-def _memory_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: DeviceView) -> FloatArray:
-    total = np.where(cards.exists, cards.memory_mib, 0)
-    taken = cards.exists & (free_milli(nodes, cards) == 0)
-    held = np.where(taken, cards.memory_mib, cards.memory_mib - cards.free_mib)
-    held = np.where(cards.exists, held, 0).sum(axis=1)
-    for need in asked:
-        milli = np.minimum(requested_milli(need, cards), WHOLE)
-        of_card = np.where(cards.exists, milli * cards.memory_mib // WHOLE, 0)
+def _memory_in_use(requested: tuple[DeviceNeed, ...], nodes: NodeView, devices: DeviceView) -> FloatArray:
+    total = np.where(devices.exists, devices.memory_mib, 0)
+    taken = devices.exists & (free_milli(nodes, devices) == 0)
+    held = np.where(taken, devices.memory_mib, devices.memory_mib - devices.free_mib)
+    held = np.where(devices.exists, held, 0).sum(axis=1)
+    for need in requested:
+        milli = np.minimum(requested_milli(need, devices), WHOLE)
+        of_card = np.where(devices.exists, milli * devices.memory_mib // WHOLE, 0)
         if need.memory_mib:
             of_card = np.minimum(of_card, need.memory_mib)
-        held = held + need.count * _typical_amount(need, cards, of_card)
+        held = held + need.count * _typical_amount(need, devices, of_card)
     return _percent(held, total.sum(axis=1))
 
 
-def _compute_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: DeviceView) -> FloatArray:
-    total = np.where(cards.exists, WHOLE, 0)
-    taken = free_milli(nodes, cards) == 0
-    held = np.where(cards.exists, np.where(taken, WHOLE, WHOLE - cards.free_milli), 0).sum(axis=1)
-    for need in asked:
-        milli = np.minimum(requested_milli(need, cards), WHOLE)
-        held = held + need.count * _typical_amount(need, cards, milli)
+def _compute_in_use(requested: tuple[DeviceNeed, ...], nodes: NodeView, devices: DeviceView) -> FloatArray:
+    total = np.where(devices.exists, WHOLE, 0)
+    taken = free_milli(nodes, devices) == 0
+    held = np.where(devices.exists, np.where(taken, WHOLE, WHOLE - devices.free_milli), 0).sum(axis=1)
+    for need in requested:
+        milli = np.minimum(requested_milli(need, devices), WHOLE)
+        held = held + need.count * _typical_amount(need, devices, milli)
     return _percent(held, total.sum(axis=1))
 
 
-def _typical_amount(need: DeviceNeed, cards: DeviceView, amount: IntArray) -> IntArray:
+def _typical_amount(need: DeviceNeed, devices: DeviceView, amount: IntArray) -> IntArray:
     """What one card of the node gives: the least amount over the cards that are of the kind."""
-    fits = requested_milli(need, cards) <= WHOLE
+    fits = requested_milli(need, devices) <= WHOLE
     least = np.where(fits, amount, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
     return np.where(fits.any(axis=1), least, 0)
 
@@ -107,15 +107,15 @@ def _percent(held: IntArray, total: IntArray) -> FloatArray:
     return np.where(total > 0, 100.0 * np.minimum(held, total) / np.maximum(total, 1), 0.0)
 
 
-def nearness(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: DeviceView) -> FloatArray:
+def nearness(requested: tuple[DeviceNeed, ...], nodes: NodeView, devices: DeviceView) -> FloatArray:
     """The points of the cards that the pod would get, for how near each other they are; 0 to 100."""
-    need = max(asked, key=lambda each: each.count)
-    free = free_milli(nodes, cards)
-    fits = requested_milli(need, cards) <= free
+    need = max(requested, key=lambda each: each.count)
+    free = free_milli(nodes, devices)
+    fits = requested_milli(need, devices) <= free
     if need.count == 1:
-        return np.where((fits & ~_in_whole_set(cards, free)).any(axis=1), LINKED, 0.0)
-    near = _most_in_one(cards.link_group, fits) >= need.count
-    zoned = _most_in_one(cards.numa, fits) >= need.count
+        return np.where((fits & ~_in_whole_set(devices, free)).any(axis=1), LINKED, 0.0)
+    near = _most_in_one(devices.link_group, fits) >= need.count
+    zoned = _most_in_one(devices.numa, fits) >= need.count
     return np.where(near, LINKED, np.where(zoned, ZONE, APART))
 
 
@@ -128,14 +128,14 @@ def _most_in_one(groups: IntArray, counted: BoolArray) -> IntArray:
     return most
 
 
-def _in_whole_set(cards: DeviceView, free: IntArray) -> BoolArray:
+def _in_whole_set(devices: DeviceView, free: IntArray) -> BoolArray:
     """Cards of a linked set of at least two all of which are free."""
-    found = np.zeros(cards.exists.shape, dtype=np.bool_)
-    groups = cards.link_group
-    for group in np.unique(groups[cards.exists]).tolist():
+    found = np.zeros(devices.exists.shape, dtype=np.bool_)
+    groups = devices.link_group
+    for group in np.unique(groups[devices.exists]).tolist():
         if group < 0:
             continue
-        mine = (groups == group) & cards.exists
+        mine = (groups == group) & devices.exists
         whole = (mine.sum(axis=1) > 1) & ~(mine & (free < WHOLE)).any(axis=1)
         found |= mine & whole[:, None]
     return found

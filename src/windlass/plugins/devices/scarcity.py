@@ -51,32 +51,32 @@ class Scarcity(MixLearner):
         self._cpu_per_card = 0.0
         self._open: FreeShareCache | None = None
 
-    def _concerns(self, moment: MixSnapshot) -> bool:
-        return moment.mixed
+    def _concerns(self, snapshot: MixSnapshot) -> bool:
+        return snapshot.mixed
 
     @property
     def silent(self) -> bool:
         """See :mod:`windlass.spi.scoring`."""
         return super().silent or self._mute
 
-    def _adopt(self, moment: MixSnapshot) -> None:
-        self._costs = costs(moment)
-        self._mute = moment.shared and not any(self._costs.values())
-        self._cpu_per_card = cpu_per_device(moment)
+    def _adopt(self, snapshot: MixSnapshot) -> None:
+        self._costs = costs(snapshot)
+        self._mute = snapshot.shared and not any(self._costs.values())
+        self._cpu_per_card = cpu_per_device(snapshot)
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.ANY if self._heavy(needs) else Trend.RISES
 
     def _heavy(self, needs: Needs) -> bool:
         """Whether it asks for more CPU beside its cards than is usual here; without cards, for any."""
-        if self._moment.shared:
+        if self._snapshot.shared:
             return False
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-        cards = sum(need.count * max(need.milli, 1) for need in request_of(needs))
-        return bool(self._cpu_per_card) and cpu * WHOLE > cards * self._cpu_per_card
+        devices = sum(need.count * max(need.milli, 1) for need in request_of(needs))
+        return bool(self._cpu_per_card) and cpu * WHOLE > devices * self._cpu_per_card
 
     def _model_points(self, cost: float) -> float:
-        if self._moment.shared:
+        if self._snapshot.shared:
             return float(round(POINTS_OF_SHARES * (1.0 - cost)))
         return POINTS * (1.0 - cost)
 
@@ -86,20 +86,20 @@ class Scarcity(MixLearner):
 
     def plain_devices(self, needs: Needs, resources: Sequence[str]) -> DeviceScorer | None:
         """See :class:`~windlass.spi.scoring.PlainDeviceScore`."""
-        asked, heavy = request_of(needs), self._heavy(needs)
-        if self.silent or not (asked or heavy):
+        requested, heavy = request_of(needs), self._heavy(needs)
+        if self.silent or not (requested or heavy):
             return None
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-        taken = sum(need.count * max(need.milli, 1) for need in asked)
+        taken = sum(need.count * max(need.milli, 1) for need in requested)
         each, prices, open_milli = self._cpu_per_card / WHOLE, self._costs, self._open_milli(resources)
 
-        def score(available: Sequence[int], _: Sequence[int], cards: NodeDevices) -> float:
+        def score(available: Sequence[int], _: Sequence[int], devices: NodeDevices) -> float:
             total = 0.0
-            if asked:
-                models = cards.kinds.models
+            if requested:
+                models = devices.kinds.models
                 total += self._model_points(prices.get(models[0] if models else "", 0.0))
             if heavy:
-                wanted = max(sum(open_milli.of(available, cards)) - taken, 0) * each
+                wanted = max(sum(open_milli.of(available, devices)) - taken, 0) * each
                 left = max((available[open_milli.cpu] if open_milli.cpu >= 0 else 0) - cpu, 0)
                 total += POINTS * (min(left / max(wanted, 1.0), 1.0) if wanted > 0 else 1.0)
             return total
@@ -116,14 +116,14 @@ class Scarcity(MixLearner):
         """Name of a part → its weight and its points, up to 50 each."""
         if self.silent:
             return {}
-        cards = nodes.devices()
+        devices = nodes.devices()
         found: dict[str, tuple[float, FloatArray]] = {}
         if request_of(needs):
-            points = np.array([self._model_points(self._costs.get(name, 0.0)) for name in cards.models])
-            found[MODEL] = (self.weight, points[cards.model[:, 0]])
+            points = np.array([self._model_points(self._costs.get(name, 0.0)) for name in devices.models])
+            found[MODEL] = (self.weight, points[devices.model[:, 0]])
         if self._heavy(needs):
             cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-            idle = free_milli(nodes, cards).sum(axis=1) - sum(
+            idle = free_milli(nodes, devices).sum(axis=1) - sum(
                 need.count * max(need.milli, 1) for need in request_of(needs)
             )
             wanted = np.maximum(idle, 0) * (self._cpu_per_card / WHOLE)
@@ -135,40 +135,40 @@ class Scarcity(MixLearner):
         return found
 
 
-def costs(moment: MixSnapshot) -> dict[str, float]:
+def costs(snapshot: MixSnapshot) -> dict[str, float]:
     """Model → from 0 to 1: the larger of its worth and of how much it is wanted; where cards are shared, its
     worth, if all are known."""
-    values = {name: entry.value if (entry := known(name)) else 0 for name, _ in moment.models}
+    values = {name: entry.value if (entry := known(name)) else 0 for name, _ in snapshot.models}
     dearest = max(values.values(), default=0)
-    if moment.shared:
+    if snapshot.shared:
         by_worth = bool(dearest) and all(values.values())
         return {name: value / dearest if by_worth else 0.0 for name, value in values.items()}
-    wanted = demand_by_model(moment)
+    wanted = demand_by_model(snapshot)
     return {name: max(values[name] / dearest if dearest else 0.0, wanted.get(name, 0.0)) for name in values}
 
 
-def demand_by_model(moment: MixSnapshot) -> dict[str, float]:
+def demand_by_model(snapshot: MixSnapshot) -> dict[str, float]:
     """Model → the cards that pods ask for which take only some of the models, over those there are of these
     models; 1 at most."""
-    cards = dict(moment.models)
-    found = dict.fromkeys(cards, 0.0)
-    for demand, number in moment.pods:
+    devices = dict(snapshot.models)
+    found = dict.fromkeys(devices, 0.0)
+    for demand, number in snapshot.pods:
         if demand.count and (demand.models or demand.models_not):
-            for name, share in _spread(demand, number, cards).items():
+            for name, share in _spread(demand, number, devices).items():
                 found[name] = min(1.0, found[name] + share)
     return found
 
 
-def _spread(demand: PodDemand, number: int, cards: Mapping[str, int]) -> dict[str, float]:
-    allowed = [name for name in cards if demand.allows(name)]
-    if len(allowed) == len(cards):
+def _spread(demand: PodDemand, number: int, devices: Mapping[str, int]) -> dict[str, float]:
+    allowed = [name for name in devices if demand.allows(name)]
+    if len(allowed) == len(devices):
         return {}
-    there = sum(cards[name] for name in allowed)
+    there = sum(devices[name] for name in allowed)
     return {name: number * demand.count * demand.milli / WHOLE / there for name in allowed}
 
 
-def cpu_per_device(moment: MixSnapshot) -> float:
+def cpu_per_device(snapshot: MixSnapshot) -> float:
     """The mean CPU (milli) that pods ask for beside each whole card; 0 if none asks for cards."""
-    cpu = sum(demand.cpu * number for demand, number in moment.pods if demand.count)
-    cards = sum(demand.count * demand.milli * number for demand, number in moment.pods if demand.count)
-    return cpu * WHOLE / cards if cards else 0.0
+    cpu = sum(demand.cpu * number for demand, number in snapshot.pods if demand.count)
+    devices = sum(demand.count * demand.milli * number for demand, number in snapshot.pods if demand.count)
+    return cpu * WHOLE / devices if devices else 0.0

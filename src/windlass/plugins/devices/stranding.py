@@ -61,18 +61,18 @@ def strandings(
 ) -> Stranding:
     """What is stranded on each node. ``kinds``: every kind of pods, with how many exist. ``parts`` (nodes × slots):
     what each is of a card where a device plug-in makes several units of one; ``None``: all are whole cards."""
-    cards = nodes.devices()
-    free = free_milli(nodes, cards)
-    usual = _usual(kinds, cards)
+    devices = nodes.devices()
+    free = free_milli(nodes, devices)
+    usual = _usual(kinds, devices)
     judged = _Judged(np.zeros(free.shape, dtype=np.bool_), np.zeros((*free.shape, len(REASONS)), np.int64))
     for needs, number in usual:
         for need in request_of(needs):
-            _judge(judged, needs, need, number, nodes, cards, free)
+            _judge(judged, needs, need, number, nodes, devices, free)
     reason = np.where(
         judged.lacks.any(axis=2), judged.lacks.argmax(axis=2), SIZE
     )  # nobody asks for so little
     lost = np.where(judged.usable, 0, free)
-    idle, fragmented = free.sum(axis=1), _fragmented(usual, nodes, cards, free)
+    idle, fragmented = free.sum(axis=1), _fragmented(usual, nodes, devices, free)
     if parts is not None:
         worth = np.rint((free * parts).sum(axis=1)).astype(np.int64)
         fragmented = fragmented * worth / np.maximum(idle, 1)  # every unit counts alike there
@@ -81,7 +81,7 @@ def strandings(
     return Stranding(idle, np.rint(np.stack(sums, axis=1)).astype(np.int64), fragmented)
 
 
-def _usual(kinds: Iterable[tuple[Needs, int]], cards: DeviceView) -> Sequence[tuple[Needs, int]]:
+def _usual(kinds: Iterable[tuple[Needs, int]], devices: DeviceView) -> Sequence[tuple[Needs, int]]:
     asking = [(needs, number) for needs, number in kinds if number > 0 and request_of(needs)]
     asking.sort(key=lambda item: -item[1])
     whole, seen, found = sum(number for _, number in asking), 0, []
@@ -90,7 +90,7 @@ def _usual(kinds: Iterable[tuple[Needs, int]], cards: DeviceView) -> Sequence[tu
             break
         found.append((needs, number))
         seen += number
-    names = list(cards.resources)
+    names = list(devices.resources)
     fallback = [(Needs((("cpu", WHOLE), (name, WHOLE))), 1) for name in names if name] or [(USUAL, 1)]
     return found or fallback
 
@@ -101,13 +101,13 @@ def _judge(
     need: DeviceNeed,
     number: int,
     nodes: NodeView,
-    cards: DeviceView,
+    devices: DeviceView,
     free: IntArray,
 ) -> None:
     """Enter what one kind of pods could have of the cards, or what keeps it from them."""
-    asked = requested_milli(need, cards)
-    of_kind = asked <= WHOLE
-    large = free >= np.minimum(asked, WHOLE)
+    requested = requested_milli(need, devices)
+    of_kind = requested <= WHOLE
+    large = free >= np.minimum(requested, WHOLE)
     enough = (of_kind & large).sum(axis=1) >= need.count
     amounts = dict(needs.request)
     cpu = nodes.available("cpu") >= amounts.get("cpu", 0)
@@ -123,10 +123,10 @@ def _judge(
 
 
 def _fragmented(
-    usual: Sequence[tuple[Needs, int]], nodes: NodeView, cards: DeviceView, free: IntArray
+    usual: Sequence[tuple[Needs, int]], nodes: NodeView, devices: DeviceView, free: IntArray
 ) -> FloatArray:
-    there = cards.exists & cards.healthy
-    sizes = np.sort(cards.memory_mib[there])
+    there = devices.exists & devices.healthy
+    sizes = np.sort(devices.memory_mib[there])
     memory = int(sizes[len(sizes) // 2]) if len(sizes) else 0
     pods: dict[PodDemand, int] = {}
     for needs, number in usual:
@@ -135,5 +135,5 @@ def _fragmented(
     mix = WorkloadMix(typical(pods, 1.0))
     if not free.shape[1]:
         return np.zeros(nodes.size)
-    groups = by_model(mix, cards.model[:, 0], cards.models)
+    groups = by_model(mix, devices.model[:, 0], devices.models)
     return mix.fragments(groups, nodes.available("cpu"), free) / mix.total

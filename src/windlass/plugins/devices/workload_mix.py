@@ -87,9 +87,9 @@ class MixLearner:
     """Takes stock for a score, which says what it makes of a moment by :meth:`_adopt`."""
 
     def __init__(self) -> None:
-        self._moment = MixSnapshot()
+        self._snapshot = MixSnapshot()
         self._learned_at = float("-inf")
-        self._cards: object = None
+        self._devices: object = None
         """Those of which it has taken stock."""
 
     def learn_from(self, now: float, totals: ClusterTotals) -> bool:
@@ -97,43 +97,43 @@ class MixLearner:
         if now - self._learned_at < PATIENCE_SECONDS or totals.empty():
             return False
         self._learned_at = now
-        cards, known = totals.devices(), self._cards
-        if known is cards and not self._concerns(self._moment) and not totals.shares_requested():
+        devices, known = totals.devices(), self._devices
+        if known is devices and not self._concerns(self._snapshot) and not totals.shares_requested():
             return False  # it had no word with these cards, and nobody asks for a part of one
-        self._cards = cards
-        moment = observe(totals)
-        if not self._concerns(moment):
-            moment = replace(moment, pods=())
-        elif not moment.differs(self._moment):
+        self._devices = devices
+        snapshot = observe(totals)
+        if not self._concerns(snapshot):
+            snapshot = replace(snapshot, pods=())
+        elif not snapshot.differs(self._snapshot):
             return False
         before = self.silent
-        self._moment = moment
-        self._adopt(moment)
+        self._snapshot = snapshot
+        self._adopt(snapshot)
         return not (before and self.silent)
 
     @property
     def silent(self) -> bool:
         """See :mod:`windlass.spi.scoring`."""
-        return not self._concerns(self._moment)
+        return not self._concerns(self._snapshot)
 
-    def _concerns(self, moment: MixSnapshot) -> bool:
+    def _concerns(self, snapshot: MixSnapshot) -> bool:
         """Whether the score has a word at such a moment."""
         raise NotImplementedError
 
-    def _adopt(self, moment: MixSnapshot) -> None:
+    def _adopt(self, snapshot: MixSnapshot) -> None:
         raise NotImplementedError
 
     def remembered(self) -> object:
         """See :class:`~windlass.spi.scoring.LearningScore`."""
         at = self._learned_at if math.isfinite(self._learned_at) else None
-        return [at, self._moment.as_list()]
+        return [at, self._snapshot.as_list()]
 
     def recall(self, learned: object) -> None:
         """See :class:`~windlass.spi.scoring.LearningScore`."""
         at, listed = msgspec.convert(learned, tuple[float | None, Any])
         self._learned_at = float("-inf") if at is None else at
-        self._moment = MixSnapshot.of_list(listed)
-        self._adopt(self._moment)
+        self._snapshot = MixSnapshot.of_list(listed)
+        self._adopt(self._snapshot)
 
 
 def observe(totals: ClusterTotals) -> MixSnapshot:
@@ -143,14 +143,14 @@ def observe(totals: ClusterTotals) -> MixSnapshot:
     for (model, memory), number in totals.devices().items():
         models[model] = models.get(model, 0) + number
         sizes.append((memory, number))
-    moment = MixSnapshot((), tuple(sorted(models.items())), _middle(sizes), totals.sliceable())
-    if not moment.mixed and (moment.sliced or not totals.shares_requested()):
-        return moment
+    snapshot = MixSnapshot((), tuple(sorted(models.items())), _middle(sizes), totals.sliceable())
+    if not snapshot.mixed and (snapshot.sliced or not totals.shares_requested()):
+        return snapshot
     pods: dict[PodDemand, int] = {}
     for needs, number in totals.kinds():
-        demand = demand_of(needs, moment.memory_mib)
+        demand = demand_of(needs, snapshot.memory_mib)
         pods[demand] = pods.get(demand, 0) + number
-    return replace(moment, pods=tuple(sorted(pods.items())))
+    return replace(snapshot, pods=tuple(sorted(pods.items())))
 
 
 def _middle(sizes: list[tuple[int, int]]) -> int:

@@ -61,13 +61,13 @@ class SharingOrder:
         parts = [need for need in needs.devices if not need.whole]
         if not parts:
             return None
-        cards = nodes.devices()
-        shared = (cards.sharers > 0) & (free_milli(nodes, cards) >= requested_milli(parts[0], cards))
+        devices = nodes.devices()
+        shared = (devices.sharers > 0) & (free_milli(nodes, devices) >= requested_milli(parts[0], devices))
         return np.where(shared.any(axis=1), 100.0, 0.0) if shared.shape[1] else np.zeros(nodes.size)
 
 
-def build(cards: str, *, sharing_first: bool) -> list[object]:
-    """``cards``: ``binpack`` or ``spread``. Raises ``ValueError`` for another strategy."""
-    if cards not in ("binpack", "spread"):
-        raise ValueError(f"cards are taken by binpack or spread, not {cards!r}")
-    return [GpuPlacement(pack=cards == "binpack"), *([SharingOrder()] if sharing_first else [])]
+def build(devices: str, *, sharing_first: bool) -> list[object]:
+    """``devices``: ``binpack`` or ``spread``. Raises ``ValueError`` for another strategy."""
+    if devices not in ("binpack", "spread"):
+        raise ValueError(f"cards are taken by binpack or spread, not {devices!r}")
+    return [GpuPlacement(pack=devices == "binpack"), *([SharingOrder()] if sharing_first else [])]

@@ -91,14 +91,14 @@ class KaiDivision:
         parts: dict[str, tuple[SharePart, ...]] = {}
         for resource in self._divided(total, (due,), (demand,)):
             whole, limit = total.get(resource, 0), spec.capability.get(resource)
-            asked = demand.get(resource, 0)
-            asked = asked if limit is None else min(asked, limit)
+            requested = demand.get(resource, 0)
+            requested = requested if limit is None else min(requested, limit)
             deserved = None if resource in spec.unlimited else due.get(resource, 0)
-            given = max(0, min(whole if deserved is None else deserved, asked))
+            given = max(0, min(whole if deserved is None else deserved, requested))
             weight = spec.surplus_weights.get(resource, spec.weight)
             surplus = rounding = 0
-            if whole > given and asked > given and weight > 0:
-                surplus, rounding = rest(whole - given, _whole(resource), asked - given)
+            if whole > given and requested > given and weight > 0:
+                surplus, rounding = rest(whole - given, _whole(resource), requested - given)
             share = fair[resource] = given + surplus + rounding
             bound = _bound(deserved, limit, share)
             if bound is not None:
@@ -182,13 +182,13 @@ def _whole(resource: str) -> int:
 
 def _claim(queue: QueueView, resource: str, due: Mapping[str, int], demand: Mapping[str, int]) -> ShareClaim:
     spec = queue.spec
-    asked = demand.get(resource, 0)
+    requested = demand.get(resource, 0)
     limit = spec.capability.get(resource)
     outsider = queue.mixed and spec.dialect is not Dialect.KAI
     return ShareClaim(
         queue.name,
         None if resource in spec.unlimited else due.get(resource, 0),
-        asked if limit is None else min(asked, limit),
+        requested if limit is None else min(requested, limit),
         _weight(spec.surplus_weights.get(resource, spec.weight)),
         spec.priority + DEFAULT_PRIORITY if outsider else spec.priority,
         spec.created,

@@ -104,10 +104,10 @@ class Density:
         return density
 
     def _resource(self, needs: Needs) -> str | None:
-        asked = [resource for resource, units in needs.request if units > 0 and is_device(resource)]
-        if bool(asked) != self._devices:
+        requested = [resource for resource, units in needs.request if units > 0 and is_device(resource)]
+        if bool(requested) != self._devices:
             return None
-        return asked[0] if asked else "cpu"
+        return requested[0] if requested else "cpu"
 
 
 def build(*, gpu: str = "binpack", cpu: str = "binpack") -> list[object]:

@@ -111,14 +111,14 @@ class _Exceeds(msgspec.Struct, frozen=True):
     """Whether the queue would hold more than its fair share of some shared resource."""
 
     queue: QueueView
-    asked: tuple[int, ...]
+    requested: tuple[int, ...]
 
     def __call__(self) -> bool:
         held, fair = self.queue.committed, self.queue.fair_share
         return any(
             [
                 held.get(name, 0) + units > fair.get(name, 0)
-                for name, units in zip(SHARED, self.asked, strict=True)
+                for name, units in zip(SHARED, self.requested, strict=True)
             ]
         )
 
@@ -150,10 +150,12 @@ class KaiVictims:
         held = preemption.held(theirs)
         if not _within_deserved(preemption, ours, {}):
             return not any(held.get(name, 0) > _allocatable(theirs, name) for name in SHARED)
-        asked = [name for name in SHARED if preemption.request.get(name, 0) > 0]
-        over = any(held.get(name, 0) > _deserved(theirs, name) for name in asked)
+        requested = [name for name in SHARED if preemption.request.get(name, 0) > 0]
+        over = any(held.get(name, 0) > _deserved(theirs, name) for name in requested)
         below = any(
-            held.get(name, 0) < _deserved(theirs, name) for name in asked if name not in theirs.spec.unlimited
+            held.get(name, 0) < _deserved(theirs, name)
+            for name in requested
+            if name not in theirs.spec.unlimited
         )
         return not over and below
 
@@ -264,10 +266,10 @@ def takes_back(preemption: Preemption, victim_set: VictimSet, taken: Taken) -> b
     over = [name for name in SHARED if grown[name] > _deserved(ours, name)]
     if any([victim_set.request.get(name, 0) > 0 for name in over]):
         return True
-    asked = [
+    requested = [
         name for name in SHARED if victim_set.request.get(name, 0) > 0 and name not in ours.spec.unlimited
     ]
-    return bool(over) and not any([grown[name] < _deserved(ours, name) for name in asked])
+    return bool(over) and not any([grown[name] < _deserved(ours, name) for name in requested])
 
 
 def _after(preemption: Preemption, queue: QueueView, taken: Taken, more: Mapping[str, int]) -> dict[str, int]:

@@ -76,8 +76,8 @@ class Binpack:
 
         def share(allocatable: Sequence[int], used: Sequence[int], _: Sequence[int]) -> float:
             total = 0.0
-            for column, asked, points in parts:
-                whole, taken = allocatable[column], used[column] + asked
+            for column, requested, points in parts:
+                whole, taken = allocatable[column], used[column] + requested
                 total += points * ((taken if taken < whole else whole) / (whole if whole > 1 else 1))
             return total
 
@@ -105,11 +105,11 @@ class _Weighed(NamedTuple):
 @lru_cache(maxsize=4096)
 def _weighed(request: tuple[tuple[str, int], ...]) -> _Weighed | None:
     """``None`` if nothing at all is asked for."""
-    asked = [(resource, units) for resource, units in request if units > 0]
-    if not asked:
+    requested = [(resource, units) for resource, units in request if units > 0]
+    if not requested:
         return None
-    devices = [item for item in asked if is_device(item[0])]
-    ordinary = [item for item in asked if item[0] in ORDINARY]
+    devices = [item for item in requested if is_device(item[0])]
+    ordinary = [item for item in requested if item[0] in ORDINARY]
     points = [90.0 / len(devices) for _ in devices]
     points += [(10.0 if devices else 60.0) / len(ordinary) for _ in ordinary]
     counted = devices + ordinary

@@ -75,5 +75,5 @@ def _taint_is_no_label(key: str, blocked: BoolArray, nodes: NodeView) -> str:
     count = int((named[nodes.taints()] & blocked).sum())
     if not count:
         return ""
-    who = "1 node has" if count == 1 else f"{count} nodes have"
-    return f"; {who} a taint {key}, which is no label"
+    subject = "1 node has" if count == 1 else f"{count} nodes have"
+    return f"; {subject} a taint {key}, which is no label"

@@ -76,10 +76,10 @@ class _Member:
     anti: list[tuple[PodTerm, MatchCount, DomainTally]] = field(default_factory=list)
     wanted: MatchCount | None = None
     wanted_tallies: list[tuple[PodTerm, DomainTally]] = field(default_factory=list)
-    wishes: list[tuple[int, DomainTally]] = field(default_factory=list)
+    preferences: list[tuple[int, DomainTally]] = field(default_factory=list)
     repelled_by: dict[ReverseMatchCount, None] = field(default_factory=dict)
-    drawn_by: dict[ReverseMatchCount, None] = field(default_factory=dict)
-    feeds: dict[DomainTally, None] = field(default_factory=dict)
+    attracted_by: dict[ReverseMatchCount, None] = field(default_factory=dict)
+    counted_in: dict[DomainTally, None] = field(default_factory=dict)
     match_counts: dict[MatchCount, None] = field(default_factory=dict)
     """Those it is in."""
     asks: list[MatchCount] = field(default_factory=list)
@@ -94,11 +94,11 @@ class PodAffinity:
         self._nodes: NodeView | None = None
         self._members: dict[int, _Member] = {}
         self._numbers: dict[Needs, int] = {}
-        self._crowds: dict[tuple[Condition, ...], MatchCount] = {}
-        self._echoes: dict[tuple[Condition, str, int], ReverseMatchCount] = {}
-        self._hooked_members = HookIndex[int]()
-        self._hooked_crowds = HookIndex[MatchCount]()
-        self._hooked_echoes = HookIndex[ReverseMatchCount]()
+        self._match_counts: dict[tuple[Condition, ...], MatchCount] = {}
+        self._reverse_counts: dict[tuple[Condition, str, int], ReverseMatchCount] = {}
+        self._member_index = HookIndex[int]()
+        self._match_count_index = HookIndex[MatchCount]()
+        self._reverse_index = HookIndex[ReverseMatchCount]()
 
     # ------------------------------------------------------------------ what is told
 
@@ -110,13 +110,13 @@ class PodAffinity:
         self._members[number] = member
         self._numbers[needs] = number
         hooks = carried(needs)
-        self._hooked_members.put(number, hooks)
-        for match_count in self._hooked_crowds.find(hooks):
+        self._member_index.put(number, hooks)
+        for match_count in self._match_count_index.find(hooks):
             if meets(needs, member.labels, match_count.conditions):
                 match_count.members[number] = None
                 member.match_counts[match_count] = None
-                member.feeds.update(dict.fromkeys(match_count.tallies.values()))
-        for reverse in self._hooked_echoes.find(hooks):
+                member.counted_in.update(dict.fromkeys(match_count.tallies.values()))
+        for reverse in self._reverse_index.find(hooks):
             if meets(needs, member.labels, (reverse.condition,)):
                 self._subject(number, member, reverse)
         if needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity:
@@ -126,36 +126,36 @@ class PodAffinity:
         needs = member.needs
         for term in needs.anti_affinity:
             condition = condition_of(term, needs)
-            match_count = self._crowd(member, (condition,))
+            match_count = self._match_count_of(member, (condition,))
             tally = self._tally(match_count, term.topology_key, where)
             member.anti.append((term, match_count, tally))
             match_count.listeners[number] = None
-            self._echo(number, member, condition, term.topology_key, 0)
+            self._add_reverse(number, member, condition, term.topology_key, 0)
         if needs.affinity:
             conditions = tuple(condition_of(term, needs) for term in needs.affinity)
-            member.wanted = self._crowd(member, conditions)
+            member.wanted = self._match_count_of(member, conditions)
             member.wanted.listeners[number] = None
             for term, condition in zip(needs.affinity, conditions, strict=True):
                 tally = self._tally(member.wanted, term.topology_key, where)
                 member.wanted_tallies.append((term, tally))
-                self._echo(number, member, condition, term.topology_key, HARD_WEIGHT)
+                self._add_reverse(number, member, condition, term.topology_key, HARD_WEIGHT)
         weighted = [(w.weight, w.term) for w in needs.preferred_affinity]
         weighted += [(-w.weight, w.term) for w in needs.preferred_anti_affinity]
         for weight, term in weighted:
             condition = condition_of(term, needs)
-            match_count = self._crowd(member, (condition,))
-            member.wishes.append((weight, self._tally(match_count, term.topology_key, where)))
-            self._echo(number, member, condition, term.topology_key, weight)
+            match_count = self._match_count_of(member, (condition,))
+            member.preferences.append((weight, self._tally(match_count, term.topology_key, where)))
+            self._add_reverse(number, member, condition, term.topology_key, weight)
 
     def forget(self, number: int) -> None:
         member = self._members.pop(number, None)
         if member is None:
             return
         del self._numbers[member.needs]
-        self._hooked_members.drop(number, carried(member.needs))
+        self._member_index.drop(number, carried(member.needs))
         for match_count in member.match_counts:
             del match_count.members[number]
-        for reverse in (*member.repelled_by, *member.drawn_by):
+        for reverse in (*member.repelled_by, *member.attracted_by):
             del reverse.subjects[number]
         for match_count in member.asks:
             match_count.listeners.pop(number, None)
@@ -168,30 +168,30 @@ class PodAffinity:
                 self._drop_echo(reverse)
 
     def _drop_crowd(self, match_count: MatchCount) -> None:
-        del self._crowds[match_count.conditions]
-        self._hooked_crowds.drop(match_count, hooks_of(match_count.conditions[0]))
+        del self._match_counts[match_count.conditions]
+        self._match_count_index.drop(match_count, hooks_of(match_count.conditions[0]))
         for other in match_count.members:
             member = self._members[other]
             del member.match_counts[match_count]
             for tally in match_count.tallies.values():
-                del member.feeds[tally]
+                del member.counted_in[tally]
 
     def _drop_echo(self, reverse: ReverseMatchCount) -> None:
-        del self._echoes[reverse.condition, reverse.tally.key, reverse.weight]
-        self._hooked_echoes.drop(reverse, hooks_of(reverse.condition))
+        del self._reverse_counts[reverse.condition, reverse.tally.key, reverse.weight]
+        self._reverse_index.drop(reverse, hooks_of(reverse.condition))
         for other in reverse.subjects:
             member = self._members[other]
-            (member.drawn_by if reverse.weight else member.repelled_by).pop(reverse)
+            (member.attracted_by if reverse.weight else member.repelled_by).pop(reverse)
 
     def add(self, number: int, row: int, count: int) -> None:
-        for tally in self._members[number].feeds:
+        for tally in self._members[number].counted_in:
             tally.add(self._domain(tally.key, row), count)
 
     def relabelled(self, placed: Placed) -> None:
-        for match_count in self._crowds.values():
+        for match_count in self._match_counts.values():
             for tally in match_count.tallies.values():
                 tally.by_domain.clear()
-        for reverse in self._echoes.values():
+        for reverse in self._reverse_counts.values():
             reverse.tally.by_domain.clear()
         for number, rows in placed:
             for row, count in rows.items():
@@ -201,8 +201,8 @@ class PodAffinity:
 
     def is_interested(self, number: int) -> bool:
         member = self._members[number]
-        asks = member.anti or member.wanted is not None or member.wishes
-        return bool(asks or member.feeds or member.repelled_by or member.drawn_by)
+        asks = member.anti or member.wanted is not None or member.preferences
+        return bool(asks or member.counted_in or member.repelled_by or member.attracted_by)
 
     def constrains(self, number: int) -> bool:
         member = self._members[number]
@@ -225,11 +225,11 @@ class PodAffinity:
         member = self._members[number]
         for _, tally in member.wanted_tallies:
             domain = self._domain(tally.key, row)
-            if tally in member.feeds and tally.by_domain.get(domain) == 1:
+            if tally in member.counted_in and tally.by_domain.get(domain) == 1:
                 return None  # a first one there, perhaps the first anywhere
         found = {}
         for tally in self._forbidding(member):
-            if tally in member.feeds:
+            if tally in member.counted_in:
                 domain = self._domain(tally.key, row)
                 if domain:
                     found[tally.key, domain] = None
@@ -285,17 +285,19 @@ class PodAffinity:
         return [finding for finding in found if finding.blocked.any()]
 
     def has_preference(self, number: int) -> bool:
-        """Whether :meth:`wishes` has anything, now or as soon as pods of the class are placed."""
+        """Whether :meth:`preferences` has anything, now or as soon as pods of the class are placed."""
         member = self._members[number]
-        if member.wishes or not member.drawn_by:
-            return bool(member.wishes)
-        return any(reverse.tally.by_domain or number in reverse.owners for reverse in member.drawn_by)
+        if member.preferences or not member.attracted_by:
+            return bool(member.preferences)
+        return any(reverse.tally.by_domain or number in reverse.owners for reverse in member.attracted_by)
 
-    def wishes(self, number: int) -> list[tuple[int, DomainTally]]:
+    def preferences(self, number: int) -> list[tuple[int, DomainTally]]:
         """What pulls a pod of the class to domains (or pushes it away, below 0), by pods that are there."""
         member = self._members[number]
-        found = [(weight, tally) for weight, tally in member.wishes if tally.by_domain]
-        found += [(reverse.weight, reverse.tally) for reverse in member.drawn_by if reverse.tally.by_domain]
+        found = [(weight, tally) for weight, tally in member.preferences if tally.by_domain]
+        found += [
+            (reverse.weight, reverse.tally) for reverse in member.attracted_by if reverse.tally.by_domain
+        ]
         return found
 
     # ------------------------------------------------------------------ parts
@@ -310,8 +312,8 @@ class PodAffinity:
     def _affinity(self, number: int, member: _Member, nodes: NodeView) -> list[tuple[PodTerm, BoolArray]]:
         if member.wanted is None:
             return []
-        nobody = not any(tally.by_domain for _, tally in member.wanted_tallies)
-        if nobody and number in member.wanted.members:
+        no_match = not any(tally.by_domain for _, tally in member.wanted_tallies)
+        if no_match and number in member.wanted.members:
             return [(term, nodes.label(tally.key) != 0) for term, tally in member.wanted_tallies]
         nowhere = np.zeros(nodes.size, dtype=np.bool_)
         found = []
@@ -325,13 +327,13 @@ class PodAffinity:
             raise RuntimeError("the plugin is not attached to an engine")
         return int(self._nodes.label(key)[row])
 
-    def _crowd(self, member: _Member, conditions: tuple[Condition, ...]) -> MatchCount:
-        match_count = self._crowds.get(conditions)
+    def _match_count_of(self, member: _Member, conditions: tuple[Condition, ...]) -> MatchCount:
+        match_count = self._match_counts.get(conditions)
         if match_count is None:
-            match_count = self._crowds[conditions] = MatchCount(conditions)
+            match_count = self._match_counts[conditions] = MatchCount(conditions)
             hooks = hooks_of(conditions[0])
-            self._hooked_crowds.put(match_count, hooks)
-            for other in self._hooked_members.find(hooks):
+            self._match_count_index.put(match_count, hooks)
+            for other in self._member_index.find(hooks):
                 them = self._members[other]
                 if meets(them.needs, them.labels, conditions):
                     match_count.members[other] = None
@@ -345,30 +347,30 @@ class PodAffinity:
         if tally is None:
             tally = match_count.tallies[key] = DomainTally(key)
             for number in match_count.members:
-                self._members[number].feeds[tally] = None
+                self._members[number].counted_in[tally] = None
                 for row, count in where.of(number).items():
                     tally.add(self._domain(key, row), count)
         return tally
 
     def _subject(self, number: int, member: _Member, reverse: ReverseMatchCount) -> None:
         reverse.subjects[number] = None
-        (member.drawn_by if reverse.weight else member.repelled_by)[reverse] = None
+        (member.attracted_by if reverse.weight else member.repelled_by)[reverse] = None
 
-    def _echo(self, number: int, member: _Member, condition: Condition, key: str, weight: int) -> None:
-        reverse = self._echoes.get((condition, key, weight))
+    def _add_reverse(self, number: int, member: _Member, condition: Condition, key: str, weight: int) -> None:
+        reverse = self._reverse_counts.get((condition, key, weight))
         if reverse is None:
-            reverse = self._echoes[condition, key, weight] = ReverseMatchCount(
+            reverse = self._reverse_counts[condition, key, weight] = ReverseMatchCount(
                 condition, weight, DomainTally(key)
             )
             hooks = hooks_of(condition)
-            self._hooked_echoes.put(reverse, hooks)
-            for other in self._hooked_members.find(hooks):
+            self._reverse_index.put(reverse, hooks)
+            for other in self._member_index.find(hooks):
                 them = self._members[other]
                 if meets(them.needs, them.labels, (condition,)):
                     self._subject(other, them, reverse)
         reverse.owners[number] = None
         member.reverses[reverse] = None
-        member.feeds[reverse.tally] = None
+        member.counted_in[reverse.tally] = None
 
 
 class PreferredPodAffinity:
@@ -392,7 +394,7 @@ class PreferredPodAffinity:
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         raw = np.zeros(nodes.size, dtype=np.int64)
-        for weight, tally in self._counts.wishes(number):
+        for weight, tally in self._counts.preferences(number):
             by_code = np.zeros(len(nodes.label_values(tally.key)), dtype=np.int64)
             by_code[list(tally.by_domain)] = list(tally.by_domain.values())
             raw += weight * by_code[nodes.label(tally.key)]

@@ -97,7 +97,7 @@ class _Member:
     labels: Mapping[str, str]
     hard: list[_Constraint] = field(default_factory=list)
     soft: list[_Constraint] = field(default_factory=list)
-    feeds: dict[SpreadCounts, None] = field(default_factory=dict)
+    counted_in: dict[SpreadCounts, None] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     """Where its pods are; kept only while a census counts them."""
 
@@ -111,8 +111,8 @@ class TopologySpread:
         self._members: dict[int, _Member] = {}
         self._numbers: dict[Needs, int] = {}
         self._censuses: dict[tuple[Condition, str, SpreadScope], SpreadCounts] = {}
-        self._hooked_members = HookIndex[int]()
-        self._hooked_censuses = HookIndex[SpreadCounts]()
+        self._member_index = HookIndex[int]()
+        self._counts_index = HookIndex[SpreadCounts]()
         self._affinity = NodeAffinity()
         self._taints = TaintToleration()
 
@@ -126,18 +126,18 @@ class TopologySpread:
         self._members[number] = member
         self._numbers[needs] = number
         hooks = carried(needs)
-        self._hooked_members.put(number, hooks)
-        for counts in self._hooked_censuses.find(hooks):
+        self._member_index.put(number, hooks)
+        for counts in self._counts_index.find(hooks):
             if meets(needs, member.labels, (counts.condition,)):
                 counts.members[number] = None
-                member.feeds[counts] = None
+                member.counted_in[counts] = None
         if not needs.spread:
             return
         where = ClassLocations(number, placed)
         for terms, constraints in ((_hard(needs), member.hard), (_soft(needs), member.soft)):
             keys = tuple(sorted({term.topology_key for term in terms}))
             for term in terms:
-                counts = self._census(needs, term, keys, where)
+                counts = self._counts_of(needs, term, keys, where)
                 counts.users += 1
                 constraints.append(_Constraint(term, counts, int(number in counts.members)))
                 if term.hard:
@@ -148,8 +148,8 @@ class TopologySpread:
         if member is None:
             return
         del self._numbers[member.needs]
-        self._hooked_members.drop(number, carried(member.needs))
-        for counts in member.feeds:
+        self._member_index.drop(number, carried(member.needs))
+        for counts in member.counted_in:
             del counts.members[number]
         for constraint in (*member.hard, *member.soft):
             counts = constraint.counts
@@ -158,23 +158,23 @@ class TopologySpread:
             if counts.users:
                 continue
             del self._censuses[counts.condition, counts.key, counts.scope]
-            self._hooked_censuses.drop(counts, hooks_of(counts.condition))
+            self._counts_index.drop(counts, hooks_of(counts.condition))
             for other in counts.members:
-                feeds = self._members[other].feeds
-                del feeds[counts]
-                if not feeds:
+                counted_in = self._members[other].counted_in
+                del counted_in[counts]
+                if not counted_in:
                     self._members[other].rows = {}
 
     def add(self, number: int, row: int, count: int) -> None:
         member = self._members[number]
-        if not member.feeds:
+        if not member.counted_in:
             return
         left = member.rows.get(row, 0) + count
         if left:
             member.rows[row] = left
         else:
             del member.rows[row]
-        for counts in member.feeds:  # one that is not up to date is made anew when it is asked
+        for counts in member.counted_in:  # one that is not up to date is made anew when it is asked
             if counts.version == self._all.version and counts.eligible[row]:
                 counts.counts[self._all.label(counts.key)[row]] += count
 
@@ -186,7 +186,7 @@ class TopologySpread:
 
     def is_interested(self, number: int) -> bool:
         member = self._members[number]
-        return bool(member.feeds or member.hard or member.soft)
+        return bool(member.counted_in or member.hard or member.soft)
 
     def constrains(self, number: int) -> bool:
         return bool(self._members[number].hard)
@@ -204,7 +204,7 @@ class TopologySpread:
             if not constraint.own:
                 continue
             before, counts = constraint.emptiest, constraint.counts
-            self._settle(counts)
+            self._update(counts)
             room = constraint.room()
             if constraint.emptiest != before:
                 return None
@@ -222,7 +222,7 @@ class TopologySpread:
     def listeners(self, number: int) -> Collection[int]:
         member = self._members.get(number)
         found: set[int] = set()
-        for counts in member.feeds if member is not None else ():
+        for counts in member.counted_in if member is not None else ():
             found |= counts.listeners.keys()
         return found
 
@@ -246,11 +246,11 @@ class TopologySpread:
 
     # ------------------------------------------------------------------ for the wishes
 
-    def wishes(self, number: int) -> list[tuple[SpreadTerm, SpreadCounts]]:
+    def preferences(self, number: int) -> list[tuple[SpreadTerm, SpreadCounts]]:
         """The soft constraints of a class, with their counts as they are."""
         found = []
         for constraint in self._members[number].soft:
-            self._settle(constraint.counts)
+            self._update(constraint.counts)
             found.append((constraint.term, constraint.counts))
         return found
 
@@ -272,11 +272,11 @@ class TopologySpread:
 
     def _allowed(self, constraint: _Constraint, nodes: NodeView) -> BoolArray:
         counts = constraint.counts
-        self._settle(counts)
+        self._update(counts)
         codes = nodes.label(counts.key)
         return (codes == 0) | (counts.counts[codes] <= constraint.room())
 
-    def _census(
+    def _counts_of(
         self,
         needs: Needs,
         term: SpreadTerm,
@@ -296,17 +296,17 @@ class TopologySpread:
         if counts is None:
             counts = self._censuses[key] = SpreadCounts(condition, term.topology_key, scope)
             hooks = hooks_of(condition)
-            self._hooked_censuses.put(counts, hooks)
-            for number in self._hooked_members.find(hooks):
+            self._counts_index.put(counts, hooks)
+            for number in self._member_index.find(hooks):
                 member = self._members[number]
                 if meets(member.needs, member.labels, (condition,)):
-                    if not member.feeds:
+                    if not member.counted_in:
                         member.rows = dict(where.of(number))
                     counts.members[number] = None
-                    member.feeds[counts] = None
+                    member.counted_in[counts] = None
         return counts
 
-    def _settle(self, counts: SpreadCounts) -> None:
+    def _update(self, counts: SpreadCounts) -> None:
         """Bring a census in line with the nodes as they are."""
         nodes = self._all
         if counts.version == nodes.version:
@@ -353,15 +353,15 @@ class SoftTopologySpread:
         return bool(needs.spread) and any(not term.hard for term in needs.spread)
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
-        wishes = self._counts.wishes(number)
+        preferences = self._counts.preferences(number)
         carries = np.ones(nodes.size, dtype=np.bool_)
-        for term, _ in wishes:
+        for term, _ in preferences:
             carries &= nodes.label(term.topology_key) != 0
         counted = candidates & carries
         if not counted.any():
             return np.zeros(nodes.size)
         raw = np.zeros(nodes.size)
-        for term, counts in wishes:
+        for term, counts in preferences:
             codes = nodes.label(term.topology_key)
             if term.topology_key == HOST:
                 pods, domains = self._counts.on_row(counts)[nodes.rows], int(counted.sum())

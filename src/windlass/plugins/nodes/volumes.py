@@ -61,9 +61,9 @@ class Volumes:
             if volume.exclusive or volume.options is not None:
                 _count(self._users, volume.claim, count)
             if volume.options is not None:
-                self._settle(volume, row)
+                self._update(volume, row)
 
-    def _settle(self, volume: VolumeNeed, row: int) -> None:
+    def _update(self, volume: VolumeNeed, row: int) -> None:
         """Take a volume for a claim that came into use, or give it back."""
         if volume.claim not in self._users:
             self._taken.pop(volume.claim, None)

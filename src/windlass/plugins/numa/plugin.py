@@ -30,14 +30,14 @@ _TEXTS = 3
 
 
 class _Asking:
-    """One class of tasks: what it asks for, and where it would be refused. ``wish``: the policy that it names,
+    """One class of tasks: what it asks for, and where it would be refused. ``named_policy``: the policy that it names,
     where that counts."""
 
-    __slots__ = ("known", "mask", "most", "need", "seen", "services", "users", "wish")
+    __slots__ = ("known", "mask", "most", "named_policy", "need", "seen", "services", "users")
 
-    def __init__(self, need: NumaNeed, wish: AlignmentPolicy | None) -> None:
+    def __init__(self, need: NumaNeed, named_policy: AlignmentPolicy | None) -> None:
         self.need = need
-        self.wish = wish
+        self.named_policy = named_policy
         self.users = 1
         self.services: dict[ZoneLayout, NumaService] = {}
         self.most: dict[ZoneLayout, int] = {}
@@ -48,78 +48,80 @@ class _Asking:
 
 
 class NumaZones:
-    """``wishes``: in whose dialects a policy that a pod names binds it to nodes that follow it."""
+    """``preferences``: in whose dialects a policy that a pod names binds it to nodes that follow it."""
 
     name = "numa"
 
-    def __init__(self, wishes: Collection[Dialect] = tuple(Dialect)) -> None:
-        self._wishes = frozenset(wishes)
-        self._books: dict[int, RowZones] = {}
+    def __init__(self, preferences: Collection[Dialect] = tuple(Dialect)) -> None:
+        self._binding_apis = frozenset(preferences)
+        self._row_zones: dict[int, RowZones] = {}
         self._asking: dict[int, _Asking] = {}
         self._by_need: dict[tuple[NumaNeed, AlignmentPolicy | None], _Asking] = {}
-        self._minding = 0
+        self._restrictive_nodes = 0
         """How many nodes may refuse a pod for its zones."""
         self._log: list[int] = []
         """Rows in the order in which their books changed."""
 
-    def ignore_wishes(self, dialect: Dialect) -> None:
+    def ignore_policies_of(self, dialect: Dialect) -> None:
         """Policies that pods of a dialect name bind them to nothing (before any class is known)."""
-        self._wishes -= {dialect}
+        self._binding_apis -= {dialect}
 
     # ------------------------------------------------------------------ the books (ZoneBooks)
 
     def open(self, row: int, zones: NumaTopology | None) -> None:
-        old = self._books.pop(row, None)
+        old = self._row_zones.pop(row, None)
         if old is not None:
-            self._minding -= _minds(old.layout.node)
+            self._restrictive_nodes -= _minds(old.layout.node)
         if zones is not None and zones.zones:
-            self._books[row] = RowZones(zones)
-            self._minding += _minds(zones)
+            self._row_zones[row] = RowZones(zones)
+            self._restrictive_nodes += _minds(zones)
         self._note(row)
 
     def plan(self, number: int, row: int) -> NumaHolding | None:
-        asking, book = self._asking.get(number), self._books.get(row)
-        if asking is None or book is None:
+        asking, row_zones = self._asking.get(number), self._row_zones.get(row)
+        if asking is None or row_zones is None:
             return NO_HOLDING
-        return self._served(asking, book)
+        return self._served(asking, row_zones)
 
     def most(self, number: int, row: int) -> int | None:
-        asking, book = self._asking.get(number), self._books.get(row)
+        asking, row_zones = self._asking.get(number), self._row_zones.get(row)
         if asking is None:
             return None
-        if book is None:
-            return None if asking.wish is None else 0
-        if not _follows(asking, book.layout.node):
+        if row_zones is None:
+            return None if asking.named_policy is None else 0
+        if not _follows(asking, row_zones.layout.node):
             return 0
-        found = asking.most.get(book.layout)
+        found = asking.most.get(row_zones.layout)
         if found is None:
-            found = asking.most[book.layout] = _served_in_all(_service(asking, book.layout), book.layout)
+            found = asking.most[row_zones.layout] = _served_in_all(
+                _service(asking, row_zones.layout), row_zones.layout
+            )
         return found
 
     def take(
         self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: NumaHolding | None
     ) -> NumaHolding:
-        book = self._books.get(row)
-        if book is None:
+        row_zones = self._row_zones.get(row)
+        if row_zones is None:
             return reported or NO_HOLDING
         asking = self._asking.get(number)
         holding = reported
         if holding is None and asking is not None:
-            holding = book.guessed(_service(asking, book.layout))
-        holding = book.with_cards(holding or NO_HOLDING, cards)
+            holding = row_zones.guessed(_service(asking, row_zones.layout))
+        holding = row_zones.with_cards(holding or NO_HOLDING, cards)
         self.hold(row, holding)
         return holding
 
     def hold(self, row: int, holding: NumaHolding) -> None:
-        book = self._books.get(row)
-        if book is not None and holding is not NO_HOLDING:
-            book.change(holding, 1)
+        row_zones = self._row_zones.get(row)
+        if row_zones is not None and holding is not NO_HOLDING:
+            row_zones.change(holding, 1)
             self._note(row)
 
     def give(self, row: int, holding: NumaHolding) -> None:
-        book = self._books.get(row)
-        if book is not None and holding is not NO_HOLDING:
-            book.change(holding, -1)
+        row_zones = self._row_zones.get(row)
+        if row_zones is not None and holding is not NO_HOLDING:
+            row_zones.change(holding, -1)
             self._note(row)
 
     def zones_used(self, number: int, row: int) -> int:
@@ -135,13 +137,13 @@ class NumaZones:
     def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         if needs.zones is None:
             return
-        wish = needs.zones.policy if needs.dialect in self._wishes else None
-        if wish is AlignmentPolicy.NONE:
-            wish = None
-        key = (needs.zones, wish)
+        named_policy = needs.zones.policy if needs.dialect in self._binding_apis else None
+        if named_policy is AlignmentPolicy.NONE:
+            named_policy = None
+        key = (needs.zones, named_policy)
         asking = self._by_need.get(key)
         if asking is None:
-            asking = self._by_need[key] = _Asking(needs.zones, wish)
+            asking = self._by_need[key] = _Asking(needs.zones, named_policy)
         else:
             asking.users += 1
         self._asking[number] = asking
@@ -151,7 +153,7 @@ class NumaZones:
         if asking is not None:
             asking.users -= 1
             if not asking.users:
-                del self._by_need[asking.need, asking.wish]
+                del self._by_need[asking.need, asking.named_policy]
 
     def add(self, number: int, row: int, count: int) -> None:
         return
@@ -161,7 +163,7 @@ class NumaZones:
 
     def constrains(self, number: int) -> bool:
         asking = self._asking.get(number)
-        return asking is not None and (self._minding > 0 or asking.wish is not None)
+        return asking is not None and (self._restrictive_nodes > 0 or asking.named_policy is not None)
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         asking = self._asking.get(number)
@@ -189,9 +191,11 @@ class NumaZones:
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if needs.zones is None:
             return []
-        wish = needs.zones.policy if needs.dialect in self._wishes else None
-        asking = self._by_need.get((needs.zones, None if wish is AlignmentPolicy.NONE else wish))
-        if asking is None or not (self._minding or asking.wish):
+        named_policy = needs.zones.policy if needs.dialect in self._binding_apis else None
+        asking = self._by_need.get(
+            (needs.zones, None if named_policy is AlignmentPolicy.NONE else named_policy)
+        )
+        if asking is None or not (self._restrictive_nodes or asking.named_policy):
             return []
         rows = nodes.rows
         self._renew(asking, int(rows.max(initial=-1)) + 1)
@@ -207,26 +211,26 @@ class NumaZones:
         return found
 
     def _why(self, asking: _Asking, row: int) -> str:
-        book = self._books.get(row)
-        if book is None:
-            return wanting(asking.wish or AlignmentPolicy.NONE, None)
-        if not _follows(asking, book.layout.node):
-            return wanting(asking.wish or AlignmentPolicy.NONE, book.layout.node)
-        return lacking(book, _service(asking, book.layout))
+        row_zones = self._row_zones.get(row)
+        if row_zones is None:
+            return wanting(asking.named_policy or AlignmentPolicy.NONE, None)
+        if not _follows(asking, row_zones.layout.node):
+            return wanting(asking.named_policy or AlignmentPolicy.NONE, row_zones.layout.node)
+        return lacking(row_zones, _service(asking, row_zones.layout))
 
     # ------------------------------------------------------------------ parts
 
     def _renew(self, asking: _Asking, height: int) -> None:
         """Bring a class's mask up to date with the books."""
         if len(asking.mask) < height:
-            asking.mask = np.full(max(64, 2 * height), asking.wish is None, dtype=np.bool_)
+            asking.mask = np.full(max(64, 2 * height), asking.named_policy is None, dtype=np.bool_)
             asking.seen = _NOTHING
         log = self._log
         if asking.seen == len(log):
             return
         if asking.seen == _NOTHING:
-            asking.mask[:] = asking.wish is None
-            rows: Iterable[int] = self._books
+            asking.mask[:] = asking.named_policy is None
+            rows: Iterable[int] = self._row_zones
         else:
             rows = set(log[asking.seen :])
         for row in rows:
@@ -243,20 +247,22 @@ class NumaZones:
         self._log.append(row)
 
     def _lets_in(self, asking: _Asking, row: int) -> bool:
-        book = self._books.get(row)
-        if book is None:
-            return asking.wish is None
-        return _follows(asking, book.layout.node) and self._served(asking, book) is not None
+        row_zones = self._row_zones.get(row)
+        if row_zones is None:
+            return asking.named_policy is None
+        return _follows(asking, row_zones.layout.node) and self._served(asking, row_zones) is not None
 
-    def _served(self, asking: _Asking, book: RowZones) -> NumaHolding | None:
-        state = book.state()
+    def _served(self, asking: _Asking, row_zones: RowZones) -> NumaHolding | None:
+        state = row_zones.state()
         known = asking.known
         if state in known:
             return known[state]
-        asked = _service(asking, book.layout)
+        requested = _service(asking, row_zones.layout)
         if len(known) > _REMEMBERED:
             known.clear()
-        found = known[state] = serve(asked.need, book.layout, book.allocation(), asked.policy)
+        found = known[state] = serve(
+            requested.need, row_zones.layout, row_zones.allocation(), requested.policy
+        )
         return found
 
 
@@ -264,18 +270,18 @@ def _service(asking: _Asking, layout: ZoneLayout) -> NumaService:
     found = asking.services.get(layout)
     if found is None:
         need = asking.need
-        if asking.wish is None and need.policy is not None:
+        if asking.named_policy is None and need.policy is not None:
             need = NumaNeed(need.containers, need.guaranteed)
         found = asking.services[layout] = service(need, layout.node)
     return found
 
 
-def _served_in_all(asked: NumaService, layout: ZoneLayout) -> int:
+def _served_in_all(requested: NumaService, layout: ZoneLayout) -> int:
     """How many such pods an empty node serves, one after the other."""
     allocation = RowZones(layout.node).allocation()
     count = 0
     while count < _MANY:
-        found = serve(asked.need, layout, allocation, asked.policy)
+        found = serve(requested.need, layout, allocation, requested.policy)
         if found is None:
             return count
         if not found.zones:
@@ -286,9 +292,9 @@ def _served_in_all(asked: NumaService, layout: ZoneLayout) -> int:
 
 def _follows(asking: _Asking, node: NumaTopology) -> bool:
     """Whether the node serves pods by the policy that the class names."""
-    if asking.wish is None or node.obeys:
+    if asking.named_policy is None or node.obeys:
         return True
-    return node.policy is asking.wish and node.exclusive_cpus
+    return node.policy is asking.named_policy and node.exclusive_cpus
 
 
 def _minds(node: NumaTopology) -> bool:

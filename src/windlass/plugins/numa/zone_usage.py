@@ -134,30 +134,30 @@ class RowZones:
         known = [card for card in cards if card in self._zone_of]
         if not known:
             return holding
-        asked = {name for _, amounts in holding.zones for name, _ in amounts}
+        requested = {name for _, amounts in holding.zones for name, _ in amounts}
         resources = {resource for resource, _ in known}
         zones: dict[int, dict[str, int]] = {
             number: {name: amount for name, amount in amounts if name not in resources}
             for number, amounts in holding.zones
         }
         for resource, index in known:
-            if resource not in asked:
+            if resource not in requested:
                 continue
             amounts_there = zones.setdefault(self._zone_of[resource, index], {})
             amounts_there[resource] = amounts_there.get(resource, 0) + unit_of(resource)
         told = tuple((n, tuple(sorted(zones[n].items()))) for n in sorted(zones) if zones[n])
         return NumaHolding(told, holding.spans, tuple(sorted(known)))
 
-    def guessed(self, asked: NumaService) -> NumaHolding:
+    def guessed(self, requested: NumaService) -> NumaHolding:
         """What a pod that runs holds, if nobody says: of the zones that the node reports to be in use beyond
         what is booked, if they would account for it; else what it would get now, aligned if it can be."""
         reported = self._unexplained()
         if reported is not None:
-            found = self._explained_by(asked.need, reported)
+            found = self._explained_by(requested.need, reported)
             if found is not None:
                 return found
-        for policy in dict.fromkeys((asked.policy, AlignmentPolicy.BEST_EFFORT, AlignmentPolicy.NONE)):
-            found = serve(asked.need, self.layout, self.allocation(), policy)
+        for policy in dict.fromkeys((requested.policy, AlignmentPolicy.BEST_EFFORT, AlignmentPolicy.NONE)):
+            found = serve(requested.need, self.layout, self.allocation(), policy)
             if found is not None:
                 return found
         return NumaHolding()

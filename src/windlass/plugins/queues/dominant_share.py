@@ -20,11 +20,11 @@ SILENT = (False, 0)
 """The key of queues that have an order of their own."""
 
 
-def exceeds(queue: QueueView, asked: Iterable[tuple[str, int]]) -> bool:
+def exceeds(queue: QueueView, requested: Iterable[tuple[str, int]]) -> bool:
     """Whether the queue would hold more than its fair share of something that it is asked for."""
     held, fair = queue.committed, queue.fair_share
     return any(
-        [units > 0 and name in fair and held.get(name, 0) + units > fair[name] for name, units in asked]
+        [units > 0 and name in fair and held.get(name, 0) + units > fair[name] for name, units in requested]
     )
 
 

@@ -32,7 +32,7 @@ STAYS = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
 """On a pod: nobody's gain is worth its being stopped and started elsewhere."""
 
 
-class SparedUntil(ABC):
+class TimedProtection(ABC):
     """A protection that ends at a certain moment for each unit, and speaks of no queue as a whole."""
 
     protects_no_queue = True
@@ -50,7 +50,7 @@ class SparedUntil(ABC):
         """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
 
 
-class MinRuntime(SparedUntil):
+class MinRuntime(TimedProtection):
     """A core is not taken before its group has run for the time its queue states.
 
     For preemption the nearest value above the victim counts; for reclaim that of the queue in which the
@@ -81,7 +81,7 @@ def _protected_for(preemption: Preemption, path: Sequence[QueueView]) -> float:
     return next((value for value in values if value is not None), 0.0)
 
 
-class Patience:
+class PreemptionDelay:
     """Nothing is evicted for a group that preempts nobody, nor before its delay has passed since it was
     created, or since a task of it was last evicted."""
 
@@ -106,7 +106,7 @@ class Patience:
         return None
 
 
-class Cooldown(SparedUntil):
+class Cooldown(TimedProtection):
     """A unit of which a pod has run for less than its ``volcano.sh/cooldown-time`` stays."""
 
     name = "cooldown"
@@ -136,12 +136,12 @@ class JobDisruptionBudget:
         return False
 
     def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
-        notes = victim_set.group.annotations
-        if not notes:
+        annotations = victim_set.group.annotations
+        if not annotations:
             return False
         left = victim_set.members - len(victim_set.tasks)
-        least = _part(notes.get(MIN_AVAILABLE), victim_set.size)
-        most = _part(notes.get(MAX_UNAVAILABLE), victim_set.size)
+        least = _part(annotations.get(MIN_AVAILABLE), victim_set.size)
+        most = _part(annotations.get(MAX_UNAVAILABLE), victim_set.size)
         away = victim_set.size - victim_set.finished - left
         return (least is not None and left < least) or (most is not None and away > most)
 
@@ -164,8 +164,8 @@ class PodBudgets:
         return False
 
     def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
-        asked = Counter(key for task in victim_set.tasks for key in task.budgets)
-        return any(n > left for key, n in asked.items() if (left := self._left(key)) is not None)
+        requested = Counter(key for task in victim_set.tasks for key in task.budgets)
+        return any(n > left for key, n in requested.items() if (left := self._left(key)) is not None)
 
     def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
         return True

@@ -60,7 +60,7 @@ def _speaks(preemption: Preemption) -> bool:
     return preemption.group.dialect is not _KAI
 
 
-def _asked(preemption: Preemption, queue: QueueView) -> Iterable[str]:
+def _requested(preemption: Preemption, queue: QueueView) -> Iterable[str]:
     """The resources of the claim that are divided among queues."""
     return [name for name, units in preemption.request.items() if units > 0 and name in queue.fair_share]
 
@@ -121,7 +121,7 @@ class WindlassVictims:
             Fraction(max(preemption.held(queue).get(name, 0) - taken.get(name, 0), 0), share)
             if share > 0
             else _ENDLESS
-            for name in _asked(preemption, queue)
+            for name in _requested(preemption, queue)
             if (share := queue.fair_share.get(name, 0)) >= 0
         ]
         return -max(ratios, default=Fraction(0)), queue.spec.priority
@@ -180,10 +180,10 @@ class _Exceeds(msgspec.Struct, frozen=True):
     """Whether the queue would hold more than its fair share of what is asked for, as it stands."""
 
     queue: QueueView
-    asked: tuple[tuple[str, int], ...]
+    requested: tuple[tuple[str, int], ...]
 
     def __call__(self) -> bool:
-        return exceeds(self.queue, self.asked)
+        return exceeds(self.queue, self.requested)
 
 
 def _within_share(preemption: Preemption, queue: QueueView) -> bool:
@@ -191,7 +191,7 @@ def _within_share(preemption: Preemption, queue: QueueView) -> bool:
     held = preemption.held(queue)
     return all(
         held.get(name, 0) + preemption.request[name] <= queue.fair_share[name]
-        for name in _asked(preemption, queue)
+        for name in _requested(preemption, queue)
     )
 
 
@@ -212,15 +212,15 @@ def _taken_back(preemption: Preemption, freed: FreedResources) -> bool:
 
 
 def _beyond(
-    preemption: Preemption, queue: QueueView, more: Resources, asked: Resources | None = None
+    preemption: Preemption, queue: QueueView, more: Resources, requested: Resources | None = None
 ) -> bool:
-    """Whether the queue, with so much more, holds more than its share of any of that (and that is ``asked`` for, if
+    """Whether the queue, with so much more, holds more than its share of any of that (and that is ``requested`` for, if
     that is said)."""
     held = preemption.held(queue)
     return any(
         held.get(name, 0) + units > queue.fair_share[name]
         for name, units in more.items()
-        if name in queue.fair_share and (asked is None or asked.get(name, 0) > 0)
+        if name in queue.fair_share and (requested is None or requested.get(name, 0) > 0)
     )
 
 

@@ -138,17 +138,17 @@ class LearnedSharing(OptInSharing):
     def protected_until(
         self, victim: RunSegment, preemptor: RunSegment, rank: float, contention: QueueContention, now: float
     ) -> float:
-        begun = self.quantum_over(victim, preemptor, now)
-        if begun > now:
-            return begun
+        started = self.quantum_over(victim, preemptor, now)
+        if started > now:
+            return started
         habit = habit_of(victim)
         if habit.free:
-            return begun
+            return started
         each = max(victim.devices, 1.0) / max(preemptor.devices, 1.0)
         price = max(each, 1.0) * (contention.waiting + contention.running) / max(contention.before(rank), 1)
         worth = self.worth(preemptor, rank)
         if loss_seconds(victim, habit, now) * price <= worth:
-            return begun
+            return started
         return next_saved(victim, habit, now) if habit.restart * price <= worth else math.inf
 
     def worth(self, preemptor: RunSegment, rank: float) -> float:

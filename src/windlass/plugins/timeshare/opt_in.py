@@ -62,8 +62,10 @@ class OptInSharing:
 
     def quantum_over(self, victim: RunSegment, preemptor: RunSegment, now: float) -> float:
         """Until when a start is left alone by a claimer."""
-        started, devices, asked = victim.started, victim.devices, preemptor.devices
-        quantum = self._quantum * (devices if devices > 1.0 else 1.0) / (asked if asked > 1.0 else 1.0)
+        started, devices, requested = victim.started, victim.devices, preemptor.devices
+        quantum = (
+            self._quantum * (devices if devices > 1.0 else 1.0) / (requested if requested > 1.0 else 1.0)
+        )
         return now + quantum if started is None else started + quantum
 
     def finished(self, segment: RunSegment) -> None:

@@ -44,8 +44,12 @@ def habit_of(segment: RunSegment) -> CheckpointHabit:
 
 def declared_by(group: Group) -> CheckpointHabit:
     """See :func:`habit_of`."""
-    notes = group.annotations
-    return _habit(notes.get(CHECKPOINT_EVERY, ""), notes.get(RESTART_COST, ""), notes.get(CHECKPOINTED, ""))
+    annotations = group.annotations
+    return _habit(
+        annotations.get(CHECKPOINT_EVERY, ""),
+        annotations.get(RESTART_COST, ""),
+        annotations.get(CHECKPOINTED, ""),
+    )
 
 
 @lru_cache(REMEMBERED)

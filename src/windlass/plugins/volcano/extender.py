@@ -36,19 +36,19 @@ class Extender:
         self.endpoints = endpoints
         self.weight = 1.0
         self._closes = closes and bool(endpoints.predicate)
-        self._judge: NodeExtender | None = None
+        self._extender: NodeExtender | None = None
 
     def take_node_extender(self, extender: NodeExtender) -> None:
-        self._judge = extender
+        self._extender = extender
 
     def changed(self, now: float) -> bool:
-        return self._judge is not None and self._judge.has_news()
+        return self._extender is not None and self._extender.has_news()
 
     def due(self, now: float) -> float | None:
         return None
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
-        said = self._said(needs, nodes) if self._closes else None
+        said = self._verdicts(needs, nodes) if self._closes else None
         if said is None:
             return None
         names = nodes.names()
@@ -57,7 +57,7 @@ class Extender:
         )
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        said = self._said(needs, nodes) if self._closes else None
+        said = self._verdicts(needs, nodes) if self._closes else None
         if said is None:
             return []
         words = [said.get(name, _WAITS).rejection for name in nodes.names()]
@@ -68,22 +68,24 @@ class Extender:
 
     def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return (
-            self._judge is not None and bool(self.endpoints.prioritize) and self.endpoints.applies_to(needs)
+            self._extender is not None
+            and bool(self.endpoints.prioritize)
+            and self.endpoints.applies_to(needs)
         )
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
-        said = self._said(needs.node_part(), nodes) or {}
+        said = self._verdicts(needs.node_part(), nodes) or {}
         points = [said[name].points if name in said else 0.0 for name in nodes.names()]
         return np.clip(np.array(points), 0.0, 100.0)
 
-    def _said(self, needs: Needs, nodes: NodeView) -> Mapping[str, NodeVerdict] | None:
+    def _verdicts(self, needs: Needs, nodes: NodeView) -> Mapping[str, NodeVerdict] | None:
         if (
-            self._judge is None
+            self._extender is None
             or needs.dialect is not Dialect.VOLCANO
             or not self.endpoints.applies_to(needs)
         ):
             return None
-        return self._judge.verdicts(needs.node_part(), [name for name in nodes.names() if name])
+        return self._extender.verdicts(needs.node_part(), [name for name in nodes.names() if name])
 
 
 _WAITS = NodeVerdict(UNANSWERED)

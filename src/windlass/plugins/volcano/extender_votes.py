@@ -43,8 +43,8 @@ class ExtenderContext:
 
     def __init__(self, endpoints: ExtenderEndpoints) -> None:
         self.endpoints = endpoints
-        self._consultant: ExtenderClient | None = None
-        self._sitting = False
+        self._client: ExtenderClient | None = None
+        self._in_cycle = False
         self._open = False
         self._known: dict[ExtenderRequest, ExtenderReply | ExtenderUnavailable] = {}
         self._now = 0.0
@@ -52,21 +52,21 @@ class ExtenderContext:
         self._cut_short = False
 
     def take_extender_client(self, client: ExtenderClient) -> None:
-        self._consultant = client
+        self._client = client
 
     # ------------------------------------------------------------------ rounds
 
     def opened(self, now: float) -> None:
         """What could not be asked any more in the round before goes on with what was answered in it."""
-        self._sitting, self._now = True, now
+        self._in_cycle, self._now = True, now
         if not self._cut_short:
             self._known.clear()
         self._cut_short = False
 
     def closed(self) -> None:
-        self._sitting = False
-        if self._open and self._consultant is not None:
-            self._consultant.close()
+        self._in_cycle = False
+        if self._open and self._client is not None:
+            self._client.close()
         self._open = False
 
     def changed(self, now: float) -> bool:
@@ -89,17 +89,17 @@ class ExtenderContext:
 
     def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable | None:
         """``None``: there is nobody to ask, or nothing is being decided (somebody only wants to know)."""
-        if self._consultant is None or not self.asks(request.call):
+        if self._client is None or not self.asks(request.call):
             return None
-        if not self._sitting:
+        if not self._in_cycle:
             return self._known.get(request)
         told = request.call in _TOLD
         answer = None if told else self._known.get(request)
         if answer is None:
             if not self._open:
                 self._open = True
-                self._consultant.open()
-            answer = self._consultant.ask(request)
+                self._client.open()
+            answer = self._client.ask(request)
             if told:
                 self._known.clear()
             elif isinstance(answer, ExtenderReply) or not answer.later:
@@ -111,18 +111,18 @@ class ExtenderContext:
 
     def was_no(self, *, at_once: bool = False) -> None:
         """Somebody waits because of an answer, or because there was none."""
-        moment = self._now if at_once else self._now + AGAIN_SECONDS
-        self._due = moment if self._due is None else min(self._due, moment)
+        time = self._now if at_once else self._now + AGAIN_SECONDS
+        self._due = time if self._due is None else min(self._due, time)
 
 
 def _refusal(what: str, answer: ExtenderReply | ExtenderUnavailable) -> Rejection:
     if isinstance(answer, ExtenderUnavailable) and answer.later:
         return LATER
-    said = answer.why if isinstance(answer, ExtenderUnavailable) else answer.rejection
-    return Rejection(Reason.REFUSED_BY_EXTENDER, detail=f"{what}: {said}" if said else what)
+    verdicts = answer.why if isinstance(answer, ExtenderUnavailable) else answer.rejection
+    return Rejection(Reason.REFUSED_BY_EXTENDER, detail=f"{what}: {verdicts}" if verdicts else what)
 
 
-class ExtenderSpares:
+class ExtenderEvictable:
     """Who may go, by ``preemptableVerb`` and ``reclaimableVerb``. What fails names nobody."""
 
     name = "extender"
@@ -152,7 +152,7 @@ class ExtenderSpares:
         return found
 
 
-class ExtenderOveruse:
+class ExtenderOverused:
     """Whether a queue is passed over, by ``queueOverusedVerb``."""
 
     name = "extender"
@@ -170,7 +170,7 @@ class ExtenderOveruse:
         return True
 
 
-class ExtenderAdmits:
+class ExtenderEnqueueable:
     """Who is let in, by ``jobEnqueueableVerb``; ``jobEnqueuedVerb`` is told."""
 
     name = "extender"
@@ -195,7 +195,7 @@ class ExtenderAdmits:
         self._context.ask(ExtenderRequest(ExtenderCall.ENQUEUED, group=gang.spec.key))
 
 
-class ExtenderConsents:
+class ExtenderPermit:
     """Whether a gang may start or grow as it would be placed: first each placement is told
     (``allocateFuncVerb``) and may be refused, then ``jobReadyVerb`` is asked. Of a decision that is refused
     every placement told is taken back (``deallocateFuncVerb``); of one that stands everyone is told who is

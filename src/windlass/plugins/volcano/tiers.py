@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api.reasons import Reason
-from windlass.plugins.volcano.jobs.priority import PrioritySpares, compared
+from windlass.plugins.volcano.jobs.priority import PriorityEvictable, compared
 from windlass.spi import renamed
 from windlass.spi.inputs import Budgets, TakesBudgets
 from windlass.spi.objects import Dialect, Group, Resources
@@ -46,14 +46,14 @@ class VotingTier:
     """The voters of one tier whose vote is switched on, in the order of the file."""
 
     starving: list[JobStarving] = field(default_factory=list)
-    admitting: list[JobEnqueueable] = field(default_factory=list)
-    preempting: list[Evictable] = field(default_factory=list)
-    reclaiming: list[Evictable] = field(default_factory=list)
-    claims: list[PreemptionVote] = field(default_factory=list)
-    overuse: list[Overused] = field(default_factory=list)
-    may_allocate: list[Allocatable] = field(default_factory=list)
-    victim_queues: list[VictimQueueOrder] = field(default_factory=list)
-    evicts: list[VictimTasks | RelievesLoad] = field(default_factory=list)
+    enqueueable: list[JobEnqueueable] = field(default_factory=list)
+    preemptable: list[Evictable] = field(default_factory=list)
+    reclaimable: list[Evictable] = field(default_factory=list)
+    preemptive: list[PreemptionVote] = field(default_factory=list)
+    overused: list[Overused] = field(default_factory=list)
+    allocatable: list[Allocatable] = field(default_factory=list)
+    victim_queue_order: list[VictimQueueOrder] = field(default_factory=list)
+    victim_tasks: list[VictimTasks | RelievesLoad] = field(default_factory=list)
 
 
 _Ask = Callable[[Any], Sequence[TaskView] | None]
@@ -77,16 +77,18 @@ class VolcanoTiers:
         self._arguments = arguments or {}
         self._gang_must_fit = gang_must_fit
         self._actions = frozenset(actions)
-        weighs = [voter for tier in self._tiers for voter in tier.preempting if not _protects(voter)]
-        self._upwards = any(isinstance(voter, PrioritySpares) for voter in weighs)
+        weighs = [voter for tier in self._tiers for voter in tier.preemptable if not _protects(voter)]
+        self._upwards = any(isinstance(voter, PriorityEvictable) for voter in weighs)
         """Whether nobody goes for lower priority."""
-        self._preempting = [
-            [*tier.preempting, PrioritySpares()] if all(map(_protects, tier.preempting)) else tier.preempting
+        self._preemptable = [
+            [*tier.preemptable, PriorityEvictable()]
+            if all(map(_protects, tier.preemptable))
+            else tier.preemptable
             for tier in self._tiers
-            if tier.preempting
+            if tier.preemptable
         ]
-        self._overuse = [voter for tier in self._tiers for voter in tier.overuse]
-        self._allots = [voter for tier in self._tiers for voter in tier.may_allocate]
+        self._overused = [voter for tier in self._tiers for voter in tier.overused]
+        self._allocatable = [voter for tier in self._tiers for voter in tier.allocatable]
 
     def serves(self, queue: QueueView) -> bool:
         return queue.spec.dialect is Dialect.VOLCANO
@@ -109,13 +111,13 @@ class VolcanoTiers:
         return any(
             getattr(voter, "timed", False)
             for tier in self._tiers
-            for voter in (*tier.preempting, *tier.reclaiming)
+            for voter in (*tier.preemptable, *tier.reclaimable)
         )
 
     def take_budgets(self, budgets: Budgets) -> None:
         """Hand PodDisruptionBudgets on to the voters that ask for them."""
         for tier in self._tiers:
-            for voter in (*tier.preempting, *tier.reclaiming):
+            for voter in (*tier.preemptable, *tier.reclaimable):
                 if isinstance(voter, TakesBudgets):
                     voter.take_budgets(budgets)
 
@@ -130,7 +132,7 @@ class VolcanoTiers:
     def admit(self, admission: EnqueueRequest) -> Rejection | None:
         for tier in self._tiers:
             permitted = False
-            for voter in tier.admitting:
+            for voter in tier.enqueueable:
                 vote = voter.admit(admission)
                 if isinstance(vote, Rejection):
                     return vote
@@ -143,18 +145,18 @@ class VolcanoTiers:
 
     @property
     def personal(self) -> bool:
-        return any(getattr(voter, "personal", False) for tier in self._tiers for voter in tier.admitting)
+        return any(getattr(voter, "personal", False) for tier in self._tiers for voter in tier.enqueueable)
 
     def admitted(self, gang: GangView) -> None:
         for tier in self._tiers:
-            for voter in tier.admitting:
+            for voter in tier.enqueueable:
                 if isinstance(voter, JobEnqueued):
                     voter.admitted(gang)
 
     def deadline(self, group: Group) -> float | None:
-        asked = [getattr(voter, "deadline", None) for tier in self._tiers for voter in tier.admitting]
-        moments = [ask(group) for ask in asked if ask is not None]
-        return min((moment for moment in moments if moment is not None), default=None)
+        requested = [getattr(voter, "deadline", None) for tier in self._tiers for voter in tier.enqueueable]
+        times = [ask(group) for ask in requested if ask is not None]
+        return min((time for time in times if time is not None), default=None)
 
     def victims(
         self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
@@ -163,24 +165,24 @@ class VolcanoTiers:
             return voter.victims(purpose, preemptor, candidates)
 
         if purpose is not Purpose.PREEMPT:
-            return _first_named([tier.reclaiming for tier in self._tiers], ask)
+            return _first_named([tier.reclaimable for tier in self._tiers], ask)
         if self._upwards:
             candidates = [candidate for candidate in candidates if compared(preemptor, candidate) >= 0]
-        return _first_named(self._preempting, ask)
+        return _first_named(self._preemptable, ask)
 
     def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         for tier in self._tiers:
-            for voter in tier.claims:
+            for voter in tier.preemptive:
                 rejection = voter.may_reclaim(path, request)
                 if rejection is not None:
                     return rejection
         return None
 
     def overused(self, queue: QueueView) -> bool:
-        return any([voter.overused(queue) for voter in self._overuse])
+        return any([voter.overused(queue) for voter in self._overused])
 
     def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
-        for voter in self._allots:
+        for voter in self._allocatable:
             rejection = voter.may_allocate(path, request)
             if rejection is not None:
                 return rejection
@@ -188,12 +190,16 @@ class VolcanoTiers:
 
     def victim_queue_key(self, preemptor: Sequence[QueueView], path: Sequence[QueueView]) -> tuple[Any, ...]:
         return tuple(
-            [voter.victim_queue_key(preemptor, path) for tier in self._tiers for voter in tier.victim_queues]
+            [
+                voter.victim_queue_key(preemptor, path)
+                for tier in self._tiers
+                for voter in tier.victim_queue_order
+            ]
         )
 
     @property
     def evicting(self) -> Sequence[VictimTasks | RelievesLoad]:
-        return [voter for tier in self._tiers for voter in tier.evicts]
+        return [voter for tier in self._tiers for voter in tier.victim_tasks]
 
 
 def _protects(voter: Evictable) -> bool:

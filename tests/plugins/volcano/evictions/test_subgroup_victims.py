@@ -32,7 +32,7 @@ def unit(of: FakeQueue, request: Mapping[str, int], **rest: Any) -> VictimSet:
     )
 
 
-def bundles(rules: capacity.CapacitySpares | None = None, **arguments: Any) -> Bundles:
+def bundles(rules: capacity.CapacityEvictable | None = None, **arguments: Any) -> Bundles:
     return Bundles(VolcanoTiers([], arguments=arguments), capacity=rules)
 
 
@@ -44,9 +44,9 @@ def test_who_may_claim_parts_of_gangs() -> None:
         VictimScope.OTHER_QUEUES
     )
     assert isinstance(found.preemption_terms(claim("gangpreempt", queue(), extra=True)), PreemptionDenied)
-    full = VolcanoTiers([VotingTier(overuse=[proportion.ProportionOveruse()])])
+    full = VolcanoTiers([VotingTier(overused=[proportion.ProportionOverused()])])
     assert isinstance(Bundles(full).preemption_terms(claim("gangreclaim", queue())), PreemptionDenied)
-    bound = VolcanoTiers([VotingTier(claims=[capacity.CapacityClaims()])])
+    bound = VolcanoTiers([VotingTier(preemptive=[capacity.CapacityPreemptionVote()])])
     assert isinstance(Bundles(bound).preemption_terms(claim("gangreclaim", queue())), PreemptionDenied)
     assert Bundles(bound).preemption_terms(claim("gangreclaim", queue(deserved={GPU: 2}))) == PreemptionTerms(
         VictimScope.OTHER_QUEUES
@@ -107,7 +107,7 @@ def test_a_part_goes_only_if_each_of_its_pods_may(taken: int, may: bool) -> None
     rich = queue("rich", committed={GPU: 4}, deserved={GPU: 2}, fair_share={GPU: 2})
     part = unit(rich, {GPU: 1}, tasks=2, core=True)
     mine = claim("gangreclaim", queue("own", deserved={GPU: 2}))
-    for found in (bundles(), bundles(capacity.CapacitySpares())):
+    for found in (bundles(), bundles(capacity.CapacityEvictable())):
         assert found.may_take(mine, part, {"rich": {GPU: taken}}) is may
         assert found.may_take(claim("gangpreempt", rich), part, {"rich": {GPU: 4}})
 

@@ -15,9 +15,9 @@ from windlass.engine.engine import Engine
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
-from windlass.model.groups.task_topology import role_preferences, speaks
+from windlass.model.groups.task_topology import ANNOTATIONS, role_preferences
 from windlass.plugins.nodes.resources import ResourcesFit
-from windlass.plugins.volcano.jobs.task_topology import RolesInOrder, RolesTogether
+from windlass.plugins.volcano.jobs.task_topology import RoleAffinity, RoleOrder
 from windlass.plugins.volcano.nodes.nodeorder import MostRequested
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, RolePreferences, Task, TaskState
@@ -45,11 +45,11 @@ ORDER = "volcano.sh/task-topology-task-order"
 def test_what_a_role_wishes(notes, role, expected):
     found = role_preferences(notes, "ns/g", role)
     assert found == (None if expected is None else RolePreferences("ns/g", role, *expected))
-    assert speaks(notes)
+    assert ANNOTATIONS.issuperset(notes)
 
 
-def test_other_annotations_say_nothing():
-    assert not speaks({"volcano.sh/preemptable": "true"})
+def test_other_annotations_are_not_about_roles():
+    assert "volcano.sh/preemptable" not in ANNOTATIONS
 
 
 class Job:
@@ -82,44 +82,44 @@ class Job:
 
 
 def test_pods_of_roles_that_belong_together_share_nodes():
-    job = Job(3, 4, [RolesTogether(), RolesInOrder()])
+    job = Job(3, 4, [RoleAffinity(), RoleOrder()])
     found = job.run({AFFINITY: "ps,worker"}, "ps", "other", "other", "other", "worker")
     assert found["worker-4"] == found["ps-0"]
 
 
 def test_pods_of_a_role_keep_apart_as_long_as_there_are_nodes():
-    job = Job(2, 4, [RolesTogether()])
+    job = Job(2, 4, [RoleAffinity()])
     found = job.run({APART: "ps"}, "ps", "ps", "ps", "ps")
     assert sorted(found.values()) == ["n0", "n0", "n1", "n1"]
 
 
 def test_who_finds_as_many_that_it_wants_near_as_it_wants_to_keep_off_is_not_kept_off():
-    job = Job(2, 4, [RolesTogether(), RolesInOrder()])
+    job = Job(2, 4, [RoleAffinity(), RoleOrder()])
     found = job.run({AFFINITY: "ps,worker", APART: "ps", ORDER: "worker,ps"}, "worker", "ps", "ps")
     assert len(set(found.values())) == 1
-    found = Job(2, 4, [RolesTogether(), RolesInOrder()]).run(
+    found = Job(2, 4, [RoleAffinity(), RoleOrder()]).run(
         {AFFINITY: "ps,worker", APART: "ps"}, "worker", "ps", "ps"
     )
     assert found["ps-1"] != found["ps-2"], "who keeps off itself is placed first"
 
 
 def test_the_first_pod_goes_where_there_is_room_for_all_that_belong_to_it():
-    for policies, nodes in (([RolesTogether(10.0)], {"n1"}), ([], {"n0", "n1"})):
-        job = Job(2, 4, [MostRequested(1.0), *policies, RolesInOrder()])
+    for policies, nodes in (([RoleAffinity(10.0)], {"n1"}), ([], {"n0", "n1"})):
+        job = Job(2, 4, [MostRequested(1.0), *policies, RoleOrder()])
         job.fill("n0", 2)
         found = job.run({AFFINITY: "ps,worker"}, "ps", "worker", "worker")
         assert set(found.values()) == nodes
 
 
 def test_each_bucket_has_its_node():
-    job = Job(4, 3, [MostRequested(1.0), RolesTogether(10.0), RolesInOrder()])
+    job = Job(4, 3, [MostRequested(1.0), RoleAffinity(10.0), RoleOrder()])
     found = job.run({AFFINITY: "ps,worker", APART: "ps"}, "ps", "ps", "ps", *["worker"] * 6)
     pods = Counter((node, name.partition("-")[0]) for name, node in found.items())
     assert sorted(pods.values()) == [1, 1, 1, 2, 2, 2]
 
 
 def test_who_comes_later_joins_those_that_run():
-    job = Job(2, 4, [RolesTogether(), RolesInOrder()])
+    job = Job(2, 4, [RoleAffinity(), RoleOrder()])
     first = job.run({AFFINITY: "ps,worker"}, "ps", "worker")
     assert len(set(first.values())) == 1
     job.fill("n1", 0)
@@ -129,12 +129,12 @@ def test_who_comes_later_joins_those_that_run():
 
 
 def test_other_jobs_do_not_count():
-    job = Job(2, 4, [RolesTogether()])
+    job = Job(2, 4, [RoleAffinity()])
     first = job.run({APART: "ps"}, "ps")
     assert job.run({APART: "ps"}, "ps", gang="d/h")["ps-0"] == first["ps-0"]
 
 
-@pytest.mark.parametrize(("policies", "left"), [([RolesInOrder()], "a-1"), ([], "b-0")])
+@pytest.mark.parametrize(("policies", "left"), [([RoleOrder()], "a-1"), ([], "b-0")])
 def test_the_named_order_says_who_goes_first(policies, left):
     job = Job(1, 1, policies)
     engine = job.engine

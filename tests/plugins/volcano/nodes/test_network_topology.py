@@ -7,7 +7,12 @@ import pytest
 from cluster_dsl import NAMESPACE, Cluster, needs, node
 
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.volcano.nodes.network_topology import HyperNodeBinpack, NormalPods, build, weights_of
+from windlass.plugins.volcano.nodes.network_topology import (
+    HyperNodeBinpack,
+    PodHyperNodeBinpack,
+    build,
+    weights_of,
+)
 from windlass.spi.nodes import IntArray
 from windlass.spi.objects import Dialect, Group, Node, Task
 from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed
@@ -61,19 +66,19 @@ def test_arguments() -> None:
     }
     assert weights_of(given) == {"cpu": 5.0, "memory": 1.0, "nvidia.com/gpu": 4.0, "example.com/x": 1.0}
     kinds = [type(plugin) for plugin in build({}, hypernodes=True, nodes=True)]
-    assert kinds == [HyperNodeBinpack, NormalPods]
+    assert kinds == [HyperNodeBinpack, PodHyperNodeBinpack]
     assert build({"weight": 0}, hypernodes=True, nodes=True) == []
     (only,) = build({"hypernode.binpack.normal-pod.enable": "false"}, hypernodes=True, nodes=True)
     assert isinstance(only, HyperNodeBinpack)
     (only,) = build({"weight": 7}, hypernodes=False, nodes=True)
-    assert isinstance(only, NormalPods)
+    assert isinstance(only, PodHyperNodeBinpack)
     assert only.weight == 7
 
 
 def test_a_fading_below_nothing_is_none() -> None:
     for given, fading in (("0.5", 0.5), (-1, 0.8), (0, 0.0)):
         (_, normal) = build({"hypernode.binpack.normal-pod.fading": given}, hypernodes=True, nodes=True)
-        assert isinstance(normal, NormalPods)
+        assert isinstance(normal, PodHyperNodeBinpack)
         assert normal.fading == fading
 
 
@@ -134,7 +139,7 @@ def test_other_pods_rather_leave_hypernodes_to_gangs() -> None:
 
 
 def test_nothing_is_said_without_hypernodes_or_weighed_resources() -> None:
-    plugin = NormalPods({"nvidia.com/gpu": 1.0}, 0.8, 1.0)
+    plugin = PodHyperNodeBinpack({"nvidia.com/gpu": 1.0}, 0.8, 1.0)
     c = Cluster(plugins=[*default_plugins(), plugin]).queues("default").nodes("a cpu=4")
     come(c, "p", 1)
     assert c.where("p") == {"a": 1}

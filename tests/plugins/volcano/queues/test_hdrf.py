@@ -21,7 +21,7 @@ from windlass.plugins import registry
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.queue_api_filter import ApiQueueOrder, limited_to_api
 from windlass.plugins.volcano.queues import hdrf_tree
-from windlass.plugins.volcano.queues.hdrf import HdrfOrder, HdrfSpares, before
+from windlass.plugins.volcano.queues.hdrf import HdrfEvictable, HdrfOrder, before
 from windlass.plugins.volcano.queues.hdrf_tree import HIERARCHY, WEIGHTS, HdrfTree, key_of
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Queue
@@ -122,7 +122,7 @@ def test_who_keeps_more_than_the_claimer_gives(held: int, goes: bool) -> None:
         leaf.gangs = [gang]
         queues.append(leaf)
         pods[name] = SimpleNamespace(gang=gang, request={"cpu": 1}, task=SimpleNamespace(key=name))
-    rule = HdrfSpares()
+    rule = HdrfEvictable()
     found = rule.victims(Purpose.RECLAIM, pods["a"], [pods["b"]])  # type: ignore[arg-type]
     assert found == ([pods["b"]] if goes else [])
     assert rule.victims(Purpose.PREEMPT, pods["a"], [pods["b"]]) is None  # type: ignore[arg-type]
@@ -230,7 +230,7 @@ def test_only_what_a_placement_touched_is_summed_up_again(monkeypatch: pytest.Mo
     assert made == ["leaf"]
 
 
-class Checked(HdrfSpares):
+class Checked(HdrfEvictable):
     """Judges as the definition does."""
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class Checked(HdrfSpares):
 def test_who_may_go_is_who_the_definition_names(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the middle of a claim, after some have been evicted for it."""
     random, rules = Random(seed), Checked()
-    monkeypatch.setattr("windlass.plugins.volcano_catalogue.hdrf.HdrfSpares", lambda: rules)
+    monkeypatch.setattr("windlass.plugins.volcano_catalogue.hdrf.HdrfEvictable", lambda: rules)
     config = SchedulerConfig(
         ("allocate", "reclaim"),
         (PluginTier((PluginOption("gang"), PluginOption("drf", ON), PluginOption("predicates"))),),

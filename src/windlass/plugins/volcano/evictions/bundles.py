@@ -19,7 +19,7 @@ from typing import Any
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import boolean
 from windlass.plugins.queues.dominant_share import exceeds
-from windlass.plugins.volcano.queues.capacity import PODS, CapacitySpares
+from windlass.plugins.volcano.queues.capacity import PODS, CapacityEvictable
 from windlass.plugins.volcano.queues.resource_bounds import plus
 from windlass.spi.objects import Dialect, Resources
 from windlass.spi.plugins import QueueView
@@ -46,7 +46,7 @@ class Bundles:
 
     name = "bundles"
 
-    def __init__(self, tiers: Tiers, *, capacity: CapacitySpares | None = None) -> None:
+    def __init__(self, tiers: Tiers, *, capacity: CapacityEvictable | None = None) -> None:
         self._tiers = tiers
         self._capacity = capacity
         self._whole = {

@@ -49,7 +49,7 @@ class Rules:
 class _Move:
     """A pod that was moved. ``amounts``: what it counts for, of cpu and memory in engine units."""
 
-    moment: float
+    time: float
     source: str
     target: str
     amounts: tuple[int, int]
@@ -76,7 +76,7 @@ class Rescheduling:
         self._sent: frozenset[Needs] = frozenset()
         """The same as of the last :meth:`changed`, which answers go by."""
         self._high: frozenset[str] = frozenset()
-        self._stirred = False
+        self._changed = False
         """Whether :attr:`_high` is to be made anew whatever the time."""
         self._lasts = float("inf")
         """Up to when it holds, as nothing else happens."""
@@ -86,13 +86,13 @@ class Rescheduling:
     def take_loads(self, loads: Mapping[str, NodeLoad]) -> None:
         """The newest figures by node; they replace all earlier ones."""
         self._loads = dict(loads)
-        self._stirred = True
+        self._changed = True
 
     def note(self, move: _Move, needs: Needs) -> None:
         """A pod goes, and its place is kept."""
         self._moves.append(move)
         self._gone[needs.node_part()] = None
-        self._stirred = True
+        self._changed = True
 
     # ------------------------------------------------------------------ who goes
 
@@ -104,8 +104,8 @@ class Rescheduling:
             return None
         self._next = now + self.rules.interval
         self._gone.clear()
-        self._stirred = True
-        figures = _Figures(self.rules, nodes, self._current(nodes.names(), now))
+        self._changed = True
+        figures = _LoadTable(self.rules, nodes, self._current(nodes.names(), now))
         if not figures.low.any() or not figures.high.any():
             return None
         return ReschedulingRound(self, figures, running, now)
@@ -116,12 +116,12 @@ class Rescheduling:
     def _current(self, names: Sequence[str], now: float) -> dict[str, tuple[NodeLoad, tuple[int, int]]]:
         """By node its load, if that is fresh, and what of cpu and memory was moved there since it began to be
         measured, less what was moved from it."""
-        self._moves = [m for m in self._moves if now - m.moment < FRESH_SECONDS + self.mean_seconds]
+        self._moves = [m for m in self._moves if now - m.time < FRESH_SECONDS + self.mean_seconds]
         found = {name: (load, (0, 0)) for name in names if (load := self._fresh(name, now)) is not None}
         for move in self._moves:
             for name, sign in ((move.source, -1), (move.target, 1)):
                 load, (cpu, memory) = found.get(name, (None, (0, 0)))
-                if load is not None and move.moment > load.measured - self.mean_seconds:
+                if load is not None and move.time > load.measured - self.mean_seconds:
                     moved = (cpu + sign * move.amounts[0], memory + sign * move.amounts[1])
                     found[name] = (load, moved)
         return found
@@ -134,7 +134,7 @@ class Rescheduling:
 
     def changed(self, now: float) -> bool:
         """Whether those that come in the place of moved pods are to avoid other nodes than before."""
-        if not self._stirred and now <= self._lasts:
+        if not self._changed and now <= self._lasts:
             return False
         before, sent = self._high, self._sent
         self._sent = frozenset(self._gone)
@@ -142,7 +142,7 @@ class Rescheduling:
         above = [name for name, load in fresh.items() if self._is_above(load)] if self._sent else []
         self._high = frozenset(above)
         self._lasts = min((load.measured + FRESH_SECONDS for load in fresh.values()), default=float("inf"))
-        self._stirred = False
+        self._changed = False
         return self._high != before or (bool(self._high) and self._sent != sent)
 
     def _is_above(self, load: NodeLoad) -> bool:
@@ -160,7 +160,7 @@ class Rescheduling:
         return np.array([0.0 if name in self._high else 100.0 for name in nodes.names()]).reshape(nodes.size)
 
 
-class _Figures:
+class _LoadTable:
     """Loads in percent of what the nodes have: rows by cpu and memory; those without fresh figures are neither low nor
     high."""
 
@@ -193,7 +193,7 @@ class ReschedulingRound:
     """The moves of one round."""
 
     def __init__(
-        self, policy: Rescheduling, figures: _Figures, running: Sequence[TaskView], now: float
+        self, policy: Rescheduling, figures: _LoadTable, running: Sequence[TaskView], now: float
     ) -> None:
         self._policy = policy
         self._figures = figures
@@ -245,7 +245,7 @@ class ReschedulingRound:
         that began last, of the highest index."""
         row, view = found
         task = view.task
-        quality = 0 if not any(_asked(view.request)) else 2 if task.guaranteed else 1
+        quality = 0 if not any(_requested(view.request)) else 2 if task.guaranteed else 1
         began = -(task.started or task.created)
         return -float(self._first[row]), row, task.priority, quality, began, -task.index, task.key
 
@@ -254,15 +254,15 @@ def _name(task: TaskView) -> str:
     return task.node.name if task.node is not None else ""
 
 
-def _asked(request: Resources) -> tuple[int, int]:
+def _requested(request: Resources) -> tuple[int, int]:
     return request.get(MEASURED[0], 0), request.get(MEASURED[1], 0)
 
 
 def _counts_for(request: Resources) -> tuple[int, int]:
     """What a pod counts for of cpu and memory: what it asks for, and if that is nothing, what ``usage`` takes a pod
     that asks for nothing to use."""
-    asked = _asked(request)
-    return asked if any(asked) else _BEST_EFFORT
+    requested = _requested(request)
+    return requested if any(requested) else _BEST_EFFORT
 
 
 def build(arguments: Arguments) -> Rescheduling | None:

@@ -36,12 +36,12 @@ class RevocableEvictions:
         self._period = period
 
     def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]:
-        going: dict[str, list[TaskView]] = {}
+        evicted: dict[str, list[TaskView]] = {}
         for task in running:
             zone = task.node.labels.get(LABEL, "") if task.node is not None else ""
             if task.task.preemptible and self._is_over(zone, now):
-                going.setdefault(task.gang.spec.key, []).append(task)
-        return [task for tasks in going.values() for task in tasks[: _budget(tasks[0].gang)]]
+                evicted.setdefault(task.gang.spec.key, []).append(task)
+        return [task for tasks in evicted.values() for task in tasks[: _budget(tasks[0].gang)]]
 
     def why(self, task: TaskView) -> str:
         zone = task.node.labels.get(LABEL, "") if task.node is not None else ""
@@ -56,7 +56,7 @@ class RevocableEvictions:
         return hours is not None and not is_active(hours, now)
 
 
-class RevocableSpares:
+class RevocableEvictable:
     """Work that is preemptible, or that revocable nodes would take, takes nobody's room. Others take that of
     preemptible pods which run on nodes that are not revocable, of each group as many as its budget allows."""
 
@@ -77,7 +77,7 @@ class RevocableSpares:
         return [task for tasks in by_group.values() for task in tasks[: _budget(tasks[0].gang)]]
 
 
-class RevocableStarves:
+class RevocableStarving:
     """A group that is not preemptible starves while a pod of it waits, beyond its minimum, too."""
 
     name = "tdm"
@@ -111,11 +111,11 @@ def build(arguments: Arguments) -> RevocableEvictions:
 
 def _budget(gang: GangView) -> int:
     """How many running pods of the group may go now, beside those that are away already."""
-    notes, size = gang.spec.annotations, gang.size
-    least = _part(notes.get(MIN_AVAILABLE), size)
+    annotations, size = gang.spec.annotations, gang.size
+    least = _part(annotations.get(MIN_AVAILABLE), size)
     if least is not None:
         return max(0, gang.running - least)
-    most = _part(notes.get(MAX_UNAVAILABLE), size)
+    most = _part(annotations.get(MAX_UNAVAILABLE), size)
     if most is not None:
         return max(0, most - (size - gang.finished - gang.running))
     return 1

@@ -109,10 +109,10 @@ class Buckets:
                 counts[at, roles[kind.roles.role]] += pods
         for number, kind in self._kinds.items():
             column = roles[kind.roles.role]
-            wishes = np.array([(role in kind.roles.near) - (role in kind.roles.apart) for role in roles])
+            preferences = np.array([(role in kind.roles.near) - (role in kind.roles.apart) for role in roles])
             for _ in range(waiting.get(number, 0)):
                 size = len(self._buckets)
-                near = counts[:size] @ wishes
+                near = counts[:size] @ preferences
                 if not size or near.max() < 0:
                     at = size
                     self._buckets.append(_Bucket())

@@ -38,7 +38,7 @@ class DrfOrder:
         return 0 if queue is None else dominant_share(group.holding, queue.cluster)
 
 
-class DrfSpares:
+class DrfEvictable:
     """A pod may go if the claimer's share with its task is at most the share of the pod's group without
     it and without all earlier candidates of that group, whether they were refused or not."""
 

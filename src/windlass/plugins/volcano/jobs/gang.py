@@ -20,7 +20,7 @@ class GangOrder:
         return 1 if group.ready() else 0
 
 
-class GangStarves:
+class GangStarving:
     """Held and promised members are fewer than ``minMember``."""
 
     name = "gang"
@@ -29,7 +29,7 @@ class GangStarves:
         return gang.held_members + gang.nominated_members < gang.spec.min_member
 
 
-class GangSpares:
+class GangEvictable:
     """A group gives only what it has above ``minMember``, counted down in the order offered."""
 
     name = "gang"

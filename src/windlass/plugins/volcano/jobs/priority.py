@@ -23,7 +23,7 @@ class PriorityTaskOrder:
         return -task.priority
 
 
-class PriorityStarves:
+class PriorityStarving:
     """Any member that neither runs nor has room promised."""
 
     name = "priority"
@@ -32,7 +32,7 @@ class PriorityStarves:
         return gang.held_members + gang.nominated_members < gang.members
 
 
-class PrioritySpares:
+class PriorityEvictable:
     """Strictly lower: of the group against another group, of the pod inside one. No say in reclaim."""
 
     name = "priority"

@@ -32,7 +32,7 @@ class SlaOrder(_Sla):
         return float("inf") if deadline is None else deadline
 
 
-class SlaAdmits(_Sla):
+class SlaEnqueueable(_Sla):
     def admit(self, admission: EnqueueRequest) -> Vote:
         deadline = self._deadline(admission.gang.spec)
         return Vote.PERMIT if deadline is not None and deadline <= admission.now else Vote.ABSTAIN

@@ -26,7 +26,7 @@ from windlass.spi.objects import Needs, Task
 LAST = 1 << 30
 
 
-class RolesTogether(CountOnly):
+class RoleAffinity(CountOnly):
     """Follows the pods of each role of each job by node; serves one engine."""
 
     name = "task-topology"
@@ -120,7 +120,7 @@ class RolesTogether(CountOnly):
         return found
 
 
-class RolesInOrder:
+class RoleOrder:
     """Roles with wishes go before those without, by the job's word (those that it does not name last), and then by
     how much their wishes count."""
 

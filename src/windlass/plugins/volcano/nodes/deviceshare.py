@@ -69,21 +69,21 @@ class DeviceShareScore:
         return sum((self._of(need, nodes) for need in parts), np.zeros(nodes.size)) / len(parts)
 
     def _of(self, need: DeviceNeed, nodes: NodeView) -> FloatArray:
-        cards = nodes.devices()
-        if not cards.exists.shape[1]:
+        devices = nodes.devices()
+        if not devices.exists.shape[1]:
             return np.zeros(nodes.size)
-        free = free_milli(nodes, cards)
-        asked = requested_milli(need, cards)
-        fits = free >= asked
-        sharers = np.where(free < WHOLE, np.maximum(cards.sharers, 1), 0)
-        used = cards.memory_mib - cards.free_mib
+        free = free_milli(nodes, devices)
+        requested = requested_milli(need, devices)
+        fits = free >= requested
+        sharers = np.where(free < WHOLE, np.maximum(devices.sharers, 1), 0)
+        used = devices.memory_mib - devices.free_mib
         order = -used if self._policy == BINPACK else sharers
         chosen = _first(np.where(fits, order, np.iinfo(np.int64).max), fits, need.count)
         if self._policy == BINPACK:
-            taken = np.minimum(cards.memory_mib * np.minimum(asked, WHOLE) // WHOLE, cards.memory_mib)
+            taken = np.minimum(devices.memory_mib * np.minimum(requested, WHOLE) // WHOLE, devices.memory_mib)
             if need.memory_mib:
                 taken = np.minimum(taken, need.memory_mib)
-            points = 100.0 * (used + taken) / np.maximum(cards.memory_mib, 1)
+            points = 100.0 * (used + taken) / np.maximum(devices.memory_mib, 1)
         else:
             points = np.where(sharers == 0, 100.0, 0.0)
         counted = np.where(chosen, np.minimum(points, 100.0), 0.0).sum(axis=1)

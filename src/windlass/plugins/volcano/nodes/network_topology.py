@@ -44,7 +44,7 @@ class HyperNodeBinpack:
         return 100.0 * _fullness(amounts, len(domains.allocatable("pods")))
 
 
-class NormalPods:
+class PodHyperNodeBinpack:
     """Packs pods into HyperNodes: the mean over all tiers of the same score as above, of the HyperNode of that tier
     that a node is in, tier t weighing ``fading``^(t - 1). Where a node is in none it counts as full, so that nodes
     outside of HyperNodes come first."""
@@ -137,5 +137,5 @@ def build(arguments: Arguments, *, hypernodes: bool, nodes: bool) -> list[object
         found.append(HyperNodeBinpack(weights))
     if nodes and boolean(arguments, f"{NORMAL}enable", True):
         fading = number(arguments, f"{NORMAL}fading", 0.8)
-        found.append(NormalPods(weights, fading if fading >= 0 else 0.8, weight))
+        found.append(PodHyperNodeBinpack(weights, fading if fading >= 0 else 0.8, weight))
     return found

@@ -30,11 +30,11 @@ class NumaAware:
         self.dialects = frozenset(dialects)
 
     def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        asked = needs.zones
+        requested = needs.zones
         return (
-            asked is not None
-            and asked.guaranteed
-            and asked.policy not in (None, AlignmentPolicy.NONE)
+            requested is not None
+            and requested.guaranteed
+            and requested.policy not in (None, AlignmentPolicy.NONE)
             and self._zones.constrains(number)
         )
 

@@ -201,10 +201,10 @@ class Usage:
             mean = sum(w * s for w, s in zip(self._rules.weights, shares, strict=True)) / (whole or 1.0)
             if whole and mean >= rules.risk_threshold:
                 factor = max(1.0, rules.risk_factor)
-        asked = [request.get(resource, 0) for resource in MEASURED]
-        if not any(asked):
+        requested = [request.get(resource, 0) for resource in MEASURED]
+        if not any(requested):
             return rules.best_effort[0] * factor, rules.best_effort[1] * factor
-        cpu, memory = (min(units * rules.request_ratio * factor, units) for units in asked)
+        cpu, memory = (min(units * rules.request_ratio * factor, units) for units in requested)
         return cpu, memory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windlass.plugins.volcano.queues.resource_bounds import DESERVED, asked, beyond, closed, plus
+from windlass.plugins.volcano.queues.resource_bounds import DESERVED, beyond, closed, plus, requested
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import FLAVOR, QueueView, Rejection, include_flavors
 from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
@@ -40,7 +40,7 @@ class _Capacity:
         return deserved(queue, hierarchy=self._hierarchy)
 
 
-class CapacityAllots(_Capacity):
+class CapacityAllocatable(_Capacity):
     """Open, and within the real capability on every requested resource, at every level."""
 
     def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
@@ -52,7 +52,7 @@ class CapacityAllots(_Capacity):
         return rejection
 
 
-class CapacityAdmits(_Capacity):
+class CapacityEnqueueable(_Capacity):
     """Open, and what the group asks for fits beside what is held and booked, at every level."""
 
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
@@ -66,7 +66,7 @@ class CapacityAdmits(_Capacity):
         return rejection or Vote.PERMIT
 
 
-class CapacityClaims(_Capacity):
+class CapacityPreemptionVote(_Capacity):
     """A queue may take back for a task that leaves it within its real capability everywhere and within
     its deserved amount on at least one requested resource and on each device model that is named; or, with
     ``ancestorReclaimLevel``, one of its nearest ancestors."""
@@ -85,12 +85,12 @@ class CapacityClaims(_Capacity):
     def _within_somewhere(self, queue: QueueView, request: Resources) -> bool:
         due = self._deserved(queue)
         future = plus(queue.committed, request)
-        if any(future[name] > due.get(name, 0) for name in asked(request) if FLAVOR in name):
+        if any(future[name] > due.get(name, 0) for name in requested(request) if FLAVOR in name):
             return False
-        return any(future[name] <= due.get(name, 0) for name in asked(request))
+        return any(future[name] <= due.get(name, 0) for name in requested(request))
 
 
-class CapacitySpares(_Capacity):
+class CapacityEvictable(_Capacity):
     """Which pods of other queues may go; see :meth:`may_go`. Candidates are taken off as they are chosen."""
 
     def victims(
@@ -127,9 +127,9 @@ class CapacitySpares(_Capacity):
         no deserved amount of anything it uses, or holds more than that of one of these, and of every
         device model that it uses. 4. The same for each ancestor up to ``ancestorReclaimLevel`` that is not
         the claimer's too, equally far up."""
-        uses = asked(held)
+        uses = requested(held)
         leaf = path[0]
-        if not any(name in uses and name != PODS for name in asked(request)):
+        if not any(name in uses and name != PODS for name in requested(request)):
             return False
         after = plus(_held(leaf, left), held, -1)
         if any(after.get(name, 0) < units for name, units in leaf.spec.guarantee.items()):
@@ -142,7 +142,7 @@ class CapacitySpares(_Capacity):
         theirs = _below_root(path, self._levels)
         shared = {own.name for own, other in zip(mine, theirs, strict=False) if own.name == other.name}
         silent = not (set(self._deserved(leaf)) & set(uses))
-        claimer_silent = not (set(self._deserved(preemptor[0])) & set(asked(request)))
+        claimer_silent = not (set(self._deserved(preemptor[0])) & set(requested(request)))
         if silent and claimer_silent and shared:
             return False
         return all(self._over(queue, uses, left) for queue in theirs if queue.name not in shared)
@@ -155,7 +155,7 @@ class CapacitySpares(_Capacity):
         return not due or any(held.get(name, 0) > units for name, units in due.items())
 
 
-class CapacityVictimQueues(_Capacity):
+class CapacityVictimQueueOrder(_Capacity):
     """In a tree the queues nearest to the claimer's give first: those whose common ancestor with it lies
     deepest."""
 

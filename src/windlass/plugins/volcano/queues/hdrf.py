@@ -29,7 +29,7 @@ from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView, StepView
 from windlass.spi.tiers import GangView, Purpose, TaskView
 
-__all__ = ["HIERARCHY", "WEIGHTS", "HdrfOrder", "HdrfSpares", "before"]
+__all__ = ["HIERARCHY", "WEIGHTS", "HdrfEvictable", "HdrfOrder", "before"]
 
 TOLERANCE = Fraction(1, 1_000_000)
 """Maximum difference of two shares that count as equal for victims."""
@@ -58,7 +58,7 @@ class HdrfOrder:
         return key_of(tree.root, queue)
 
 
-class HdrfSpares:
+class HdrfEvictable:
     """Vote on victims of other queues.
 
     A pod may be evicted if the queue of the preemptor still comes first without the pod
@@ -88,7 +88,7 @@ class HdrfSpares:
             open_ones = self._plain.open_with(moved)
             by_open.setdefault(frozenset(open_ones), []).append(candidate)
         grown = plus(mine.holding, preemptor.request)
-        going: set[str] = set()
+        evicted: set[str] = set()
         for open_ones, alike in by_open.items():
             tree = self._tree(open_ones)
             root = tree.renewed(queues, total)
@@ -99,8 +99,8 @@ class HdrfSpares:
                     known = self._knows(theirs)
                     with tree.holding(theirs.path[0], theirs, left) if known else nullcontext():
                         if before(key_of(root, mine.path[0]), key_of(root, theirs.path[0])):
-                            going.add(candidate.task.key)
-        return [candidate for candidate in candidates if candidate.task.key in going]
+                            evicted.add(candidate.task.key)
+        return [candidate for candidate in candidates if candidate.task.key in evicted]
 
     def _knows(self, gang: GangView) -> bool:
         return self._plain.leaf(gang.path[0], gang) is not None

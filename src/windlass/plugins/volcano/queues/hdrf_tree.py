@@ -35,7 +35,7 @@ class HdrfSums:
 
 
 @dataclass(slots=True)
-class _Sums:
+class _ChildSums:
     """Over the children of a node. Those without a share count only as (not) saturated."""
 
     full: dict[str, Fraction] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class HdrfNode:
     weight: Fraction = ONE
     children: dict[str, HdrfNode] = field(default_factory=dict)
     figures: HdrfSums = field(default_factory=HdrfSums)
-    sums: _Sums = field(default_factory=_Sums, compare=False, repr=False)
+    sums: _ChildSums = field(default_factory=_ChildSums, compare=False, repr=False)
 
     @property
     def held(self) -> Amounts:
@@ -95,7 +95,7 @@ class HdrfNode:
 
     def settle(self, total: Resources) -> None:
         """Bring an inner node in line with its children, from below."""
-        self.sums = _Sums()
+        self.sums = _ChildSums()
         for child in self.children.values():
             if child.children:
                 child.settle(total)
@@ -112,9 +112,9 @@ def dominant(held: Amounts, total: Resources) -> Fraction:
 
 def path_of(queue: QueueView) -> list[tuple[str, Fraction]]:
     """The names and weights of the nodes below the root that lead to a queue."""
-    notes = queue.spec.annotations
-    names = [name for name in notes.get(HIERARCHY, "").split("/") if name]
-    weights = notes.get(WEIGHTS, "").split("/")
+    annotations = queue.spec.annotations
+    names = [name for name in annotations.get(HIERARCHY, "").split("/") if name]
+    weights = annotations.get(WEIGHTS, "").split("/")
     return [
         (name, max(Fraction(1), _weight(weights[at] if at < len(weights) else "")))
         for at, name in enumerate(names)
@@ -127,10 +127,10 @@ def leaf_key(group: GroupView) -> str:
     return f"{group.spec.key}\0"
 
 
-def figures_of(held: Resources, asked: Resources, open_ones: set[str], total: Resources) -> HdrfSums:
+def figures_of(held: Resources, requested: Resources, open_ones: set[str], total: Resources) -> HdrfSums:
     """Of a group. ``open_ones``: the resources that are not used up."""
     amounts = {name: Fraction(units) for name, units in held.items()}
-    return HdrfSums(amounts, dominant(amounts, total), _saturated(held, asked, open_ones, total))
+    return HdrfSums(amounts, dominant(amounts, total), _saturated(held, requested, open_ones, total))
 
 
 @dataclass(slots=True)
@@ -202,19 +202,19 @@ class HdrfTree:
         if self._fixed is None:
             self._open = self.open_with(())
             for branch in self._branches:
-                for held, asked, leaf in branch.groups.values():
-                    leaf.figures.saturated = _saturated(held, asked, self._open, total)
+                for held, requested, leaf in branch.groups.values():
+                    leaf.figures.saturated = _saturated(held, requested, self._open, total)
         self.root.settle(total)
 
     def _enter(self, branch: _Branch) -> None:
         """All groups of a queue, while the tree is being made: its nodes are settled later."""
         for group in branch.queue.gangs:
-            held, asked = dict(group.holding), dict(group.requested)
+            held, requested = dict(group.holding), dict(group.requested)
             self._use(held, 1)
-            leaf = HdrfNode(figures=figures_of(held, asked, self._open, self._total))
+            leaf = HdrfNode(figures=figures_of(held, requested, self._open, self._total))
             key = leaf_key(group)
             branch.nodes[-1].children[key] = leaf
-            branch.groups[key] = (held, asked, leaf)
+            branch.groups[key] = (held, requested, leaf)
         branch.touched = branch.queue.touched
 
     def _sum_up(self, branch: _Branch) -> None:
@@ -223,8 +223,8 @@ class HdrfTree:
         for group in branch.queue.gangs:
             key = leaf_key(group)
             old = before.pop(key, None)
-            held, asked = dict(group.holding), dict(group.requested)
-            if old is not None and old[0] == held and old[1] == asked:
+            held, requested = dict(group.holding), dict(group.requested)
+            if old is not None and old[0] == held and old[1] == requested:
                 branch.groups[key] = old
                 continue
             leaf = HdrfNode() if old is None else old[2]
@@ -233,9 +233,9 @@ class HdrfTree:
             self._use(held, 1)
             if old is None:
                 branch.nodes[-1].children[key] = leaf
-            figures = figures_of(held, asked, self._open, self._total)
+            figures = figures_of(held, requested, self._open, self._total)
             self._lift(branch.nodes, leaf, figures, fresh=old is None)
-            branch.groups[key] = (held, asked, leaf)
+            branch.groups[key] = (held, requested, leaf)
         for key, (held, _, leaf) in before.items():
             self._use(held, -1)
             self._lift(branch.nodes, leaf, None)
@@ -271,8 +271,8 @@ class HdrfTree:
             return
         self._open = open_ones
         for branch in self._branches:
-            for held, asked, leaf in branch.groups.values():
-                saturated = _saturated(held, asked, open_ones, self._total)
+            for held, requested, leaf in branch.groups.values():
+                saturated = _saturated(held, requested, open_ones, self._total)
                 if saturated is not leaf.saturated:
                     self._lift(branch.nodes, leaf, HdrfSums(leaf.held, leaf.share, saturated))
 
@@ -319,8 +319,8 @@ def key_of(root: HdrfNode, queue: QueueView) -> Key:
     return tuple(key)
 
 
-def _saturated(held: Resources, asked: Resources, open_ones: set[str], total: Resources) -> bool:
-    for name, wanted in asked.items():
+def _saturated(held: Resources, requested: Resources, open_ones: set[str], total: Resources) -> bool:
+    for name, wanted in requested.items():
         if wanted <= 0 or name not in total:
             continue
         if held.get(name, 0) >= wanted or name not in open_ones:

@@ -14,7 +14,7 @@ from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
 
 
-class ProportionAllots:
+class ProportionAllocatable:
     """Open, and within the deserved amount on every requested resource."""
 
     name = "proportion"
@@ -24,16 +24,16 @@ class ProportionAllots:
         return closed(path) or beyond(queue, queue.committed, request, _due(queue, request), "fair share")
 
 
-class ProportionClaims:
-    """As :class:`ProportionAllots`: a queue takes back what it deserves."""
+class ProportionPreemptionVote:
+    """As :class:`ProportionAllocatable`: a queue takes back what it deserves."""
 
     name = "proportion"
 
     def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
-        return ProportionAllots().may_allocate(path, request)
+        return ProportionAllocatable().may_allocate(path, request)
 
 
-class ProportionOveruse:
+class ProportionOverused:
     """Passed over while it holds what it deserves of every resource."""
 
     name = "proportion"
@@ -43,7 +43,7 @@ class ProportionOveruse:
         return all(units <= held.get(name, 0) for name, units in queue.fair_share.items())
 
 
-class ProportionSpares:
+class ProportionEvictable:
     """A queue gives while it holds more than it deserves of some resource, victims so far taken off."""
 
     name = "proportion"
@@ -65,7 +65,7 @@ class ProportionSpares:
         return found
 
 
-class ProportionAdmits:
+class ProportionEnqueueable:
     """Open, and what the group asks for fits beside what is held and booked, under the real capability."""
 
     name = "proportion"

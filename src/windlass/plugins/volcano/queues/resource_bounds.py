@@ -13,7 +13,7 @@ DESERVED = "deserved"
 """A bound that is stated."""
 
 
-def asked(request: Resources) -> dict[str, int]:
+def requested(request: Resources) -> dict[str, int]:
     """What is asked for at all."""
     return {name: units for name, units in request.items() if units > 0}
 

@@ -12,7 +12,7 @@ from windlass.spi.quantities import from_units
 from windlass.spi.tiers import EnqueueRequest, Vote
 
 
-class QuotaAdmits:
+class QuotaEnqueueable:
     name = "resourcequota"
 
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:

@@ -10,7 +10,7 @@ from windlass.spi.plugins import QueueView, Rejection, StepView
 from windlass.spi.tiers import Tiers
 
 
-class Allotting:
+class TierAdmission:
     """Refuses a step of a queue that is overused, or that the votes do not allot it to.
 
     What a queue gets depends on what others ask for, so a refused step is looked at again whenever
