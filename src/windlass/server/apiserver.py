@@ -6,7 +6,7 @@ Errors leave as Status objects. Whatever is not served answers 404, as on a real
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.api.errors import StatusError, WindlassError, failure
@@ -18,43 +18,41 @@ from windlass.server.core import Admitter, Call, ServerCore, ServerOptions
 from windlass.server.log_source import LogSource
 from windlass.server.presentation import responses
 from windlass.server.request.negotiation import negotiate
-from windlass.server.request.routing import NotServed, is_write_only, known, register_write_only, route
+from windlass.server.request.routing import (
+    NotServed,
+    is_write_only,
+    known,
+    register_write_only,
+    route,
+    unknown_resource,
+)
 from windlass.server.request.users import UserInfo
+from windlass.server.subresources import SUBRESOURCES, Handler
 from windlass.server.telemetry import Telemetry
 from windlass.server.verbs import access_reviews
 from windlass.server.verbs.binding import BINDINGS, bind
 from windlass.server.verbs.create import create
 from windlass.server.verbs.delete import delete, delete_collection
-from windlass.server.verbs.eviction import evict
-from windlass.server.verbs.pod_log import read_log
 from windlass.server.verbs.read import get, list_collection
 from windlass.server.verbs.update import patch, update
 from windlass.server.verbs.watch import watch
 from windlass.store.store import Store
 
 _log = logging.getLogger("windlass.server")
-_Handler = Callable[[ServerCore, Call], Awaitable[Response]]
 register_write_only(BINDINGS)
 
-_COLLECTION: Mapping[str, _Handler] = {
+_COLLECTION: Mapping[str, Handler] = {
     "list": list_collection,
     "watch": watch,
     "create": create,
     "deletecollection": delete_collection,
 }
-_OBJECT: Mapping[str, _Handler] = {
+_OBJECT: Mapping[str, Handler] = {
     "get": get,
     "watch": watch,
     "update": update,
     "patch": patch,
     "delete": delete,
-}
-_SUBRESOURCES: Mapping[str, Mapping[str, _Handler]] = {
-    "status": {"get": get, "update": update, "patch": patch},
-    "finalize": {"update": update},
-    "binding": {"create": bind},
-    "eviction": {"create": evict},
-    "log": {"get": read_log},
 }
 
 
@@ -151,7 +149,8 @@ class ApiServer:
         authorization.check(call)
         target = call.target
         handler = self._handler(call, verb)
-        if target.subresource != "log":  # its answer is text, whatever the client would like
+        subresource = SUBRESOURCES.get(target.subresource)
+        if subresource is None or not subresource.text:
             call.form = negotiate(call.request.headers.get("accept", ""))
         if verb == "watch" and call.form.yaml:
             media = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -160,15 +159,17 @@ class ApiServer:
             return access_reviews.review(call)
         return await handler(self.core, call)
 
-    def _handler(self, call: Call, verb: str) -> _Handler | None:
-        """What carries out ``verb``; ``None`` for reviews. Raises 405."""
+    def _handler(self, call: Call, verb: str) -> Handler | None:
+        """Return the handler of ``verb``; ``None`` for reviews. Raises 404 and 405."""
         target = call.target
         if is_write_only(target.resource):
             if verb == "create" and not target.name:
                 return bind if target.resource is BINDINGS else None
             raise not_allowed()
         if target.subresource:
-            handlers = _SUBRESOURCES[target.subresource]
+            if (subresource := SUBRESOURCES.get(target.subresource)) is None:
+                raise unknown_resource()
+            handlers = subresource.handlers
         else:
             handlers = _OBJECT if target.name else _COLLECTION
         handler = handlers.get(verb)

@@ -20,23 +20,11 @@ from windlass.api.resources import Resource
 from windlass.client.transport import Request, Response
 from windlass.server.presentation import responses
 from windlass.server.request.routing import write_only
+from windlass.server.subresources import served
 
 _encode = msgspec.json.Encoder().encode
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 _VERSIONS = ("v2", "v2beta1")
-_SUBRESOURCE_VERBS = {
-    "status": ("get", "patch", "update"),
-    "scale": ("get", "patch", "update"),
-    "finalize": ("update",),
-    "log": ("get",),
-    "binding": ("create",),
-    "eviction": ("create",),
-}
-_SUBRESOURCE_KINDS = {
-    "binding": ("", "", "Binding"),
-    "eviction": ("policy", "v1", "Eviction"),
-    "scale": ("autoscaling", "v1", "Scale"),
-}
 
 
 def answer(request: Request) -> Response | None:
@@ -112,11 +100,13 @@ def verbs(resource: Resource) -> list[str]:
     return sorted(resource.verbs)
 
 
-def subresources(resource: Resource) -> Iterable[tuple[str, tuple[str, str, str], list[str]]]:
-    """Name, (group, version, kind) of the body (group and version empty: the resource's own), verbs."""
-    for name in sorted(resource.subresources):
-        kind = _SUBRESOURCE_KINDS.get(name, ("", "", resource.kind))
-        yield name, kind, list(_SUBRESOURCE_VERBS[name])
+def _subresources(resource: Resource) -> Iterable[tuple[str, tuple[str, str, str], list[str]]]:
+    """Yield name, (group, version, kind) of the body, and verbs of each subresource.
+
+    An empty version stands for the resource's own group and version.
+    """
+    for name, entry in served(resource):
+        yield name, entry.body or ("", "", resource.kind), entry.verbs
 
 
 # --- aggregated ---------------------------------------------------------------------------------------
@@ -176,7 +166,7 @@ def _aggregated_resource(resource: Resource) -> dict[str, Any]:
         entry["categories"] = list(resource.categories)
     below = [
         {"subresource": name, "responseKind": _response_kind(resource, kind), "verbs": allowed}
-        for name, kind, allowed in subresources(resource)
+        for name, kind, allowed in _subresources(resource)
     ]
     if below:
         entry["subresources"] = below
@@ -238,7 +228,7 @@ def _resource_list(group: str, version: str) -> dict[str, Any]:
         if resource.categories:
             entry["categories"] = list(resource.categories)
         entries.append(entry)
-        for name, (kind_group, kind_version, kind), allowed in subresources(resource):
+        for name, (kind_group, kind_version, kind), allowed in _subresources(resource):
             below: dict[str, Any] = {
                 "name": f"{resource.plural}/{name}",
                 "singularName": "",

@@ -23,6 +23,7 @@ from windlass.api.wire import schema, schema_crd
 from windlass.api.wire.schema import CORE, META, SchemaNode, Struct
 from windlass.client.transport import Request, Response
 from windlass.server.presentation import discovery, responses
+from windlass.server.subresources import served
 
 _encode = msgspec.json.Encoder().encode
 _PREFIX = "/openapi/v3"
@@ -300,10 +301,9 @@ def _paths(resource: Resource, name: str, schemas: _Schemas, paths: dict[str, An
     named = make.item()
     if named:
         paths[f"{collection}/{{name}}"] = named | {"parameters": [_path_parameter("name"), *scope]}
-    for sub, kind, verbs in discovery.subresources(resource):
-        if sub in ("status", "scale", "finalize"):
-            body = name if not kind[1] else schemas.add(schema.for_kind(*kind))  # type: ignore[arg-type]
-            below = _Operations(resource, body).item(verbs)
+    for sub, entry in served(resource):
+        if entry.is_view:
+            below = _Operations(resource, name).item(entry.verbs)
             paths[f"{collection}/{{name}}/{sub}"] = below | {"parameters": [_path_parameter("name"), *scope]}
     if resource.plural == "pods" and not resource.group:
         binding = schemas.add(schema.builtin(f"{CORE}Binding"))
