@@ -47,7 +47,7 @@ async def test_paths(served: Served) -> None:
     assert await served.get("/healthz") == (200, "ok\n")
     assert await served.get("/readyz") == (503, "not ready: not known yet: queues, podgroups\n")
     served.unknown = []
-    assert "has not read of late who does" in (await served.get("/readyz"))[1]
+    assert "the leader is unknown" in (await served.get("/readyz"))[1]
     served.ready = True
     assert await served.get("/readyz?verbose") == (200, "ok\n")
     assert (await served.get("/secret"))[0] == 404

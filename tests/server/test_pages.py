@@ -25,7 +25,7 @@ ALICE = UserInfo("alice", "7", ("dev", "system:authenticated"))
 
 class TestHealth:
     @pytest.mark.parametrize("page", ["/healthz", "/livez", "/readyz", "/readyz/ping"])
-    async def test_well(self, api: Api, page: str) -> None:
+    async def test_health_page_responds_ok(self, api: Api, page: str) -> None:
         answer = await api.get(page, user=ANONYMOUS)
         assert (answer.status, answer.body) == (200, b"ok")
 
@@ -92,7 +92,7 @@ class TestPages:
     @pytest.mark.parametrize(
         "path", ["/nope", "/apis/unknown.io/v1/things", "/apis/unknown.io", "/apis/unknown.io/v1", "/ui"]
     )
-    async def test_what_is_not_there(self, api: Api, path: str) -> None:
+    async def test_unknown_page_is_not_found(self, api: Api, path: str) -> None:
         answer = await api.get(path)
         assert (answer.status, answer.body) == (404, b"404 page not found\n")
 
@@ -142,7 +142,7 @@ class TestPages:
 
 class TestUsers:
     @pytest.mark.parametrize("path", ["/version", "/metrics", "/metrics/control", "/api", "/nope"])
-    async def test_nobody_sees_pages(self, api: Api, path: str) -> None:
+    async def test_anonymous_user_gets_403_on_pages(self, api: Api, path: str) -> None:
         answer = await api.get(path, user=ANONYMOUS)
         assert (answer.status, answer.json["details"]) == (403, {})
         assert answer.message == f'forbidden: User "system:anonymous" cannot get path "{path}"'
@@ -191,14 +191,14 @@ class TestFaults:
         assert "surprise" not in answer.message
         assert "surprise" in caplog.text
 
-    async def test_a_cancelled_request_is_no_answer(self, api: Api) -> None:
+    async def test_cancelled_request_gets_no_response(self, api: Api) -> None:
         waiting = asyncio.ensure_future(api.get(MAPS, resourceVersion="99999"))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    async def test_a_cancelled_write_is_still_whole(self, api: Api) -> None:
+    async def test_cancelled_write_is_stored_completely(self, api: Api) -> None:
         writing = asyncio.ensure_future(api.post(MAPS, config_map("m")))
         await asyncio.sleep(0)
         writing.cancel()

@@ -42,7 +42,7 @@ def not_ready(ready: bool, unknown: Sequence[str]) -> str:
         return ""
     if unknown:
         return f"not known yet: {', '.join(dict.fromkeys(unknown))}"
-    return "it does not lead, and has not read of late who does"
+    return "not the leader, and the leader is unknown: the lease was not read recently"
 
 
 class Endpoint:

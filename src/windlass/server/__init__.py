@@ -1,1 +1,1 @@
-"""The Kubernetes wire of the embedded control plane."""
+"""The Kubernetes API of the embedded control plane."""

@@ -1,6 +1,6 @@
-"""The server without HTTP: a request and a user in, an answer out.
+"""API server without HTTP: handles a request of a user.
 
-Errors leave as Status objects. Whatever is not served answers 404, as on a real server.
+Errors become Status objects. Unknown paths get 404, as with kube-apiserver.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OBJECT: Mapping[str, Handler] = {
 
 
 class ApiServer:
-    """``handle`` answers one request. Call :meth:`stop` before the store is closed."""
+    """API server. Call :meth:`stop` before the store is closed."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ApiServer:
         admission: Admitter | None = None,
         control: Path | None = None,
     ) -> None:
-        """``control``: the socket on which scheduler and controllers tell their metrics."""
+        """``control``: the socket on which scheduler and controllers serve their metrics."""
         self.core = ServerCore(
             store,
             clock,
@@ -88,11 +88,11 @@ class ApiServer:
         return self.core.options
 
     def stop(self) -> None:
-        """End watches and followed logs cleanly; ``/readyz`` says no from now on."""
+        """End watches and followed logs cleanly. From now on, ``/readyz`` fails."""
         self.core.stop()
 
     async def handle(self, request: Request, user: UserInfo) -> Response:
-        """Never raises but for cancellation: every error becomes an answer."""
+        """Handle one request. Errors become responses; only cancellation is raised."""
         begin = self.core.clock.monotonic()
         verb, resource = request.method.lower(), ""
         call: Call | None = None
@@ -124,26 +124,26 @@ class ApiServer:
         return response
 
     async def _page(self, request: Request, user: UserInfo) -> Response | None:
-        """The answer to a path that names no resource; ``None`` for the others."""
+        """Return the response for a path without a resource; ``None`` for other paths."""
         path = request.path
         if _names_resource(path):
             return None
         authorization.check_path(user, request.method, path)
-        found = pages.health(self.core, path)
-        if found is not None:
-            return found
-        found = None
+        response = pages.health(self.core, path)
+        if response is not None:
+            return response
+        response = None
         if path == "/version":
-            found = pages.version(self.core)
+            response = pages.version(self.core)
         elif path == "/metrics":
-            found = pages.metrics(self.telemetry)
+            response = pages.metrics(self.telemetry)
         elif path == "/metrics/control":
-            found = await pages.of_control(self._control)
+            response = await pages.control_metrics(self._control)
         else:
-            found = pages.described(request)
-        if found is not None and request.method not in ("GET", "HEAD"):
+            response = pages.api_description(request)
+        if response is not None and request.method not in ("GET", "HEAD"):
             raise not_allowed()
-        return found
+        return response
 
     async def _resource(self, call: Call, verb: str) -> Response:
         authorization.check(call)

@@ -1,4 +1,4 @@
-"""Who may do what: administrators everything, everybody else the health pages."""
+"""Authorization: administrators may do everything, other users read health pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "HEAD": "get"}
 
 
 def check_path(user: UserInfo, method: str, path: str) -> None:
-    """For paths that name no resource. Raises 403."""
+    """Raise 403 unless the user may access a path without a resource."""
     if user.is_admin or path in PUBLIC or path.startswith(tuple(f"{page}/" for page in PUBLIC)):
         return
     verb = {"GET": "get", "DELETE": "delete", **_VERBS}.get(method, method.lower())
@@ -19,13 +19,13 @@ def check_path(user: UserInfo, method: str, path: str) -> None:
 
 
 def check(call: Call) -> None:
-    """For resources. Raises 403."""
+    """Raise 403 unless the user may access the resource."""
     if not call.user.is_admin:
         raise _refusal(call)
 
 
 def verb_of(call: Call) -> str:
-    """The verb in the words of role-based access."""
+    """Return the verb of a request in terms of RBAC."""
     method, target = call.request.method, call.target
     if method == "GET":
         if target.watch or (not target.name and call.params.get("watch", "") not in ("", "0", "false")):

@@ -1,4 +1,4 @@
-"""What must exist before the first request: the namespaces that every cluster has."""
+"""Namespaces that every cluster has, created before the first request."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 async def bootstrap(api: ApiServer) -> None:
-    """Create what is missing, through the front door. Raises ``RuntimeError`` if the server refuses."""
+    """Create missing namespaces, by requests to the server.
+
+    Raises ``RuntimeError`` if the server rejects one.
+    """
     for name in FIRST_NAMESPACES:
         if api.core.store.get(NAMESPACES.qualified, "", name) is not None:
             continue
         body = b'{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%b"}}' % name.encode()
         response = await api.handle(Request("POST", NAMESPACES.path(), body=body), ADMIN)
         if response.status not in (201, 409):
-            raise RuntimeError(f"namespace {name} cannot be made: {response.status} {response.body!r}")
+            raise RuntimeError(f"namespace {name} cannot be created: {response.status} {response.body!r}")

@@ -1,4 +1,4 @@
-"""What every verb works with: the store, the clock, randomness, admission; and one request's facts."""
+"""Context of all verbs: store, clock, randomness and admission, and the current request."""
 
 from __future__ import annotations
 
@@ -40,20 +40,23 @@ _AS_STORED = "the object has been modified; please apply your changes to the lat
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Limits and periods, in seconds. ``git_version`` is what ``/version`` tells."""
+    """Options of the server: limits and intervals (seconds).
+
+    ``git_version``: version that ``/version`` reports.
+    """
 
     git_version: str = "v1.36.0+windlass"
     bookmark_seconds: float = 60.0
     watch_min_seconds: float = 1800.0
-    """A watch without ``timeoutSeconds`` ends after this long to twice as long."""
+    """Minimum duration of a watch without ``timeoutSeconds``; the maximum is twice as long."""
     future_wait_seconds: float = 3.0
-    """How long a read waits for a resourceVersion that does not exist yet."""
+    """Timeout of a read that waits for a future resourceVersion."""
     chunk_objects: int = 500
     body_limit_bytes: int = 3 * 2**20
 
 
 class AdmissionResult(Protocol):
-    """What admission returns: the object as it shall be stored, and warnings for the caller."""
+    """Result of admission: the object to be stored, and warnings for the client."""
 
     @property
     def object(self) -> dict[str, Any]: ...
@@ -63,7 +66,7 @@ class AdmissionResult(Protocol):
 
 
 class Admitter(Protocol):
-    """Mutates and checks objects on their way in. Raises StatusError."""
+    """Changes and checks objects before they are stored. Raises StatusError."""
 
     def review(
         self,
@@ -76,7 +79,10 @@ class Admitter(Protocol):
 
 
 class AdmissionContext(msgspec.Struct, frozen=True):
-    """Facts about the request under review. ``subresource`` is ``""`` for the object itself."""
+    """Request under review.
+
+    ``subresource`` is empty for the object itself.
+    """
 
     user: UserInfo
     namespace: str = ""
@@ -86,7 +92,7 @@ class AdmissionContext(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct):
-    """One request on its way through the server."""
+    """Request in progress."""
 
     request: Request
     target: RequestTarget
@@ -106,7 +112,7 @@ class Call(msgspec.Struct):
 
 @dataclass(slots=True)
 class ServerCore:
-    """The parts, and the helpers that most verbs share."""
+    """Components of the server, and helpers that most verbs share."""
 
     store: Store
     clock: Clock
@@ -116,13 +122,13 @@ class ServerCore:
     logs: LogSource | None = None
     open_watches: int = 0
     stopping: bool = False
-    """Set at shutdown: watches and followed logs end."""
+    """True from shutdown on: watches and followed logs end."""
     _chunks: dict[tuple[str, str, int, int], bytes] = field(default_factory=dict)
 
     _stopped: asyncio.Future[None] | None = None
 
     def stopped(self) -> asyncio.Future[None]:
-        """Done when the server shuts down. Not to be cancelled."""
+        """Return a future that is done when the server shuts down. It must not be cancelled."""
         if self._stopped is None:
             self._stopped = asyncio.get_running_loop().create_future()
             if self.stopping:
@@ -137,7 +143,10 @@ class ServerCore:
         self.store.end_watches()
 
     def shared_chunk(self, key: tuple[str, str, int, int]) -> bytes | None:
-        """Watch lines already made for another watcher: (table, form, from position, to position)."""
+        """Return watch lines that were encoded for another watcher.
+
+        ``key``: (table, representation, from position, to position).
+        """
         return self._chunks.get(key)
 
     def share_chunk(self, key: tuple[str, str, int, int], data: bytes) -> None:
@@ -155,7 +164,10 @@ class ServerCore:
         dry_run: bool = False,
         name: str = "",
     ) -> dict[str, Any]:
-        """Let admission mutate and check; its warnings are added to the answer. Raises StatusError."""
+        """Run admission, add its warnings to the response, and return the object.
+
+        Raises StatusError.
+        """
         target = call.target
         context = AdmissionContext(
             call.user, target.namespace, name or target.name, target.subresource, dry_run
@@ -169,14 +181,14 @@ class ServerCore:
 
 
 def decoded(resource: Resource, entry: Entry) -> dict[str, Any]:
-    """A fresh dict of a stored object, with kind and apiVersion."""
+    """Return a stored object as a new dict, with kind and apiVersion."""
     obj: dict[str, Any] = {"kind": resource.kind, "apiVersion": resource.api_version}
     obj.update(_decode(entry.data))
     return obj
 
 
 def translated(error: store_errors.StoreError, resource: Resource, name: str) -> StatusError:
-    """What the store refused, as the wire tells it."""
+    """Return the StatusError for an error of the store."""
     if isinstance(error, store_errors.Exists):
         return already_exists(resource, name)
     if isinstance(error, store_errors.Missing):
@@ -191,13 +203,16 @@ def translated(error: store_errors.StoreError, resource: Resource, name: str) ->
 
 
 def metadata_of(obj: dict[str, Any]) -> dict[str, Any]:
-    """The object's metadata, made if absent. Raises 400 if it is no object."""
-    found = obj.setdefault("metadata", {})
-    if found is None:
-        found = obj["metadata"] = {}
-    if not isinstance(found, dict):
+    """Return the object's metadata, created if absent.
+
+    Raises 400 if it is not a JSON object.
+    """
+    metadata = obj.setdefault("metadata", {})
+    if metadata is None:
+        metadata = obj["metadata"] = {}
+    if not isinstance(metadata, dict):
         raise bad_request("metadata of the object is not an object")
-    return found
+    return metadata
 
 
 def require_name(resource: Resource, metadata: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""The transport of tests and embedders: it enters the server after HTTP decoding.
+"""In-process transport for tests and embedding programs.
 
-So a request passes authorisation, admission and validation like any other; only bytes on a wire are left out.
+It calls the server below HTTP. Authorization, admission and validation apply as usual.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ class InProcessTransport:
         return await self._api.handle(request, self._user)
 
     async def close(self) -> None:
-        """Nothing to be closed: the server belongs to whoever made it."""
+        """Do nothing: the caller owns the server."""

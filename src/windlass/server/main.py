@@ -1,7 +1,9 @@
-"""The server process: store, API server, TLS port and Unix socket, until cancelled.
+"""Server process: store, API server, TLS port and Unix socket, until cancelled.
 
-``serve`` prepares certificates, token and kubeconfig, opens the store, and answers. It ends in order when
-its task is cancelled, and raises when the store fails: a server that cannot write must not go on.
+``serve`` prepares certificates, token and kubeconfig, opens the store, and serves
+requests. It shuts down cleanly when
+its task is cancelled. It raises if the store fails, because a server that cannot write
+must not continue.
 """
 
 from __future__ import annotations
@@ -32,13 +34,19 @@ from windlass.store.store import Store
 _log = logging.getLogger("windlass.server")
 _UPKEEP_SECONDS = 5.0
 _SWITCH_SECONDS = 0.0005
-"""The writer thread waits this long at most for the interpreter; Python's own 5 ms would be a commit's time."""
+"""Maximum time (seconds) that the writer thread waits for the interpreter.
+
+Python's default of 5 ms would be as long as a commit.
+"""
 _WAKE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """``tcp`` and ``unix`` are bound, listening sockets of the caller; absent ones are made here."""
+    """Configuration of the server process.
+
+    ``tcp``, ``unix``: bound, listening sockets of the caller; missing ones are created.
+    """
 
     state: StateFolder
     port: int = 0
@@ -50,14 +58,14 @@ class ServeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that answers."""
+    """Running server."""
 
     api: ApiServer
     store: Store
     url: str
     port: int
     failed: asyncio.Future[WindlassError]
-    """Done when the store has failed."""
+    """Future that is done when the store has failed."""
 
 
 async def serve(
@@ -68,17 +76,17 @@ async def serve(
     logs: LogSource | None = None,
     ready: Callable[[Running], Awaitable[None] | None] | None = None,
 ) -> None:
-    """Serve until cancelled; ``ready`` is called once requests are answered.
+    """Serve until cancelled. ``ready`` is called once requests are served.
 
-    Raises :class:`WindlassError` when it cannot start, or when the store has failed.
+    Raises :class:`WindlassError` if the server cannot start or the store has failed.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     retain_freed_memory()
     async with running(config, clock=clock, rng=rng, logs=logs) as server:
         if ready is not None:
-            told = ready(server)
-            if told is not None:
-                await told
+            waiting = ready(server)
+            if waiting is not None:
+                await waiting
         raise await server.failed
 
 
@@ -86,7 +94,7 @@ async def serve(
 async def running(
     config: ServeConfig, *, clock: Clock, rng: Random, logs: LogSource | None = None
 ) -> AsyncIterator[Running]:
-    """A server for the length of a ``with`` block; it ends in order. Raises :class:`WindlassError`."""
+    """Run a server within a ``with`` block. Raises :class:`WindlassError`."""
     state = config.state
     pki.ensure(state, clock)
     tcp = config.tcp or bind_tcp(config.port)
@@ -151,4 +159,4 @@ async def _maintain(store: Store, clock: Clock) -> None:
         try:
             await store.maintain()
         except WindlassError:
-            return  # told by the store's failure
+            return  # reported by ``on_failure``

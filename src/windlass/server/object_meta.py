@@ -1,7 +1,9 @@
-"""What the server itself writes into objects: identity, generation; and which half a write may touch.
+"""Fields that the server writes into objects, and fields that a write may change.
 
-As in the registry strategies of kube-apiserver: a write to the object leaves ``status`` alone, a write
-to ``/status`` leaves the rest alone, and nobody but the server sets uid, creation and deletion times.
+As in the registry strategies of kube-apiserver: a write to the object leaves ``status``
+unchanged, and a write to
+``/status`` leaves everything else unchanged. Only the server sets uid, creation and
+deletion times.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ CREATED_BY_UPDATE = frozenset(
         resources.LIMIT_RANGES,
     )
 )
-"""Kinds that a PUT on an absent name creates."""
+"""Kinds of which a PUT creates an absent object."""
 _NEEDS_VERSION = frozenset((resources.LEASES, resources.POD_DISRUPTION_BUDGETS))
 _FIRST_STATUS: dict[Resource, dict[str, Any]] = {
     resources.PODS: {"phase": "Pending"},
@@ -44,7 +46,7 @@ NAMESPACE_FINALIZER = "kubernetes"
 
 
 def has_generation(resource: Resource) -> bool:
-    """Whether objects of the kind count their spec's changes."""
+    """Return whether objects of the kind have ``metadata.generation``."""
     return (
         resource.custom
         or resource in _SPEC_GENERATION
@@ -54,26 +56,26 @@ def has_generation(resource: Resource) -> bool:
 
 
 def needs_version(resource: Resource) -> bool:
-    """Whether an update must name the version that it was made on."""
+    """Return whether an update must contain ``resourceVersion``."""
     return resource.custom or resource in _NEEDS_VERSION
 
 
-class _Begins(NamedTuple):
-    """How objects of a kind begin: whether they count their spec's changes, and with which status."""
+class _InitialState(NamedTuple):
+    """Initial state of objects of a kind: generation and status."""
 
-    counts: bool
+    has_generation: bool
     without_status: bool
     status: dict[str, Any] | None
 
 
 @cache
-def _begins(resource: Resource) -> _Begins:
+def _initial_state(resource: Resource) -> _InitialState:
     drops = "status" in resource.subresources and resource not in _KEEPS_STATUS_AT_CREATE
-    return _Begins(has_generation(resource), drops, _FIRST_STATUS.get(resource))
+    return _InitialState(has_generation(resource), drops, _FIRST_STATUS.get(resource))
 
 
 def prepare_create(resource: Resource, obj: dict[str, Any], rng: Random, now: float) -> None:
-    """Give a new object its identity, and drop what only the server may write."""
+    """Set the identity of a new object, and remove fields that only the server writes."""
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise failure(400, "BadRequest", "resourceVersion should not be set on objects to be created")
@@ -82,13 +84,13 @@ def prepare_create(resource: Resource, obj: dict[str, Any], rng: Random, now: fl
             metadata.pop(key, None)
     metadata["uid"] = uid(rng)
     metadata["creationTimestamp"] = rfc3339(now)
-    begins = _begins(resource)
-    if begins.counts:
+    initial = _initial_state(resource)
+    if initial.has_generation:
         metadata["generation"] = 1
-    if begins.without_status:
+    if initial.without_status:
         obj.pop("status", None)
-    if begins.status is not None:
-        obj["status"] = {**begins.status}
+    if initial.status is not None:
+        obj["status"] = {**initial.status}
     if resource is resources.NAMESPACES:
         metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
         obj["spec"] = {**(obj.get("spec") or {})}
@@ -97,7 +99,7 @@ def prepare_create(resource: Resource, obj: dict[str, Any], rng: Random, now: fl
 
 
 def prepare_update(resource: Resource, new: dict[str, Any], old: dict[str, Any], subresource: str) -> None:
-    """Restore in ``new`` what this write may not change. ``new`` may lose and gain members."""
+    """Restore in ``new`` (in place) the fields that this write must not change."""
     if subresource == "status":
         _only_status(resource, new, old)
     elif subresource == "finalize":
@@ -148,15 +150,15 @@ def _only_finalizers(new: dict[str, Any], old: dict[str, Any]) -> None:
 
 def _restore_identity(resource: Resource, new: dict[str, Any], old: dict[str, Any]) -> None:
     name = old["name"]
-    given = new.get("uid")
-    if given and given != old.get("uid"):
+    uid = new.get("uid")
+    if uid and uid != old.get("uid"):
         key = "/".join(filter(None, (old.get("namespace"), name)))
         raise conflict(
             resource,
             name,
             f"StorageError: invalid object, Code: 4, Key: /registry/{resource.plural}/{key}, "
             "ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: "
-            f"{given}, UID in object meta: {old.get('uid')}",
+            f"{uid}, UID in object meta: {old.get('uid')}",
         )
     for key in ("uid", "creationTimestamp", "generation", "namespace", "name"):
         _take(new, old, key)
@@ -196,14 +198,14 @@ def _generation_moves(resource: Resource, new: dict[str, Any], old: dict[str, An
 
 
 def unchanged(new: dict[str, Any], old: dict[str, Any]) -> bool:
-    """Whether writing ``new`` would change anything but the version."""
+    """Return whether ``new`` equals ``old`` except for resourceVersion."""
     if new.keys() != old.keys():
         return False
     for key, value in new.items():
         if key == "metadata":
-            left = {k: v for k, v in value.items() if k != "resourceVersion"}
-            right = {k: v for k, v in old[key].items() if k != "resourceVersion"}
-            if left != right:
+            new_metadata = {k: v for k, v in value.items() if k != "resourceVersion"}
+            old_metadata = {k: v for k, v in old[key].items() if k != "resourceVersion"}
+            if new_metadata != old_metadata:
                 return False
         elif key not in ("kind", "apiVersion") and value != old[key]:
             return False
@@ -211,6 +213,6 @@ def unchanged(new: dict[str, Any], old: dict[str, Any]) -> bool:
 
 
 def bump_generation(metadata: dict[str, Any]) -> None:
-    """A deletion that begins counts as a change, where changes are counted."""
+    """Increment the generation, if there is one, when deletion starts."""
     if metadata.get("generation"):
         metadata["generation"] += 1

@@ -1,4 +1,4 @@
-"""Paths that name no resource: health, version, metrics, discovery, OpenAPI."""
+"""Paths without a resource: health, version, metrics, discovery, OpenAPI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 def health(core: ServerCore, path: str) -> Response | None:
-    """Health pages; ``None`` for other paths. Bad when the store has failed or the server stops."""
+    """Return the response for a health page; ``None`` for other paths.
+
+    It fails after a failure of the store, and ``/readyz`` also during shutdown.
+    """
     page = next((page for page in _HEALTH if path == page or path.startswith(f"{page}/")), None)
     if page is None:
         return None
@@ -56,29 +59,35 @@ def metrics(telemetry: Telemetry) -> Response:
     return Response(200, {"content-type": content_type}, body)
 
 
-async def of_control(socket: Path | None) -> Response:
-    """What the scheduler and the controllers tell of themselves on a socket of theirs; 503 where nobody answers."""
+async def control_metrics(socket: Path | None) -> Response:
+    """Return metrics of scheduler and controllers, read from their socket.
+
+    503 if the socket does not respond.
+    """
     from windlass.client.connection import Connection
     from windlass.client.http import HttpOptions, HttpTransport
 
-    answer = None
+    response = None
     if socket is not None:
         limits = HttpOptions(connect_seconds=_CONTROL_SECONDS, response_seconds=_CONTROL_SECONDS)
         transport = HttpTransport(Connection(unix_socket=str(socket)), options=limits)
         try:
-            answer = await transport.request(Request("GET", "/metrics"))
+            response = await transport.request(Request("GET", "/metrics"))
         except Unreachable:
-            pass  # told below
+            pass
         finally:
             await transport.close()
-    if answer is None or answer.status != 200:
+    if response is None or response.status != 200:
         return responses.text(503, "the scheduler and the controllers do not answer\n")
-    return Response(200, {"content-type": answer.headers["content-type"]}, answer.body)
+    return Response(200, {"content-type": response.headers["content-type"]}, response.body)
 
 
-def described(request: Request) -> Response | None:
-    """Discovery and OpenAPI; ``None`` for paths that are neither. Raises StatusError."""
-    from windlass.server.presentation import (  # they read type data that other requests do not need
+def api_description(request: Request) -> Response | None:
+    """Return the response for discovery and OpenAPI; ``None`` for other paths.
+
+    Raises StatusError.
+    """
+    from windlass.server.presentation import (  # these modules read type data that other requests do not need
         discovery,
         openapi,
     )

@@ -1,8 +1,9 @@
 """Subresources that the server serves: one table for routing, discovery and OpenAPI.
 
-:class:`windlass.api.resources.Resource` names the subresources of a kind. This table says
-what each name does. A name without an entry is not served: requests get 404, and discovery
-and OpenAPI leave it out.
+:class:`windlass.api.resources.Resource` names the subresources of a kind. This table
+defines their handlers and bodies.
+A name without an entry is not served: requests get 404, and discovery and OpenAPI leave
+it out.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ Handler = Callable[[ServerCore, Call], Awaitable[Response]]
 class Subresource:
     """Subresource: its handlers by verb, and the form of its body.
 
-    ``body``: (group, version, kind) of the body if it is another kind than the resource.
-    An empty version stands for the resource's own group and version. ``text``: the
-    response is plain text, whatever the client accepts.
+    ``body``: (group, version, kind) of the body if it is another kind than the
+    resource. An empty version stands for the
+    resource's own group and version. ``text``: the response is plain text, whatever the
+    client accepts.
     """
 
     handlers: Mapping[str, Handler]

@@ -1,7 +1,8 @@
-"""The server's own metrics: requests by verb and resource, open watches, the store.
+"""Metrics of the server: requests by verb and resource, open watches, the store.
 
-Counted in plain integers, since every request pays for it; turned into Prometheus' form when asked. What
-kube-apiserver tells too has its names, so that its dashboards fit.
+Every request increments plain integers; they are converted to Prometheus' form on
+request. Metrics that kube-apiserver
+has, too, have its names, so that its dashboards can be used.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from windlass.store.store import Store
 
 
 class Telemetry:
-    """Made once per server; ``text`` is the answer on ``/metrics``."""
+    """Metrics of one server."""
 
     def __init__(self, store: Store) -> None:
         self.requests: dict[tuple[str, str, int], int] = {}
-        """(verb, resource, code) → answers."""
+        """Number of responses by (verb, resource, code)."""
         self._registry = registry()
         self._durations = Timings(
             "apiserver_request_duration_seconds",
@@ -35,19 +36,19 @@ class Telemetry:
         self._registry.register(_Collector(self, store))
 
     def answered(self, verb: str, resource: str, code: int, seconds: float | None) -> None:
-        """Count one answer; ``seconds`` is ``None`` for streams."""
+        """Count one response. ``seconds``: ``None`` for streams."""
         key = (verb, resource, code)
         self.requests[key] = self.requests.get(key, 0) + 1
         if seconds is not None:
             self._durations.add(seconds, verb.upper())
 
     def text(self) -> tuple[str, bytes]:
-        """Content type and body."""
+        """Return content type and body of ``/metrics``."""
         return exposition(self._registry)
 
 
 class _Collector(Collector):
-    """Reads the figures when somebody asks."""
+    """Exporter that reads the counters on request."""
 
     def __init__(self, telemetry: Telemetry, store: Store) -> None:
         self._telemetry = telemetry

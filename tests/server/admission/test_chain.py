@@ -33,7 +33,7 @@ def test_a_namespace_must_be_there(world: World) -> None:
     assert (error.code, error.message) == (404, 'namespaces "nowhere" not found')
 
 
-def test_nothing_new_in_a_namespace_that_goes(world: World) -> None:
+def test_terminating_namespace_rejects_new_objects(world: World) -> None:
     going = {"metadata": {"name": "tns", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     world.objects.put(resources.NAMESPACES, going)
     error = refused(world.create, config_map("k2", "tns"))
@@ -75,7 +75,7 @@ def test_a_class_becomes_a_number(world: World) -> None:
     assert "priorityClassName" not in plain
 
 
-def test_the_global_default_is_for_those_who_name_none(world: World) -> None:
+def test_global_default_applies_to_pods_without_a_class(world: World) -> None:
     world.create(priority_class("usual", 100, globalDefault=True))
     spec = world.create(pod()).object["spec"]
     assert (spec["priority"], spec["priorityClassName"]) == (100, "usual")
@@ -88,7 +88,7 @@ def test_only_one_global_default(world: World) -> None:
     world.update(priority_class("usual", 100, globalDefault=True))
 
 
-def test_numbers_may_not_be_made_up(world: World) -> None:
+def test_priority_value_must_match_the_class(world: World) -> None:
     assert (
         "no PriorityClass with name nope was found"
         in refused(world.create, pod(priorityClassName="nope")).message
@@ -103,7 +103,7 @@ def test_numbers_may_not_be_made_up(world: World) -> None:
 def test_never_preempting_is_explained(world: World) -> None:
     assert world.create(priority_class("a", 1)).warnings == []
     (warning,) = world.create(priority_class("b", 1, preemptionPolicy="Never")).warnings
-    assert warning.startswith("advice: preemptionPolicy Never means that pods of this class preempt nobody")
+    assert warning.startswith("advice: preemptionPolicy Never means that pods of this class preempt no pods")
 
 
 # --- limit ranges -------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_ratio(world: World) -> None:
     assert "ratio per Container is 2, but provided ratio is 10.000000" in refused(world.create, wide).message
 
 
-def test_several_complaints_stand_together(world: World) -> None:
+def test_several_errors_are_reported_together(world: World) -> None:
     world.create(limit_range({"type": "Container", "max": {"cpu": "1", "memory": "1Gi"}}))
     error = refused(world.create, pod(limits={"cpu": "2", "memory": "2Gi"}))
     assert error.message == (
@@ -231,7 +231,7 @@ def test_over_quota(world: World) -> None:
     world.create(pod("d"))  # asks for none
 
 
-def test_what_ends_or_goes_gives_its_share_back(world: World) -> None:
+def test_finished_or_deleted_pods_release_their_quota(world: World) -> None:
     world.create(quota(hard={f"requests.{GPU}": "2", "pods": "5"}))
     made = world.create(pod("a", {GPU: "2"})).object
     ended = {**made, "status": {"phase": "Succeeded"}}
@@ -256,7 +256,7 @@ def test_limits_of_devices_are_kept_but_not_counted(world: World) -> None:
     )
 
 
-def test_a_compute_quota_wants_amounts_stated(world: World) -> None:
+def test_compute_quota_requires_requests_of_every_container(world: World) -> None:
     world.create(quota(hard={"requests.cpu": "4", "limits.memory": "1Gi"}))
     error = refused(world.create, pod("a"))
     assert error.message == (
@@ -274,7 +274,7 @@ def test_several_quotas_all_hold(world: World) -> None:
     assert "exceeded quota: b" in refused(world.create, pod("y")).message
 
 
-def test_a_scoped_quota_counts_its_class_only(world: World) -> None:
+def test_scoped_quota_counts_its_priority_class_only(world: World) -> None:
     world.create(priority_class("slurm", 1000))
     scope = {"matchExpressions": [{"operator": "In", "scopeName": "PriorityClass", "values": ["slurm"]}]}
     world.create(quota(hard={f"requests.{GPU}": "2"}, scopeSelector=scope))
@@ -305,7 +305,7 @@ def test_objects_are_counted_by_kind(world: World) -> None:
     world.update(config_map("a"))
 
 
-def test_a_quota_that_changes_counts_anew(world: World) -> None:
+def test_changed_quota_is_counted_again(world: World) -> None:
     world.create(quota(hard={"pods": "1"}, scopes=["BestEffort"]))
     world.create(pod("a", {"cpu": "1"}))
     replaced = quota(hard={"pods": "1"})
@@ -348,7 +348,7 @@ def test_a_quota_is_never_exceeded(steps: list[tuple[str, int, int]]) -> None:
 # --- pods ---------------------------------------------------------------------------------------------
 
 
-def test_every_pod_tolerates_a_node_that_is_away_for_a_while(world: World) -> None:
+def test_every_pod_tolerates_an_unreachable_node_for_five_minutes(world: World) -> None:
     tolerations = world.create(pod()).object["spec"]["tolerations"]
     assert [t["key"] for t in tolerations] == [
         "node.kubernetes.io/not-ready",
@@ -359,7 +359,7 @@ def test_every_pod_tolerates_a_node_that_is_away_for_a_while(world: World) -> No
     assert world.create(pod("q", tolerations=own)).object["spec"]["tolerations"] == own
 
 
-def test_gated_pods_say_so(world: World) -> None:
+def test_gated_pods_have_the_scheduled_condition(world: World) -> None:
     made = world.create(pod(schedulingGates=[{"name": "x/y"}])).object
     (condition,) = made["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == (
@@ -400,14 +400,14 @@ def service(name: str = "s", **spec: Any) -> Obj:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
-def test_addresses_are_given_out_once() -> None:
+def test_addresses_are_allocated_once() -> None:
     world = World(AdmissionOptions(service_cidr="10.9.0.0/29"))
     addresses = {world.create(service(f"s{i}")).object["spec"]["clusterIP"] for i in range(5)}
     assert addresses == {f"10.9.0.{i}" for i in range(2, 7)}
     assert "no service address is free" in refused(world.create, service("one-more")).message
 
 
-def test_an_address_may_be_wished_for(world: World) -> None:
+def test_an_address_may_be_requested(world: World) -> None:
     made = world.create(service("a", clusterIP="10.96.0.7")).object["spec"]
     assert made["clusterIPs"] == ["10.96.0.7"]
     assert (

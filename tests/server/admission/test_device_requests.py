@@ -29,7 +29,7 @@ def pod(limits: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_gibibytes_of_a_shared_card_are_told(world: World) -> None:
+def test_gibibytes_of_a_shared_device_cause_a_warning(world: World) -> None:
     assert world.create(pod({"aliyun.com/gpu-mem": "10"})).warnings == [
         "alias: aliyun.com/gpu-mem 10 -> 10 GiB of the memory of one shared GPU (no vendor device plug-in needed)"
     ]
@@ -40,19 +40,19 @@ def test_gibibytes_of_a_shared_card_are_told(world: World) -> None:
     ]
 
 
-def test_words_that_cannot_be_meant_are_told_when_the_pod_is_made(world: World) -> None:
+def test_invalid_sharing_requests_cause_a_warning_at_creation(world: World) -> None:
     wrong = pod({})
     wrong["metadata"]["annotations"] = {"gpu-fraction": "2"}
     (told,) = world.create(wrong).warnings
     assert told.startswith("advice: metadata.annotations[gpu-fraction]: Invalid value")
-    assert told.endswith("the pod waits until it is made again without that")
+    assert told.endswith("the pod stays pending until it is recreated without it")
     both = world.create(
         pod({"nvidia.com/gpu": "1", "volcano.sh/vgpu-memory": "1", "aliyun.com/gpu-mem": "1"})
     )
     assert any("in the words of Volcano vGPU and aliyun.com" in words for words in both.warnings)
 
 
-def test_the_users_own_file_gets_the_promised_warning(world: World) -> None:
+def test_acceptance_file_gets_the_specified_warning(world: World) -> None:
     (document,) = acceptance.documents(3)
     warnings = world.create(document).warnings
     assert acceptance.all_there(warnings, acceptance.expected_warnings(3)), warnings
@@ -79,7 +79,7 @@ def test_a_class_inside_a_containers_claim_becomes_a_claim_of_the_pod() -> None:
     assert obj == before
 
 
-def test_a_claim_that_the_pod_has_already_stays_as_it_is() -> None:
+def test_existing_resource_claim_of_the_pod_is_kept() -> None:
     obj = pod({})
     obj["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": "mine"}]
     obj["spec"]["containers"][0]["resources"] = {"claims": [{"name": "g", "deviceClassName": "x.com"}]}
@@ -98,7 +98,7 @@ def test_a_claim_that_the_pod_has_already_stays_as_it_is() -> None:
         {"containers": [{"resources": {"claims": "x"}}]},
     ],
 )
-def test_what_has_another_shape_is_left_to_the_review(spec: Any) -> None:
+def test_malformed_claims_are_left_to_field_review(spec: Any) -> None:
     obj = {"spec": spec}
     assert claims.rewrite(obj) == []
     assert obj == {"spec": spec}

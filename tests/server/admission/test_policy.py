@@ -29,13 +29,13 @@ def config_map(text: str, name: str = "volcano-scheduler-config") -> dict[str, A
 
 
 @pytest.mark.parametrize("number", [7, 21])
-def test_the_users_own_files_get_the_promised_warnings(world: World, number: int) -> None:
+def test_acceptance_files_get_the_specified_warnings(world: World, number: int) -> None:
     (document,) = acceptance.documents(number)
     warnings = world.create(document).warnings
     assert acceptance.all_there(warnings, acceptance.expected_warnings(number)), warnings
 
 
-def test_the_weights_stand_in_the_list_of_plugins() -> None:
+def test_weights_are_listed_with_the_plugins() -> None:
     (document,) = acceptance.documents(21)
     assert described(parse(text_of(document["data"])).config) == (
         "actions enqueue, allocate, backfill | predicates; nodeorder; binpack | "
@@ -43,20 +43,22 @@ def test_the_weights_stand_in_the_list_of_plugins() -> None:
     )
 
 
-def test_a_file_that_would_be_refused_is_advised_about(world: World) -> None:
+def test_invalid_scheduler_configuration_causes_a_warning(world: World) -> None:
     (warning,) = world.create(config_map("actions: fly\n")).warnings
-    assert warning.startswith("advice: the scheduler will not take this over: line 1: actions: names 'fly'")
+    assert warning.startswith(
+        "advice: the scheduler will not apply this configuration: line 1: actions: names 'fly'"
+    )
     assert world.create(config_map("actions: fly\n", name="other")).warnings == []
 
 
-def test_a_file_that_nobody_reads_is_told_about(world: World) -> None:
+def test_config_map_in_another_namespace_causes_a_warning(world: World) -> None:
     elsewhere = config_map("actions: fly\n")
     elsewhere["metadata"]["namespace"] = "default"
-    words = "advice: nobody reads this one: the scheduler follows volcano-system/volcano-scheduler-config"
+    words = "advice: this ConfigMap is not used: the scheduler reads volcano-system/volcano-scheduler-config"
     assert world.create(elsewhere).warnings == [words]
 
 
-def test_a_changed_file_is_told_about_too(world: World) -> None:
+def test_changed_file_gets_the_warning_too(world: World) -> None:
     good = config_map("actions: allocate\ntiers:\n- plugins:\n  - name: gang\n")
     assert world.create(good).warnings == []
     good["data"]["volcano-scheduler.conf"] += "  - name: drf\n    args: '{}'\n"

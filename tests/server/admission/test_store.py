@@ -47,7 +47,7 @@ async def test_many_at_once_do_not_share_the_last_device(api: ApiServer) -> None
     assert sorted(answers) == [201] * 7 + [403] * 33
 
 
-async def test_what_is_deleted_makes_room(api: ApiServer) -> None:
+async def test_deleted_objects_release_quota(api: ApiServer) -> None:
     await make_quota(api, {"pods": "2"})
     for round_number in range(5):
         names = [f"r{round_number}-{i}" for i in range(2)]

@@ -32,7 +32,7 @@ DESERVED = (
 ALIAS = "alias: guaranteed -> guarantee.resource"
 
 
-def test_guaranteed_is_understood(world: World) -> None:
+def test_guaranteed_is_accepted_as_an_alias(world: World) -> None:
     reviewed = world.create(queue("q", guaranteed={"cpu": "20"}, capability={"cpu": "100"}))
     assert reviewed.warnings == [ALIAS, DESERVED]
     assert reviewed.object["spec"] == {
@@ -53,7 +53,7 @@ def test_applying_the_alias_again_changes_nothing(world: World) -> None:
     assert again.warnings == [ALIAS]
 
 
-def test_a_raised_guarantee_takes_its_filled_in_deserved_along(world: World) -> None:
+def test_raised_guarantee_raises_the_derived_deserved(world: World) -> None:
     first = world.create(queue("q", guaranteed={"cpu": "20"})).object
     merged = copy.deepcopy(first)
     merged["spec"]["guaranteed"] = {"cpu": "30"}
@@ -146,7 +146,7 @@ def test_paths_do_not_overlap(world: World) -> None:
     assert "overlaps with root/x of queue a" in refused(world.create, inner).message
 
 
-def test_queues_that_others_stand_on_stay(world: World) -> None:
+def test_queue_with_children_is_not_deleted(world: World) -> None:
     for name in ("root", "default"):
         assert "always exists" in refused(world.delete, resources.QUEUES, name).message
     world.create(queue("dept"))
@@ -227,22 +227,22 @@ def test_advice_about_plugins_is_for_more_than_one_pod(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["ssh", "tensorflow", "ray", "hcclrank"])
-def test_plugins_that_nobody_carries_out_are_refused(world: World, name: str) -> None:
+def test_job_plugins_without_a_controller_are_rejected(world: World, name: str) -> None:
     (cause,) = refused(world.create, job(plugins={name: [], "svc": []})).details["causes"]
     assert cause["field"] == f"spec.plugins[{name}]"
     assert cause["message"] == (
-        f'Unsupported value: "{name}": no controller here carries out this plugin of Volcano yet, so the job would '
-        "lack what it counts on: take it out; served are: env, pytorch, svc"
+        f'Unsupported value: "{name}": no controller implements this plugin of Volcano yet: '
+        "remove it; supported plugins: env, pytorch, svc"
     )
 
 
-def test_what_mpi_brings_along_is_not_held_against_the_job(world: World) -> None:
+def test_default_ssh_plugin_of_mpi_is_not_reported(world: World) -> None:
     made = job(plugins={"mpi": ["--master=" + job()["spec"]["tasks"][0]["name"]]})
     causes = refused(world.create, made).details["causes"]
     assert [cause["field"] for cause in causes] == ["spec.plugins[mpi]"]
 
 
-def test_a_class_that_is_not_there_is_advised_about(world: World) -> None:
+def test_missing_priority_class_causes_a_warning(world: World) -> None:
     assert (
         "advice: PriorityClass nope does not exist; priority 0 counts"
         in world.create(group(minMember=1, priorityClassName="nope")).warnings[0]
@@ -295,7 +295,7 @@ def test_the_namespace_names_the_queue(world: World) -> None:
     assert world.create(group("b", minMember=1, queue="other")).object["spec"]["queue"] == "other"
 
 
-def test_a_group_of_a_person_needs_an_open_queue_one_of_a_controller_says_it_itself(world: World) -> None:
+def test_group_of_a_user_needs_an_open_queue_group_of_a_controller_does_not(world: World) -> None:
     assert "does not exist" in refused(world.create, group(minMember=1, queue="nope")).message
     owned = group("owned", minMember=1, queue="nope")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
@@ -324,7 +324,7 @@ def placed(**affinity: Any) -> Obj:
     return pod(limits={"nvidia.com/gpu": "1"}, affinity=affinity)
 
 
-def test_a_short_product_name_is_understood(world: World) -> None:
+def test_short_product_name_is_accepted(world: World) -> None:
     expression = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-H100-80GB"]}
     required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     body = placed(nodeAffinity={"requiredDuringSchedulingIgnoredDuringExecution": required})
@@ -337,7 +337,7 @@ def test_a_short_product_name_is_understood(world: World) -> None:
     assert world.create(body).warnings == []
 
 
-def test_anti_affinity_by_host_is_explained_to_those_who_ask_for_devices(world: World) -> None:
+def test_anti_affinity_by_host_of_device_pods_causes_a_warning(world: World) -> None:
     terms = [{"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}]
     anti = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     (warning,) = world.create(placed(podAntiAffinity=anti)).warnings

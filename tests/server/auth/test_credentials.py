@@ -71,7 +71,7 @@ class TestRenewing:
     def changed(self, state: StateFolder, before: dict[str, bytes]) -> set[str]:
         return {name for name, data in contents(state).items() if before.get(name) != data}
 
-    def test_near_its_end(self, state: StateFolder, fake_clock: FakeClock) -> None:
+    def test_expiring_certificate_is_renewed(self, state: StateFolder, fake_clock: FakeClock) -> None:
         before = contents(state)
         fake_clock.jump(340 * DAY)
         pki.ensure(state, fake_clock)
@@ -115,7 +115,7 @@ class TestRenewing:
         assert len(pki.read_token(state)) >= 40
 
     @pytest.mark.parametrize("damage", [b"rubbish", b""])
-    def test_a_damaged_authority_is_told(
+    def test_damaged_authority_is_reported(
         self, state: StateFolder, fake_clock: FakeClock, damage: bytes
     ) -> None:
         state.ca_key.write_bytes(damage)
@@ -166,7 +166,7 @@ class TestWho:
         alice = UserInfo("alice")
         assert Authenticator("right").user(alice, "Bearer wrong") is alice
 
-    def test_an_empty_token_lets_nobody_in(self) -> None:
+    def test_empty_token_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="empty token"):
             Authenticator("")
 

@@ -140,7 +140,7 @@ class TestIdentity:
         assert (status, json.loads(body)["status"]["userInfo"]["username"]) == (201, "windlass-admin")
         await http.close()
 
-    async def test_nobody(self, server: Started) -> None:
+    async def test_anonymous_user_reads_health_pages_only(self, server: Started) -> None:
         http = await Http.tls(*server)
         assert await http.request("GET", "/readyz") == (200, b"ok")
         status, body = await http.request("GET", MAPS)
@@ -198,7 +198,7 @@ class TestBodies:
         await http.close()
         await _until(lambda: len(asyncio.all_tasks()) <= before)
 
-    async def test_what_is_no_http(self, server: Started) -> None:
+    async def test_invalid_http_is_rejected(self, server: Started) -> None:
         http = await Http.unix(server[1])
         http.writer.write(b"\x00\x01\x02 nonsense\r\n\r\n")
         assert (await http.head())[0] == 400
@@ -395,7 +395,9 @@ class TestRenewal:
                 assert (await connection.request("GET", "/readyz"))[0] == 200
                 await connection.close()
 
-    def test_what_lasts_is_served_on(self, tmp_path: Path, fake_clock: FakeClock) -> None:
+    def test_certificates_are_renewed_only_when_they_expire(
+        self, tmp_path: Path, fake_clock: FakeClock
+    ) -> None:
         state = make_state(tmp_path / "s")
         pki.ensure(state, fake_clock)
         context = tls_context(state)
@@ -404,7 +406,7 @@ class TestRenewal:
         assert renewal.renew(state, fake_clock, context, "https://127.0.0.1:1")
         assert not renewal.renew(state, fake_clock, context, "https://127.0.0.1:1")
 
-    async def test_what_cannot_be_renewed_is_told_and_tried_again(
+    async def test_failed_renewal_is_logged_and_retried(
         self, tmp_path: Path, fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         state = make_state(tmp_path / "s")

@@ -40,13 +40,13 @@ def document(path: str, accept: str = "") -> Any:
     ],
 )
 @pytest.mark.parametrize("path", ["/api", "/apis"])
-def test_the_form_is_the_first_that_both_know(path: str, accept: str, content_type: str) -> None:
+def test_first_supported_form_is_chosen(path: str, accept: str, content_type: str) -> None:
     response = get(path, accept)
     assert response.headers["content-type"] == content_type
     assert response.headers["vary"] == "Accept"
 
 
-def test_what_nobody_knows_is_a_406() -> None:
+def test_unsupported_form_gets_406() -> None:
     for accept in ("text/html", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList"):
         with pytest.raises(StatusError) as caught:
             get("/apis", accept)
@@ -78,7 +78,7 @@ def test_custom_kinds_state_their_group() -> None:
     assert [v["version"] for v in items["batch.volcano.sh"]["versions"]] == ["v1alpha1", "v1beta1"]
 
 
-def test_both_forms_tell_the_same() -> None:
+def test_legacy_and_aggregated_discovery_agree() -> None:
     aggregated = {
         (item["metadata"].get("name", ""), version["version"], entry["resource"])
         for path in ("/api", "/apis")
@@ -120,7 +120,7 @@ def test_legacy_documents() -> None:
     assert core["nodes"]["namespaced"] is False
 
 
-def test_paths_that_are_no_discovery() -> None:
+def test_other_paths_are_not_discovery() -> None:
     for path in ("/", "/version", "/apis/nope", "/apis/nope/v1", "/api/v1/pods"):
         assert discovery.answer(Request("GET", path)) is None
     assert discovery.answer(Request("POST", "/apis")) is None

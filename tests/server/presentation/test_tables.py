@@ -371,12 +371,12 @@ def test_a_single_object_and_a_list() -> None:
 @pytest.mark.parametrize(
     ("include", "kind"), [("None", None), ("Object", "ConfigMap"), ("Metadata", "PartialObjectMetadata")]
 )
-def test_what_stands_in_the_rows(include: str, kind: str | None) -> None:
+def test_rows_include_the_requested_object(include: str, kind: str | None) -> None:
     (row,) = json.loads(presenter(include).single(entry(CONFIG)))["rows"]
     assert (row["object"] or {}).get("kind") == kind
 
 
-def test_an_unknown_include_is_told() -> None:
+def test_unknown_include_is_rejected() -> None:
     with pytest.raises(StatusError, match="must be 'Metadata', 'Object', 'None', or empty") as caught:
         presenter("Everything")
     assert caught.value.code == 400
@@ -403,7 +403,7 @@ def test_bookmarks_are_tables_too() -> None:
         json.loads(presenter(resource=resource).bookmark(1, initial_end=False, first=True))
 
 
-def test_ended_pods_carry_a_condition() -> None:
+def test_finished_pods_have_a_row_condition() -> None:
     done = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Failed"}}
     (row,) = json.loads(presenter(resource=resources.PODS).single(entry(done)))["rows"]
     assert row["conditions"][0]["reason"] == "Failed"

@@ -31,7 +31,7 @@ class TestAtOnce:
         assert (await api.get(f"{MAPS}/m")).status == 404
         assert (await api.delete(f"{MAPS}/m")).status == 404
 
-    async def test_the_group_is_told(self, api: Api) -> None:
+    async def test_deletion_response_names_the_group(self, api: Api) -> None:
         (await api.post(GROUPS, group("g"))).ok(201)
         assert (await api.delete(f"{GROUPS}/g")).ok()["details"]["group"] == "scheduling.volcano.sh"
 
@@ -64,7 +64,7 @@ class TestAtOnce:
 
 
 class TestGrace:
-    async def test_a_pod_without_node_goes_at_once(self, api: Api) -> None:
+    async def test_unscheduled_pod_is_deleted_at_once(self, api: Api) -> None:
         (await api.post(PODS, pod("p"))).ok(201)
         gone = (await api.delete(f"{PODS}/p")).ok()
         assert gone["kind"] == "Pod"
@@ -93,7 +93,7 @@ class TestGrace:
         assert (await api.get(f"{PODS}/p")).status == 404
 
     @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-    async def test_an_ended_pod_goes_at_once(self, api: Api, phase: str) -> None:
+    async def test_finished_pod_is_deleted_at_once(self, api: Api, phase: str) -> None:
         await bound(api)
         (await api.patch(f"{PODS}/p/status", {"status": {"phase": phase}})).ok()
         (await api.delete(f"{PODS}/p")).ok()
@@ -133,7 +133,7 @@ class TestFinalizers:
         assert [kind for kind, _ in await watch.names()] == ["MODIFIED", "MODIFIED", "DELETED"]
         await watch.close()
 
-    async def test_no_finalizer_is_added_to_what_is_going(self, api: Api) -> None:
+    async def test_terminating_object_gets_no_new_finalizer(self, api: Api) -> None:
         body = config_map("m")
         body["metadata"]["finalizers"] = ["ex.io/a"]
         (await api.post(MAPS, body)).ok(201)
@@ -165,7 +165,7 @@ class TestFinalizers:
 
 
 class TestCollections:
-    async def test_what_matches_goes(self, api: Api) -> None:
+    async def test_delete_collection_removes_matching_objects(self, api: Api) -> None:
         for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
             body = config_map(name)
             body["metadata"]["labels"] = {"app": app}
@@ -221,7 +221,7 @@ class TestNamespaces:
         (await api.get(path)).ok()
 
     @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-    async def test_some_stay(self, api: Api, name: str) -> None:
+    async def test_default_queues_are_not_deleted(self, api: Api, name: str) -> None:
         answer = await api.delete(f"{NAMESPACES}/{name}")
         assert (answer.status, answer.reason) == (403, "Forbidden")
         assert "this namespace may not be deleted" in answer.message

@@ -30,7 +30,7 @@ class TestCreate:
         made = (await api.post(MAPS, config_map("m"))).ok(201)
         assert "generation" not in made["metadata"]
 
-    async def test_what_the_server_writes_cannot_be_given(self, api: Api) -> None:
+    async def test_fields_of_the_server_cannot_be_set_by_clients(self, api: Api) -> None:
         given = {
             "deletionTimestamp": "2026-01-01T00:00:00Z",
             "deletionGracePeriodSeconds": 5,
@@ -104,7 +104,7 @@ class TestCreate:
         assert ignored.warnings == ""
         assert (await api.post(PODS, pod("r"), fieldValidation="Perhaps")).status == 422
 
-    async def test_a_label_that_is_no_text(self, api: Api) -> None:
+    async def test_label_that_is_not_a_string_is_rejected(self, api: Api) -> None:
         body = {**config_map("m"), "metadata": {"name": "m", "labels": {"n": 1}}}
         assert (await api.post(MAPS, body)).status == 400
 
@@ -117,7 +117,7 @@ class TestCreate:
         assert answer.headers["content-type"] == "application/yaml"
         assert answer.body.startswith(b"apiVersion: v1\ndata:\n  a: b\nkind: ConfigMap\n")
 
-    async def test_bodies_that_are_none(self, api: Api) -> None:
+    async def test_invalid_bodies_are_rejected(self, api: Api) -> None:
         assert (await api.post(MAPS, b"{")).status == 400
         assert (await api.send("POST", MAPS, b"x", content_type="text/html")).status == 415
 
@@ -149,7 +149,7 @@ class TestUpdate:
         assert answer.status == 422
         assert answer.json["details"]["causes"][0]["field"] == "metadata.resourceVersion"
 
-    async def test_what_changes_nothing_is_not_written(self, api: Api) -> None:
+    async def test_update_without_changes_is_not_written(self, api: Api) -> None:
         made = (await api.post(MAPS, config_map("m", a="1"))).ok(201)
         watch = await api.watch(MAPS, resourceVersion=api.store.rv)
         assert (await api.put(f"{MAPS}/m", made)).ok() == made
@@ -164,7 +164,7 @@ class TestUpdate:
         assert answer.status == 409
         assert "Precondition failed: UID in precondition: other" in answer.message
 
-    async def test_names_must_agree(self, api: Api) -> None:
+    async def test_name_in_body_and_url_must_agree(self, api: Api) -> None:
         (await api.post(MAPS, config_map("m"))).ok(201)
         answer = await api.put(f"{MAPS}/m", config_map("n"))
         assert answer.message == "the name of the object (n) does not match the name on the URL (m)"
@@ -176,7 +176,7 @@ class TestUpdate:
         assert (await api.put(f"{PODS}/p", pod("p"))).status == 404
         assert (await api.put(f"{LEASES}/l", {"metadata": {"name": "l"}, "spec": {}})).status == 422
 
-    async def test_status_and_spec_are_apart(self, api: Api) -> None:
+    async def test_writes_change_either_status_or_spec(self, api: Api) -> None:
         made = (await api.post(PODS, pod("p"))).ok(201)
         written = {**made, "status": {"phase": "Running"}, "spec": {**made["spec"], "nodeName": "n"}}
         by_status = (await api.put(f"{PODS}/p/status", written)).ok()
@@ -237,7 +237,7 @@ class TestPatch:
         assert (await api.patch(path, image, "strategic")).ok()["spec"]["containers"][0]["image"] == "train:2"
         assert (await api.patch(f"{PODS}/none", {})).status == 404
 
-    async def test_types_that_are_not_taken(self, api: Api) -> None:
+    async def test_unsupported_media_types_are_rejected(self, api: Api) -> None:
         (await api.post(GROUPS, group("g"))).ok(201)
         strategic = await api.patch(f"{GROUPS}/g", {}, "strategic")
         assert strategic.status == 415
@@ -341,7 +341,7 @@ class TestEvents:
         "count": 3,
     }
 
-    async def test_one_event_seen_in_two_groups(self, api: Api) -> None:
+    async def test_event_is_served_in_two_groups(self, api: Api) -> None:
         (await api.post(EVENTS, self.CORE)).ok(201)
         seen = (await api.get(f"{EVENTS_V1}/e")).ok()
         assert (seen["apiVersion"], seen["note"]) == ("events.k8s.io/v1", "it runs")

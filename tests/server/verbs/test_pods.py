@@ -15,7 +15,7 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 class TestBinding:
-    async def test_a_pod_gets_its_node(self, api: Api) -> None:
+    async def test_binding_assigns_the_node(self, api: Api) -> None:
         made = (await api.post(PODS, pod("p", metadata={"labels": {"a": "1"}}))).ok(201)
         extra = {"annotations": {"windlass.dev/devices": "0,1"}, "labels": {"b": "2"}}
         answer = await api.post(f"{PODS}/p/binding", binding("p", "n1", uid=made["metadata"]["uid"], **extra))
@@ -35,7 +35,7 @@ class TestBinding:
         assert condition["status"] == "True"
         assert condition["lastTransitionTime"] == "2026-01-01T12:00:00Z"
 
-    async def test_an_earlier_refusal_is_taken_back(self, api: Api) -> None:
+    async def test_binding_replaces_an_unschedulable_condition(self, api: Api) -> None:
         (await api.post(PODS, pod("p"))).ok(201)
         refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
         (await api.patch(f"{PODS}/p/status", {"status": {"conditions": [refusal]}})).ok()
@@ -84,7 +84,7 @@ class TestBinding:
         assert "pod going is being deleted, cannot be assigned to a host" in answer.message
         assert (await api.post(f"{PODS}/none/binding", binding("none", "n1"))).status == 404
 
-    async def test_bindings_that_are_none(self, api: Api) -> None:
+    async def test_invalid_bindings_are_rejected(self, api: Api) -> None:
         (await api.post(PODS, pod("p"))).ok(201)
         assert (await api.post(f"{PODS}/p/binding", binding("q", "n1"))).status == 400
         assert (await api.post(f"{PODS}/p/binding", binding("p", ""))).status == 400
@@ -113,7 +113,7 @@ def eviction(name: str = "p", **options: Any) -> dict[str, Any]:
 
 
 class TestEviction:
-    async def test_a_pod_is_told_why_it_goes(self, api: Api) -> None:
+    async def test_evicted_pod_gets_the_disruption_condition(self, api: Api) -> None:
         await running(api)
         (await api.post(f"{PODS}/p/eviction", eviction())).ok(201)
         going = (await api.get(f"{PODS}/p")).ok()
@@ -121,7 +121,7 @@ class TestEviction:
         (condition,) = [c for c in going["status"]["conditions"] if c["type"] == "DisruptionTarget"]
         assert (condition["status"], condition["reason"]) == ("True", "EvictionByEvictionAPI")
 
-    async def test_a_pod_without_node_is_gone(self, api: Api) -> None:
+    async def test_unscheduled_pod_is_removed_by_eviction(self, api: Api) -> None:
         (await api.post(PODS, pod("p"))).ok(201)
         (await api.post(f"{PODS}/p/eviction", eviction())).ok(201)
         assert (await api.get(f"{PODS}/p")).status == 404
@@ -143,7 +143,7 @@ class TestEviction:
         version = {"resourceVersion": made["metadata"]["resourceVersion"]}
         (await api.post(f"{PODS}/p/eviction", eviction(preconditions=version))).ok(201)
 
-    async def test_names_must_agree(self, api: Api) -> None:
+    async def test_name_in_body_and_url_must_agree(self, api: Api) -> None:
         await running(api)
         assert (await api.post(f"{PODS}/p/eviction", eviction("q"))).status == 400
         assert (await api.post(f"{PODS}/none/eviction", eviction("none"))).status == 404
@@ -165,7 +165,7 @@ class TestEviction:
         }
         (await api.patch(f"{BUDGETS}/{name}/status", {"status": status})).ok()
 
-    async def test_a_budget_refuses(self, api: Api) -> None:
+    async def test_budget_without_allowed_disruptions_rejects_eviction(self, api: Api) -> None:
         made = await running(api)
         await self.budget(api, 0)
         answer = await api.post(f"{PODS}/p/eviction", eviction())
@@ -180,7 +180,7 @@ class TestEviction:
         assert "retry-after" not in answer.headers
         assert (await api.get(f"{PODS}/p")).ok() == made
 
-    async def test_a_budget_is_spent(self, api: Api) -> None:
+    async def test_eviction_uses_one_disruption_of_the_budget(self, api: Api) -> None:
         await running(api)
         await running(api, "q")
         await self.budget(api, 1)
@@ -190,32 +190,32 @@ class TestEviction:
         assert list(spent["disruptedPods"]) == ["p"]
         assert (await api.post(f"{PODS}/q/eviction", eviction("q"))).status == 429
 
-    async def test_a_budget_that_nobody_has_counted_yet(self, api: Api) -> None:
+    async def test_budget_without_observed_status_rejects_evictions(self, api: Api) -> None:
         await running(api)
         await self.budget(api, 1, observed=0)
         answer = await api.post(f"{PODS}/p/eviction", eviction())
         assert answer.status == 429
         assert answer.headers["retry-after"] == "10"
 
-    async def test_who_is_not_ready_goes_while_enough_others_are_healthy(self, api: Api) -> None:
+    async def test_unready_pod_is_evicted_while_enough_pods_are_healthy(self, api: Api) -> None:
         await running(api, ready=False)
         await self.budget(api, 0, observed=0)
         (await api.post(f"{PODS}/p/eviction", eviction())).ok(201)
         assert "disruptedPods" not in (await api.get(f"{BUDGETS}/b")).ok()["status"]
 
-    async def test_who_is_not_ready_stays_while_too_few_others_are_healthy(self, api: Api) -> None:
+    async def test_unready_pod_is_kept_while_too_few_pods_are_healthy(self, api: Api) -> None:
         await running(api, ready=False)
         await self.budget(api, 0, healthy=0)
         assert (await api.post(f"{PODS}/p/eviction", eviction())).status == 429
 
-    async def test_a_budget_may_always_let_go_who_is_not_ready(self, api: Api) -> None:
+    async def test_budget_with_always_allow_permits_eviction_of_unready_pods(self, api: Api) -> None:
         await running(api, ready=False)
         await running(api, "q")
         await self.budget(api, 0, healthy=0, unhealthyPodEvictionPolicy="AlwaysAllow")
         (await api.post(f"{PODS}/p/eviction", eviction())).ok(201)
         assert (await api.post(f"{PODS}/q/eviction", eviction("q"))).status == 429
 
-    async def test_of_two_evictions_at_once_a_budget_for_one_refuses_the_other(self, api: Api) -> None:
+    async def test_budget_for_one_rejects_the_second_of_two_concurrent_evictions(self, api: Api) -> None:
         await running(api)
         await running(api, "q")
         await self.budget(api, 1)
@@ -228,7 +228,7 @@ class TestEviction:
         await self.budget(api, 1, "c")
         assert (await api.post(f"{PODS}/p/eviction", eviction())).status == 500
 
-    async def test_an_ended_pod_needs_no_budget(self, api: Api) -> None:
+    async def test_finished_pod_needs_no_budget(self, api: Api) -> None:
         await running(api)
         await self.budget(api, 0)
         (await api.patch(f"{PODS}/p/status", {"status": {"phase": "Succeeded"}})).ok()
@@ -302,7 +302,9 @@ class TestLogs:
         logs.more.set()
         assert (await reading).body.endswith(b"late\n")
 
-    async def test_a_silent_log_is_answered_at_once(self, api_with_logs: Api, logs: Logs) -> None:
+    async def test_log_without_output_gets_an_immediate_response(
+        self, api_with_logs: Api, logs: Logs
+    ) -> None:
         from windlass.client.transport import Request
         from windlass.server.request.users import ADMIN
 
@@ -356,7 +358,7 @@ class TestLogs:
         (await api.patch(f"{PODS}/p", {"metadata": {"annotations": {DEFAULT: "b"}}})).ok()
         assert 'container "b"' in (await api.get(f"{PODS}/p/log")).message
 
-    async def test_where_there_is_none(self, api_with_logs: Api) -> None:
+    async def test_missing_log_is_an_error(self, api_with_logs: Api) -> None:
         api = api_with_logs
         (await api.post(PODS, pod("early"))).ok(201)
         answer = await api.get(f"{PODS}/early/log")
@@ -394,7 +396,7 @@ class TestLogs:
         await running(api_with_logs)
         assert (await api_with_logs.get(f"{PODS}/p/log", **query)).status == status
 
-    async def test_nobody_keeps_logs(self, api: Api) -> None:
+    async def test_log_without_a_source_is_unavailable(self, api: Api) -> None:
         await running(api)
         answer = await api.get(f"{PODS}/p/log")
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
@@ -413,9 +415,7 @@ DEFAULT = "kubectl.kubernetes.io/default-container"
         ("nosuch", "the server could not find the requested resource"),
     ],
 )
-async def test_what_a_box_does_not_stream_is_told_with_what_does_the_like(
-    api: Api, what: str, instead: str
-) -> None:
+async def test_unsupported_stream_subresources_name_an_alternative(api: Api, what: str, instead: str) -> None:
     (await api.post(PODS, pod("p"))).ok(201)
     for answer in (await api.get(f"{PODS}/p/{what}"), await api.post(f"{PODS}/p/{what}", {})):
         assert answer.status == 404

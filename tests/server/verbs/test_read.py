@@ -37,7 +37,7 @@ class TestPlain:
         assert custom["metadata"] == {"continue": "", "resourceVersion": str(api.store.rv)}
         assert custom["items"][0]["kind"] == "PodGroup"
 
-    async def test_nothing(self, api: Api) -> None:
+    async def test_empty_collection_is_an_empty_list(self, api: Api) -> None:
         assert (await api.get(PODS)).ok()["items"] == []
         assert (await api.get("/api/v1/namespaces/none/pods")).ok()["items"] == []
 
@@ -55,7 +55,7 @@ class TestPlain:
             table = (await api.get(MAPS, accept=TABLE)).ok()
             assert len(table["rows"]) == 50
 
-    async def test_a_long_list_is_of_one_moment(self) -> None:
+    async def test_long_list_is_a_snapshot_of_one_version(self) -> None:
         from windlass.client.transport import Request
         from windlass.server.request.users import ADMIN
 
@@ -100,7 +100,7 @@ class TestPlain:
             ("application/json;as=Table;g=other;v=v1", 406),
         ],
     )
-    async def test_what_is_accepted(self, api: Api, accept: str, status: int) -> None:
+    async def test_accepted_media_types(self, api: Api, accept: str, status: int) -> None:
         assert (await api.get(PODS, accept=accept)).status == status
 
 
@@ -144,7 +144,7 @@ class TestSelectors:
 
 
 class TestPages:
-    async def test_pages_are_of_one_moment(self, api: Api) -> None:
+    async def test_pages_of_a_list_show_one_version(self, api: Api) -> None:
         await fill(api, 10)
         first = (await api.get(MAPS, limit=4)).ok()
         assert names(first) == ["m000", "m001", "m002", "m003"]
@@ -245,7 +245,7 @@ class TestVersions:
         assert (answer.status, answer.reason) == (400, "BadRequest")
         assert answer.message.endswith(why)
 
-    async def test_a_version_to_come_is_waited_for(self, api: Api) -> None:
+    async def test_read_waits_for_a_future_version(self, api: Api) -> None:
         wanted = str(api.store.rv + 1)
         waiting = asyncio.ensure_future(api.get(MAPS, resourceVersion=wanted))
         await asyncio.sleep(0.01)
@@ -254,7 +254,7 @@ class TestVersions:
         assert names((await waiting).ok()) == ["m"]
 
     @pytest.mark.parametrize("path", [MAPS, f"{MAPS}/m"])
-    async def test_but_not_for_ever(self, api: Api, path: str) -> None:
+    async def test_read_of_a_future_version_times_out(self, api: Api, path: str) -> None:
         (await api.post(MAPS, config_map("m"))).ok(201)
         now = api.store.rv
         waiting = asyncio.ensure_future(api.get(path, resourceVersion="99999999"))

@@ -26,7 +26,7 @@ class TestInitialEvents:
         assert await watch.names() == [("ADDED", "c")]
         await watch.close()
 
-    async def test_a_watch_list_ends_its_state_by_a_bookmark(self, api: Api) -> None:
+    async def test_watch_list_ends_the_initial_state_with_a_bookmark(self, api: Api) -> None:
         (await api.post(MAPS, config_map("a"))).ok(201)
         now = str(api.store.rv)
         options = {
@@ -79,7 +79,7 @@ class TestInitialEvents:
         answer = await api.get(MAPS, watch="1", **query)
         assert (answer.status, answer.json["details"]["kind"]) == (422, "ListOptions")
 
-    async def test_what_changes_meanwhile_comes_after(self) -> None:
+    async def test_concurrent_changes_follow_the_initial_state(self) -> None:
         async with Api(options=ServerOptions(chunk_objects=2)) as api:
             for name in "abcdef":
                 (await api.post(MAPS, config_map(name))).ok(201)
@@ -120,7 +120,7 @@ class TestFromAVersion:
         assert await watch.names() == [("MODIFIED", "a"), ("DELETED", "a")]
         await watch.close()
 
-    async def test_too_old_is_told_in_the_stream(self, api: Api) -> None:
+    async def test_expired_version_is_reported_in_the_stream(self, api: Api) -> None:
         (await api.post(MAPS, config_map("a"))).ok(201)
         await api.store.compact("main", api.store.rv)
         for accept in ("", TABLE):
@@ -213,7 +213,7 @@ class TestTime:
         assert await watch.events() == []
         assert watch.ended
 
-    async def test_no_bookmarks_unless_asked_for(self, api: Api) -> None:
+    async def test_bookmarks_are_sent_only_on_request(self, api: Api) -> None:
         watch = await api.watch(MAPS, resourceVersion=api.store.rv, timeoutSeconds=100)
         assert await watch.events() == []
         await api.clock.advance(99)
@@ -283,7 +283,7 @@ class TestNothingIsLeft:
 
 
 class TestForms:
-    async def test_tables_tell_their_columns_once(self, api: Api) -> None:
+    async def test_watch_sends_table_columns_once(self, api: Api) -> None:
         (await api.post(MAPS, config_map("a"))).ok(201)
         watch = await api.watch(MAPS, accept=TABLE)
         (await api.post(MAPS, config_map("b"))).ok(201)
@@ -301,7 +301,7 @@ class TestForms:
         assert mark["metadata"]["annotations"] == END
         await watch.close()
 
-    async def test_yaml_is_no_stream(self, api: Api) -> None:
+    async def test_yaml_watch_gets_406(self, api: Api) -> None:
         answer = await api.get(MAPS, watch="1", accept="application/yaml")
         assert answer.status == 406
         assert b"kind: Status" in answer.body

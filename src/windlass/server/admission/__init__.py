@@ -1,7 +1,9 @@
-"""Admission: what an object becomes, and whether it may be stored, given everything else that is stored.
+"""Admission: defaulting, normalisation and validation of objects before they are stored.
 
-``Admission.review`` runs a chain of small plugins; each states what it needs to know. Objects come in
-decoded and field-reviewed, and leave defaulted, normalised, validated and within quota.
+``Admission.review`` runs a chain of small plugins. Each plugin states which stored
+objects it reads.
+Objects arrive decoded, with reviewed fields, and leave defaulted, normalised, validated
+and within quota.
 """
 
 from __future__ import annotations

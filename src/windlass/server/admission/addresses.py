@@ -1,4 +1,4 @@
-"""Services get their cluster address and node ports here, unique among all services."""
+"""Assignment of cluster addresses and node ports to Services, unique among all Services."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assign(review: Review) -> None:
 
 
 def _keep_old(spec: dict[str, Any], old: dict[str, Any]) -> None:
-    """An update that does not repeat the addresses keeps them, as kube-apiserver patches them in."""
+    """Keep the addresses that an update does not repeat, as kube-apiserver does."""
     if not old or old.get("type") == "ExternalName":
         return
     for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
@@ -66,7 +66,11 @@ def _cluster_address(review: Review, spec: dict[str, Any]) -> None:
 
 
 def _families(spec: dict[str, Any], *, both: bool) -> None:
-    """A headless Service without a selector may have endpoints of both families; others have IPv4."""
+    """Set the address families.
+
+    A headless Service without a selector may have endpoints of both families; other
+    Services have IPv4.
+    """
     if "ipFamilies" not in spec:
         spec["ipFamilies"] = ["IPv4", "IPv6"] if both else ["IPv4"]
     spec.setdefault("ipFamilyPolicy", "RequireDualStack" if len(spec["ipFamilies"]) > 1 else "SingleStack")
@@ -80,7 +84,7 @@ def _free_address(review: Review, network: Any) -> str:
     taken = _taken(review)
     size = network.num_addresses
     for _ in range(_TRIES):
-        candidate = str(network[review.rng.randrange(2, size - 1)])  # .1 is the server's own
+        candidate = str(network[review.rng.randrange(2, size - 1)])  # .1 is the server's address
         if candidate not in taken:
             return candidate
     for offset in range(2, size - 1):
@@ -96,7 +100,7 @@ def _check_address(review: Review, address: str, network: Any) -> None:
     try:
         inside = ipaddress.ip_address(address) in network
     except ValueError:
-        return  # validation names it
+        return  # reported by validation
     problem = ""
     if not inside:
         problem = (

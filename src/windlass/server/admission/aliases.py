@@ -1,8 +1,10 @@
-"""Other spellings that are understood, and gaps that are filled, each told in a warning.
+"""Accepted alternative spellings and filled gaps, each with a warning.
 
-First words: ``alias`` (another spelling), ``default`` (something missing was filled in), ``advice`` (kept as
-written, but it means something else than one may think). What Kubernetes or Volcano default silently
-is not here but in :mod:`windlass.api.defaults`.
+The first word of a warning is its kind: ``alias`` (another spelling), ``default`` (a
+missing value was set), or
+``advice`` (stored as written, but possibly not what the author intended). Silent
+defaults of Kubernetes and Volcano
+are in :mod:`windlass.api.defaults`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def normalise(review: Review) -> None:
         _queue(review)
     elif review.resource is PODS and review.creating:
         _pod_images(review)
-        _pod_cards(review)
+        _pod_devices(review)
     elif review.resource is VOLCANO_JOBS:
         _job(review)
     elif review.resource is RESOURCE_QUOTAS and review.creating:
@@ -64,7 +66,7 @@ def _guaranteed(review: Review, spec: dict[str, Any]) -> None:
 
 
 def _deserved_follows(review: Review, spec: dict[str, Any]) -> bool:
-    """Nothing was said about ``deserved``, now or when it was last filled in."""
+    """Return whether the client left ``deserved`` unset, now and when it was last derived."""
     if "deserved" not in spec:
         return True
     old = (review.old or {}).get("spec") or {}
@@ -84,15 +86,15 @@ def _deserved_follows(review: Review, spec: dict[str, Any]) -> bool:
 
 def _pod_images(review: Review) -> None:
     for container in _without_image(review.object.get("spec")):
-        review.warn(_image_words(container, f"Pod {review.name}"))
+        review.warn(_image_warning(container, f"Pod {review.name}"))
         container["image"] = review.options.default_image
 
 
-def _pod_cards(review: Review) -> None:
-    """Vocabularies that elsewhere need their vendor's device plug-in."""
+def _pod_devices(review: Review) -> None:
+    """Warn about vendor annotations and resources that elsewhere need a device plugin."""
     spec = review.object.get("spec")
-    for words in card_words(spec) if isinstance(spec, dict) else ():
-        review.warn(words)
+    for warning in card_words(spec) if isinstance(spec, dict) else ():
+        review.warn(warning)
 
 
 def _without_image(spec: Any) -> list[dict[str, Any]]:
@@ -102,7 +104,7 @@ def _without_image(spec: Any) -> list[dict[str, Any]]:
     return [container for container in containers if not container.get("image")]
 
 
-def _image_words(container: dict[str, Any], owner: str) -> str:
+def _image_warning(container: dict[str, Any], owner: str) -> str:
     return (
         f"default: container {container.get('name', '')} of {owner} has no image -> configured default image "
         "(placeholder process on the embedded box)"
@@ -123,7 +125,7 @@ def _job(review: Review) -> None:
             pod["restartPolicy"] = "OnFailure"
             without_policy.append(name)
         for container in _without_image(pod):
-            review.warn(_image_words(container, f"task {name}"))
+            review.warn(_image_warning(container, f"task {name}"))
             container["image"] = review.options.default_image
     if without_policy:
         review.warn(

@@ -1,4 +1,4 @@
-"""The chain itself: the order of the plugins, and the one call that runs it."""
+"""Admission chain: the order of the plugins, and the call that runs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from windlass.server.admission.plugin import DELETE, AdmissionOptions, Admission
 
 
 class Reviewed(msgspec.Struct, frozen=True):
-    """The object as it shall be stored, and sentences for the caller (``Warning`` headers)."""
+    """Object to be stored, and warnings for the client (``Warning`` headers)."""
 
     object: dict[str, Any]
     warnings: list[str] = msgspec.field(default_factory=list)
@@ -41,13 +41,16 @@ def _apply_defaults(review: Review) -> None:
 
 
 def _validate(review: Review) -> None:
-    found = validation.validate(review.resource, review.object, review.old, review.caller.subresource)
-    if found:
-        raise errors.invalid(review.resource, review.name, found)
+    problems = validation.validate(review.resource, review.object, review.old, review.caller.subresource)
+    if problems:
+        raise errors.invalid(review.resource, review.name, problems)
 
 
 class Admission:
-    """Reviews every write. One event loop calls it, and stores what it returns before it calls again."""
+    """Reviews every write.
+
+    One event loop calls it, and stores each result before the next call.
+    """
 
     def __init__(
         self, objects: Objects, *, clock: Clock, rng: Random, options: AdmissionOptions | None = None
@@ -85,9 +88,12 @@ class Admission:
         old: dict[str, Any] | None,
         context: Caller,
     ) -> Reviewed:
-        """Change ``new`` in place and check it. ``operation``: CREATE, UPDATE or DELETE.
+        """Change ``new`` in place and check it.
 
-        Raises :class:`windlass.api.errors.StatusError` for what may not be stored or deleted.
+        ``operation``: CREATE, UPDATE or DELETE.
+
+        Raises :class:`windlass.api.errors.StatusError` if the object must not be stored
+        or deleted.
         """
         deleting = operation == DELETE
         subject = (old if deleting else new) or {}

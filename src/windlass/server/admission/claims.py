@@ -1,8 +1,11 @@
-"""Claims for devices in the words of an article: a container that names a device class, without a claim.
+"""Container claims that name a device class instead of a claim.
 
-The real field of a container's claim is ``name`` (and ``request``); what it stands for is in the pod's
-``resourceClaims``. A class name cannot hold a slash. Both are understood, and told. It has to be done before the
-fields are reviewed, which knows no such field.
+In Kubernetes, a container's claim has ``name`` (and ``request``) and refers to an entry
+of the pod's
+``resourceClaims``. Documents in the field also use ``deviceClassName`` there, and class
+names with a slash. Both are
+rewritten, with a warning. This happens before field review, which does not know the
+field.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from windlass.api.views.podshape import CLASS_TEMPLATE, class_name
 
 
 def rewrite(pod: dict[str, Any]) -> list[str]:
-    """Change ``pod`` in place; the sentences for its writer. What has another shape is left to the review."""
+    """Rewrite ``pod`` in place and return warnings for the client.
+
+    Malformed claims are left to field review.
+    """
     spec = pod.get("spec")
     warnings: list[str] = []
     if not isinstance(spec, dict):
@@ -34,7 +40,7 @@ def _claim(spec: dict[str, Any], claim: dict[str, Any]) -> list[str]:
     template = f"{CLASS_TEMPLATE}{device_class}"
     known = spec.setdefault("resourceClaims", [])
     entries = known if isinstance(known, list) else []
-    before = next((one for one in entries if isinstance(one, dict) and one.get("name") == name), None)
+    before = next((entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name), None)
     again = before is not None and before.get("resourceClaimTemplateName") == template
     if not isinstance(known, list) or (before is not None and not again):
         return [
@@ -42,12 +48,12 @@ def _claim(spec: dict[str, Any], claim: dict[str, Any]) -> list[str]:
         ]
     if not again:
         known.append({"name": name, "resourceClaimTemplateName": template})
-    told = [
+    warnings = [
         f"alias: deviceClassName inside a container claim -> pod.spec.resourceClaims entry {name} with a generated "
         "ResourceClaim for 1 device"
     ]
     if device_class != written:
-        told.append(
+        warnings.append(
             f"alias: device class {written} -> {device_class} (a slash is not allowed in a device class name)"
         )
-    return told
+    return warnings

@@ -1,4 +1,4 @@
-"""What may not be deleted: the system's priority classes, and queues that others stand on."""
+"""Objects that must not be deleted: system priority classes, and queues in use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""LimitRanges: defaults for what a container leaves open, and bounds per container, pod and claim.
+"""LimitRanges: default requests and limits, and bounds per container, pod and claim.
 
-Texts and rules are those of kube-apiserver's LimitRanger.
+Rules and messages are those of kube-apiserver's LimitRanger.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def apply(review: Review) -> None:
     ranges = review.objects.list(LIMIT_RANGES, review.namespace)
     if not ranges:
         return
-    items = [item for one in ranges for item in (one.get("spec") or {}).get("limits") or ()]
+    items = [item for limit_range in ranges for item in (limit_range.get("spec") or {}).get("limits") or ()]
     try:
         if review.resource is PODS:
-            for one in ranges:
-                _fill_pod(review.object, (one.get("spec") or {}).get("limits") or ())
+            for limit_range in ranges:
+                _fill_pod(review.object, (limit_range.get("spec") or {}).get("limits") or ())
             problems = _pod_problems(review.object["spec"], items)
         else:
             problems = _claim_problems(review.object.get("spec") or {}, items)
     except quantities.QuantityError:
-        return  # validation names the field
+        return  # reported by validation
     if problems:
         shown = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         raise errors.forbidden(review.resource, review.name, shown)
@@ -49,19 +49,19 @@ def _fill_pod(pod: dict[str, Any], items: Any) -> None:
                     target.setdefault(name, quantity)
     if not defaults and not requests:
         return
-    notes = []
-    for group, word in (("containers", "container"), ("initContainers", "init container")):
+    changes = []
+    for group, label in (("containers", "container"), ("initContainers", "init container")):
         for container in pod["spec"].get(group) or ():
-            notes += _fill_container(container, word, defaults, requests)
-    if notes:
+            changes += _fill_container(container, label, defaults, requests)
+    if changes:
         annotations = pod.setdefault("metadata", {}).setdefault("annotations", {})
-        annotations[_NOTICE] = f"LimitRanger plugin set: {'; '.join(notes)}"
+        annotations[_NOTICE] = f"LimitRanger plugin set: {'; '.join(changes)}"
 
 
 def _fill_container(
-    container: dict[str, Any], word: str, defaults: Mapping[str, str], requests: Mapping[str, str]
+    container: dict[str, Any], label: str, defaults: Mapping[str, str], requests: Mapping[str, str]
 ) -> list[str]:
-    notes = []
+    changes = []
     amounts = container.setdefault("resources", {})
     for which, source in (("requests", requests), ("limits", defaults)):
         added = sorted(name for name in source if name not in (amounts.get(which) or {}))
@@ -69,8 +69,8 @@ def _fill_container(
             amounts.setdefault(which, {})[name] = source[name]
         if added:
             kind = "request" if which == "requests" else "limit"
-            notes.append(f"{', '.join(added)} {kind} for {word} {container.get('name', '')}")
-    return notes
+            changes.append(f"{', '.join(added)} {kind} for {label} {container.get('name', '')}")
+    return changes
 
 
 def _pod_problems(spec: Mapping[str, Any], items: list[dict[str, Any]]) -> list[str]:

@@ -1,5 +1,9 @@
-"""Namespaces: nothing is made in one that is absent or going, a few may not be deleted, and devices that others have
-are looked after from such alone that are made for it."""
+"""Namespace rules for creation, deletion and administrative device access.
+
+Objects cannot be created in absent or terminating namespaces, and some namespaces
+cannot be deleted. Claims with
+``adminAccess`` need a namespace with the label for it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ UNDELETABLE = ("default", "kube-system", "kube-public")
 
 
 def lifecycle(review: Review) -> None:
-    """404 without the namespace, 403 with cause NamespaceTerminating while it is being deleted."""
+    """Raise 404 without the namespace, and 403 NamespaceTerminating while it is deleted."""
     if not (review.creating and review.main and review.resource.namespaced):
         return
     name = review.namespace
@@ -35,7 +39,7 @@ def lifecycle(review: Review) -> None:
 
 
 def administration(review: Review) -> None:
-    """422 for a claim with ``adminAccess`` in a namespace that has not the label for it."""
+    """Raise 422 for a claim with ``adminAccess`` if the namespace lacks the label for it."""
     if not (
         review.creating and review.main and review.resource in (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
     ):
@@ -51,9 +55,9 @@ def administration(review: Review) -> None:
     namespace = review.objects.get(NAMESPACES, "", review.namespace) or {"metadata": {}}
     if first is None or (namespace["metadata"].get("labels") or {}).get(ADMIN_ACCESS) == "true":
         return
-    words = f"admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
+    message = f"admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
     path = f"spec.devices.requests[{first}].adminAccess"
-    raise errors.invalid(review.resource, review.name, [errors.FieldError.forbidden(path, words)])
+    raise errors.invalid(review.resource, review.name, [errors.FieldError.forbidden(path, message)])
 
 
 def undeletable(review: Review) -> None:

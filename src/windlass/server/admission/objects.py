@@ -1,4 +1,4 @@
-"""What admission looks up: the newest submitted state of other objects, decoded once per version."""
+"""Stored objects that admission reads: newest submitted state, decoded once per version."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ _SHORT_LIST = 64
 
 
 class Objects(Protocol):
-    """Reads what has been stored or will be (submitted writes count). Results must not be changed."""
+    """Reader of stored and submitted objects. Results must not be changed."""
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None: ...
 
     def list(self, resource: Resource, namespace: str | None = None) -> list[dict[str, Any]]: ...
 
     def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
-        """``namespace/name`` of every object in one namespace."""
+        """Return ``namespace/name`` of every object in one namespace."""
         ...
 
     def changed(self, resource: Resource, since: int | None) -> tuple[int, list[str] | None]:
-        """A position in history, and the keys that may have changed since another; ``None``: any may have."""
+        """Return the current position in history, and keys that may have changed since ``since``.
+
+        ``None`` instead of keys: any object may have changed.
+        """
         ...
 
     def version(self, resource: Resource, key: str) -> int | None:
-        """Changes whenever the object does; ``None`` when it is not there."""
+        """Return the version of an object; ``None`` if it does not exist."""
         ...
 
     def by_key(self, resource: Resource, key: str) -> dict[str, Any] | None: ...
@@ -46,7 +49,7 @@ class StoreObjects:
         self._store = store
         self._cache: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
         self._lists: dict[tuple[str, str | None], tuple[int, list[dict[str, Any]]]] = {}
-        """Short lists, and where the history of their kind stood."""
+        """Short lists, each with the position in the history of its kind."""
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
         entry = self._store.head(resource.qualified, namespace if resource.namespaced else "", name)
@@ -59,12 +62,12 @@ class StoreObjects:
         if known is not None and known[0] == position:
             return known[1]
         entries = self._store.heads(table, StoreFilter(namespace=namespace))
-        found = [self._object(resource, entry) for entry in entries]
-        if position is not None and len(found) <= _SHORT_LIST:
+        objects = [self._object(resource, entry) for entry in entries]
+        if position is not None and len(objects) <= _SHORT_LIST:
             if len(self._lists) >= _CACHE_LIMIT:
                 self._lists.clear()
-            self._lists[table, namespace] = position, found
-        return found
+            self._lists[table, namespace] = position, objects
+        return objects
 
     def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
         return (

@@ -1,4 +1,4 @@
-"""What a plugin of the chain sees, and how it answers."""
+"""Interface of admission plugins: the review, its context and options."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOptions:
-    """Choices of whoever runs the server."""
+    """Options of the server for admission."""
 
     default_image: str = "windlass.dev/default:latest"
-    """For containers without an image; on the box it names the placeholder process."""
+    """Image of containers without one. In single-node mode, it names the placeholder process."""
     service_cidr: str = "10.96.0.0/16"
     node_ports: tuple[int, int] = (30000, 32767)
     max_queue_depth: int = 5
-    """Levels below ``root``, as Volcano's ``--max-queue-depth``."""
+    """Maximum number of levels below ``root``, as ``--max-queue-depth`` of Volcano."""
     job_plugins: frozenset[str] = frozenset(("env", "svc", "pytorch"))
-    """Plugins of Volcano Jobs that the job controller carries out."""
+    """Plugins of Volcano Jobs that the job controller implements."""
 
 
 class Review(msgspec.Struct):
-    """One object on its way in. Plugins change ``object`` in place and append to ``warnings``."""
+    """Object under review. Plugins change ``object`` in place and append to ``warnings``."""
 
     operation: str
     resource: Resource
@@ -75,7 +75,7 @@ class Review(msgspec.Struct):
 
     @property
     def main(self) -> bool:
-        """The object itself is written, not a subresource of it."""
+        """True if the object itself is written, rather than a subresource."""
         return not self.caller.subresource
 
     def warn(self, text: str) -> None:
@@ -84,6 +84,6 @@ class Review(msgspec.Struct):
 
 
 class AdmissionPlugin(Protocol):
-    """Looks at a review; raises StatusError to refuse."""
+    """Checks or changes a review. Raises StatusError to reject the object."""
 
     def __call__(self, review: Review) -> None: ...

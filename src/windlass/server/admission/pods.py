@@ -1,4 +1,4 @@
-"""Pods on their way in: tolerations that every pod gets, the QoS class, and advice about placement."""
+"""Admission of pods: default tolerations, QoS class, and advice about placement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def finish(review: Review) -> None:
-    """After priority and limits: what depends on the whole spec."""
+    """Set tolerations and QoS class, and add warnings. Needs priority and limits to be set."""
     if review.resource is not PODS or not review.main:
         return
     spec = review.object.get("spec")
@@ -26,22 +26,26 @@ def finish(review: Review) -> None:
         return
     _tolerate(spec)
     if review.creating:
-        _say_gated(review.object, spec)
+        _set_gated(review.object, spec)
         _advise(review, spec)
-        _advise_parts(review, spec)
+        _warn_of_sharing(review, spec)
     if isinstance(review.object.get("status"), dict) and "qosClass" not in review.object["status"]:
         try:
             review.object["status"]["qosClass"] = qos_class(spec)
         except quantities.QuantityError:
-            return  # validation names the field
+            return  # reported by validation
 
 
 def _tolerate(spec: dict[str, Any]) -> None:
-    """As the DefaultTolerationSeconds plugin: five minutes on a node that is not ready or not reachable."""
-    given = spec.get("tolerations") or []
+    """Add default tolerations, as the DefaultTolerationSeconds plugin of Kubernetes.
+
+    Pods tolerate nodes that are not ready or unreachable for five minutes.
+    """
+    tolerations = spec.get("tolerations") or []
     for taint in _TAINTS:
         if not any(
-            t.get("key") in (taint, None, "") and t.get("effect") in ("NoExecute", None, "") for t in given
+            t.get("key") in (taint, None, "") and t.get("effect") in ("NoExecute", None, "")
+            for t in tolerations
         ):
             spec.setdefault("tolerations", []).append(
                 {
@@ -53,8 +57,8 @@ def _tolerate(spec: dict[str, Any]) -> None:
             )
 
 
-def _say_gated(pod: dict[str, Any], spec: dict[str, Any]) -> None:
-    """A pod with scheduling gates says so from the start."""
+def _set_gated(pod: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Set the condition ``PodScheduled`` of a new pod with scheduling gates."""
     if spec.get("schedulingGates") and isinstance(pod.get("status"), dict):
         pod["status"]["conditions"] = [
             {
@@ -69,8 +73,8 @@ def _say_gated(pod: dict[str, Any], spec: dict[str, Any]) -> None:
 
 
 def _advise(review: Review, spec: dict[str, Any]) -> None:
-    for words in product_words(spec):
-        review.warn(words)
+    for warning in product_words(spec):
+        review.warn(warning)
     anti = ((spec.get("affinity") or {}).get("podAntiAffinity") or {}).get(_REQUIRED) or ()
     if any(term.get("topologyKey") == HOSTNAME for term in anti) and _wants_devices(spec):
         review.warn(
@@ -79,16 +83,16 @@ def _advise(review: Review, spec: dict[str, Any]) -> None:
         )
 
 
-def _advise_parts(review: Review, spec: dict[str, Any]) -> None:
-    """Words for parts of cards that cannot be meant: the pod would wait for ever, and says so at once."""
-    notes = review.object["metadata"].get("annotations") or {}
-    words = annotation_words(notes)
+def _warn_of_sharing(review: Review, spec: dict[str, Any]) -> None:
+    """Warn about invalid device sharing requests, with which the pod would wait forever."""
+    annotations = review.object["metadata"].get("annotations") or {}
+    settings = annotation_words(annotations)
     amounts = amounts_of(spec)
-    if not words and not amounts:
+    if not settings and not amounts:
         return
-    for problem in read(amounts, words).problems:
+    for problem in read(amounts, settings).problems:
         review.warn(
-            f"advice: {problem.field}: {problem.message}; the pod waits until it is made again without that"
+            f"advice: {problem.field}: {problem.message}; the pod stays pending until it is recreated without it"
         )
 
 

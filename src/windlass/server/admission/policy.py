@@ -1,5 +1,7 @@
-"""The ConfigMap that the scheduler follows: what is read differently from how it stands is told to whoever
-writes it, at once."""
+"""Review of the scheduler's ConfigMap.
+
+A setting that the scheduler interprets differently from its text causes a warning.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from windlass.server.admission.plugin import Review
 def advise(review: Review) -> None:
     if review.resource is not CONFIG_MAPS or not review.main:
         return
-    from windlass.model import scheduler_config  # heavy, and rarely needed
+    from windlass.model import scheduler_config  # slow to import, and rarely needed
 
     if review.name != scheduler_config.CONFIG_MAP_NAME:
         return
     if review.namespace != scheduler_config.CONFIG_MAP_NAMESPACE:
         place = f"{scheduler_config.CONFIG_MAP_NAMESPACE}/{review.name}"
-        review.warn(f"advice: nobody reads this one: the scheduler follows {place}")
+        review.warn(f"advice: this ConfigMap is not used: the scheduler reads {place}")
         return
     data = review.object.get("data")
     if not isinstance(data, dict):
@@ -24,7 +26,7 @@ def advise(review: Review) -> None:
     try:
         parsed = scheduler_config.parse(scheduler_config.text_of(data))
     except scheduler_config.ConfigError as error:
-        review.warn(f"advice: the scheduler will not take this over: {error}")
+        review.warn(f"advice: the scheduler will not apply this configuration: {error}")
         return
-    for note in parsed.notes:
-        review.warn(note)
+    for warning in parsed.notes:
+        review.warn(warning)

@@ -1,4 +1,4 @@
-"""PriorityClasses: a pod's class becomes its number; classes themselves are kept unambiguous."""
+"""PriorityClasses: resolution of a pod's class, and checks of classes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ DEFAULT_POLICY = "PreemptLowerPriority"
 
 
 def resolve(review: Review) -> None:
-    """``spec.priority`` and ``preemptionPolicy`` of a new pod, by its class or the global default."""
+    """Set ``spec.priority`` and ``preemptionPolicy`` of a new pod.
+
+    The values come from its class or the global default class.
+    """
     if review.resource is not PODS or not review.creating or not review.main:
         return
     spec = review.object["spec"]
-    found = _class_of(review, spec)
-    value = found.get("value", 0) if found else 0
-    policy = (found or {}).get("preemptionPolicy", DEFAULT_POLICY)
-    given = spec.get("priority")
-    if given is not None and given != value:
+    priority_class = _class_of(review, spec)
+    value = priority_class.get("value", 0) if priority_class else 0
+    policy = (priority_class or {}).get("preemptionPolicy", DEFAULT_POLICY)
+    requested = spec.get("priority")
+    if requested is not None and requested != value:
         raise errors.forbidden(
             PODS,
             review.name,
-            f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
+            f"the integer value of priority ({requested}) must not be provided in pod spec; priority admission "
             f"controller computed {value} from the given PriorityClass name",
         )
     spec["priority"] = value
-    if found is not None and not spec.get("priorityClassName"):
-        spec["priorityClassName"] = found["metadata"]["name"]
+    if priority_class is not None and not spec.get("priorityClassName"):
+        spec["priorityClassName"] = priority_class["metadata"]["name"]
     if spec.get("preemptionPolicy") not in (None, policy):
         raise errors.forbidden(
             PODS,
@@ -45,20 +48,23 @@ def _class_of(review: Review, spec: dict[str, Any]) -> dict[str, Any] | None:
     name = spec.get("priorityClassName")
     if not name:
         return global_default(review)
-    found = review.objects.get(PRIORITY_CLASSES, "", name)
-    if found is None:
+    priority_class = review.objects.get(PRIORITY_CLASSES, "", name)
+    if priority_class is None:
         raise errors.forbidden(PODS, review.name, f"no PriorityClass with name {name} was found")
-    return found
+    return priority_class
 
 
 def global_default(review: Review) -> dict[str, Any] | None:
-    """The class for pods that name none; the lowest where several claim to be it."""
+    """Return the default class; with several defaults, the one with the lowest value."""
     defaults = [c for c in review.objects.list(PRIORITY_CLASSES) if c.get("globalDefault")]
     return min(defaults, key=lambda c: c.get("value", 0), default=None)
 
 
 def check_classes(review: Review) -> None:
-    """One global default; ``preemptionPolicy: Never`` is explained, since it is read the other way round."""
+    """Allow one global default, and explain ``preemptionPolicy: Never``.
+
+    The latter is often mistaken for protection from preemption.
+    """
     if review.resource is not PRIORITY_CLASSES:
         return
     obj = review.object
@@ -76,6 +82,6 @@ def check_classes(review: Review) -> None:
         review.old is None or review.old.get("preemptionPolicy") != "Never"
     ):
         review.warn(
-            "advice: preemptionPolicy Never means that pods of this class preempt nobody; to protect them "
+            "advice: preemptionPolicy Never means that pods of this class preempt no pods; to protect them "
             "from eviction set annotation volcano.sh/preemptable=false"
         )

@@ -1,6 +1,7 @@
-"""The tree of queues: parents exist, shares fit into those above, and the root stays what it is.
+"""Checks of the queue tree: existing parents, shares within the parent, a fixed root.
 
-Rules of Volcano's queue webhook (``pkg/webhooks/admission/queues/validate``).
+The rules are those of Volcano's queue webhook
+(``pkg/webhooks/admission/queues/validate``).
 """
 
 from __future__ import annotations
@@ -39,12 +40,15 @@ def check(review: Review) -> None:
 
 
 def _as_written(review: Review) -> Mapping[str, Obj]:
-    """All queues by name, as they will be after this write."""
+    """Return all queues by name, as they will be after this write."""
     return {q["metadata"]["name"]: q for q in review.objects.list(QUEUES)} | {review.name: review.object}
 
 
 def _path(review: Review, stored: Mapping[str, Obj]) -> Iterable[FieldError]:
-    """H-DRF paths: none may be a prefix of another queue's, since work only runs in leaves."""
+    """Yield an error if the H-DRF path is a prefix of another queue's path, or the reverse.
+
+    Only leaves of the tree run work.
+    """
     own = _hierarchy(review.object)
     if not own:
         return

@@ -1,8 +1,9 @@
-"""ResourceQuota: a write that would exceed one is refused, also when many come at once.
+"""ResourceQuota: rejection of writes that would exceed a quota, also under concurrency.
 
-The event loop stores what admission let through before it asks again, and usage is counted over what has
-been submitted, so two concurrent creates cannot both take the last unit. Usage per namespace is kept
-and brought up to date by what changed, not recounted.
+The event loop stores each admitted object before the next review, and usage counts all
+submitted objects. So two
+concurrent creates cannot both take the last unit. Usage per namespace is updated by
+changes, without recounting.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _NONE = Fraction(0)
 
 @dataclass(slots=True)
 class _Account:
-    """The running usage of one quota on one kind: key → (version, usage), and the sum."""
+    """Usage of one quota by one kind: key → (version, usage), and the sum."""
 
     spec: Mapping[str, Any]
     objects: dict[str, tuple[int, Usage]] = field(default_factory=dict)
     total: Usage = field(default_factory=dict)
     position: int | None = None
-    """Where in the history of the kind this account stands."""
+    """Position in the history of the kind up to which usage is counted."""
 
     def add(self, amounts: Usage, sign: int) -> None:
         for name, amount in amounts.items():
@@ -37,14 +38,14 @@ class _Account:
 
 
 class QuotaUsage:
-    """Counts usage and refuses what exceeds it."""
+    """Counts usage, and rejects writes that exceed a quota."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._accounts: dict[tuple[str, Resource], _Account] = {}
 
     def check(self, review: Review) -> None:
-        """403 in kube-apiserver's words when a quota would be exceeded."""
+        """Raise 403, with kube-apiserver's message, if the write would exceed a quota."""
         if not review.main or not review.resource.namespaced:
             return
         quotas = self._objects.list(RESOURCE_QUOTAS, review.namespace)
@@ -66,35 +67,35 @@ class QuotaUsage:
             return
         name = quota["metadata"]["name"]
         self._require_stated(review, name, hard)
-        asked = {key: amount for key, amount in wanted.items() if amount > 0}
-        if not asked:
+        requested = {key: amount for key, amount in wanted.items() if amount > 0}
+        if not requested:
             return
         used = self.used(review.namespace, quota, review.resource)
         over = [
             key
-            for key, amount in asked.items()
+            for key, amount in requested.items()
             if used.get(key, _NONE) + amount > quantities.parse(str(hard[key]))
         ]
         if over:
             raise errors.forbidden(
-                review.resource, review.name, _words(name, sorted(over), asked, used, hard)
+                review.resource, review.name, _exceeded_message(name, sorted(over), requested, used, hard)
             )
 
     def _delta(self, review: Review, spec: Mapping[str, Any], hard: Mapping[str, Any]) -> Usage | None:
-        """How much more this write uses, under the quota's names; ``None`` if it cannot be counted."""
+        """Return the additional usage by quota name; ``None`` if it cannot be counted."""
         try:
             new = quota_usage.usage(review.resource, review.object)
             old: Usage = {}
             if review.old is not None and quota_usage.in_scope(spec, review.resource, review.old):
                 old = quota_usage.usage(review.resource, review.old)
         except quantities.QuantityError:
-            return None  # validation has named the field
+            return None  # reported by validation
         return {
             name: new.get(name, _NONE) - old.get(name, _NONE) for name in hard if name in new or name in old
         }
 
     def _require_stated(self, review: Review, name: str, hard: Mapping[str, Any]) -> None:
-        """Compute quotas bind only if every container states the amount (cpu, memory)."""
+        """Raise 403 if a compute quota applies and a container states no cpu or memory."""
         missing = _unstated(review, hard) if review.creating else []
         if missing:
             raise errors.forbidden(
@@ -104,7 +105,7 @@ class QuotaUsage:
             )
 
     def used(self, namespace: str, quota: Mapping[str, Any], resource: Resource) -> Usage:
-        """Usage of ``quota`` by all submitted objects of ``resource``."""
+        """Return the usage of ``quota`` by all submitted objects of ``resource``."""
         key = (f"{namespace}/{quota['metadata']['name']}", resource)
         spec = quota.get("spec") or {}
         account = self._accounts.get(key)
@@ -115,7 +116,7 @@ class QuotaUsage:
         return account.total
 
     def _refresh(self, account: _Account, namespace: str, resource: Resource) -> None:
-        """Bring the account up to date by what changed since it was last looked at."""
+        """Update the account with all changes since its position."""
         account.position, changed = self._objects.changed(resource, account.position)
         if changed is None:
             changed = [*account.objects, *self._objects.keys(resource, namespace)]
@@ -154,7 +155,7 @@ class QuotaUsage:
 
 
 def _unstated(review: Review, hard: Mapping[str, Any]) -> list[str]:
-    """``requests.cpu for: a,b`` for every compute name that some container does not state."""
+    """Return ``requests.cpu for: a,b`` for each compute resource that a container omits."""
     if review.resource.plural != "pods" or review.resource.group:
         return []
     spec = review.object.get("spec") or {}
@@ -173,20 +174,26 @@ def _unstated(review: Review, hard: Mapping[str, Any]) -> list[str]:
         )
         if names:
             groups.setdefault(names, []).append(container.get("name", ""))
-    return [f"{name} for: {','.join(sorted(who))}" for names, who in groups.items() for name in names]
+    return [
+        f"{name} for: {','.join(sorted(containers))}"
+        for names, containers in groups.items()
+        for name in names
+    ]
 
 
 def _place(name: str) -> tuple[str, str] | None:
-    """``requests.cpu`` → (requests, cpu), for the names that every container has to state."""
+    """Return (requests, cpu) for ``requests.cpu``; ``None`` if containers may omit it."""
     which, _, resource = name.rpartition(".")
     if name in ("cpu", "memory"):
         return "requests", name
     return (which, resource) if which in ("requests", "limits") and resource in ("cpu", "memory") else None
 
 
-def _words(quota: str, names: Iterable[str], asked: Usage, used: Usage, hard: Mapping[str, Any]) -> str:
+def _exceeded_message(
+    quota: str, names: Iterable[str], requested: Usage, used: Usage, hard: Mapping[str, Any]
+) -> str:
     names = list(names)
-    requested = ",".join(f"{name}={quota_usage.shown(name, asked[name])}" for name in names)
+    shown_requested = ",".join(f"{name}={quota_usage.shown(name, requested[name])}" for name in names)
     taken = ",".join(f"{name}={quota_usage.shown(name, used.get(name, _NONE))}" for name in names)
     limited = ",".join(f"{name}={hard[name]}" for name in names)
-    return f"exceeded quota: {quota}, requested: {requested}, used: {taken}, limited: {limited}"
+    return f"exceeded quota: {quota}, requested: {shown_requested}, used: {taken}, limited: {limited}"

@@ -1,4 +1,4 @@
-"""Volcano's Jobs, PodGroups and Commands: what depends on queues, namespaces and classes that are stored."""
+"""Volcano's Jobs, PodGroups and Commands: checks against stored queues and classes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _WORDS = (
 _SHOWN_QUEUES = 6
 
 _IN_QUEUES = frozenset((VOLCANO_JOBS, POD_GROUPS))
-"""Kinds that enter a queue."""
+"""Kinds that are submitted to a queue."""
 
 
 def fill(review: Review) -> None:
-    """A group of the default queue goes to the queue that its namespace names."""
+    """Set the queue of a group in the default queue to its namespace's queue, if one is set."""
     if review.resource is not POD_GROUPS or not review.creating or not review.main:
         return
     spec = review.object["spec"]
@@ -45,7 +45,7 @@ def fill(review: Review) -> None:
 
 
 def check(review: Review) -> None:
-    """Work may only enter a queue that exists, is open and has no children."""
+    """Reject work for a queue that is absent, is not open or has child queues."""
     if not review.main:
         return
     if review.resource is COMMANDS and review.creating:
@@ -59,25 +59,28 @@ def check(review: Review) -> None:
     if queue == before:
         return
     if review.resource is POD_GROUPS and _made_by_controller(review.object):
-        return  # the group then says itself what is wrong, in a condition; its maker could not
+        return  # the problem is reported in a condition of the group
     problem = queue_problem(review, queue)
     if problem is not None:
         raise errors.invalid(review.resource, review.name, [problem])
 
 
 def _check_plugins(review: Review) -> None:
-    """A plugin that no controller carries out would leave the job without what it counts on: refused."""
-    asked = review.object["spec"].get("plugins") or {}
+    """Reject plugins of Volcano Jobs that no controller implements.
+
+    The job would lack their function.
+    """
+    requested = review.object["spec"].get("plugins") or {}
     before = ((review.old or {}).get("spec") or {}).get("plugins") or {}
     served = sorted(review.options.job_plugins)
-    missing = [name for name in asked if name not in served and name not in before]
+    missing = [name for name in requested if name not in served and name not in before]
     if "mpi" in missing and "ssh" in missing:
-        missing.remove("ssh")  # only the default that mpi brings along
+        missing.remove("ssh")  # a default that mpi adds
     problems = [
         FieldError(
             f"spec.plugins[{name}]",
-            f'Unsupported value: "{name}": no controller here carries out this plugin of Volcano yet, so the job would '
-            f"lack what it counts on: take it out; served are: {', '.join(served)}",
+            f'Unsupported value: "{name}": no controller implements this plugin of Volcano yet: remove it; '
+            f"supported plugins: {', '.join(served)}",
             "FieldValueNotSupported",
         )
         for name in missing
@@ -92,7 +95,7 @@ def _made_by_controller(obj: dict[str, Any]) -> bool:
 
 
 def queue_problem(review: Review, name: str) -> FieldError | None:
-    """Why no work may enter queue ``name``, with the remedy; ``None`` when it may."""
+    """Return why queue ``name`` accepts no work, with the remedy; ``None`` if it does."""
     queue = review.objects.get(QUEUES, "", name)
     if queue is None:
         names = sorted(q["metadata"]["name"] for q in review.objects.list(QUEUES))
@@ -138,7 +141,7 @@ def _command_target(review: Review) -> None:
     resource = kinds.get(target.get("kind", ""))
     name = target.get("name", "")
     if resource is None or not name:
-        return  # validation names it
+        return  # reported by validation
     namespace = review.namespace if resource.namespaced else ""
     if review.objects.get(resource, namespace, name) is None:
         raise errors.invalid(
@@ -157,7 +160,7 @@ def _command_target(review: Review) -> None:
 
 
 def advise(review: Review) -> None:
-    """Sentences about what is accepted but may not mean what its writer thinks."""
+    """Warn about accepted specifications with a probably unintended meaning."""
     if not review.main or review.resource not in _IN_QUEUES:
         return
     spec = review.object["spec"]
@@ -209,5 +212,5 @@ def _advise_members(review: Review, spec: dict[str, Any]) -> None:
 
 
 def number(count: int) -> str:
-    """Small numbers as words."""
+    """Return a number, written as a word if it is small."""
     return _WORDS[count] if count < len(_WORDS) else str(count)

@@ -1,7 +1,9 @@
-"""Who a connection or request belongs to: a client certificate, a bearer token, or the Unix socket.
+"""Authentication by client certificate, bearer token or Unix socket.
 
-The certificate is read once per connection, the token per request. A token that is wrong is refused
-(401) unless the certificate already says who it is; no credentials at all make the anonymous user.
+The certificate is read once per connection, the token once per request. A wrong token
+is rejected (401), unless the
+connection is authenticated already. Requests without credentials belong to the
+anonymous user.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ def unauthorized() -> StatusError:
 
 
 def user_of_certificate(certificate: Mapping[str, Any] | None) -> UserInfo | None:
-    """Name and groups in a verified certificate (as ``ssl.SSLSocket.getpeercert`` gives it)."""
+    """Return the user named in a verified certificate.
+
+    ``certificate``: as returned by ``ssl.SSLSocket.getpeercert``.
+    """
     if not certificate:
         return None
     name, groups = "", []
@@ -33,15 +38,18 @@ def user_of_certificate(certificate: Mapping[str, Any] | None) -> UserInfo | Non
 
 
 class Authenticator:
-    """Knows the administrator's token."""
+    """Authenticator that knows the administrator's token."""
 
     def __init__(self, token: str) -> None:
         if not token:
-            raise ValueError("an empty token would let everybody in")
+            raise ValueError("an empty token would authenticate every request")
         self._token = token.encode()
 
     def user(self, connection: UserInfo | None, authorization: str | None) -> UserInfo:
-        """``connection``: who the connection itself belongs to. Raises 401."""
+        """Return the user of a request. Raises 401.
+
+        ``connection``: user of the connection, if it is authenticated.
+        """
         if connection is not None:
             return connection
         if not authorization:

@@ -1,4 +1,4 @@
-"""The kubeconfig that the server writes for its administrator: address, authority, token."""
+"""Kubeconfig of the administrator: address, certificate authority, token."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NAME = "windlass"
 
 
 def write(state: StateFolder, url: str) -> None:
-    """Write ``state.kubeconfig`` (mode 0600) for the server at ``url``; untouched if it says the same.
+    """Write ``state.kubeconfig`` (mode 0600) for the server at ``url``.
 
-    Raises ``OSError``.
+    A file with the same contents is not written. Raises ``OSError``.
     """
     authority = base64.b64encode(state.ca_cert.read_bytes()).decode()
     config: dict[str, Any] = {

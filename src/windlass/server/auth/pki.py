@@ -1,8 +1,9 @@
-"""The control plane's own certificate authority, and what it signs: the server and the administrator.
+"""Certificate authority of the control plane, which signs server and administrator.
 
-EC P-256 throughout: made in a millisecond. Certificates are renewed when they are near their end, or
-when the machine's name is not among theirs; the authority itself outlives a decade. Keys are files of
-mode 0600, written whole or not at all.
+Keys use EC P-256, which are generated within a millisecond. Certificates are renewed
+before they expire, and if the
+machine's name has changed. The authority is valid for ten years. Keys are files of mode
+0600, replaced atomically.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _CA_DAYS = 3650
 _LEAF_DAYS = 365
 _RENEW_DAYS = 30
 _BACKDATE = datetime.timedelta(hours=1)
-"""A clock that was set back a little must not make a fresh certificate invalid."""
+"""Tolerance for clocks that are set back: start of validity before the time of issue."""
 _TOKEN_BYTES = 32
 
 
 def ensure(state: StateFolder, clock: Clock) -> None:
-    """Make what is missing in ``state.pki``, renew what is near its end, and make the token.
+    """Create what is missing in ``state.pki``, renew expiring certificates, create the token.
 
     Raises :class:`WindlassError` if files cannot be read or written.
     """
@@ -57,7 +58,7 @@ def ensure(state: StateFolder, clock: Clock) -> None:
             evidence=str(error),
             remedies=(
                 f"ls -l {state.pki}",
-                f"have them made anew: mv {state.pki} {state.pki}.old, then windlass up",
+                f"create new ones: mv {state.pki} {state.pki}.old, then windlass up",
             ),
         ) from error
 
@@ -74,7 +75,7 @@ def _has_text(path: Path) -> bool:
 
 
 class _Authority:
-    """The key and certificate that sign."""
+    """Certificate authority: its key and certificate."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -82,7 +83,7 @@ class _Authority:
 
     @staticmethod
     def load(state: StateFolder, now: datetime.datetime) -> _Authority | None:
-        """The authority on the disk; ``None`` if there is none, or it is near its end."""
+        """Return the stored authority; ``None`` if it is missing or about to expire."""
         try:
             certificate = x509.load_pem_x509_certificate(state.ca_cert.read_bytes())
             key = serialization.load_pem_private_key(state.ca_key.read_bytes(), None)
@@ -108,21 +109,21 @@ class _Authority:
         return _Authority(certificate, key)
 
     def signed(self, path: Path, key_path: Path, now: datetime.datetime, names: list[str]) -> bool:
-        """Whether a certificate of this authority lies at ``path``, lasts, and holds all ``names``."""
+        """Return whether a valid certificate at ``path`` covers all ``names``."""
         try:
-            found = x509.load_pem_x509_certificate(path.read_bytes())
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
             key = serialization.load_pem_private_key(key_path.read_bytes(), None)
-            found.verify_directly_issued_by(self._certificate)
+            certificate.verify_directly_issued_by(self._certificate)
         except (FileNotFoundError, ValueError, TypeError, InvalidSignature):
             return False
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != found.public_key():
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
             return False
-        if not _lasts(found, now):
+        if not _lasts(certificate, now):
             return False
         if not names:
             return True
         try:
-            present = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
             return False
         return set(names) <= set(present.get_values_for_type(x509.DNSName))

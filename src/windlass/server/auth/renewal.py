@@ -1,8 +1,11 @@
-"""Certificates are renewed while the server runs, so that a box may run for years.
+"""Renewal of certificates while the server runs.
 
-:func:`windlass.server.auth.pki.ensure` renews what is near its end; a new handshake then meets the new certificate, and
-connections that are open stay as they are. The authority lasts ten years; should it end under a running server, it is
-made anew, the kubeconfig says so, and who comes with a certificate of the old one is still known.
+:func:`windlass.server.auth.pki.ensure` renews certificates that are about to expire.
+New handshakes use the new
+certificate, and open connections are not affected. If the authority expires, it is
+replaced, too. The kubeconfig then
+contains the new authority, and clients with a certificate of the old authority are
+still accepted.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ _log = logging.getLogger("windlass.server")
 
 
 async def keep_fresh(state: StateFolder, clock: Clock, context: ssl.SSLContext, url: str) -> None:
-    """Look after the certificates until cancelled. ``context``: of the port that is served at ``url``.
+    """Renew certificates until cancelled.
 
-    What cannot be renewed is told, and tried again: there is a month for it."""
+    ``context``: TLS context of the port that is served at ``url``. A failed renewal is
+    logged and retried; certificates
+    are renewed a month before they expire.
+    """
     while True:
         await clock.sleep(LOOK_SECONDS)
         try:
@@ -32,7 +38,10 @@ async def keep_fresh(state: StateFolder, clock: Clock, context: ssl.SSLContext, 
 
 
 def renew(state: StateFolder, clock: Clock, context: ssl.SSLContext, url: str) -> bool:
-    """Renew what is near its end and serve it; whether anything was. Raises :class:`WindlassError`, ``OSError``."""
+    """Renew expiring certificates, serve them, and return whether one was renewed.
+
+    Raises :class:`WindlassError`, ``OSError``.
+    """
     before = _served(state)
     pki.ensure(state, clock)
     if _served(state) == before:

@@ -1,8 +1,9 @@
-"""Which kinds are served: legacy discovery, and the aggregated form (v2 and v2beta1).
+"""Discovery of the served kinds: legacy form, and aggregated form (v2 and v2beta1).
 
-Aggregated documents must carry exactly the content type that the client asked for, parameters included,
-else clients take them for legacy ones. Documents are made once; the set of kinds does not change
-while the server runs.
+Aggregated documents must have exactly the content type that the client requested,
+including parameters. Otherwise
+clients mistake them for legacy documents. Documents are created once: the kinds do not
+change while the server runs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _VERSIONS = ("v2", "v2beta1")
 
 
 def answer(request: Request) -> Response | None:
-    """The answer to a discovery request; ``None`` for paths that are no discovery. Raises StatusError 404, 406."""
+    """Return the response for a discovery request; ``None`` for other paths.
+
+    Raises StatusError 404, 406.
+    """
     if request.method not in ("GET", "HEAD"):
         return None
     parts = [part for part in request.path.split("/") if part]
@@ -47,7 +51,7 @@ def answer(request: Request) -> Response | None:
 
 
 def _aggregated_version(accept: str) -> str:
-    """The aggregated version that is wanted most; empty for the legacy form. Raises 406."""
+    """Return the preferred aggregated version; empty for the legacy form. Raises 406."""
     refused = False
     for clause in accept.split(","):
         media, *rest = (piece.strip() for piece in clause.split(";"))
@@ -81,19 +85,19 @@ def _served() -> tuple[Resource, ...]:
 
 @cache
 def groups() -> dict[str, list[str]]:
-    """Group → versions, the preferred one first, in the order in which kinds are declared."""
-    found: dict[str, list[str]] = {}
+    """Return the versions of each group, preferred first, in the order of declaration."""
+    versions_of: dict[str, list[str]] = {}
     for resource in _served():
-        versions = found.setdefault(resource.group, [])
+        versions = versions_of.setdefault(resource.group, [])
         if resource.version not in versions:
             versions.append(resource.version)
-    return found
+    return versions_of
 
 
 def of_version(group: str, version: str) -> list[Resource]:
-    """The kinds of one group and version, by plural."""
-    found = [r for r in _served() if (r.group, r.version) == (group, version)]
-    return sorted(found, key=lambda r: r.plural)
+    """Return the kinds of one group and version, by plural."""
+    kinds = [r for r in _served() if (r.group, r.version) == (group, version)]
+    return sorted(kinds, key=lambda r: r.plural)
 
 
 def verbs(resource: Resource) -> list[str]:

@@ -1,9 +1,12 @@
-"""OpenAPI v3: an index, and one document per group and version, made from the type tables.
+"""OpenAPI v3: an index, and one document per group and version.
 
-Enough for kubectl's create, apply, edit, explain and scale: operations with their parameters and kinds, and
-schemas with list types, merge keys and defaults. Built-in kinds have no descriptions (facts only);
-Windlass' own kinds have those of their CustomResourceDefinitions. A document is a pure function of
-the type data, so its hash is taken of that and documents are built on demand.
+The documents suffice for kubectl's create, apply, edit, explain and scale: operations
+with parameters and kinds, and
+schemas with list types, merge keys and defaults. Built-in kinds have no descriptions;
+Windlass' own kinds have those of
+their CustomResourceDefinitions. Documents depend only on the type data and are created
+on demand. Their hash is that of
+the type data.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ _DELETE_PARAMETERS = (
 
 
 def answer(request: Request) -> Response | None:
-    """The answer to ``/openapi/v3`` and below; ``None`` for other paths."""
+    """Return the response for ``/openapi/v3`` and below; ``None`` for other paths."""
     path = request.path.rstrip("/")
     if path != _PREFIX and not path.startswith(f"{_PREFIX}/"):
         return None
@@ -83,13 +86,13 @@ def answer(request: Request) -> Response | None:
     if name not in _names():
         return responses.text(404, "404 page not found\n")
     digest = _digest(name)
-    asked = _asked_hash(request.query)
-    if asked is not None and asked != digest:
+    requested = _requested_hash(request.query)
+    if requested is not None and requested != digest:
         return Response(301, {"location": f"{_PREFIX}/{name}?hash={digest}"})
-    return _document_answer(request, name, digest, pinned=asked is not None)
+    return _document_response(request, name, digest, pinned=requested is not None)
 
 
-def _document_answer(request: Request, name: str, digest: str, *, pinned: bool) -> Response:
+def _document_response(request: Request, name: str, digest: str, *, pinned: bool) -> Response:
     tag = f'"{digest}"'
     headers = {"content-type": "application/json", "etag": tag, "vary": "Accept, Accept-Encoding"}
     if pinned:
@@ -101,7 +104,7 @@ def _document_answer(request: Request, name: str, digest: str, *, pinned: bool) 
     return Response(200, headers, document_bytes(name))
 
 
-def _asked_hash(query: str) -> str | None:
+def _requested_hash(query: str) -> str | None:
     for part in query.split("&"):
         key, _, value = part.partition("=")
         if key == "hash":
@@ -111,7 +114,7 @@ def _asked_hash(query: str) -> str | None:
 
 @cache
 def _names() -> dict[str, tuple[str, str]]:
-    """``api/v1``, ``apis/policy/v1`` → (group, version)."""
+    """Return (group, version) by document name (``api/v1``, ``apis/policy/v1``)."""
     return {
         f"apis/{group}/{version}" if group else f"api/{version}": (group, version)
         for group, versions in discovery.groups().items()
@@ -129,7 +132,7 @@ def _index() -> dict[str, Any]:
 
 @cache
 def _source() -> bytes:
-    """What every document follows from."""
+    """Return the bytes that determine every document."""
     summed = hashlib.sha512(windlass.__version__.encode())
     summed.update((files("windlass.api") / "data/types.json.gz").read_bytes())
     for text in schema_crd.crd_texts().values():
@@ -149,7 +152,7 @@ def _packed(name: str) -> bytes:
 
 @cache
 def document_bytes(name: str) -> bytes:
-    """The document of ``api/v1`` or ``apis/GROUP/VERSION`` as JSON."""
+    """Return the document of ``api/v1`` or ``apis/GROUP/VERSION`` as JSON."""
     return _encode(document(*_names()[name])) + b"\n"
 
 
@@ -157,7 +160,7 @@ def document_bytes(name: str) -> bytes:
 
 
 def document(group: str, version: str) -> dict[str, Any]:
-    """The OpenAPI document of one group and version."""
+    """Return the OpenAPI document of one group and version."""
     schemas = _Schemas()
     paths: dict[str, Any] = {}
     for resource in discovery.of_version(group, version):
@@ -176,7 +179,7 @@ def document(group: str, version: str) -> dict[str, Any]:
 
 
 class _Schemas:
-    """Component schemas, gathered with everything that they refer to."""
+    """Component schemas, with all schemas that they refer to."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[str, Any]] = {}
@@ -228,14 +231,14 @@ class _Schemas:
         return struct.name
 
     def property(self, node: SchemaNode) -> dict[str, Any]:
-        """The schema of a field or item."""
-        found = self._shape(node)
+        """Return the schema of a field or item."""
+        result = self._shape(node)
         if node.default is not None:
-            found["default"] = node.default
+            result["default"] = node.default
         if node.enum:
-            found["enum"] = list(node.enum)
+            result["enum"] = list(node.enum)
         if node.description:
-            found["description"] = node.description
+            result["description"] = node.description
         for key, value in (
             ("x-kubernetes-list-type", node.list_type),
             ("x-kubernetes-map-type", node.map_type),
@@ -243,11 +246,11 @@ class _Schemas:
             ("x-kubernetes-patch-strategy", ",".join(node.strategy)),
         ):
             if value:
-                found[key] = value
+                result[key] = value
         if node.list_keys:
-            found["x-kubernetes-list-map-keys"] = list(node.list_keys)
-        found |= node.bounds
-        return found
+            result["x-kubernetes-list-map-keys"] = list(node.list_keys)
+        result |= node.bounds
+        return result
 
     def _shape(self, node: SchemaNode) -> dict[str, Any]:
         match node.kind:
@@ -262,10 +265,10 @@ class _Schemas:
                 return {"type": "integer", "format": f"int{node.bits}"}
             case kind if kind in _REFERENCES:
                 return {"allOf": [{"$ref": f"{_REF}{self.add_fixed(_REFERENCES[kind])}"}]}
-        found = dict(_SCALARS[node.kind])
+        scalar = dict(_SCALARS[node.kind])
         if node.kind == "string" and node.format:
-            found["format"] = node.format
-        return found
+            scalar["format"] = node.format
+        return scalar
 
     def _struct(self, node: SchemaNode) -> dict[str, Any]:
         struct: Struct = node.struct  # type: ignore[assignment]
@@ -315,7 +318,10 @@ def _paths(resource: Resource, name: str, schemas: _Schemas, paths: dict[str, An
 
 
 class _Operations:
-    """The operations of one kind. ``body`` names the schema of what is sent and answered."""
+    """Operations of one kind.
+
+    ``body``: name of the schema of request and response.
+    """
 
     def __init__(self, resource: Resource, body: str) -> None:
         self.resource = resource
@@ -323,30 +329,30 @@ class _Operations:
         self.gvk = {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
     def collection(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        operations: dict[str, Any] = {}
         if "list" in self.resource.verbs:
-            found["get"] = self.list()
+            operations["get"] = self.list()
         if "create" in self.resource.verbs:
-            found["post"] = self.post()
+            operations["post"] = self.post()
         if "deletecollection" in self.resource.verbs:
             parameters = (*_DELETE_PARAMETERS, *_LIST_PARAMETERS)
-            found["delete"] = self._operation("deletecollection", parameters, f"{META}Status")
-        return found
+            operations["delete"] = self._operation("deletecollection", parameters, f"{META}Status")
+        return operations
 
     def item(self, allowed: list[str] | None = None) -> dict[str, Any]:
         verbs = allowed if allowed is not None else self.resource.verbs
-        found: dict[str, Any] = {}
+        operations: dict[str, Any] = {}
         if "get" in verbs:
-            found["get"] = self._operation("get", (), self.body)
+            operations["get"] = self._operation("get", (), self.body)
         if "update" in verbs:
-            found["put"] = self._operation("put", _WRITE_PARAMETERS, self.body, sent=self.body)
+            operations["put"] = self._operation("put", _WRITE_PARAMETERS, self.body, sent=self.body)
         if "patch" in verbs:
-            found["patch"] = self._patch()
+            operations["patch"] = self._patch()
         if "delete" in verbs:
-            found["delete"] = self._operation(
+            operations["delete"] = self._operation(
                 "delete", _DELETE_PARAMETERS, f"{META}Status", sent=f"{META}DeleteOptions", must=False
             )
-        return found
+        return operations
 
     def list(self) -> dict[str, Any]:
         return self._operation("list", _LIST_PARAMETERS, f"{self.body}List")

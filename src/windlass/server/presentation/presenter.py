@@ -1,7 +1,9 @@
-"""Stored bytes → bytes on the wire, in the form that the client wants.
+"""Encoding of stored objects into the representation that the client accepts.
 
-The plain form never decodes: ``kind`` and ``apiVersion`` are put in front of the stored object, which is
-also how an alias version of a kind is served. Other forms decode what they need of each object.
+The plain representation needs no decoding: ``kind`` and ``apiVersion`` are prepended to
+the stored object. Alias
+versions of a kind are served in the same way. Other representations decode the parts
+that they need.
 """
 
 from __future__ import annotations
@@ -24,34 +26,37 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Presenter(Protocol):
-    """One representation of one kind. ``key`` tells representations apart that share nothing."""
+    """Representation of one kind.
+
+    ``key``: identifies presenters with equal output.
+    """
 
     key: str
     content_type: str
 
     def single(self, entry: Entry) -> bytes:
-        """The body of an answer with one object, ended by a newline."""
+        """Return the body of a response with one object, ending in a newline."""
         ...
 
     def open_list(self, metadata: dict[str, Any]) -> bytes:
-        """What comes before the items. ``metadata`` is the list's."""
+        """Return the part before the items. ``metadata``: the list's metadata."""
         ...
 
     def items(self, entries: Sequence[Entry]) -> bytes:
-        """Items, with commas between them."""
+        """Return items, separated by commas."""
         ...
 
     def close_list(self) -> bytes: ...
 
     def line(self, op: Op, entry: Entry, *, first: bool) -> bytes:
-        """One line of a watch; ``first`` if it is the first of its stream."""
+        """Return one line of a watch. ``first``: it is the first line of its stream."""
         ...
 
     def bookmark(self, rv: int, *, initial_end: bool, first: bool) -> bytes: ...
 
 
 class ObjectPresenter:
-    """The objects themselves."""
+    """Presenter of the objects themselves."""
 
     content_type = "application/json"
 
@@ -108,7 +113,7 @@ def bookmark_metadata(rv: int, initial_end: bool) -> dict[str, Any]:
 
 
 class ConvertingPresenter(ObjectPresenter):
-    """Objects that are stored in another form: each is decoded and converted."""
+    """Presenter of objects that are stored in another form: decodes and converts each."""
 
     def __init__(self, resource: Resource, convert: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         super().__init__(resource)
@@ -137,7 +142,7 @@ class _MetadataOnly(msgspec.Struct, gc=False):
 
 
 class MetadataPresenter:
-    """``PartialObjectMetadata``: the metadata and nothing else."""
+    """Presenter of ``PartialObjectMetadata``: metadata only."""
 
     content_type = "application/json"
     _read = msgspec.json.Decoder(_MetadataOnly).decode
@@ -177,12 +182,12 @@ class MetadataPresenter:
 
 
 def error_line(status: dict[str, Any]) -> bytes:
-    """The ERROR event that ends a watch."""
+    """Return the ERROR event that ends a watch."""
     return b'{"type":"ERROR","object":%b}\n' % _encode(status)
 
 
 def to_yaml(body: bytes) -> bytes:
-    """A JSON answer as YAML."""
+    """Return a JSON response as YAML."""
     import yaml
 
     return yaml.safe_dump(_decode(body), default_flow_style=False, sort_keys=True).encode()
@@ -190,7 +195,10 @@ def to_yaml(body: bytes) -> bytes:
 
 @cache
 def object_presenter(resource: Resource) -> ObjectPresenter:
-    """The plain form of ``resource``, converting where it is stored in another form."""
+    """Return the presenter of plain objects.
+
+    It converts kinds that are stored in another form.
+    """
     if resource.group == "events.k8s.io":
         return ConvertingPresenter(resource, to_events_v1)
     return ObjectPresenter(resource)

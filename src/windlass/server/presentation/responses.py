@@ -18,7 +18,10 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def body(status: int, data: bytes, form: Representation | None = None) -> Response:
-    """An answer whose JSON body is ready; ``form`` may ask for YAML."""
+    """Return a response with a JSON body.
+
+    ``form``: may request YAML.
+    """
     if form is not None and form.yaml:
         return Response(status, {"content-type": "application/yaml"}, to_yaml(data))
     return Response(status, {"content-type": JSON}, data)
@@ -37,7 +40,7 @@ def stream(chunks: AsyncIterator[bytes], content_type: str = JSON) -> Response:
 
 
 def rejection(error: StatusError, form: Representation | None = None) -> Response:
-    """The Status of an error, with ``Retry-After`` where it says when to come back."""
+    """Return the Status of an error, with ``Retry-After`` if the error contains a delay."""
     response = json(error.code, error.status, form)
     headers = {**response.headers, **error.headers}
     seconds = error.retry_after_seconds
@@ -48,7 +51,7 @@ def rejection(error: StatusError, form: Representation | None = None) -> Respons
 
 
 def success(code: int, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The Status of a success."""
+    """Return the Status of a success."""
     status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         status["details"] = dict(details)

@@ -1,7 +1,8 @@
-"""``as=Table``: what kubectl prints, made by the server, in answers and in watches.
+"""``as=Table``: tables for kubectl, created by the server, in responses and watches.
 
-In a watch only the first event carries the column definitions, bookmarks are tables with one row of
-placeholder cells, and errors stay plain Status objects.
+In a watch, only the first event contains the column definitions. Bookmarks are tables
+with one row of placeholder
+cells. Errors remain plain Status objects.
 """
 
 from __future__ import annotations
@@ -56,19 +57,22 @@ _TABLES: Mapping[Resource, TableOf] = {
 
 @cache
 def table_of(resource: Resource) -> TableOf:
-    """How objects of this kind are printed."""
+    """Return the table layout of a kind."""
     if resource.custom:
         return tables_custom.table_of(schema_crd.columns(resource.group, resource.version, resource.kind))
     return _TABLES.get(resource, tables_cluster.OTHERS)
 
 
 class TablePresenter:
-    """The Table form of one kind. Ages are those of the moment of encoding."""
+    """Presenter of tables of one kind. Ages are computed when a row is encoded."""
 
     content_type = "application/json"
 
     def __init__(self, resource: Resource, clock: Clock, *, version: str = "v1", include: str = "") -> None:
-        """``include``: the query parameter ``includeObject``. Raises 400 for what is none of its values."""
+        """``include``: query parameter ``includeObject``.
+
+        Raises 400 if the value is not valid.
+        """
         if include not in _INCLUDES:
             raise bad_request(
                 f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": must be '

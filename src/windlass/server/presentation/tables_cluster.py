@@ -1,4 +1,4 @@
-"""Rows of the other built-in kinds."""
+"""Rows of the remaining built-in kinds."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def _node(node: Obj, now: float) -> list[Any]:
 
 
 def _node_status(node: Obj) -> str:
-    words = [
-        "Ready" if one.get("status") == "True" else "NotReady"
-        for one in _status(node).get("conditions") or ()
-        if one.get("type") == "Ready"
+    states = [
+        "Ready" if condition.get("status") == "True" else "NotReady"
+        for condition in _status(node).get("conditions") or ()
+        if condition.get("type") == "Ready"
     ]
-    words = words or ["Unknown"]
+    states = states or ["Unknown"]
     if _spec(node).get("unschedulable"):
-        words.append("SchedulingDisabled")
-    return ",".join(words)
+        states.append("SchedulingDisabled")
+    return ",".join(states)
 
 
 def _roles(labels: Mapping[str, str]) -> str:
@@ -79,7 +79,7 @@ def _roles(labels: Mapping[str, str]) -> str:
 
 def _address(node: Obj, kind: str) -> str:
     addresses = _status(node).get("addresses") or ()
-    return next((one.get("address", "") for one in addresses if one.get("type") == kind), NONE)
+    return next((address.get("address", "") for address in addresses if address.get("type") == kind), NONE)
 
 
 NODES = TableOf(
@@ -120,15 +120,15 @@ def _service(service: Obj, now: float) -> list[Any]:
 
 
 def _external(service: Obj, spec: Obj) -> str:
-    given = spec.get("externalIPs") or []
+    external = spec.get("externalIPs") or []
     match spec.get("type"):
         case "LoadBalancer":
             ingress = (_status(service).get("loadBalancer") or {}).get("ingress") or ()
-            found = [one.get("ip") or one.get("hostname", "") for one in ingress]
-            return ",".join([*filter(None, found), *given]) or "<pending>"
+            addresses = [entry.get("ip") or entry.get("hostname", "") for entry in ingress]
+            return ",".join([*filter(None, addresses), *external]) or "<pending>"
         case "ExternalName":
             return spec.get("externalName", "")
-    return ",".join(given) or NONE
+    return ",".join(external) or NONE
 
 
 def _port(port: Obj) -> str:
@@ -151,20 +151,22 @@ SERVICES = TableOf(
 
 
 def _endpoint_addresses(subsets: Iterable[Obj]) -> list[str]:
-    found = []
+    endpoints = []
     for subset in subsets:
         ports = subset.get("ports") or ()
-        addresses = [one.get("ip", "") for one in subset.get("addresses") or ()]
+        addresses = [entry.get("ip", "") for entry in subset.get("addresses") or ()]
         if not ports:
-            found += addresses
+            endpoints += addresses
         for port in ports:
-            found += [f"{address}:{port.get('port')}" for address in addresses]
-    return found
+            endpoints += [f"{address}:{port.get('port')}" for address in addresses]
+    return endpoints
 
 
 def _slice(obj: Obj, now: float) -> list[Any]:
     ports = [str(port.get("port", "*")) for port in obj.get("ports") or ()]
-    addresses = [address for one in obj.get("endpoints") or () for address in one.get("addresses") or ()]
+    addresses = [
+        address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()
+    ]
     return [
         name_of(obj),
         obj.get("addressType", ""),
@@ -265,20 +267,20 @@ DISRUPTION_BUDGETS = TableOf(
 
 
 def _modes(modes: Iterable[str]) -> str:
-    found = set(modes)
-    return ",".join(short for mode, short in _MODES.items() if mode in found)
+    present = set(modes)
+    return ",".join(short for mode, short in _MODES.items() if mode in present)
 
 
 def _volume(volume: Obj, now: float) -> list[Any]:
     spec, status = _spec(volume), _status(volume)
     claim = spec.get("claimRef") or {}
-    going = (volume.get("metadata") or {}).get("deletionTimestamp")
+    terminating = (volume.get("metadata") or {}).get("deletionTimestamp")
     return [
         name_of(volume),
         (spec.get("capacity") or {}).get("storage", ""),
         _modes(spec.get("accessModes") or ()),
         spec.get("persistentVolumeReclaimPolicy", ""),
-        "Terminating" if going else status.get("phase", ""),
+        "Terminating" if terminating else status.get("phase", ""),
         f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
         spec.get("storageClassName", ""),
         spec.get("volumeAttributesClassName") or UNSET,
@@ -291,10 +293,10 @@ def _volume(volume: Obj, now: float) -> list[Any]:
 def _claim(claim: Obj, now: float) -> list[Any]:
     spec, status = _spec(claim), _status(claim)
     bound = bool(spec.get("volumeName"))
-    going = (claim.get("metadata") or {}).get("deletionTimestamp")
+    terminating = (claim.get("metadata") or {}).get("deletionTimestamp")
     return [
         name_of(claim),
-        "Terminating" if going else status.get("phase", ""),
+        "Terminating" if terminating else status.get("phase", ""),
         spec.get("volumeName", ""),
         (status.get("capacity") or {}).get("storage", "") if bound else "",
         _modes(status.get("accessModes") or ()) if bound else "",
@@ -340,7 +342,7 @@ PERSISTENT_VOLUME_CLAIMS = TableOf(
 
 
 def _event(event: Obj, now: float) -> list[Any]:
-    """Both forms: core (``involvedObject``) and events.k8s.io (``regarding``)."""
+    """Return the cells of an event of core (``involvedObject``) or events.k8s.io."""
     about = event.get("involvedObject") or event.get("regarding") or {}
     source = event.get("source") or event.get("deprecatedSource") or {}
     series = event.get("series") or {}

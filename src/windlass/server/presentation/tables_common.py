@@ -1,4 +1,4 @@
-"""Columns, rows and the words that many tables share."""
+"""Columns, rows and texts that many tables share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Obj = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """``wide``: shown with ``-o wide`` only (priority 1)."""
+    """Column of a table.
+
+    ``wide``: shown with ``-o wide`` only (priority 1).
+    """
 
     name: str
     type: str = "string"
@@ -42,7 +45,10 @@ AGE = TableColumn("Age", description="The time since the object was made.")
 
 @dataclass(frozen=True, slots=True)
 class TableOf:
-    """How objects of one kind become rows. ``cells(object, now)`` gives one value per column."""
+    """Table layout of one kind.
+
+    ``cells(object, now)`` returns one value per column.
+    """
 
     columns: tuple[TableColumn, ...]
     cells: Callable[[Obj, float], list[Any]]
@@ -53,12 +59,12 @@ def name_of(obj: Obj) -> str:
     return (obj.get("metadata") or {}).get("name", "")
 
 
-def since(moment: Any, now: float) -> str:
-    """The age of a time stamp; ``<unknown>`` for what is none."""
-    if not isinstance(moment, str):
+def since(timestamp: Any, now: float) -> str:
+    """Return the age of a timestamp; ``<unknown>`` if it is invalid."""
+    if not isinstance(timestamp, str):
         return UNKNOWN
     try:
-        return timestamps.age(now - timestamps.parse_rfc3339(moment))
+        return timestamps.age(now - timestamps.parse_rfc3339(timestamp))
     except ValueError:
         return UNKNOWN
 
@@ -68,20 +74,20 @@ def age_of(obj: Obj, now: float) -> str:
 
 
 def selector_text(labels: Mapping[str, str] | None) -> str:
-    """``a=1,b=2``."""
+    """Return labels as ``a=1,b=2``."""
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
 def shortened(values: Iterable[str], shown: int) -> str:
-    """The first ``shown`` of them, and how many more there are."""
-    found = list(values)
-    if not found:
+    """Return the first ``shown`` values, and the number of remaining ones."""
+    items = list(values)
+    if not items:
         return NONE
-    text = ",".join(found[:shown])
-    more = len(found) - shown
+    text = ",".join(items[:shown])
+    more = len(items) - shown
     return f"{text} + {more} more..." if more > 0 else text
 
 
 def condition(obj: Obj, kind: str) -> Obj | None:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), None)
+    return next((item for item in conditions if item.get("type") == kind), None)

@@ -1,4 +1,4 @@
-"""Rows of custom kinds, by the ``additionalPrinterColumns`` of their CustomResourceDefinitions."""
+"""Rows of custom kinds, by ``additionalPrinterColumns`` of their definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
 
 @lru_cache(maxsize=256)
 def parse_path(text: str) -> tuple[str | int, ...]:
-    """``.status.conditions[0].type`` → its steps. Raises ``ValueError`` for more than names and indices."""
+    """Return the steps of a path such as ``.status.conditions[0].type``.
+
+    Raises ``ValueError`` for anything but names and indices.
+    """
     steps: list[str | int] = []
     position = 0
     while position < len(text):
@@ -31,7 +34,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
 
 
 def lookup(value: Any, steps: Sequence[str | int]) -> Any:
-    """The value at the path; ``None`` where there is none."""
+    """Return the value at the path; ``None`` if there is none."""
     for step in steps:
         if isinstance(step, int):
             value = value[step] if isinstance(value, list) and step < len(value) else None
@@ -43,7 +46,7 @@ def lookup(value: Any, steps: Sequence[str | int]) -> Any:
 
 
 def table_of(columns: Sequence[Mapping[str, Any]]) -> TableOf:
-    """The table of a custom kind; NAME and AGE where it declares no columns."""
+    """Return the table of a custom kind; NAME and AGE if it declares no columns."""
     if not columns:
         return TableOf((NAME, AGE), lambda obj, now: [name_of(obj), age_of(obj, now)])
     shown = tuple(

@@ -36,7 +36,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(slots=True)
 class _Tally:
-    """What is counted over a pod's container statuses."""
+    """Counters over a pod's container statuses."""
 
     reason: str
     ready: int = 0
@@ -45,8 +45,8 @@ class _Tally:
 
     def restart(self, status: Obj) -> None:
         self.restarts += status.get("restartCount", 0)
-        ended = (status.get("lastState") or {}).get("terminated") or {}
-        self.restarted = max(self.restarted, ended.get("finishedAt") or "")
+        terminated = (status.get("lastState") or {}).get("terminated") or {}
+        self.restarted = max(self.restarted, terminated.get("finishedAt") or "")
 
 
 def _cells(pod: Obj, now: float) -> list[Any]:
@@ -84,21 +84,24 @@ def _first_reason(pod: Obj) -> str:
 
 
 def _init(status: Obj, spec: Obj, sidecars: set[Any], tally: _Tally, sidecar_tally: _Tally) -> bool:
-    """Walk the init containers up to the first that has not done its part; whether there is one."""
-    for index, one in enumerate(status.get("initContainerStatuses") or ()):
-        tally.restart(one)
-        is_sidecar = one.get("name") in sidecars
+    """Count init containers up to the first that has not finished.
+
+    Returns whether there is one.
+    """
+    for index, container in enumerate(status.get("initContainerStatuses") or ()):
+        tally.restart(container)
+        is_sidecar = container.get("name") in sidecars
         if is_sidecar:
-            sidecar_tally.restart(one)
-        state = one.get("state") or {}
-        ended, waiting = state.get("terminated"), state.get("waiting")
-        if ended is not None and ended.get("exitCode", 0) == 0:
+            sidecar_tally.restart(container)
+        state = container.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting")
+        if terminated is not None and terminated.get("exitCode", 0) == 0:
             continue
-        if is_sidecar and one.get("started"):
-            tally.ready += bool(one.get("ready"))
+        if is_sidecar and container.get("started"):
+            tally.ready += bool(container.get("ready"))
             continue
-        if ended is not None:
-            tally.reason = f"Init:{_ending(ended)}"
+        if terminated is not None:
+            tally.reason = f"Init:{_ending(terminated)}"
         elif waiting is not None and waiting.get("reason") not in (None, "", "PodInitializing"):
             tally.reason = f"Init:{waiting['reason']}"
         else:
@@ -107,25 +110,25 @@ def _init(status: Obj, spec: Obj, sidecars: set[Any], tally: _Tally, sidecar_tal
     return False
 
 
-def _ending(ended: Obj) -> str:
-    if ended.get("reason"):
-        return ended["reason"]
-    if ended.get("signal"):
-        return f"Signal:{ended['signal']}"
-    return f"ExitCode:{ended.get('exitCode', 0)}"
+def _ending(terminated: Obj) -> str:
+    if terminated.get("reason"):
+        return terminated["reason"]
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
 def _main(pod: Obj, status: Obj, tally: _Tally) -> None:
     running = False
-    for one in reversed(status.get("containerStatuses") or ()):
-        tally.restart(one)
-        state = one.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated")
+    for container in reversed(status.get("containerStatuses") or ()):
+        tally.restart(container)
+        state = container.get("state") or {}
+        waiting, terminated = state.get("waiting") or {}, state.get("terminated")
         if waiting.get("reason"):
             tally.reason = waiting["reason"]
-        elif ended is not None:
-            tally.reason = _ending(ended)
-        elif one.get("ready") and state.get("running") is not None:
+        elif terminated is not None:
+            tally.reason = _ending(terminated)
+        elif container.get("ready") and state.get("running") is not None:
             running = True
             tally.ready += 1
     if tally.reason == "Completed" and running:

@@ -1,7 +1,8 @@
-"""Events exist once and are seen in two groups: core/v1 (stored) and events.k8s.io/v1 (a view).
+"""Events in two API groups: core/v1 (stored) and events.k8s.io/v1 (a view).
 
-Field for field as in Kubernetes' conversion: involvedObject ↔ regarding, message ↔ note, source ↔
-deprecatedSource, first/lastTimestamp ↔ deprecatedFirst/LastTimestamp, count ↔ deprecatedCount,
+The fields are mapped as in Kubernetes: involvedObject ↔ regarding, message ↔ note,
+source ↔ deprecatedSource,
+first/lastTimestamp ↔ deprecatedFirst/LastTimestamp, count ↔ deprecatedCount,
 reportingComponent ↔ reportingController.
 """
 
@@ -37,23 +38,24 @@ _V1_FIELDS = {
 
 
 def to_events_v1(event: dict[str, Any]) -> dict[str, Any]:
-    """A stored (core) event as events.k8s.io/v1 shows it."""
-    seen = {_TO_V1.get(key, key): value for key, value in event.items()}
-    seen["apiVersion"] = "events.k8s.io/v1"
-    return seen
+    """Return a stored (core) event as events.k8s.io/v1."""
+    view = {_TO_V1.get(key, key): value for key, value in event.items()}
+    view["apiVersion"] = "events.k8s.io/v1"
+    return view
 
 
 def to_core(event: dict[str, Any]) -> dict[str, Any]:
-    """An events.k8s.io/v1 body in the stored form."""
-    kept = {_TO_CORE.get(key, key): value for key, value in event.items()}
-    kept["apiVersion"] = "v1"
-    return kept
+    """Return an events.k8s.io/v1 body in the stored form."""
+    stored = {_TO_CORE.get(key, key): value for key, value in event.items()}
+    stored["apiVersion"] = "v1"
+    return stored
 
 
 def core_terms(terms: Sequence[FieldTerm]) -> tuple[FieldTerm, ...]:
-    """Field selectors of events.k8s.io as those of the stored form; an unknown one keeps its name.
+    """Return field selectors of events.k8s.io for the stored form.
 
-    The names of the core form are refused there, so they are made unknown.
+    Unknown names are kept. Names of the core form are invalid in events.k8s.io, so they
+    become unknown names.
     """
     return tuple(
         FieldTerm(_V1_FIELDS.get(term.path, f"events.k8s.io:{term.path}"), term.value, term.equal)

@@ -1,7 +1,8 @@
-"""What the client wants to read: the Accept header, decided as the real server does.
+"""Content negotiation by the Accept header, with the rules of kube-apiserver.
 
-Windlass answers JSON (and YAML); protobuf is accepted in requests only. Every Kubernetes client that
-prefers protobuf also accepts JSON, so a client that insists on protobuf gets 406.
+Responses are JSON or YAML; protobuf is accepted in requests only. Kubernetes clients
+that prefer protobuf also accept
+JSON. A client that accepts protobuf only gets 406.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _AVAILABLE = (
 
 
 class ResponseShape(Enum):
-    """How an object or a list is represented."""
+    """Shape of an object or a list in a response."""
 
     OBJECT = "object"
     TABLE = "Table"
@@ -32,7 +33,11 @@ class ResponseShape(Enum):
 
 
 class Representation(NamedTuple):
-    """``version`` is that of ``meta.k8s.io`` for the shapes that have one (``v1``, ``v1beta1``)."""
+    """Negotiated representation.
+
+    ``version``: version of ``meta.k8s.io`` for shapes that have one (``v1``,
+    ``v1beta1``).
+    """
 
     shape: ResponseShape = ResponseShape.OBJECT
     yaml: bool = False
@@ -51,7 +56,7 @@ class _Clause(NamedTuple):
 
 @lru_cache(maxsize=512)
 def negotiate(accept: str) -> Representation:
-    """The first acceptable clause, by quality and then order. Raises 406."""
+    """Return the first acceptable representation, by quality and then order. Raises 406."""
     if not accept or accept == JSON:
         return PLAIN
     unknown_form = False

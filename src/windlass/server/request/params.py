@@ -1,4 +1,4 @@
-"""Query parameters, read once and checked as the real server checks them."""
+"""Query parameters, parsed once and validated as in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from windlass.api.selectors import EVERYTHING, FieldTerm, Selector, SelectorErro
 NOT_OLDER_THAN = "NotOlderThan"
 EXACT = "Exact"
 _VERSION_DIGITS = 19
-"""Of the greatest resourceVersion that the store can count to."""
+"""Maximum number of digits of a resourceVersion."""
 
 
 def parse_query(query: str) -> dict[str, str]:
-    """Parameter → its first value."""
+    """Return the first value of each parameter."""
     if not query:
         return {}
-    found: dict[str, str] = {}
+    params: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
-        found.setdefault(key, value)
-    return found
+        params.setdefault(key, value)
+    return params
 
 
 def options_invalid(kind: str, errors: list[FieldError]) -> StatusError:
-    """The 422 for options that do not go together; ``kind`` is ListOptions, DeleteOptions …"""
+    """Return 422 for invalid combinations of options.
+
+    ``kind``: ListOptions, DeleteOptions …
+    """
     texts = [f"{error.field}: {error.message}" for error in errors]
     body = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     causes = [{"reason": e.reason, "message": e.message, "field": e.field} for e in errors]
@@ -35,13 +38,16 @@ def options_invalid(kind: str, errors: list[FieldError]) -> StatusError:
 
 
 def truth(params: Mapping[str, str], key: str) -> bool | None:
-    """A boolean parameter; ``None`` when absent. Only ``0``, ``false`` and nothing are false, as in Go."""
+    """Return a boolean parameter; ``None`` if absent.
+
+    As in Go, only ``0``, ``f``, ``false`` and the empty text are false.
+    """
     value = params.get(key)
     return None if value is None else value.lower() not in ("", "0", "false", "f")
 
 
 def number(params: Mapping[str, str], key: str) -> int | None:
-    """An integer parameter; ``None`` when absent or empty. Raises 400."""
+    """Return an integer parameter; ``None`` if absent or empty. Raises 400."""
     value = params.get(key)
     if not value:
         return None
@@ -52,7 +58,7 @@ def number(params: Mapping[str, str], key: str) -> int | None:
 
 
 def version(text: str) -> int | None:
-    """A resourceVersion; ``None`` when unset. Raises 400."""
+    """Return a resourceVersion; ``None`` if unset. Raises 400."""
     if not text:
         return None
     number = text.isascii() and text.isdigit()
@@ -66,7 +72,10 @@ def version(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Of list, watch and deletecollection. ``None`` of ``rv``: unset, of ``timeout_seconds``: any."""
+    """Options of list, watch and deletecollection.
+
+    ``rv`` is ``None`` if unset, ``timeout_seconds`` if any.
+    """
 
     labels: Selector = EVERYTHING
     fields: tuple[FieldTerm, ...] = ()
@@ -81,7 +90,10 @@ class ListOptions:
 
 
 def list_options(params: Mapping[str, str], *, watch: bool = False) -> ListOptions:
-    """Raises 400 for what cannot be parsed, 422 for what does not go together."""
+    """Return the options of a list or watch.
+
+    Raises 400 if a value cannot be parsed, and 422 for an invalid combination.
+    """
     if not params and not watch:
         return ListOptions()
     watching = watch or bool(truth(params, "watch"))
@@ -158,7 +170,7 @@ def _watch_problems(options: ListOptions) -> list[FieldError]:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Of create, update and patch."""
+    """Options of create, update and patch."""
 
     dry_run: bool = False
     validation: str = ""
@@ -167,7 +179,10 @@ class WriteOptions:
 
 
 def write_options(params: Mapping[str, str], kind: str) -> WriteOptions:
-    """``kind`` is CreateOptions, UpdateOptions or PatchOptions. Raises 422."""
+    """Return the options of a write. Raises 422.
+
+    ``kind``: CreateOptions, UpdateOptions or PatchOptions.
+    """
     if not params:
         return WriteOptions()
     return WriteOptions(
@@ -179,7 +194,7 @@ def write_options(params: Mapping[str, str], kind: str) -> WriteOptions:
 
 
 def dry_run(value: str | None, kind: str) -> bool:
-    """Whether ``dryRun`` is asked for. Raises 422 for anything but ``All``."""
+    """Return whether ``dryRun`` is requested. Raises 422 for any value but ``All``."""
     if not value:
         return False
     if value != "All":

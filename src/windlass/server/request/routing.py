@@ -1,7 +1,8 @@
-"""From a URL path to what it names: a kind, a namespace, a name, a subresource.
+"""Routing of URL paths to kind, namespace, name and subresource.
 
-A path below a group that is not served raises :class:`NotServed` (plain text 404, as the real server
-does); an unknown version, resource or subresource below a served group raises a Status 404.
+A path of an unknown group raises :class:`NotServed` (plain text 404, as kube-apiserver
+returns). An unknown version,
+resource or subresource of a known group raises a Status 404.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ _COLLECTIONS_KEPT = 4_096
 
 
 class NotServed(Exception):
-    """Nothing is served below this path."""
+    """The server does not serve this path."""
 
 
 @dataclass(slots=True)
 class RequestTarget:
-    """``resource`` as the URL says it; ``stored`` is the kind whose objects these are; ``table`` the
-    store's name of that kind. ``watch``: the old path form ``/api/v1/watch/…``. Not to be changed."""
+    """Target of a request. Must not be changed.
+
+    ``resource``: kind in the URL. ``stored``: kind of the stored objects. ``table``:
+    name of that kind in the store.
+    ``watch``: the deprecated path ``/api/v1/watch/…``.
+    """
 
     resource: Resource
     stored: Resource
@@ -40,13 +45,13 @@ class RequestTarget:
 
 
 def register_write_only(resource: Resource) -> None:
-    """Serve a kind that is never stored (reviews): POST only."""
+    """Serve a kind that is never stored (reviews), for POST only."""
     _WRITE_ONLY[(resource.group, resource.version, resource.plural)] = resource
     _WRITE_ONLY_GROUPS.add(resource.group)
 
 
 def write_only() -> tuple[Resource, ...]:
-    """The kinds that are served and never stored."""
+    """Return the kinds that are served and never stored."""
     return tuple(_WRITE_ONLY.values())
 
 
@@ -59,7 +64,7 @@ def unknown_resource() -> StatusError:
 
 
 _INSTEAD = {
-    "exec": "its pods are processes of this machine: have the command itself tell, and read windlass logs -f",
+    "exec": "print the information in the command itself, and read windlass logs -f",
     "attach": "read windlass logs -f",
     "portforward": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",
     "proxy": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",
@@ -67,20 +72,26 @@ _INSTEAD = {
 }
 
 
-def _not_on_a_box(subresource: str) -> StatusError:
-    """What a kubelet's stream server does, with what does the like here."""
+def _not_in_single_node_mode(subresource: str) -> StatusError:
+    """Return the 404 for a subresource of the kubelet's stream server, with an alternative."""
     if (instead := _INSTEAD.get(subresource)) is None:
         return unknown_resource()
-    return failure(404, "NotFound", f"pods/{subresource} is not served by a box: {instead}", {})
+    return failure(404, "NotFound", f"pods/{subresource} is not served in single-node mode: {instead}", {})
 
 
 def known(path: str) -> RequestTarget | None:
-    """The target of a collection that was asked for before: most requests go to few of them."""
+    """Return the cached target of a collection.
+
+    Most requests go to few collections.
+    """
     return _COLLECTIONS.get(path)
 
 
 def route(path: str) -> RequestTarget:
-    """The target of a path below ``/api/V/…`` or ``/apis/G/V/…``. Raises :class:`NotServed`, StatusError."""
+    """Return the target of a path below ``/api/V/…`` or ``/apis/G/V/…``.
+
+    Raises :class:`NotServed`, StatusError.
+    """
     target = _parse(path)
     if not target.name:
         if len(_COLLECTIONS) >= _COLLECTIONS_KEPT:
@@ -124,7 +135,7 @@ def _below(group: str, version: str, rest: list[str], watch: bool) -> RequestTar
     if resource.namespaced != bool(namespace) and (namespace or name):
         raise unknown_resource()
     if subresource and subresource not in resource.subresources:
-        raise _not_on_a_box(subresource) if resource is resources.PODS else unknown_resource()
+        raise _not_in_single_node_mode(subresource) if resource is resources.PODS else unknown_resource()
     stored = _STORED_AS.get(resource, resource)
     return RequestTarget(resource, stored, stored.qualified, namespace, name, subresource, watch)
 

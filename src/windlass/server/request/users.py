@@ -1,4 +1,4 @@
-"""Who asks: the identity that authentication hands to authorisation and admission."""
+"""User of a request, as authentication passes it to authorization and admission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNAUTHENTICATED = "system:unauthenticated"
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """A name, a stable id, and the groups that permissions are given to."""
+    """User: name, stable id, and groups that permissions are granted to."""
 
     name: str
     uid: str = ""

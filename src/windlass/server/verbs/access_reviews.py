@@ -1,6 +1,6 @@
-"""Questions about oneself: who am I, may I. Answered, never stored.
+"""Reviews of the own access and identity. They are answered and never stored.
 
-There is one administrator until role-based access comes; whoever reaches these is that one.
+Without role-based access there is one administrator, the subject of these reviews.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ for _resource in (SELF_ACCESS, SELF_RULES, SELF):
 
 
 def review(call: Call) -> Response:
-    """POST of a review. Raises StatusError 400, 415, 422."""
+    """Handle POST of a review. Raises StatusError 400, 415, 422."""
     resource = call.target.resource
     struct = schema.for_kind(resource.group, resource.version, resource.kind)
     obj = decode.decode_kind(resource, struct, call.content_type, call.request.body)

@@ -1,7 +1,8 @@
-"""POST of a Binding: a pod is given its node.
+"""POST of a Binding: assigns a pod to a node.
 
-Labels and annotations of the Binding are merged into the pod; uid and version are preconditions.
-A binding changes no generation, and the node need not exist.
+Labels and annotations of the Binding are merged into the pod. uid and version are
+preconditions. A binding does not
+change the generation, and the node need not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BINDINGS = Resource("", "v1", "bindings", "Binding", verbs=("create",))
 
 
 async def bind(core: ServerCore, call: Call) -> Response:
-    """POST to ``pods/NAME/binding`` or to ``bindings``. Raises StatusError."""
+    """Handle POST to ``pods/NAME/binding`` or ``bindings``. Raises StatusError."""
     target = call.target
     options = write_options(call.params, "CreateOptions")
     binding = decode.decode_kind(
@@ -105,7 +106,10 @@ def _apply(pod: dict[str, Any], binding: dict[str, Any], node: str, now: float) 
 def set_condition(
     status: dict[str, Any], kind: str, value: str, now: float, reason: str = "", message: str = ""
 ) -> None:
-    """Set a pod condition in place; its transition time moves only if its status does."""
+    """Set a pod condition in place.
+
+    Its transition time changes only with its status.
+    """
     conditions = status.setdefault("conditions", [])
     old = next((condition for condition in conditions if condition.get("type") == kind), None)
     fresh: dict[str, Any] = {"type": kind, "status": value, "lastProbeTime": None}

@@ -1,4 +1,4 @@
-"""POST: making objects."""
+"""POST: creation of objects."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from windlass.store.records import Entry, preview
 
 OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _GENERATED_BASE = 58
-"""What is kept of a ``generateName``: 63 less the five random characters."""
+"""Maximum length of the prefix from ``generateName``: 63 less five random characters."""
 _GENERATE_ATTEMPTS = 8
 _ALWAYS_REVIEWED = frozenset(("kind", "apiVersion", "metadata"))
 
 
 async def create(core: ServerCore, call: Call) -> Response:
-    """Raises StatusError."""
+    """Handle POST of an object. Raises StatusError."""
     target = call.target
     options = write_options(call.params, "CreateOptions")
     obj = inbound(call, options.validation)
@@ -41,7 +41,10 @@ async def create(core: ServerCore, call: Call) -> Response:
 
 
 def _free_name(core: ServerCore, target: RequestTarget, base: str) -> str:
-    """A random name that is not taken, or after a few attempts one that is (then the answer is 409)."""
+    """Return a random free name.
+
+    After a few attempts, the name may be taken (the response is then 409).
+    """
     name = ""
     for _ in range(_GENERATE_ATTEMPTS):
         name = base[:_GENERATED_BASE] + name_suffix(core.rng)
@@ -69,7 +72,7 @@ async def create_object(core: ServerCore, call: Call, obj: dict[str, Any], *, dr
 
 
 def inbound(call: Call, validation: str) -> dict[str, Any]:
-    """Decode and review a body; the result is in the stored form. Raises 400, 415, 422."""
+    """Decode and review a body, and return it in the stored form. Raises 400, 415, 422."""
     target = call.target
     body = call.request.body
     obj = decode.decode_body(target.resource, call.content_type, body)
@@ -84,9 +87,9 @@ def reviewed(
     patch: bool = False,
     touched: frozenset[str] | None = None,
 ) -> dict[str, Any]:
-    """Field review of an object of the URL's kind, and conversion to the stored form.
+    """Review the fields of an object of the URL's kind, and return it in the stored form.
 
-    ``touched``: the members that a patch has touched, where the others are as they were stored.
+    ``touched``: fields that a patch changes; the other fields are as stored.
     """
     target = call.target
     shape = target.resource
@@ -107,21 +110,24 @@ def reviewed(
 
 
 def _review_part(call: Call, obj: dict[str, Any], validation: str, touched: frozenset[str]) -> dict[str, Any]:
-    """Review only what a patch has touched: a status of a few lines must not cost the whole pod."""
+    """Review only fields that a patch changes.
+
+    A short status patch should not cost the review of a whole pod.
+    """
     stored = call.target.stored
-    seen = touched | _ALWAYS_REVIEWED
-    part: dict[str, Any] = {key: value for key, value in obj.items() if key in seen}
+    reviewed_keys = touched | _ALWAYS_REVIEWED
+    part: dict[str, Any] = {key: value for key, value in obj.items() if key in reviewed_keys}
     duplicates = getattr(obj, "duplicates", ())
     report = field_review.review(stored, decode.Body(part, duplicates) if duplicates else part)
     call.warnings.extend(field_review.enforce(stored, report, validation, patch=True))
-    kept = {key: value for key, value in obj.items() if key not in seen}
-    return {**report.object, **kept}
+    unchanged = {key: value for key, value in obj.items() if key not in reviewed_keys}
+    return {**report.object, **unchanged}
 
 
 def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None:
-    given = metadata.get("namespace")
+    requested = metadata.get("namespace")
     if not resource.namespaced:
-        if given:
+        if requested:
             raise bad_request(OTHER_NAMESPACE)
         metadata.pop("namespace", None)
         return
@@ -129,6 +135,6 @@ def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None
         raise failure(
             405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
         )
-    if given and given != namespace:
+    if requested and requested != namespace:
         raise bad_request(OTHER_NAMESPACE)
     metadata["namespace"] = namespace

@@ -1,7 +1,8 @@
-"""DELETE: at once, gracefully, or after others are done with the object.
+"""DELETE: at once, gracefully, or after finalizers are removed.
 
-The order of questions is that of kube-apiserver's registry: preconditions, grace (pods only), finalizers
-of garbage collection by propagation policy, then whatever finalizers are left.
+The order of checks is that of kube-apiserver's registry: preconditions, grace period
+(pods only), finalizers of garbage
+collection by propagation policy, then remaining finalizers.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ _AT_ONCE = 200
 
 
 async def delete(core: ServerCore, call: Call) -> Response:
-    """DELETE of one object. Raises StatusError."""
+    """Handle DELETE of one object. Raises StatusError."""
     target = call.target
     options = delete_options(call)
-    entry, gone = await remove(core, call, target.name, target.namespace, options)
+    entry, removed = await remove(core, call, target.name, target.namespace, options)
     resource = target.resource
-    if gone and target.stored is not resources.PODS:
+    if removed and target.stored is not resources.PODS:
         details: dict[str, Any] = {"name": target.name}
         if resource.group:
             details["group"] = resource.group
         details["kind"] = resource.plural
         details["uid"] = decoded(target.stored, entry)["metadata"].get("uid", "")
         return responses.json(200, responses.success(200, details), call.form)
-    status = 202 if not gone and options.get("orphanDependents") is False else 200
+    status = 202 if not removed and options.get("orphanDependents") is False else 200
     return responses.body(status, object_presenter(resource).single(entry), call.form)
 
 
 async def delete_collection(core: ServerCore, call: Call) -> Response:
-    """DELETE of all that match; answers the list of what was deleted."""
+    """Handle DELETE of all matching objects, and return the list of deleted ones."""
     target = call.target
     options = delete_options(call)
     selection = list_options(call.params)
@@ -78,14 +79,14 @@ async def _remove_one(
     try:
         entry, _ = await remove(core, call, name, namespace, options)
     except StatusError as error:
-        if error.code == 404:  # somebody else was faster
+        if error.code == 404:  # deleted concurrently
             return None
         raise
     return entry
 
 
 def delete_options(call: Call) -> dict[str, Any]:
-    """The body's DeleteOptions, else those of the query. Raises 400, 422."""
+    """Return the DeleteOptions of the body, or else of the query. Raises 400, 422."""
     options = decode.decode_options(call.content_type, call.request.body)
     if not call.request.body.strip():
         params = call.params
@@ -120,7 +121,10 @@ def delete_options(call: Call) -> dict[str, Any]:
 async def remove(
     core: ServerCore, call: Call, name: str, namespace: str, options: dict[str, Any]
 ) -> tuple[Entry, bool]:
-    """Delete one object or begin to. Returns its last state, and whether it is gone. Raises StatusError."""
+    """Delete one object, or start its deletion. Raises StatusError.
+
+    Returns its last state, and whether it no longer exists.
+    """
     target, resource = call.target, call.target.stored
     head = core.store.head(target.table, namespace, name)
     if head is None:
@@ -129,12 +133,12 @@ async def remove(
     check_preconditions(resource, name, obj["metadata"], options.get("preconditions") or {})
     dry = bool(options.get("dryRun"))
     core.admit(call, "DELETE", None, obj, dry_run=dry, name=name)
-    gone, changed = _plan(resource, obj, options, core.clock.now())
+    removed, changed = _plan(resource, obj, options, core.clock.now())
     store = core.store
     try:
         if dry:
-            return preview(namespace, name, obj, head), gone
-        if gone:
+            return preview(namespace, name, obj, head), removed
+        if removed:
             last = obj if changed else None
             return await store.delete(target.table, namespace, name, expected=head.rv, last=last), True
         if changed:
@@ -148,7 +152,7 @@ async def remove(
 def check_preconditions(
     resource: Resource, name: str, metadata: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> None:
-    """Raises 409 unless uid and version are the wanted ones."""
+    """Raise 409 unless uid and version match."""
     for key, words, label in (
         ("uid", ("UID", "The object might have been deleted and then recreated"), "uid"),
         ("resourceVersion", ("ResourceVersion", "The object might have been modified"), "resourceVersion"),
@@ -170,7 +174,10 @@ def check_preconditions(
 
 
 def _plan(resource: Resource, obj: dict[str, Any], options: dict[str, Any], now: float) -> tuple[bool, bool]:
-    """Change ``obj`` as its deletion demands. Returns whether it goes at once, and whether it changed."""
+    """Change ``obj`` as its deletion requires.
+
+    Returns whether it is removed at once, and whether it changed.
+    """
     metadata = obj["metadata"]
     graceful, pending = _grace(resource, obj, options, now)
     if pending:
@@ -202,24 +209,28 @@ def _plan(resource: Resource, obj: dict[str, Any], options: dict[str, Any], now:
 
 
 def _grace(resource: Resource, obj: dict[str, Any], options: dict[str, Any], now: float) -> tuple[bool, bool]:
-    """Whether the deletion is graceful (then it is stamped), and whether an earlier one goes on unchanged."""
+    """Set the deletion timestamp of a pod.
+
+    Returns whether this deletion is graceful, and whether an earlier one continues
+    unchanged.
+    """
     if resource is not resources.PODS:
         return False, False
     metadata = obj["metadata"]
-    given = options.get("gracePeriodSeconds")
+    requested = options.get("gracePeriodSeconds")
     if "deletionTimestamp" in metadata:
         present = metadata.get("deletionGracePeriodSeconds") or 0
         if present == 0:
             return False, False
-        if given is None or given >= present:
+        if requested is None or requested >= present:
             return False, True
-        seconds = max(given, 0) if given >= 0 else 1
-        begun = parse_rfc3339(metadata["deletionTimestamp"]) - present
-        metadata["deletionTimestamp"] = rfc3339(begun + seconds)
+        seconds = max(requested, 0) if requested >= 0 else 1
+        started = parse_rfc3339(metadata["deletionTimestamp"]) - present
+        metadata["deletionTimestamp"] = rfc3339(started + seconds)
         metadata["deletionGracePeriodSeconds"] = seconds
         return True, False
     spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
-    seconds = given if given is not None else spec.get("terminationGracePeriodSeconds", 0)
+    seconds = requested if requested is not None else spec.get("terminationGracePeriodSeconds", 0)
     if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
         seconds = 0
     if seconds < 0:
@@ -231,14 +242,17 @@ def _grace(resource: Resource, obj: dict[str, Any], options: dict[str, Any], now
 
 
 def _finalizers(present: list[str], options: Mapping[str, Any]) -> list[str]:
-    """The finalizers of garbage collection as the options ask for them; others stay."""
+    """Return the finalizers of an object under deletion.
+
+    The options determine those of garbage collection; others are kept.
+    """
     policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
     if policy is None and orphan is not None:
         policy = "Orphan" if orphan else "Background"
     if policy is None:
         return present
     wanted = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}.get(policy)
-    kept = [f for f in present if f not in (_ORPHAN, _FOREGROUND) or f == wanted]
-    if wanted and wanted not in kept:
-        kept.append(wanted)
-    return kept
+    finalizers = [f for f in present if f not in (_ORPHAN, _FOREGROUND) or f == wanted]
+    if wanted and wanted not in finalizers:
+        finalizers.append(wanted)
+    return finalizers

@@ -1,4 +1,4 @@
-"""POST of an Eviction: a deletion that disruption budgets may refuse."""
+"""POST of an Eviction: a deletion that disruption budgets may reject."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _DISRUPTED_LIMIT = 2_000
 
 
 async def evict(core: ServerCore, call: Call) -> Response:
-    """POST to ``pods/NAME/eviction``. Raises StatusError (429 when a budget says no)."""
+    """Handle POST to ``pods/NAME/eviction``.
+
+    Raises StatusError (429 if a budget allows no disruption).
+    """
     target = call.target
     body = decode.decode_kind(
         EVICTIONS, schema.for_kind("policy", "v1", "Eviction"), call.content_type, call.request.body
@@ -42,7 +45,7 @@ async def evict(core: ServerCore, call: Call) -> Response:
     if head is None:
         raise not_found(PODS, target.name)
     pod = decoded(PODS, head)
-    # Checked here, since the version moves on when the condition is written.
+    # Checked here, because setting the condition changes the version.
     check_preconditions(PODS, target.name, pod["metadata"], options.pop("preconditions", None) or {})
     written: list[asyncio.Future[Entry]] = []
     try:
@@ -54,12 +57,12 @@ async def evict(core: ServerCore, call: Call) -> Response:
     except store_errors.StoreError as error:
         raise translated(error, PODS, target.name)
     finally:
-        await asyncio.gather(*written, return_exceptions=True)  # what fails here has failed above too
+        await asyncio.gather(*written, return_exceptions=True)  # errors here were raised above, too
     return responses.json(201, responses.success(201), call.form)
 
 
 def _mark(core: ServerCore, target: RequestTarget, pod: dict[str, Any], rv: int) -> asyncio.Future[Entry]:
-    """Say in the pod's conditions why it goes."""
+    """Set the condition ``DisruptionTarget`` of the pod."""
     status = pod["status"] = {**(pod.get("status") or {})}
     text = "Eviction API: evicting"
     set_condition(status, "DisruptionTarget", "True", core.clock.now(), "EvictionByEvictionAPI", text)
@@ -67,13 +70,16 @@ def _mark(core: ServerCore, target: RequestTarget, pod: dict[str, Any], rv: int)
 
 
 def _guarded(pod: dict[str, Any]) -> bool:
-    """Budgets protect pods that run or may run; not those that are ended, pending or going."""
+    """Return whether budgets protect the pod.
+
+    They do not protect pods that are finished, pending or terminating.
+    """
     phase = (pod.get("status") or {}).get("phase")
     return phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp")
 
 
 def _spend_budget(core: ServerCore, pod: dict[str, Any], *, trial: bool) -> list[asyncio.Future[Entry]]:
-    """Take one disruption off the pod's budget, if it has one. Raises 429, 500, 403."""
+    """Take one disruption off the budget of the pod, if it has one. Raises 429, 500, 403."""
     table = POD_DISRUPTION_BUDGETS.qualified
     namespace = pod["metadata"]["namespace"]
     matching = []
@@ -93,7 +99,7 @@ def _spend_budget(core: ServerCore, pod: dict[str, Any], *, trial: bool) -> list
         )
     entry, budget = matching[0]
     status = budget["status"] = {**(budget.get("status") or {})}
-    if not _ready(pod) and _lets_the_unready_go(budget.get("spec") or {}, status):
+    if not _ready(pod) and _may_evict_unready(budget.get("spec") or {}, status):
         return []
     _check_budget(budget["metadata"], status)
     if trial:
@@ -108,12 +114,17 @@ def _spend_budget(core: ServerCore, pod: dict[str, Any], *, trial: bool) -> list
 
 def _ready(pod: dict[str, Any]) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
+    )
 
 
-def _lets_the_unready_go(spec: dict[str, Any], status: dict[str, Any]) -> bool:
-    """A pod that is not ready counts for no budget: it goes for nothing where ``unhealthyPodEvictionPolicy`` is
-    ``AlwaysAllow``, else as long as enough others are healthy."""
+def _may_evict_unready(spec: dict[str, Any], status: dict[str, Any]) -> bool:
+    """Return whether a pod that is not ready may be evicted without using the budget.
+
+    It may with ``unhealthyPodEvictionPolicy: AlwaysAllow``, and otherwise while enough
+    pods are healthy.
+    """
     if spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     desired = status.get("desiredHealthy", 0)
@@ -122,11 +133,11 @@ def _lets_the_unready_go(spec: dict[str, Any], status: dict[str, Any]) -> bool:
 
 def _check_budget(metadata: dict[str, Any], status: dict[str, Any]) -> None:
     name = metadata["name"]
-    refusal = "Cannot evict pod as it would violate the pod's disruption budget."
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
     if status.get("observedGeneration", 0) < metadata.get("generation", 0):
         text = f"The disruption budget {name} is still being processed by the server."
         cause = {"reason": "DisruptionBudget", "message": text}
-        raise failure(429, "TooManyRequests", refusal, {"causes": [cause], "retryAfterSeconds": 10})
+        raise failure(429, "TooManyRequests", message, {"causes": [cause], "retryAfterSeconds": 10})
     if status.get("disruptionsAllowed", 0) <= 0:
         text = (
             f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods "
@@ -135,7 +146,7 @@ def _check_budget(metadata: dict[str, Any], status: dict[str, Any]) -> None:
         raise failure(
             429,
             "TooManyRequests",
-            refusal,
+            message,
             {"causes": [{"reason": "DisruptionBudget", "message": text}]},
         )
     if len(status.get("disruptedPods") or {}) > _DISRUPTED_LIMIT:

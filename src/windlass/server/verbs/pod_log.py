@@ -1,4 +1,4 @@
-"""GET of ``pods/NAME/log``: which container, which lines; the bytes come from a LogSource."""
+"""GET of ``pods/NAME/log``. A LogSource provides the bytes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from windlass.server.log_source import LogMissing, LogOptions
 from windlass.server.presentation import responses
 from windlass.server.request.params import number, truth
 
-_PATIENCE_SECONDS = 0.25
-"""How long an answer waits for the first output, so that an error can still have its own status code."""
+_FIRST_CHUNK_SECONDS = 0.25
+"""Timeout (seconds) for the first output before the response starts.
+
+Errors in this time have their own status code.
+"""
 
 
 async def read_log(core: ServerCore, call: Call) -> Response:
-    """Raises StatusError."""
+    """Handle GET of a log. Raises StatusError."""
     target = call.target
     entry = core.store.get(target.table, target.namespace, target.name)
     if entry is None:
@@ -43,16 +46,19 @@ async def read_log(core: ServerCore, call: Call) -> Response:
 
 
 async def _first(core: ServerCore, chunks: AsyncIterator[bytes]) -> asyncio.Future[bytes]:
-    """Ask for the first chunk: a log that is missing is told as an error, a silent one is not waited for."""
+    """Request the first chunk, and wait for it for a short time.
+
+    Raises 400 if there is no log. A log without output is not waited for.
+    """
     following = _next(chunks)
-    patience = asyncio.ensure_future(core.clock.sleep(_PATIENCE_SECONDS))
+    timeout = asyncio.ensure_future(core.clock.sleep(_FIRST_CHUNK_SECONDS))
     try:
-        await asyncio.wait((following, patience), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((following, timeout), return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         following.cancel()
         raise
     finally:
-        patience.cancel()
+        timeout.cancel()
     if following.done():
         try:
             following.result()
@@ -62,7 +68,7 @@ async def _first(core: ServerCore, chunks: AsyncIterator[bytes]) -> asyncio.Futu
 
 
 def _next(chunks: AsyncIterator[bytes]) -> asyncio.Future[bytes]:
-    """A task for the next chunk; empty at the end."""
+    """Return a task for the next chunk, which is empty at the end."""
 
     async def one() -> bytes:
         return await anext(chunks, b"")
@@ -136,7 +142,7 @@ def _invalid(name: str, problems: list[FieldError]) -> Exception:
 
 
 def _check_node(core: ServerCore, pod: Mapping[str, Any]) -> None:
-    """A simulated node starts no process: say so instead of that the log is missing."""
+    """Raise 400 with an explanation on simulated nodes, which start no process."""
     node = pod["spec"]["nodeName"]
     entry = core.store.get(NODES.qualified, "", node)
     labels = decoded(NODES, entry)["metadata"].get("labels") or {} if entry is not None else {}
@@ -148,7 +154,7 @@ def _check_node(core: ServerCore, pod: Mapping[str, Any]) -> None:
 
 
 def _check_started(pod: Mapping[str, Any], container: str, *, previous: bool) -> None:
-    """Refuse, in the kubelet's words, where there can be no log."""
+    """Raise the kubelet's error if the container has no log yet."""
     status, name = pod.get("status") or {}, pod["metadata"]["name"]
     statuses = [
         entry
@@ -187,7 +193,7 @@ async def _limited(chunks: AsyncIterator[bytes], limit: int | None) -> AsyncIter
 async def _stoppable(
     core: ServerCore, following: asyncio.Future[bytes], chunks: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
-    """End when the server shuts down, although the container goes on."""
+    """End the stream when the server shuts down, even if the container runs on."""
     stop = core.stopped()
     try:
         while True:
@@ -196,7 +202,7 @@ async def _stoppable(
                 return
             try:
                 chunk = following.result()
-            except LogMissing as error:  # the answer has begun: its text is all that can be told
+            except LogMissing as error:  # the response has started: only its text can report the error
                 yield f"{error}\n".encode()
                 return
             if not chunk:

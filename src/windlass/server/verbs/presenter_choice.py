@@ -1,4 +1,4 @@
-"""Which representation a request gets."""
+"""Choice of the representation of a response."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from windlass.server.presentation.tables import TablePresenter
 from windlass.server.request.negotiation import ResponseShape
 
 _DECODING_COST = 5
-"""How many plain objects take the time of one that must be decoded."""
+"""Cost of encoding an object that must be decoded, in plain objects."""
 
 
-def objects_per_turn(core: ServerCore, call: Call) -> int:
-    """How many objects are encoded before others on the event loop get a turn."""
+def objects_per_chunk(core: ServerCore, call: Call) -> int:
+    """Return the number of objects to encode before yielding to the event loop."""
     size = core.options.chunk_objects
     plain = call.form.shape is ResponseShape.OBJECT and call.target.resource is call.target.stored
     return size if plain else max(1, size // _DECODING_COST)
 
 
 def presenter_for(core: ServerCore, call: Call, *, collection: bool) -> Presenter:
-    """The presenter of the negotiated form for the URL's kind."""
+    """Return the presenter of the negotiated representation."""
     form, resource = call.form, call.target.resource
     if form.shape is ResponseShape.TABLE:
         include = call.params.get("includeObject", "")

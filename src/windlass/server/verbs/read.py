@@ -1,4 +1,4 @@
-"""GET of one object and of collections: from memory, without decoding, in chunks when they are long."""
+"""GET of objects and collections: from memory, without decoding, long ones in chunks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import Presenter
 from windlass.server.request.events_v1 import core_terms
 from windlass.server.request.params import EXACT, ListOptions, list_options, version
-from windlass.server.verbs.presenter_choice import objects_per_turn, presenter_for
+from windlass.server.verbs.presenter_choice import objects_per_chunk, presenter_for
 from windlass.store import errors as store_errors
 from windlass.store.filters import StoreFilter, UnknownField
 from windlass.store.index import SELECTABLE
@@ -36,7 +36,7 @@ _TOKEN_EXPIRED = (
 
 
 async def get(core: ServerCore, call: Call) -> Response:
-    """GET of one object. Raises StatusError."""
+    """Handle GET of one object. Raises StatusError."""
     target = call.target
     wanted = version(call.params.get("resourceVersion", ""))
     if wanted:
@@ -52,7 +52,7 @@ async def get(core: ServerCore, call: Call) -> Response:
 
 
 async def wait_for_version(core: ServerCore, rv: int) -> None:
-    """Return when ``rv`` is visible; raise the 504 of the real server when it takes too long."""
+    """Wait until ``rv`` is visible. Raises 504 on timeout, as kube-apiserver does."""
     store = core.store
     if store.rv >= rv:
         return
@@ -76,7 +76,10 @@ async def wait_for_version(core: ServerCore, rv: int) -> None:
 
 
 def build_filter(resource: Resource, stored: Resource, namespace: str, options: ListOptions) -> StoreFilter:
-    """The selection of a list or watch. Raises the 400 for a field that is not selectable."""
+    """Return the filter of a list or watch.
+
+    Raises 400 for a field that is not selectable.
+    """
     terms = options.fields
     if resource is EVENTS_V1:
         terms = core_terms(terms)
@@ -92,7 +95,11 @@ def build_filter(resource: Resource, stored: Resource, namespace: str, options: 
 
 
 class _Page(NamedTuple):
-    """``entries`` are unfiltered when there is no limit. ``remaining``: keys after this page."""
+    """Page of a list.
+
+    ``entries`` are unfiltered if there is no limit. ``remaining``: number of keys after
+    this page.
+    """
 
     rv: int
     entries: Sequence[Entry]
@@ -101,7 +108,7 @@ class _Page(NamedTuple):
 
 
 async def list_collection(core: ServerCore, call: Call) -> Response:
-    """GET of a collection. Raises StatusError."""
+    """Handle GET of a collection. Raises StatusError."""
     target = call.target
     options = list_options(call.params)
     wanted = build_filter(target.resource, target.stored, target.namespace, options)
@@ -114,15 +121,15 @@ async def list_collection(core: ServerCore, call: Call) -> Response:
         metadata["continue"] = page.token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-    turn = objects_per_turn(core, call)
-    if len(page.entries) <= turn or call.form.yaml:
-        found = [entry for entry in page.entries if wanted.matches(entry)]
-        data = b"".join((presenter.open_list(metadata), presenter.items(found), presenter.close_list()))
+    size = objects_per_chunk(core, call)
+    if len(page.entries) <= size or call.form.yaml:
+        matching = [entry for entry in page.entries if wanted.matches(entry)]
+        data = b"".join((presenter.open_list(metadata), presenter.items(matching), presenter.close_list()))
         response = responses.body(200, data, call.form)
         if not call.form.yaml:
             response.headers = {"content-type": presenter.content_type}
         return response
-    chunks = _chunks(presenter, metadata, page.entries, wanted, turn)
+    chunks = _chunks(presenter, metadata, page.entries, wanted, size)
     return responses.stream(chunks, presenter.content_type)
 
 
@@ -145,23 +152,23 @@ def _page(core: ServerCore, table: str, wanted: StoreFilter, options: ListOption
         raise _token_expired(start, wanted.namespace) if options.token else expired()
     if not limit:
         return _Page(shown, list(versions))
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for entry in versions:
-        if len(found) == limit:
+        if len(entries) == limit:
             break
         if wanted.matches(entry):
-            found.append(entry)
+            entries.append(entry)
     else:
-        return _Page(shown, found)
-    after = key_of(found[-1].namespace, found[-1].name) + "\0"
+        return _Page(shown, entries)
+    after = key_of(entries[-1].namespace, entries[-1].name) + "\0"
     remaining = None if wanted.narrowed else store.remaining(table, wanted.namespace, after)
-    return _Page(shown, found, _write_token(shown, after, wanted.namespace), remaining)
+    return _Page(shown, entries, _write_token(shown, after, wanted.namespace), remaining)
 
 
 async def _chunks(
     presenter: Presenter, metadata: dict[str, Any], entries: Sequence[Entry], wanted: StoreFilter, size: int
 ) -> AsyncIterator[bytes]:
-    """The list in pieces, with a turn for everybody else in between."""
+    """Yield the list in chunks, and yield to the event loop after each."""
     yield presenter.open_list(metadata)
     separator = b""
     everything = wanted.everything
@@ -189,18 +196,18 @@ class _Token(msgspec.Struct):
 
 
 def _read_token(token: str, namespace: str | None) -> tuple[int, str]:
-    """Version and key to go on from. Raises 400."""
+    """Return version and key at which a list continues. Raises 400."""
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        found = msgspec.json.decode(raw, type=_Token)
+        decoded = msgspec.json.decode(raw, type=_Token)
     except (binascii.Error, ValueError):
         raise bad_request("invalid continue token: continue key is not valid: no base64 or JSON")
-    if found.v != _TOKEN_VERSION or not found.start or (found.rv <= 0 and found.rv != _INCONSISTENT):
+    if decoded.v != _TOKEN_VERSION or not decoded.start or (decoded.rv <= 0 and decoded.rv != _INCONSISTENT):
         raise bad_request(
             "invalid continue token: continue key is not valid: unrecognized version, start or resourceVersion"
         )
-    start = f"{namespace}/{found.start}" if namespace is not None else found.start
-    return found.rv, start
+    start = f"{namespace}/{decoded.start}" if namespace is not None else decoded.start
+    return decoded.rv, start
 
 
 def _token_expired(start: str, namespace: str | None) -> StatusError:

@@ -1,4 +1,4 @@
-"""PUT and PATCH: changing objects, and their status."""
+"""PUT and PATCH: changes of objects and of their status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windlass.store.records import Entry, preview
 
 
 async def update(core: ServerCore, call: Call) -> Response:
-    """PUT. Raises StatusError."""
+    """Handle PUT. Raises StatusError."""
     target = call.target
     options = write_options(call.params, "UpdateOptions")
     obj = inbound(call, options.validation)
@@ -33,8 +33,8 @@ async def update(core: ServerCore, call: Call) -> Response:
         metadata.pop("resourceVersion", None)
         entry = await create_object(core, call, obj, dry_run=options.dry_run)
         return responses.body(201, object_presenter(target.resource).single(entry), call.form)
-    given = version(str(metadata.get("resourceVersion") or ""))
-    if not given and object_meta.needs_version(target.stored):
+    requested = version(str(metadata.get("resourceVersion") or ""))
+    if not requested and object_meta.needs_version(target.stored):
         raise invalid(
             target.resource,
             target.name,
@@ -45,7 +45,7 @@ async def update(core: ServerCore, call: Call) -> Response:
 
 
 async def patch(core: ServerCore, call: Call) -> Response:
-    """PATCH. Raises StatusError."""
+    """Handle PATCH. Raises StatusError."""
     target = call.target
     kind = patch_types.kind_of(target.resource, call.content_type)
     options = write_options(call.params, "PatchOptions")
@@ -71,10 +71,13 @@ async def patch(core: ServerCore, call: Call) -> Response:
 async def change(
     core: ServerCore, call: Call, head: Entry, new: dict[str, Any], options: WriteOptions
 ) -> Entry:
-    """Store ``new`` in place of ``head``, after all rules and admission; nothing if nothing changes."""
+    """Store ``new`` in place of ``head``, after rules and admission.
+
+    Nothing is stored if nothing changes.
+    """
     target, resource = call.target, call.target.stored
-    given = version(str(new["metadata"].get("resourceVersion") or ""))
-    if given and given != head.rv:
+    requested = version(str(new["metadata"].get("resourceVersion") or ""))
+    if requested and requested != head.rv:
         raise conflict(target.resource, target.name)
     old = decoded(resource, head)
     object_meta.prepare_update(resource, new, old, target.subresource)
@@ -86,7 +89,7 @@ async def change(
     try:
         if options.dry_run:
             return preview(target.namespace, target.name, new, head)
-        if dies(resource, new, old):
+        if completes_deletion(resource, new, old):
             return await core.store.delete(
                 target.table, target.namespace, target.name, expected=head.rv, last=new
             )
@@ -95,8 +98,8 @@ async def change(
         raise translated(error, target.resource, target.name)
 
 
-def dies(resource: Resource, new: dict[str, Any], old: dict[str, Any]) -> bool:
-    """Whether this update removes the last thing that kept a deleted object."""
+def completes_deletion(resource: Resource, new: dict[str, Any], old: dict[str, Any]) -> bool:
+    """Return whether this update removes the last finalizer of a deleted object."""
     metadata = new["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -106,7 +109,7 @@ def dies(resource: Resource, new: dict[str, Any], old: dict[str, Any]) -> bool:
 
 
 def outbound(resource: Resource, stored: Resource, obj: dict[str, Any]) -> dict[str, Any]:
-    """A stored object as the URL's kind shows it."""
+    """Return a stored object as the URL's kind."""
     if resource is EVENTS_V1:
         return to_events_v1(obj)
     if stored is not resource:
@@ -115,7 +118,7 @@ def outbound(resource: Resource, stored: Resource, obj: dict[str, Any]) -> dict[
 
 
 def _touched(kind: str, patch: Any) -> frozenset[str] | None:
-    """The members at the top of the object that a patch can have changed; ``None``: any."""
+    """Return the top-level fields that a patch may change; ``None``: any field."""
     if kind == "json":
         pointers = [step[key] for step in patch for key in ("path", "from") if isinstance(step.get(key), str)]
         if "" in pointers:
@@ -127,13 +130,13 @@ def _touched(kind: str, patch: Any) -> frozenset[str] | None:
 
 
 def _check_name(resource: Resource, name: str, namespace: str, metadata: dict[str, Any]) -> None:
-    given = metadata.get("name")
-    if not given:
+    requested = metadata.get("name")
+    if not requested:
         raise bad_request(
             f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
         )
-    if given != name:
-        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    if requested != name:
+        raise bad_request(f"the name of the object ({requested}) does not match the name on the URL ({name})")
     if metadata.get("namespace") and metadata["namespace"] != namespace:
         raise bad_request(OTHER_NAMESPACE)
     if resource.namespaced:

@@ -1,4 +1,4 @@
-"""Watches: newline-separated events, from a version on, until the time is up or the client leaves."""
+"""Watches: newline-separated events from a version on, until timeout or disconnection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windlass.server.core import Call, ServerCore
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import Presenter, error_line
 from windlass.server.request.params import ListOptions, list_options
-from windlass.server.verbs.presenter_choice import objects_per_turn, presenter_for
+from windlass.server.verbs.presenter_choice import objects_per_chunk, presenter_for
 from windlass.server.verbs.read import build_filter, wait_for_version
 from windlass.store import errors as store_errors
 from windlass.store.filters import StoreFilter
@@ -20,11 +20,17 @@ from windlass.store.records import Op
 from windlass.store.watch import WatchChange, Watcher
 
 _BEFORE_END_SECONDS = 1.5
-"""The last bookmark comes this long before the end, so that it is read before the stream closes."""
+"""Interval (seconds) between the last bookmark and the end of the watch.
+
+The client should read the bookmark before the stream closes.
+"""
 
 
 async def watch(core: ServerCore, call: Call) -> Response:
-    """A watch of a collection (or, by the old path form, of one object). Raises StatusError."""
+    """Handle a watch of a collection. Raises StatusError.
+
+    The deprecated path form can also watch one object.
+    """
     target = call.target
     params = dict(call.params)
     if target.name:
@@ -35,14 +41,14 @@ async def watch(core: ServerCore, call: Call) -> Response:
     presenter = presenter_for(core, call, collection=True)
     if options.initial_events and options.rv:
         await wait_for_version(core, options.rv)
-    turn = objects_per_turn(core, call)
+    size = objects_per_chunk(core, call)
     return responses.stream(
-        _stream(core, target.table, presenter, wanted, options, turn), presenter.content_type
+        _stream(core, target.table, presenter, wanted, options, size), presenter.content_type
     )
 
 
 async def _stream(
-    core: ServerCore, table: str, presenter: Presenter, wanted: StoreFilter, options: ListOptions, turn: int
+    core: ServerCore, table: str, presenter: Presenter, wanted: StoreFilter, options: ListOptions, size: int
 ) -> AsyncIterator[bytes]:
     core.open_watches += 1
     try:
@@ -53,7 +59,7 @@ async def _stream(
         if from_state:
             since = core.store.rv
             if options.initial_events is not False:
-                async for chunk in _initial(core, table, presenter, wanted, turn):
+                async for chunk in _initial(core, table, presenter, wanted, size):
                     yield chunk
                     first = False
                 if options.bookmarks:
@@ -74,7 +80,10 @@ async def _stream(
 async def _initial(
     core: ServerCore, table: str, presenter: Presenter, wanted: StoreFilter, size: int
 ) -> AsyncIterator[bytes]:
-    """The present state as ADDED events, in key order. The snapshot is taken before the first chunk."""
+    """Yield the current state as ADDED events, in key order.
+
+    The snapshot is taken before the first chunk.
+    """
     entries = core.store.candidates(table, wanted)
     first = True
     for start in range(0, len(entries), size):
@@ -89,7 +98,7 @@ async def _initial(
 
 
 class _Follow:
-    """The part of a watch that waits for what comes."""
+    """Part of a watch that follows changes."""
 
     def __init__(
         self, core: ServerCore, presenter: Presenter, wanted: StoreFilter, bookmarks: bool, deadline: float
@@ -111,16 +120,16 @@ class _Follow:
         except store_errors.Expired as error:
             yield error_line(expired(str(error)).status)
             return
-        alarm = _Alarm(core.clock, watcher.interrupt)
+        alarm = _Timer(core.clock, watcher.interrupt)
         try:
             while not watcher.closed and not core.stopping:
                 now = core.clock.monotonic()
                 if now >= self._deadline:
                     return
                 if self._next_bookmark is not None and now >= self._next_bookmark:
-                    seen = watcher.delivered_rv
-                    if seen is not None:
-                        yield self._presenter.bookmark(seen, initial_end=False, first=first)
+                    delivered = watcher.delivered_rv
+                    if delivered is not None:
+                        yield self._presenter.bookmark(delivered, initial_end=False, first=first)
                         first = False
                         self._plan_bookmark(now)
                 alarm.set(self._next_alarm(now))
@@ -132,7 +141,7 @@ class _Follow:
         except store_errors.Expired as error:
             yield error_line(expired(str(error)).status)
         except store_errors.TooSlow:
-            return  # the client comes back at its last version and is served from the log
+            return  # the client reconnects at its last version and is served from the log
         finally:
             alarm.cancel()
             watcher.close()
@@ -158,7 +167,7 @@ class _Follow:
                     for number, change in enumerate(changes)
                 ]
             )
-        # Watchers of everything are woken together and told the same: they share the bytes.
+        # Watchers without a filter get the same events together, so they share bytes.
         key = (table, self._presenter.key, start, watcher.position)
         shared = self._core.shared_chunk(key)
         if shared is None:
@@ -167,8 +176,8 @@ class _Follow:
         return shared
 
 
-class _Alarm:
-    """Calls back at a moment of the monotonic clock; one sleeping task at most."""
+class _Timer:
+    """Timer on the monotonic clock, with at most one sleeping task."""
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
         self._clock = clock
