@@ -241,7 +241,7 @@ def test_the_container_that_gets_the_part_has_to_be_told() -> None:
     asks = pod("h", requests={GPU: "1", "nvidia.com/gpumem": "1000"})
     refused = reserved_devices.fault(with_env(asks))
     assert refused is not None
-    assert "whole card" in refused.message
+    assert "whole GPU" in refused.message
     assert reserved_devices.fault(view(pod("whole"))) is None
 
 

@@ -112,7 +112,7 @@ class WantedRequest:
 
 
 def is_requested_whole(group: Group) -> bool:
-    """Whether all or none of a group's nodes would be another thing than one node after the other."""
+    """Return whether all or none of a group's nodes would be another thing than one node after the other."""
     return group.min_member > 1
 
 
@@ -140,7 +140,7 @@ def want_of(
 
 
 def lacks_minimum(group: Group, pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
-    """Whether fewer pods than its minimum have a place."""
+    """Return whether fewer pods than its minimum have a place."""
     return len(_sorted_out(pods, assumed)[0]) < group.min_member
 
 

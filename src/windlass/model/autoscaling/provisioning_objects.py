@@ -59,7 +59,7 @@ class OwningGroup:
         return f"windlass-{self.name[:_MOST_NAME]}-"
 
     def is_request(self, name: str) -> bool:
-        """Whether that is the name of one of them, or of those of a former incarnation."""
+        """Return whether that is the name of one of them, or of those of a former incarnation."""
         return name.startswith(self._first)
 
     def request_name(self, attempt: int) -> str:

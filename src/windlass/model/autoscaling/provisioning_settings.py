@@ -20,7 +20,7 @@ class ProvisioningSettings:
         self._index = index
         self._queue_of = queue_of
         self.served = False
-        """Whether the cluster serves ProvisioningRequests and shows them."""
+        """True if the cluster serves ProvisioningRequests and shows them."""
 
     def class_of(self, group: str) -> str | None:
         """Return the provisioning class that the nearest queue above the group names; ``None``: none does."""

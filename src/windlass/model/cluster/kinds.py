@@ -21,11 +21,11 @@ class Kind(NamedTuple):
     resource: resources.Resource | None
     """As a server lists it; ``None``: read from dumps only."""
     required: bool = False
-    """Whether a scheduler decides nothing without it; a cluster may lack the other kinds, or hide them."""
+    """True if a scheduler decides nothing without it; a cluster may lack the other kinds, or hide them."""
     dumps: tuple[str, ...] = ()
     """Names (``apiVersion/kind``) in dumps, in addition to that of the resource."""
     dumped: bool = True
-    """Whether it is read from dumps."""
+    """True if it is read from dumps."""
 
     @property
     def names(self) -> Iterator[str]:

@@ -5,7 +5,7 @@ schedulers that decide at the same time can fill one node twice. The order of th
 everybody: the pod whose binding is seen when its node is already full is the one too many, and all
 schedulers agree on that.
 
-What a pod holds is said by :mod:`windlass.model.devices.usage`. Cards are looked at when somebody asks: the words of
+What a pod holds is said by :mod:`windlass.model.devices.usage`. Devices are looked at when somebody asks: the words of
 other schedulers for them are about the node as it registered them, which may be seen after the pod.
 """
 
@@ -21,7 +21,7 @@ from windlass.model.devices.usage import PODS, FreeOnNode, names_devices, resour
 
 
 class NodeUsage:
-    """Sums of requests per node, and the pods that have cards. Terminating pods still hold, finished do not.
+    """Sums of requests per node, and the pods that have devices. Terminating pods still hold, finished do not.
     ``claims``: what is known of claims for devices."""
 
     def __init__(self, claims: DraClaims | None = None) -> None:
@@ -44,11 +44,11 @@ class NodeUsage:
             self._book(after, 1)
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
-        """What is held of each node's amounts, in engine units; parts of cards are not among them."""
+        """What is held of each node's amounts, in engine units; parts of devices are not among them."""
         return self._used
 
     def with_cards(self, node: str) -> Iterable[views.Pod]:
-        """Pods there of which somebody may have said which cards they have."""
+        """Pods there of which somebody may have said which devices they have."""
         return self._with_cards.get(node, {}).values()
 
     def free(self, node: views.NodeObject, beside: Iterable[views.Pod] = ()) -> FreeOnNode:
@@ -70,7 +70,7 @@ class NodeUsage:
         for crowded in free.crowded(pod, taken=True) if not problem else ():
             device, _, why = crowded.partition(") ")
             return f"{device}) of node {node.name} {why}" if why else f"node {node.name}: {crowded}"
-        if not problem:  # cards in parts count as taken
+        if not problem:  # devices in parts count as taken
             held = {name: units - free.left[name] for name, units in allocatable.items()}
             problem = _excess(node.name, amounts, allocatable, held)
         return problem or None

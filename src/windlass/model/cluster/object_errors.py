@@ -106,15 +106,15 @@ _FOR_WANT_OF_ROOM = (
 
 
 def devices_rejected(told: Explanation, refusing: Mapping[str, str]) -> Explanation:
-    """Who asks for part of a card lacks room, and some nodes' cards are not shared for the moment. ``refusing``: node
-    → why."""
+    """Who asks for part of a device lacks room, and some nodes' devices are not shared for the moment. ``refusing``:
+    node → why."""
     if told.code not in _FOR_WANT_OF_ROOM:
         return told
     texts = [f"node {node}: {why}" for node, why in sorted(refusing.items())]
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return Explanation(
         code=Reason.BIND_FAILED,
-        message=f"Cards could not be held for sharing, and are left alone a while: {'; '.join(texts[:_SHOWN])}{more}",
+        message=f"GPUs could not be held for sharing, and are left alone a while: {'; '.join(texts[:_SHOWN])}{more}",
         blockers=(*(Blocker(Reason.BIND_FAILED, detail=text) for text in texts), *told.blockers),
         remedies=(f"look at the reservation pods: kubectl -n {NAMESPACE} get pods,events",),
         nodes_considered=told.nodes_considered,
@@ -123,7 +123,7 @@ def devices_rejected(told: Explanation, refusing: Mapping[str, str]) -> Explanat
 
 _AWAITED = {
     Reason.RESERVING_DEVICE: (
-        "waits for the kubelet to name the shared card",
+        "waits for the kubelet to name the shared GPU",
         f"look at the reservation pod: kubectl -n {NAMESPACE} get pods",
     ),
     Reason.AWAITING_VOLUME: (
@@ -142,7 +142,7 @@ _AWAITED = {
 
 
 def awaited(group: str, waiting: Sequence[Mapping[Reason, str]]) -> Explanation:
-    """A place is found; something is not there yet. ``waiting``: by pod, what; cards are told first."""
+    """A place is found; something is not there yet. ``waiting``: by pod, what; devices are told first."""
     code = next(code for code in _AWAITED if any(code in one for one in waiting))
     words, remedy = _AWAITED[code]
     first = _unique(one[code] for one in waiting if code in one)

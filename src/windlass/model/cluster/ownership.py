@@ -44,8 +44,8 @@ class OtherScheduler:
 
 
 def keeps_devices(annotations: Mapping[str, str]) -> bool:
-    """Whether a pod of KAI asks for a part of a card. KAI's binder reserves that card with a pod of its own, so that
-    the kubelet gives it to nobody else; such a gang stays with KAI as long as that runs."""
+    """Return whether a pod of KAI asks for a part of a device. KAI's binder reserves that device with a pod of its own,
+    so that the kubelet gives it to nobody else; such a gang stays with KAI as long as that runs."""
     return names.FRACTION_KAI in annotations or names.MEMORY_KAI in annotations
 
 
@@ -65,7 +65,7 @@ class Ownership:
     def __init__(self, beside: Collection[OtherScheduler]) -> None:
         self._kinds = frozenset(peer.kind for peer in beside)
         self.active = bool(self._kinds)
-        """Whether another scheduler serves the same pods."""
+        """True if another scheduler serves the same pods."""
         self._named = {peer.kind: peer.names[0] for peer in beside}
         self._prefix = {name: _PREFIXES[peer.kind] for peer in beside for name in peer.names}
         self._pods: dict[str, dict[str, None]] = {}
@@ -98,7 +98,7 @@ class Ownership:
         return self._pods.get(group, ())
 
     def hides(self, key: str, group: views.PodGroup | views.KaiPodGroup) -> bool:
-        """Whether the group is the other one's. Keeps which are."""
+        """Return whether the group is the other one's. Keeps which are."""
         kind = KAI if isinstance(group, views.KaiPodGroup) else VOLCANO
         if kind in self._kinds and not group.adopted:
             self.foreign[key] = ForeignGroup(kind, self._named[kind], group.queue)
@@ -107,7 +107,7 @@ class Ownership:
         return False
 
     def lets(self, pod: views.Pod, known: Callable[[str], bool]) -> bool:
-        """Whether the pod is ours. ``known``: whether a group of that key is."""
+        """Return whether the pod is ours. ``known``: whether a group of that key is."""
         prefix = self._prefix.get(pod.scheduler_name)
         if prefix is None:
             return True

@@ -64,7 +64,7 @@ class TaskBuilder:
         self._scheduler_names = frozenset(scheduler_names)
         self._wait_for_group = frozenset(wait_for_group)
         self.tiers = False
-        """Whether a configuration states the policies of Volcano's queues, also for scheduler ``windlass``."""
+        """True if a configuration states the policies of Volcano's queues, also for scheduler ``windlass``."""
         self.foreign_queue = ""
         """Queue of pods that other schedulers placed; ``""``: they only occupy their nodes."""
         self.withheld: Mapping[str, Explanation] = {}

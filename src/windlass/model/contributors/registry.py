@@ -34,9 +34,9 @@ class Contributor(Protocol):
     namespaces: Sequence[str] = ()
     """Namespaces of which every pod concerns the feature."""
     follows_queues = False
-    """Whether queues of Volcano concern the feature."""
+    """True if queues of Volcano concern the feature."""
     follows_nodes = False
-    """Whether the labels of nodes concern the feature."""
+    """True if the labels of nodes concern the feature."""
 
     def reads_pod(self, annotation: str) -> bool:
         """Return whether pods with this annotation concern the feature. Asked once per annotation."""

@@ -1,9 +1,9 @@
-"""Which cards a pod was given, in every form that somebody reads: annotations of the Binding, entries of a plan.
+"""Which devices a pod was given, in every form that somebody reads: annotations of the Binding, entries of a plan.
 
-The annotations go with the Binding, so a pod never has a node without its cards. Beside Windlass' own words
+The annotations go with the Binding, so a pod never has a node without its devices. Beside Windlass' own words
 (:mod:`windlass.api.devices.assignment_annotations`) they are those that the runtime of the pod's node goes by:
 Volcano's vGPU device plug-in reads ``volcano.sh/vgpu-ids-new`` and its companions, per container
-``UUID,type,MiB,percent`` of each card, cards ended by ``:`` and containers parted by ``;``; HAMi's its own
+``UUID,type,MiB,percent`` of each device, devices ended by ``:`` and containers parted by ``;``; HAMi's its own
 (:mod:`windlass.model.devices.hami_annotations`)."""
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from windlass.spi.objects import Dialect, HeldSlice
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
 _POSITION = re.compile(r"spec\.containers\[(\d+)\]")
 _VOLCANO_TYPE = "NVIDIA"
-"""What Volcano's scheduler writes as the type of every card of this plug-in."""
+"""What Volcano's scheduler writes as the type of every device of this plug-in."""
 INDEX_VOLCANO = "volcano.sh/gpu-index"
-"""On a bound pod: its cards by index, in the older words of Volcano."""
+"""On a bound pod: its devices by index, in the older words of Volcano."""
 _INDEX_WORDS = (VOLCANO.memory, VOLCANO.number)
 WRITTEN = frozenset(
     (
@@ -50,7 +50,7 @@ WRITTEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """A card in a plan. ``milli``: the part of it, in thousandths; of a static slice, all of the slice."""
+    """A device in a plan. ``milli``: the part of it, in thousandths; of a static slice, all of the slice."""
 
     index: int
     milli: int
@@ -71,7 +71,7 @@ def allocated_devices(share: DeviceShare) -> AllocatedDevice:
 
 
 def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.DeviceAssignment, ...]:
-    """What was decided, card by card."""
+    """What was decided, device by device."""
     return tuple(
         assignment_annotations.DeviceAssignment(
             share.index, share.milli, share.memory_mib, share.profile, share.start
@@ -83,7 +83,7 @@ def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.Devi
 
 
 def own_annotations(shares: Iterable[DeviceShare]) -> dict[str, str]:
-    """Windlass' own annotations; none for a pod without cards."""
+    """Windlass' own annotations; none for a pod without devices."""
     return assignment_annotations.to_annotations(parts_of(shares))
 
 
@@ -108,7 +108,7 @@ def annotations_of(
 
 
 def _volcano(bind: Bind, pod: views.Pod, uuids: Mapping[int, str], now: float) -> dict[str, str]:
-    """What Volcano's vGPU device plug-in takes a pod's cards from."""
+    """What Volcano's vGPU device plug-in takes a pod's devices from."""
     moment = str(int(now))
     text = ";".join(_per_container(bind, pod, uuids))
     return {
@@ -122,7 +122,7 @@ def _volcano(bind: Bind, pod: views.Pod, uuids: Mapping[int, str], now: float) -
 
 
 def _per_container(bind: Bind, pod: views.Pod, uuids: Mapping[int, str]) -> Sequence[str]:
-    """One text per container, in their order; empty for one without cards."""
+    """One text per container, in their order; empty for one without devices."""
     left = [share for share in bind.devices if share.resource == node_devices.REGISTERED]
     asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
     places = {one.name: _place(one.place) for one in pod.shape.devices}
@@ -149,7 +149,7 @@ def _place(field: str) -> int:
 def names_devices(
     annotations: Mapping[str, str], devices: Iterable[int], slices: Sequence[HeldSlice]
 ) -> bool:
-    """Whether a bound pod has just these cards: else somebody else's Binding was the first for it."""
+    """Return whether a bound pod has just these devices: else somebody else's Binding was the first for it."""
     told = annotations.get(assignment_annotations.DEVICES, "")
     if told != ",".join(str(index) for index in sorted(set(devices))):
         return False

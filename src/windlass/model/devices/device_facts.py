@@ -1,4 +1,4 @@
-"""What the cluster's nodes and queues say that parts of cards are counted by, kept up to date cheaply."""
+"""What the cluster's nodes and queues say that parts of devices are counted by, kept up to date cheaply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DeviceIndex:
     def __init__(self) -> None:
         self.changed = False
         self._told: dict[str, _Told] = {}
-        """By node: its cards' resources and sizes, and whether it carves slices."""
+        """By node: its devices' resources and sizes, and whether it carves slices."""
 
     def note(self, view: views.NodeObject, node: Node) -> None:
         told = (

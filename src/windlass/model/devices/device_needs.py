@@ -1,10 +1,10 @@
-"""What a pod asks of cards (:mod:`windlass.api.devices.request_parser`) → the engine's needs, and what its queue is
+"""What a pod asks of devices (:mod:`windlass.api.devices.request_parser`) → the engine's needs, and what its queue is
 charged.
 
-A queue is charged in thousandths of cards whatever the vocabulary: a part of a card counts as the larger of
-its compute and its memory. What share of a card an amount of memory is depends on the card, which is not known
-before the pod is placed: it is counted against the smallest card of the cluster that could hold it, so a
-queue never holds more than it is charged for. (KAI takes the smallest card for order and fair share; where it
+A queue is charged in thousandths of devices whatever the vocabulary: a part of a device counts as the larger of
+its compute and its memory. What share of a device an amount of memory is depends on the device, which is not known
+before the pod is placed: it is counted against the smallest device of the cluster that could hold it, so a
+queue never holds more than it is charged for. (KAI takes the smallest device for order and fair share; where it
 takes the largest, for limits, a pod may start there that waits here.)
 
 A MIG slice is charged under its own resource; in KAI's queues, which know GPUs alone, as the compute part that
@@ -40,7 +40,7 @@ CONTAINER_WORDS = (names.FRACTION_CONTAINER_KAI, names.DEVICE_CONTAINER)
 class ClusterDeviceFacts:
     """What the translation has to know of the cluster.
 
-    ``memories``: by card resource the different sizes of its cards in MiB, rising. ``carved``: some node makes
+    ``memories``: by device resource the different sizes of its devices in MiB, rising. ``carved``: some node makes
     MIG slices as they are asked for. ``queue_words``: resources of the vocabularies that a queue names.
     """
 
@@ -48,15 +48,15 @@ class ClusterDeviceFacts:
     carved: bool = False
     queue_words: frozenset[str] = frozenset()
     registered: bool = False
-    """Some node's cards are handed out by Volcano's vGPU device plug-in: its words then mean those cards."""
+    """Some node's devices are handed out by Volcano's vGPU device plug-in: its words then mean those devices."""
 
     def card_of(self, ask: ContainerDeviceRequest) -> str:
-        """The resource of the cards that an ask is served on."""
+        """The resource of the devices that an ask is served on."""
         volcano = self.registered and any(word == VOLCANO_VGPU.number for word, _ in ask.words)
         return VOLCANO_VGPU.number if volcano else ask.resource
 
     def share_of(self, resource: str, mib: int) -> int:
-        """Thousandths of the smallest card that has so much memory; of an unknown card all of it."""
+        """Thousandths of the smallest device that has so much memory; of an unknown device all of it."""
         size = next((size for size in self.memories.get(resource, ()) if size >= mib), 0)
         return -(-mib * WHOLE // size) if size else WHOLE
 
@@ -85,8 +85,8 @@ class DeviceCharges:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequestContext:
-    """``words``: the pod's annotations about cards. ``kai``: its queue is one of KAI's. ``group``: its gang, for
-    wishes about the cards of its mates."""
+    """``words``: the pod's annotations about devices. ``kai``: its queue is one of KAI's. ``group``: its gang, for
+    wishes about the devices of its mates."""
 
     words: tuple[tuple[str, str], ...] = ()
     kai: bool = False
@@ -98,11 +98,11 @@ class DeviceRequestContext:
     """The node where a claim that it shares with others is."""
     carries: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
-    """Who it is to others on its cards, and with whom it shares none."""
+    """Who it is to others on its devices, and with whom it shares none."""
 
 
 def parts_of(shape: PodShape, context: DeviceRequestContext, facts: ClusterDeviceFacts) -> DeviceCharges:
-    """What a pod asks for in all, its parts of cards among it."""
+    """What a pod asks for in all, its parts of devices among it."""
     if shape.claims and context.claims is NO_CLAIMS:
         problem = FieldError.forbidden("spec.resourceClaims", "its claims have not been looked up")
         return DeviceCharges(shape.request, problems=(problem,))
@@ -147,14 +147,14 @@ def _strangers(context: DeviceRequestContext) -> Iterable[FieldError]:
 
 
 def plain_resources(shape: PodShape, words: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
-    """What a pod holds of a node's amounts: all but parts of cards."""
+    """What a pod holds of a node's amounts: all but parts of devices."""
     if not shape.speaks_of_parts:
         return shape.request
     return _ordinary(shape.request, request_parser.read(shape.devices, words))
 
 
 def _ordinary(request: Mapping[str, int], asked: PodDeviceRequest) -> dict[str, int]:
-    """The plain amounts: without the vocabularies' words and what they took over, with the cards that they
+    """The plain amounts: without the vocabularies' words and what they took over, with the devices that they
     ask for whole."""
     found = {name: units for name, units in request.items() if not request_parser.is_word(name)}
     profiles = {request_parser.resource_of(ask.profile) for ask in asked.asks if ask.profile}
@@ -190,7 +190,7 @@ class _Building:
                 self.by_card.add(word)
 
     def _profile(self, ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
-        """Slices: an amount of their own where nobody carves; else of a card, or listed by the node."""
+        """Slices: an amount of their own where nobody carves; else of a device, or listed by the node."""
         listed = request_parser.resource_of(ask.profile)
         asked = ask.count * WHOLE
         if not ask.taken:
@@ -208,7 +208,7 @@ class _Building:
         self.charges[resource] = self.charges.get(resource, 0) + units
 
     def whole_cards(self, requirements: DeviceRequirements) -> None:
-        """Whole cards beside parts of the same kind, or of which something is wished, are counted one by one."""
+        """Whole devices beside parts of the same kind, or of which something is wished, are counted one by one."""
         resources = {need.resource for need in self.needs}
         wished = requirements != DeviceRequirements()
         for resource, units in sorted(self.plain.items()):
@@ -225,7 +225,7 @@ class _Building:
 
 
 def charge_of(ask: ContainerDeviceRequest, facts: ClusterDeviceFacts) -> int:
-    """What one card's part counts for, in thousandths of a card."""
+    """What one device's part counts for, in thousandths of a device."""
     memory = facts.share_of(facts.card_of(ask), ask.memory_mib) if ask.memory_mib else ask.memory_milli
     return min(WHOLE, max(ask.milli, memory))
 
@@ -257,7 +257,7 @@ def queue_words(amounts: Iterable[Mapping[str, int]]) -> frozenset[str]:
 
 
 def sizes(memories: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    """By resource the different sizes of cards, rising; unknown ones (0) left out."""
+    """By resource the different sizes of devices, rising; unknown ones (0) left out."""
     found: dict[str, set[int]] = {}
     for resource, mib in memories:
         if mib > 0:

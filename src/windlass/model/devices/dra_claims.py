@@ -1,6 +1,6 @@
-"""Claims of dynamic resource allocation → needs of cards, and what is written about a claim when its pod is bound.
+"""Claims of dynamic resource allocation → needs of devices, and what is written about a claim when its pod is bound.
 
-Devices are those that ResourceSlices list; where a node has none, its cards as the node itself tells them, under
+Devices are those that ResourceSlices list; where a node has none, its devices as the node itself tells them, under
 driver ``gpu.nvidia.com`` and with that driver's names of attributes. Selectors are evaluated once per kind of
 device (:mod:`windlass.api.devices.cel`). What requests come to says :mod:`windlass.model.devices.dra_needs`; what is
 not served is told at its field, never ignored.
@@ -262,12 +262,12 @@ class DraClaims:
         return tuple(sorted(found, key=lambda one: (one.resource, bool(one.draws), one)))
 
     def _looks_on(self, pod: views.Pod) -> bool:
-        """Whether its claims are allocated, and hold nothing: it looks after devices that others have."""
+        """Return whether its claims are allocated, and hold nothing: it looks after devices that others have."""
         claims = [self._own_claim(pod, reference) for reference in pod.shape.claims]
         return bool(claims) and all(one is not None and one.allocated and not one.results for one in claims)
 
     def _held(self, pod: views.Pod, cards: Sequence[GivenDevice]) -> ClaimedDevices:
-        """Whole cards, so many of each resource, and one by one those of which it has a part; parts are charged as
+        """Whole devices, so many of each resource, and one by one those of which it has a part; parts are charged as
         what they are."""
         charges: dict[str, int] = {}
         for card in cards:
@@ -284,8 +284,8 @@ class DraClaims:
     def carried_words(
         self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
     ) -> dict[str, str]:
-        """The cards of the pods that carry what a pod shares: it uses them, too. ``decided``: of a pod that is about to
-        be bound."""
+        """The devices of the pods that carry what a pod shares: it uses them, too. ``decided``: of a pod that is about
+        to be bound."""
         pod = pods.get(key)
         for reference in pod.shape.claims if pod is not None else ():
             carrier = self._carrier(pod, reference, pods) if pod is not None else None
@@ -327,15 +327,15 @@ class DraClaims:
         )
 
     def _placed(self, pod: views.Pod) -> bool:
-        """Whether it is bound, or its bind is decided: nobody knows yet that it was not made."""
+        """Return whether it is bound, or its bind is decided: nobody knows yet that it was not made."""
         assumed = self._assumed.get(pod.key)
         return bool(pod.node_name) or (assumed is not None and assumed.uid == pod.uid)
 
     def lends(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], apart: Callable[[views.Pod], bool]
     ) -> bool:
-        """Whether devices that a pod carries stay taken when it goes: bound pods that do not go with it (``apart``) use
-        them, too."""
+        """Return whether devices that a pod carries stay taken when it goes: bound pods that do not go with it
+        (``apart``) use them, too."""
         return bool(pod.node_name) and any(
             stays(other) and bool(other.node_name) and apart(other)
             for reference in pod.shape.claims
@@ -410,7 +410,7 @@ class DraClaims:
         pods: Mapping[str, views.Pod],
     ) -> Iterator[tuple[views.DeviceClaim, Json]]:
         """The claims of a pod that is about to be bound, and ``allocation.devices`` of each (empty for one that
-        another pod carries). ``devices``: its cards, in the order of :meth:`asked`.
+        another pod carries). ``devices``: its devices, in the order of :meth:`asked`.
         Raises :class:`ClaimsChanged` where these are not what the claims ask for any more."""
         own: list[views.DeviceClaim] = []
         for reference in pod.shape.claims:
@@ -480,7 +480,7 @@ class DraClaims:
         return self.inventory.cards_of(node, apart)
 
     def learn(self, node: str, cards: Iterable[Device]) -> bool:
-        """The cards that a node tells of itself; whether there is news of their kinds."""
+        """The devices that a node tells of itself; whether there is news of their kinds."""
         news = self.inventory.learn(node, tuple(cards))
         if news:
             self._needs.forget()
@@ -499,7 +499,7 @@ class ClaimWrite:
 
     @property
     def awaits(self) -> bool:
-        """Whether a device is allocated that has to be made ready before a pod is bound."""
+        """True if a device is allocated that has to be made ready before a pod is bound."""
         status: Any = self.body.get("status") or {}
         results = ((status.get("allocation") or {}).get("devices") or {}).get("results", ())
         return any("bindingConditions" in one for one in results)
@@ -572,7 +572,7 @@ def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> l
 
 
 def stays(pod: views.Pod) -> bool:
-    """Whether a pod uses its claims, or will."""
+    """Return whether a pod uses its claims, or will."""
     return not pod.finished and bool(pod.node_name or not pod.deleted)
 
 

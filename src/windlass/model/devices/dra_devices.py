@@ -1,4 +1,4 @@
-"""The devices that claims choose among: those of ResourceSlices, and the cards that nodes tell of themselves."""
+"""The devices that claims choose among: those of ResourceSlices, and the devices that nodes tell of themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRIVER = "gpu.nvidia.com"
 
 
 class DeviceKind(NamedTuple):
-    """What the cards of a node that tells of itself have in common, as far as selectors can see."""
+    """What the devices of a node that tells of itself have in common, as far as selectors can see."""
 
     resource: str
     model: str
@@ -32,7 +32,7 @@ class DeviceKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatchedDevices:
-    """``kinds`` of cards of nodes that tell of themselves, and ``listed`` devices. ``all_kinds``: every kind
+    """``kinds`` of devices of nodes that tell of themselves, and ``listed`` devices. ``all_kinds``: every kind
     of its resource is among them."""
 
     kinds: tuple[DeviceKind, ...] = ()
@@ -42,14 +42,14 @@ class MatchedDevices:
         return bool(self.kinds or self.listed)
 
     def meets(self, other: MatchedDevices) -> bool:
-        """Whether some device is in both."""
+        """Return whether some device is in both."""
         return not set(self.kinds).isdisjoint(other.kinds) or not {
             one.uuid for one in self.listed
         }.isdisjoint(one.uuid for one in other.listed)
 
 
 def kinds_of(devices: Iterable[Device]) -> tuple[DeviceKind, ...]:
-    """One entry per card."""
+    """One entry per device."""
     return tuple(DeviceKind(one.resource, one.model, one.memory_mib, one.compute) for one in devices)
 
 
@@ -85,7 +85,7 @@ class DeviceInventory:
         """Driver and pool → its slices, whatever their nodes."""
         self._told: dict[str, tuple[DeviceKind, ...]] = {}
         self._own: dict[str, tuple[Device, ...]] = {}
-        """The cards that nodes tell of themselves."""
+        """The devices that nodes tell of themselves."""
 
     # ------------------------------------------------------------------ what there is
 
@@ -159,7 +159,7 @@ class DeviceInventory:
         )
 
     def attaches(self, node: str) -> bool:
-        """Whether devices of the node have to be made ready for who gets them."""
+        """Return whether devices of the node have to be made ready for who gets them."""
         return any(one.late for one in self._listed.get(node, ()))
 
     def own_cards(self, node: str) -> tuple[Device, ...]:
@@ -167,7 +167,7 @@ class DeviceInventory:
         return self._own.get(node, ())
 
     def learn(self, node: str, cards: tuple[Device, ...]) -> bool:
-        """Whether there is news of what kinds of cards there are."""
+        """Return whether there is news of what kinds of devices there are."""
         kinds = kinds_of(cards)
         if cards:
             self._own[node] = cards
@@ -258,7 +258,7 @@ class DeviceInventory:
         return {number for number in (*numbers, *by_node.values()) if number}
 
     def need(self, matched: MatchedDevices, count: int) -> tuple[DeviceNeed | None, str]:
-        """Whole cards, any of those that match."""
+        """Whole devices, any of those that match."""
         if matched.kinds and matched.listed:
             return None, (
                 "such devices are both listed by ResourceSlices and told by nodes without a driver: narrow the "
@@ -299,10 +299,10 @@ class DeviceInventory:
         least = min(kind.memory_mib for kind in matched.kinds)
         if all(kind.memory_mib < least for kind in others):
             return DeviceNeed(GPU, count, milli=WHOLE, min_memory_mib=least), ""
-        return None, "the selectors part cards of one model that nodes do not tell apart: name models"
+        return None, "the selectors part GPUs of one model that nodes do not tell apart: name models"
 
     def name_of(self, node: str, resource: str, index: int) -> DeviceName:
-        """A card of a node."""
+        """A device of a node."""
         one = self.listed_at(node, resource, index)
         if one is not None:
             return one.driver, one.pool, one.name
@@ -314,12 +314,13 @@ class DeviceInventory:
         return next((one for one in here if (one.resource, one.index) == (resource, index)), None)
 
     def milli_of(self, node: str, resource: str, index: int, draws: ConsumedCounters = ()) -> int:
-        """The part of a card that a device of a node is, in thousandths; of one that is shared what ``draws`` take."""
+        """The part of a device that a device of a node is, in thousandths; of one that is shared what ``draws``
+        take."""
         found = self.listed_at(node, resource, index)
         return WHOLE if found is None else found.milli_with(draws)
 
     def place_of(self, node: str, driver: str, pool: str, name: str) -> tuple[str, int] | None:
-        """Resource and index of a card of a node by the driver's name for it; the inverse of :meth:`name_of`."""
+        """Resource and index of a device of a node by the driver's name for it; the inverse of :meth:`name_of`."""
         for one in self._listed.get(node, ()):
             if (one.driver, one.pool, one.name) == (driver, pool, name):
                 return one.resource, one.index
@@ -342,7 +343,7 @@ def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> 
 
 
 def _gives(capacity: tuple[views.DeviceCapacity, ...], option: views.DeviceRequest) -> bool:
-    """Whether a device has as much as is asked of it, if nobody has anything of it."""
+    """Return whether a device has as much as is asked of it, if nobody has anything of it."""
     return consumable_capacity.consumed(option.capacity, capacity) is not None
 
 
@@ -351,7 +352,7 @@ def _capacity_of(kind: DeviceKind) -> tuple[views.DeviceCapacity, ...]:
 
 
 def subject_of(kind: DeviceKind) -> cel.Subject:
-    """A card that a node tells of itself, with the names of NVIDIA's driver."""
+    """A device that a node tells of itself, with the names of NVIDIA's driver."""
     attributes: dict[str, Any] = {"type": "gpu", "productName": kind.model.replace("-", " ")}
     if kind.compute != (0, 0):
         attributes["cudaComputeCapability"] = cel.Version(*kind.compute, 0)

@@ -1,7 +1,8 @@
-"""What the requests of a pod's claims come to: needs of cards, and which request and alternative a card then serves.
+"""What the requests of a pod's claims come to: needs of devices, and which request and alternative a device then
+serves.
 
 Claims whose requests stand apart (each of one exact kind, no two of overlapping kinds, nothing that ties their devices
-together) are counted need by need, like all other cards. All others are one need, whose devices are searched together
+together) are counted need by need, like all other devices. All others are one need, whose devices are searched together
 (:mod:`windlass.engine.devices.dra_allocator`).
 """
 
@@ -47,7 +48,7 @@ class GivenDevice(NamedTuple):
 
 class RequestOption(NamedTuple):
     """What one way to serve a request comes to, or ``why`` it cannot be. ``most``: so many devices it may take of one
-    node; ``milli``: the part of a card that the largest of them is. ``parts``: of devices that are shared, by UUID,
+    node; ``milli``: the part of a device that the largest of them is. ``parts``: of devices that are shared, by UUID,
     what each would have to give."""
 
     need: DeviceNeed | None
@@ -60,7 +61,7 @@ class RequestOption(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether its devices are like any others: neither named nor bound to others by what they draw from."""
+        """True if its devices are like any others: neither named nor bound to others by what they draw from."""
         return not any(one.meant or one.draws for one in self.matched.listed)
 
 
@@ -119,7 +120,7 @@ class ClaimNeeds:
     def results(
         self, plan: ClaimPlan, cards: Sequence[GivenDevice], devices: Sequence[Device]
     ) -> list[AllocationResult] | None:
-        """Which requests the cards that a pod was given serve; ``None`` where they serve them no longer. ``devices``:
+        """Which requests the devices that a pod was given serve; ``None`` where they serve them no longer. ``devices``:
         all of the node."""
         if plan.joint is None:
             slots = iter(cards)
@@ -283,7 +284,7 @@ def _charges(options: Sequence[tuple[views.DeviceRequest, RequestOption]]) -> di
 
 
 def _stand_apart(draft: _Draft) -> bool:
-    """Whether each request can be served by itself, whatever serves the others."""
+    """Return whether each request can be served by itself, whatever serves the others."""
     every = list(draft.every())
     if any(len(options) != 1 for options in every):
         return False

@@ -1,9 +1,9 @@
-"""What HAMi's device plug-in and scheduler read on a pod: its cards by UUID, per container, and that it gets them.
+"""What HAMi's device plug-in and scheduler read on a pod: its devices by UUID, per container, and that it gets them.
 
-The plug-in hands a container the cards that ``hami.io/vgpu-devices-to-allocate`` names for it, init containers first,
+The plug-in hands a container the devices that ``hami.io/vgpu-devices-to-allocate`` names for it, init containers first,
 and takes each off the list; it finds the pod by the lock on its node (:mod:`windlass.scheduler.commit.hami_node_lock`).
-HAMi's scheduler counts ``hami.io/vgpu-devices-allocated``. A whole card has all memory and 100 percent of the compute,
-which to HAMi means that nobody else gets in.
+HAMi's scheduler counts ``hami.io/vgpu-devices-allocated``. A whole device has all memory and 100 percent of the
+compute, which to HAMi means that nobody else gets in.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PLACE = re.compile(r"spec\.(initContainers|containers)\[(\d+)\]")
 
 
 def annotations_of(bind: Bind, pod: views.Pod, node: views.NodeObject, now: float) -> dict[str, str]:
-    """Annotations of the Binding; none on nodes that are not HAMi's, or for a pod without cards. ``now``: Unix
-    seconds. Without :data:`TO_ALLOCATE` where no container asks for cards by the name that the plug-in serves."""
+    """Annotations of the Binding; none on nodes that are not HAMi's, or for a pod without devices. ``now``: Unix
+    seconds. Without :data:`TO_ALLOCATE` where no container asks for devices by the name that the plug-in serves."""
     shares = [share for share in bind.devices if share.resource == GPU]
     cards = {
         card.index: card for card in hami_registration.read(node.annotations.get(names.REGISTER_HAMI, ""))
@@ -84,7 +84,7 @@ def _asking(pod: views.Pod) -> list[_Asking]:
 def _shared_out(
     pod: views.Pod, shares: Sequence[DeviceShare], asking: Sequence[_Asking]
 ) -> Iterator[Sequence[DeviceShare]]:
-    """The cards of each container. Those that run together have their own; an init container, which ends before,
+    """The devices of each container. Those that run together have their own; an init container, which ends before,
     uses the first of the others'."""
     asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
     left = list(shares)

@@ -1,10 +1,10 @@
-"""The cards that HAMi's device plug-in registers on a node, read.
+"""The devices that HAMi's device plug-in registers on a node, read.
 
 Its form is HAMi's protocol: a JSON list of objects (``id``, ``count``, ``devmem`` in MiB, ``devcore``, ``type``,
 ``numa``, ``mode``, ``health``, ``index``), by older plug-ins text, ``UUID,slots,MiB,cores,type,numa,health:…``. Memory
-is what the plug-in hands out: more than the card has where it was told to scale. ``count`` is how many containers may
-use the card at once (its ``deviceSplitCount``). A card in MIG mode is only HAMi's to hand out: its plug-in goes by the
-places of slices that its own scheduler writes. What cannot be read is no card.
+is what the plug-in hands out: more than the device has where it was told to scale. ``count`` is how many containers may
+use the device at once (its ``deviceSplitCount``). A device in MIG mode is only HAMi's to hand out: its plug-in goes by
+the places of slices that its own scheduler writes. What cannot be read is no device.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _entry = msgspec.json.Decoder(_Wire)
 
 @lru_cache(maxsize=1024)
 def read(text: str) -> tuple[Device, ...]:
-    """The cards, numbered from 0 as they are listed; none of a text that cannot be read."""
+    """The devices, numbered from 0 as they are listed; none of a text that cannot be read."""
     entries = _json(text) if text.lstrip().startswith("[") else _legacy(text)
     found = [wire for wire in entries if wire.id and 0 < wire.devmem <= _MOST_MIB]
     return tuple(_device(index, wire) for index, wire in enumerate(found[:_MOST]))

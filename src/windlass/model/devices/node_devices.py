@@ -35,11 +35,11 @@ from windlass.spi.objects import Device
 MAX_DEVICES = 1024
 """A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
 REGISTERED = VOLCANO_VGPU.number
-"""The resource of cards that Volcano's vGPU device plug-in hands out."""
+"""The resource of devices that Volcano's vGPU device plug-in hands out."""
 HAMI_HANDSHAKES = ("hami.io/node-handshake", "hami.io/node-handshake-nvidia")
 """On a node: ``Reported …`` by HAMi's device plug-in; ``Deleted…`` once nobody has heard of it any more."""
 UNHEALTHY_VOLCANO = "volcano.sh/gpu-unhealthy-ids"
-"""On a node: cards that Volcano's older device plug-in found unhealthy, by index."""
+"""On a node: devices that Volcano's older device plug-in found unhealthy, by index."""
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"
 _ASCEND_MIB = {
     "huawei.com/Ascend910A": 32768,
@@ -69,8 +69,8 @@ def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
 
 
 def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
-    """What a node has, devices as whole cards: Volcano's plug-in and HAMi's list them by the number of their
-    slots; HAMi's under the name of the cards themselves, whose number feature discovery tells."""
+    """What a node has, devices as whole devices: Volcano's plug-in and HAMi's list them by the number of their
+    slots; HAMi's under the name of the devices themselves, whose number feature discovery tells."""
     if names.REGISTER_HAMI in view.annotations and (hami := _hami_cards(view)) is not None:
         return {**view.allocatable, GPU: min(hami * WHOLE, view.allocatable.get(GPU, 0))}
     if REGISTERED not in view.allocatable:
@@ -83,7 +83,7 @@ def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
 
 
 def _hami_cards(view: views.NodeObject) -> int | None:
-    """How many cards a node of HAMi's device plug-in has, those in MIG mode left out; None where nobody says."""
+    """How many devices a node of HAMi's device plug-in has, those in MIG mode left out; None where nobody says."""
     found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     if not found:
         return _number(view.labels.get("nvidia.com/gpu.count", "")) or None
@@ -91,14 +91,14 @@ def _hami_cards(view: views.NodeObject) -> int | None:
 
 
 def _hami_registered(view: views.NodeObject) -> tuple[Device, ...]:
-    """The cards that HAMi's device plug-in has registered; none is healthy once the plug-in is gone."""
+    """The devices that HAMi's device plug-in has registered; none is healthy once the plug-in is gone."""
     found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
     return tuple(replace(card, healthy=False) for card in found) if gone else found
 
 
 def whole(devices: Iterable[Device]) -> dict[str, int]:
-    """So many cards of each resource, as amounts."""
+    """So many devices of each resource, as amounts."""
     found: dict[str, int] = {}
     for device in devices:
         if device.mode is DeviceMode.NAMED:
@@ -120,14 +120,15 @@ def quota_of(view: views.NodeObject, listed: tuple[Device, ...] = ()) -> dict[st
 
 
 def carves(view: views.NodeObject) -> bool:
-    """Whether slices are made on this node as they are asked for."""
+    """Return whether slices are made on this node as they are asked for."""
     return view.labels.get(names.MIG_MODE) in ("dynamic", "either") or any(
         card.dynamic for card in node_annotation.read(view.annotations).cards
     )
 
 
 def by_plugin(view: views.NodeObject) -> bool:
-    """Whether a device plug-in hands out the node's NVIDIA cards, whole ones alone: it knows nothing of shares."""
+    """Return whether a device plug-in hands out the node's NVIDIA devices, whole ones alone: it knows nothing of
+    shares."""
     if view.allocatable.get(GPU, 0) < WHOLE or names.REGISTER_HAMI in view.annotations:
         return False
     if names.SIMULATED in view.labels or names.MIG_MODE in view.labels or GPU in _records(view):
@@ -186,14 +187,14 @@ def _profile(place: node_annotation.ProfilePlacement) -> SliceProfile:
 
 
 def registered(view: views.NodeObject) -> tuple[Device, ...]:
-    """The cards that Volcano's vGPU device plug-in has registered; none without one."""
+    """The devices that Volcano's vGPU device plug-in has registered; none without one."""
     text = view.annotations.get(names.VGPU_REGISTER_VOLCANO, "")
     return _registered(text) if text and REGISTERED in view.allocatable else ()
 
 
 @lru_cache(maxsize=1024)
 def _registered(text: str) -> tuple[Device, ...]:
-    """``uuid,slots,memMiB,type,health,mode:…``; an entry that is none is left out, as its card is unknown."""
+    """``uuid,slots,memMiB,type,health,mode:…``; an entry that is none is left out, as its device is unknown."""
     return tuple(_entries(text))
 
 
@@ -241,13 +242,13 @@ def _labelled(view: views.NodeObject, resource: str, count: int) -> tuple[Device
 
 @lru_cache(maxsize=1024)
 def _without(found: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
-    """``sick``: indices of cards that are not healthy, ``"0,3"``."""
+    """``sick``: indices of devices that are not healthy, ``"0,3"``."""
     indices = {word.strip() for word in sick.split(",")}
     return tuple(replace(card, healthy=False) if str(card.index) in indices else card for card in found)
 
 
 def _mode(resource: str, labels: Mapping[str, str]) -> DeviceMode:
-    """Whether the resource's units are parts of cards already, handed out by the device plug-in."""
+    """Return whether the resource's units are parts of devices already, handed out by the device plug-in."""
     return DeviceMode.PLAIN if unit_of(resource, labels) is None else DeviceMode.WHOLE
 
 

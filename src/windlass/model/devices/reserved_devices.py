@@ -1,13 +1,14 @@
-"""Cards that a device plug-in hands out whole, and that pods share: which of them is held for its sharers, and by whom.
+"""Devices that a device plug-in hands out whole, and that pods share: which of them is held for its sharers, and by
+whom.
 
-A kubelet knows nothing of shares. So a card is shared only while a *reservation* holds it: a pod in :data:`NAMESPACE`
-that asks the kubelet for one whole card and says which one it got (:mod:`windlass.scheduler.commit.device_reservations`
-starts and ends them). Card ``i`` of a node, as Windlass counts, *is* the card of the reservation for ``i``; those who
-share it are told its name with their binding (``windlass.dev/visible-devices``). Other schedulers see a pod with a
-whole card.
+A kubelet knows nothing of shares. So a device is shared only while a *reservation* holds it: a pod in :data:`NAMESPACE`
+that asks the kubelet for one whole device and says which one it got
+(:mod:`windlass.scheduler.commit.device_reservations` starts and ends them). Device ``i`` of a node, as Windlass counts,
+*is* the device of the reservation for ``i``; those who share it are told its name with their binding
+(``windlass.dev/visible-devices``). Other schedulers see a pod with a whole device.
 
-Here: what a reservation holds (the card, and nothing of it: so it is open for sharing, and not to be had whole), who
-uses which, and the same of KAI's reservation pods, whose card is KAI's alone: it counts as theirs, and their sharers,
+Here: what a reservation holds (the device, and nothing of it: so it is open for sharing, and not to be had whole), who
+uses which, and the same of KAI's reservation pods, whose device is KAI's alone: it counts as theirs, and their sharers,
 who carry its group as a label, hold nothing besides. Pure; all of it is read from the objects.
 """
 
@@ -27,20 +28,20 @@ from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Expression, Needs, NodeTerm
 
 NAMESPACE = assignment_annotations.RESERVATIONS
-"""Who may make pods here says which cards are held: nobody but the scheduler should."""
+"""Who may make pods here says which devices are held: nobody but the scheduler should."""
 NAMESPACE_KAI = assignment_annotations.RESERVATIONS_KAI
 BY_PLUGIN = "engine.windlass.dev/node-devices-by-plugin"
-"""A label that nodes carry inside the engine where whole cards are all that is handed out."""
+"""A label that nodes carry inside the engine where whole devices are all that is handed out."""
 CDI_PREFIX = "k8s.device-plugin.nvidia.com/gpu="
-"""Before a card's name where the device plug-in names cards by CDI."""
+"""Before a device's name where the device plug-in names devices by CDI."""
 _MULTI_KAI = f"{names.GPU_GROUP_KAI}/"
 _FIELD = f"metadata.annotations['{names.VISIBLE_DEVICES}']"
 Slot = tuple[str, int]
-"""A node and the index of a card on it."""
+"""A node and the index of a device on it."""
 
 
 def reserved_index(pod: views.Pod) -> int | None:
-    """Which card of its node a reservation holds; ``None`` for every other pod."""
+    """Which device of its node a reservation holds; ``None`` for every other pod."""
     if pod.namespace != NAMESPACE:
         return None
     text = pod.annotations.get(names.RESERVES, "")
@@ -48,30 +49,30 @@ def reserved_index(pod: views.Pod) -> int | None:
 
 
 def reservation_annotations(index: int) -> dict[str, str]:
-    """The annotations of a reservation: it has none of its card, which is open."""
+    """The annotations of a reservation: it has none of its device, which is open."""
     return {names.RESERVES: str(index)} | assignment_annotations.to_annotations([DeviceAssignment(index, 0)])
 
 
 def held_open(needs: Needs) -> Needs:
-    """What a reservation holds: all that it asks for but the card, of which it has nothing."""
+    """What a reservation holds: all that it asks for but the device, of which it has nothing."""
     request = tuple((name, units) for name, units in needs.request if name != GPU)
     return replace(needs, request=request, devices=(DeviceNeed(GPU),))
 
 
 def riding(needs: Needs) -> Needs:
-    """What somebody holds whose cards are held by others for it."""
+    """What somebody holds whose devices are held by others for it."""
     return replace(needs, devices=(), by_card=tuple(sorted({*needs.by_card, GPU})))
 
 
 def kept_off(needs: Needs) -> Needs:
-    """The same needs, on nodes alone where parts of cards are handed out by somebody who knows of parts."""
+    """The same needs, on nodes alone where parts of devices are handed out by somebody who knows of parts."""
     absent = Expression(BY_PLUGIN, "DoesNotExist")
     terms = (NodeTerm(),) if needs.node_terms is None else needs.node_terms
     return replace(needs, node_terms=tuple(NodeTerm((*t.labels, absent), t.fields) for t in terms))
 
 
 def indices(parts: Iterable[DeviceShare | DeviceAssignment], pod: views.Pod) -> tuple[int, ...]:
-    """Of what a pod has of a node's plain cards, those that the kubelet does not give it by itself."""
+    """Of what a pod has of a node's plain devices, those that the kubelet does not give it by itself."""
     asks = GPU in pod.shape.request
     found = (
         part.index
@@ -84,7 +85,7 @@ def indices(parts: Iterable[DeviceShare | DeviceAssignment], pod: views.Pod) -> 
 
 
 def fault(pod: views.Pod) -> FieldError | None:
-    """Why a pod cannot share a card that a device plug-in hands out, though it asks for a part of one."""
+    """Why a pod cannot share a device that a device plug-in hands out, though it asks for a part of one."""
     asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
     for ask in asked.asks:
         if ask.resource != GPU or ask.profile:
@@ -94,20 +95,20 @@ def fault(pod: views.Pod) -> FieldError | None:
         if any(name == GPU for name, _ in ask.taken):
             return FieldError.forbidden(
                 f"{where}.resources.limits[{GPU}]",
-                "the nodes' device plug-in would give it a whole card: ask for the part by annotation "
+                "the nodes' device plug-in would give it a whole GPU: ask for the part by annotation "
                 f"({names.DEVICE_MEMORY} or {names.FRACTION_KAI}) and leave this out",
             )
         if container not in pod.told_cards:
             return FieldError.required(
                 f"{where}.env[NVIDIA_VISIBLE_DEVICES]",
-                f"the nodes' device plug-in hands out whole cards; take it from valueFrom.fieldRef.fieldPath {_FIELD}",
+                f"the nodes' device plug-in hands out whole GPUs; take it from valueFrom.fieldRef.fieldPath {_FIELD}",
             )
     return None
 
 
 class DeviceReservationIndex:
-    """``pods``: the reservations by the card that each holds; ``users``: who has been told to use which (keys).
-    ``stale``: something of this has changed. ``enabled``: cards of plug-ins are shared only while they are held."""
+    """``pods``: the reservations by the device that each holds; ``users``: who has been told to use which (keys).
+    ``stale``: something of this has changed. ``enabled``: devices of plug-ins are shared only while they are held."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -116,10 +117,10 @@ class DeviceReservationIndex:
         self.pods: dict[Slot, views.Pod] = {}
         self.users: dict[Slot, dict[str, None]] = {}
         self.refusing: dict[str, str] = {}
-        """Nodes on which no further card can be held for the moment → why."""
+        """Nodes on which no further device can be held for the moment → why."""
         self._uses: dict[str, tuple[Slot, ...]] = {}
         self._groups: dict[str, str] = {}
-        """KAI's groups → the node of the pod that holds their card."""
+        """KAI's groups → the node of the pod that holds their device."""
         self._in_groups: dict[str, dict[str, None]] = {}
         self._by_plugin: dict[str, None] = {}
         self._elsewhere: dict[str, None] = {}
@@ -189,7 +190,7 @@ class DeviceReservationIndex:
         return touched
 
     def note_node(self, name: str, *, plugin: bool, devices: Sequence[Device]) -> bool:
-        """What hands out a node's cards. Whether those who ask for parts of cards are to be looked at again."""
+        """What hands out a node's devices. Whether those who ask for parts of devices are to be looked at again."""
         before = self.strict
         elsewhere = not plugin and any(d.resource == GPU and d.mode is not DeviceMode.WHOLE for d in devices)
         for known, here in ((self._by_plugin, plugin), (self._elsewhere, elsewhere)):
@@ -203,44 +204,44 @@ class DeviceReservationIndex:
 
     @property
     def strict(self) -> bool:
-        """Whether nothing but cards of plug-ins could serve who asks for a part of one."""
+        """True if nothing but devices of plug-ins could serve who asks for a part of one."""
         return bool(self._by_plugin) and not self._elsewhere
 
     def by_plugin(self, node: str) -> bool:
-        """Whether a card of this node is shared only while it is held."""
+        """Return whether a device of this node is shared only while it is held."""
         return self.enabled and node in self._by_plugin
 
     def rides(self, pod: views.Pod) -> bool:
-        """Whether its cards are those that KAI's reservation pods hold on its node."""
+        """Return whether its devices are those that KAI's reservation pods hold on its node."""
         if not self._groups or not pod.node_name or pod.namespace == NAMESPACE_KAI:
             return False
         groups = _groups_of(pod)
         return bool(groups) and all(self._groups.get(group) == pod.node_name for group in groups)
 
     def uses(self, key: str) -> bool:
-        """Whether a pod has been told to use a card that is held."""
+        """Return whether a pod has been told to use a device that is held."""
         return key in self._uses
 
     def is_told(self, pod: views.Pod, slot: Slot) -> bool:
-        """Whether a pod has been told the card that is held now."""
+        """Return whether a pod has been told the device that is held now."""
         words = pod.annotations.get(names.VISIBLE_DEVICES, "").split(",")
         return self.card(slot) in [word.removeprefix(CDI_PREFIX) for word in words]
 
     def slots(self, bind: Bind, pod: views.Pod | None) -> tuple[Slot, ...]:
-        """Which cards have to be held before a bind."""
+        """Which devices have to be held before a bind."""
         if pod is None or not bind.devices or not self.by_plugin(bind.node):
             return ()
         return tuple((bind.node, index) for index in indices(bind.devices, pod))
 
     def card(self, slot: Slot) -> str:
-        """Which card is held, as its reservation has told; ``""`` while none is, or the pod is on its way out."""
+        """Which device is held, as its reservation has told; ``""`` while none is, or the pod is on its way out."""
         pod = self.pods.get(slot)
         if pod is None or pod.finished or pod.deleted or pod.report is None:
             return ""
         return pod.report.card
 
     def words(self, bind: Bind, pod: views.Pod | None) -> dict[str, str]:
-        """The annotation that tells a pod its cards; none where no card has to be held."""
+        """The annotation that tells a pod its devices; none where no device has to be held."""
         cards = [self.card(slot) for slot in self.slots(bind, pod)]
         if not cards or not all(cards):
             return {}
@@ -248,7 +249,7 @@ class DeviceReservationIndex:
         return {names.VISIBLE_DEVICES: ",".join(f"{prefix}{card}" for card in cards)}
 
     def open_cards(self, node: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """The cards of a node as they can be given now: where no more can be held, those that are not held yet are
+        """The devices of a node as they can be given now: where no more can be held, those that are not held yet are
         given whole alone."""
         if node not in self.refusing:
             return devices
@@ -261,7 +262,7 @@ class DeviceReservationIndex:
 
 
 def _groups_of(pod: views.Pod) -> tuple[str, ...]:
-    """KAI's groups of the cards that a pod shares; none for most."""
+    """KAI's groups of the devices that a pod shares; none for most."""
     labels = pod.labels
     if not labels or not any(name.startswith(names.GPU_GROUP_KAI) for name in labels):
         return ()

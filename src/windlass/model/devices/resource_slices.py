@@ -1,7 +1,7 @@
 """The devices that ResourceSlices list: pools, what the devices of a pool share, and how each of them counts.
 
 A driver's pool is the slices of its newest generation; before all of them are there, nothing of it is handed out, as
-by kube-scheduler. Devices that draw from the same counters (a card and its MIG slices) cannot be counted side by
+by kube-scheduler. Devices that draw from the same counters (a device and its MIG slices) cannot be counted side by
 side: the largest of them that fit together count, the others are parts of these.
 """
 
@@ -53,16 +53,17 @@ class ListedDevice:
 
     @property
     def named(self) -> bool:
-        """Whether it counts for nothing in its resource."""
+        """True if it counts for nothing in its resource."""
         return self.part or bool(self.taints)
 
     @property
     def meant(self) -> bool:
-        """Whether it is given to those alone who mean it."""
+        """True if it is given to those alone who mean it."""
         return self.named or self.shared
 
     def milli_with(self, draws: ConsumedCounters) -> int:
-        """The part of a card that somebody has, in thousandths: all of the device, or ``draws`` where it is shared."""
+        """The part of a device that somebody has, in thousandths: all of the device, or ``draws`` where it is
+        shared."""
         return -(-consumable_capacity.share_of(draws) * self.milli // WHOLE) if self.shared else self.milli
 
     def draws_of(self, consumed: Iterable[tuple[str, str]]) -> ConsumedCounters:
@@ -76,7 +77,7 @@ class ListedDevice:
         )
 
     def borne(self, tolerations: Sequence[views.DeviceToleration]) -> bool:
-        """Whether all its taints are tolerated."""
+        """Return whether all its taints are tolerated."""
         return all(any(one.tolerates(taint) for one in tolerations) for taint in self.taints)
 
     @property

@@ -1,13 +1,13 @@
-"""What a pod holds of its node: amounts, and parts of cards. One answer for all who count beside the engine.
+"""What a pod holds of its node: amounts, and parts of devices. One answer for all who count beside the engine.
 
 The ledger of what the API server shows, the contest over binds on their way, the bind guard and who waits for others'
 turns ask the same functions, so a request of an init container, a sidecar or the pod as a whole, overhead, a resize
-under way, a claim for devices and the words of other schedulers for cards count alike everywhere.
+under way, a claim for devices and the words of other schedulers for devices count alike everywhere.
 
-Who names cards: Windlass (``windlass.dev/devices`` …); Volcano's and HAMi's schedulers, per container
-``UUID,type,MiB,percent`` of each card, cards ended by ``:`` and containers parted by ``;``; and the allocation of the
-pod's ResourceClaims, whoever wrote it. Such words are read with the node they speak of, at the moment of a question.
-"""
+Who names devices: Windlass (``windlass.dev/devices`` …); Volcano's and HAMi's schedulers, per container
+``UUID,type,MiB,percent`` of each device, devices ended by ``:`` and containers parted by ``;``; and the allocation of
+the pod's ResourceClaims, whoever wrote it. Such words are read with the node they speak of, at the moment of a
+question."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 PODS = "pods"
 Slot = tuple[str, int]
-"""Resource and index of a card."""
+"""Resource and index of a device."""
 UUID_WORDS = (names.VGPU_IDS_VOLCANO, names.ALLOCATED_HAMI)
-"""On a pod: its cards by UUID, in the words of other schedulers."""
+"""On a pod: its devices by UUID, in the words of other schedulers."""
 
 
 class DeviceUse(NamedTuple):
-    """What somebody has of one card. ``claim``: the ResourceClaim through which others may use it together, or "".
-    ``slots``: how many containers use it: a device plug-in that shares cards serves only so many of each. Of a device
+    """What somebody has of one device. ``claim``: the ResourceClaim through which others may use it together, or "".
+    ``slots``: how many containers use it: a device plug-in that shares devices serves only so many of each. Of a device
     that claims share: ``share``, the ID of the part, and what that ``draws``."""
 
     part: DeviceAssignment
@@ -69,7 +69,8 @@ class ClaimLookup(Protocol):
 
 
 def resources_held(pod: views.Pod) -> Mapping[str, int]:
-    """What it holds of the node's amounts; parts of cards are held card by card, and so is one that is reserved."""
+    """What it holds of the node's amounts; parts of devices are held device by device, and so is one that is
+    reserved."""
     if reserved_index(pod) is not None:
         return {name: units for name, units in pod.shape.request.items() if name != GPU}
     if not pod.shape.speaks_of_parts:
@@ -86,7 +87,7 @@ def resources_with_pod(pod: views.Pod) -> dict[str, int]:
 
 
 def names_devices(pod: views.Pod) -> bool:
-    """Whether somebody may have said which cards it has."""
+    """Return whether somebody may have said which devices it has."""
     if pod.shape.claims:
         return True
     annotations = pod.annotations
@@ -98,7 +99,8 @@ def names_devices(pod: views.Pod) -> bool:
 def shares_held(
     pod: views.Pod, node: views.NodeObject, claims: ClaimLookup | None
 ) -> list[tuple[Slot, DeviceUse]]:
-    """What it was given of which cards of its ``node``; nothing where nobody can say: the amounts alone count then."""
+    """What it was given of which devices of its ``node``; nothing where nobody can say: the amounts alone count
+    then."""
     if assignment_annotations.DEVICES not in pod.annotations:
         found = [*_by_uuid(pod, node)]
         return found if claims is None else [*found, *_claimed(pod, claims)]
@@ -109,7 +111,7 @@ def shares_held(
     claimed = list(_claimed(pod, claims)) if claims is not None else []
     if claimed and not pod.shape.devices:
         return claimed
-    # With cards of several kinds, an index stands for the first of them.
+    # With devices of several kinds, an index stands for the first of them.
     resource = next((name for name in sorted(resources_held(pod)) if is_device(name)), GPU)
     if claims is not None and pod.shape.claims and not pod.shape.devices:  # its claims do not say it yet
         listed = {slot_resource(card) for card in claims.cards_of(node.name)}
@@ -156,7 +158,7 @@ def as_bound(pod: views.Pod, assumed: AssumedBind) -> views.Pod:
 
 
 class FreeOnNode:
-    """What is left of one node, counted down pod by pod. ``held``: pods that have cards there."""
+    """What is left of one node, counted down pod by pod. ``held``: pods that have devices there."""
 
     def __init__(
         self,
@@ -171,7 +173,7 @@ class FreeOnNode:
         self.left = {name: units - used.get(name, 0) for name, units in amounts.items()}
         self._uses: dict[Slot, list[DeviceUse]] = {}
         self._opened: set[Slot] = set()
-        """Cards that nobody can have whole any more, though no pod's amounts say so."""
+        """Devices that nobody can have whole any more, though no pod's amounts say so."""
         self._devices: dict[Slot, Device] | None = None
         for pod in held:
             self._take_cards(pod)
@@ -197,7 +199,7 @@ class FreeOnNode:
         return {name: -units for name, units in self.left.items() if units < 0}
 
     def crowded(self, pod: views.Pod, *, taken: bool = False) -> Iterator[str]:
-        """What is wrong with the cards that the pod names, if it has them, too. ``taken``: it is counted already."""
+        """What is wrong with the devices that the pod names, if it has them, too. ``taken``: it is counted already."""
         if not names_devices(pod):
             return
         mine = shares_held(pod, self._node, self._claims)
@@ -252,7 +254,7 @@ class FreeOnNode:
 
 
 def _too_much(uses: list[DeviceUse], device: Device | None) -> str:
-    """What is wrong with what is held of one card; empty if nothing is. Who reserves it has nothing of it."""
+    """What is wrong with what is held of one device; empty if nothing is. Who reserves it has nothing of it."""
     uses = [use for use in uses if use.part.profile or use.part.milli or use.part.memory_mib]
     claims = {use.claim: use.part for use in uses if use.claim}
     parts = [*claims.values(), *(use.part for use in uses if not use.claim)]

@@ -1,7 +1,7 @@
-"""Cards by UUID in the annotations that Volcano's and HAMi's schedulers and device plug-ins speak in.
+"""Devices by UUID in the annotations that Volcano's and HAMi's schedulers and device plug-ins speak in.
 
-``UUID,type,MiB,percent`` per card, each ended by ``:``; containers parted by ``;``, in HAMi's form init containers
-before the others, each ended. A card is meant by the part of the UUID before ``[``: older HAMi adds a slice there.
+``UUID,type,MiB,percent`` per device, each ended by ``:``; containers parted by ``;``, in HAMi's form init containers
+before the others, each ended. A device is meant by the part of the UUID before ``[``: older HAMi adds a slice there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windlass.api.devices.request import WHOLE
 
 
 class UuidShare(NamedTuple):
-    """What a pod has of one card in all. ``slots``: how many of its containers use it at once."""
+    """What a pod has of one device in all. ``slots``: how many of its containers use it at once."""
 
     uuid: str
     slots: int
@@ -24,7 +24,7 @@ class UuidShare(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def uuid_shares(text: str, first: int = 0) -> tuple[UuidShare, ...]:
-    """By card what a pod has of it. ``first``: so many of the containers that name cards are init containers, which
+    """By device what a pod has of it. ``first``: so many of the containers that name devices are init containers, which
     run before the others, one by one. Entries that cannot be read are left out."""
     peaks: dict[str, UuidShare] = {}
     sums: dict[str, UuidShare] = {}
@@ -54,7 +54,7 @@ def _larger(one: UuidShare | None, other: UuidShare | None) -> UuidShare:
 
 
 def _containers(text: str) -> Iterator[list[UuidShare]]:
-    """Of the containers that name cards, what each names."""
+    """Of the containers that name devices, what each names."""
     for container in text.split(";"):
         entries = [found for word in container.split(":") if (found := _entry(word)) is not None]
         if entries:

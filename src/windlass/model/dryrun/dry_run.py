@@ -165,7 +165,7 @@ class DryRun:
         return not decision.binds and not decision.evictions and not any(map(self._leaves, self._pods()))
 
     def _stays(self, decision: Decision) -> bool:
-        """Whether nothing more would happen. One more cycle, which is not part of the plan, tells."""
+        """Return whether nothing more would happen. One more cycle, which is not part of the plan, tells."""
         if self._quiet(decision):
             return True
         self._advance(decision)
@@ -175,7 +175,7 @@ class DryRun:
         return list(self._model.objects.pods.values())
 
     def _leaves(self, pod: views.Pod) -> bool:
-        """Whether the pod is on its way out and will be gone after the cycle."""
+        """Return whether the pod is on its way out and will be gone after the cycle."""
         return pod.deleting and not pod.finished and not engine_task.is_stuck(pod, self._now)
 
     # ------------------------------------------------------------------ between two cycles

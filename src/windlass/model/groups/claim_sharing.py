@@ -24,7 +24,7 @@ _PREFIX = "ResourceClaim "
 
 
 def shares(pod: views.Pod) -> bool:
-    """Whether a pod names a claim that others can name, too."""
+    """Return whether a pod names a claim that others can name, too."""
     return any(reference.claim for reference in pod.shape.claims)
 
 
@@ -34,7 +34,7 @@ def part_of(claim: str) -> str:
 
 
 def started(pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
-    """Whether one of the pods has a place."""
+    """Return whether one of the pods has a place."""
     return any(pod.node_name or pod.key in assumed for pod in pods)
 
 

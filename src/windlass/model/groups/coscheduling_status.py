@@ -54,7 +54,7 @@ def current(view: views.CoschedulingGroup) -> CoschedulingStatus:
 
 
 def is_managed_by_others(view: views.CoschedulingGroup) -> bool:
-    """Whether somebody else writes the status, as the plug-in's controller does where it runs."""
+    """Return whether somebody else writes the status, as the plug-in's controller does where it runs."""
     return any(not manager.startswith(_OWN_MANAGERS) for manager in view.status_writers)
 
 

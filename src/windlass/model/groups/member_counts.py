@@ -86,8 +86,9 @@ def phase(current: str, min_member: int, members: Members, admitted: bool, unsch
 
 
 def is_ready(min_member: int, pods: Iterable[views.Pod], assumed: Container[str]) -> bool:
-    """Whether a gang is not unschedulable, by Volcano's rule (``IsReady`` in its ``pkg/scheduler/api/job_info.go``):
-    so many of its pods are bound (or ``assumed`` to be), run or have succeeded, whatever their tasks."""
+    """Return whether a gang is not unschedulable, by Volcano's rule (``IsReady`` in its
+    ``pkg/scheduler/api/job_info.go``): so many of its pods are bound (or ``assumed`` to be), run or have succeeded,
+    whatever their tasks."""
     held = 0
     for pod in pods:
         if pod.phase == "Failed" or (pod.deleted and pod.phase != "Succeeded"):

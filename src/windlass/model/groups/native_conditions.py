@@ -47,5 +47,5 @@ def desired(
 
 
 def managed_by_others(view: views.NativeGroup) -> bool:
-    """Whether somebody else has written the condition."""
+    """Return whether somebody else has written the condition."""
     return any(not manager.startswith(_OWN_MANAGERS) for manager in view.condition_writers)

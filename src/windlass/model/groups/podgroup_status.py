@@ -82,9 +82,9 @@ def phase(view: views.PodGroup, standing: PodGroupState) -> str:
 
 
 def was_whole(view: views.PodGroup) -> bool:
-    """Whether the gang has had its minimum since it was last begun. ``Unknown`` alone does not say so: by Volcano's
-    rule it stands as soon as a member runs and the others have no place. The condition ``Scheduled`` is there once
-    there was a minimum, and its time tells whether that was after the reservation of what is there now."""
+    """Return whether the gang has had its minimum since it was last begun. ``Unknown`` alone does not say so: by
+    Volcano's rule it stands as soon as a member runs and the others have no place. The condition ``Scheduled`` is there
+    once there was a minimum, and its time tells whether that was after the reservation of what is there now."""
     if view.phase != member_counts.UNKNOWN:
         return view.phase in (member_counts.RUNNING, member_counts.COMPLETED)
     begun = gang_reservation.decode(view.annotations.get(names.RESERVATION, ""))

@@ -117,17 +117,17 @@ def implicit_key(pod: views.Pod) -> str:
 
 
 def _kai_batch(pod: views.Pod) -> bool:
-    """Whether the pod's Job is one gang, as KAI's pod grouper makes it."""
+    """Return whether the pod's Job is one gang, as KAI's pod grouper makes it."""
     return pod.scheduler_name == KAI_SCHEDULER and names.BATCH_MIN_MEMBER_KAI in pod.annotations
 
 
 def is_implicit(key: str) -> bool:
-    """Whether a group key is that of a pod without a PodGroup."""
+    """Return whether a group key is that of a pod without a PodGroup."""
     return _SLASH_IMPLICIT in key
 
 
 def has_object(key: str) -> bool:
-    """Whether a group key is that of an object, of any API."""
+    """Return whether a group key is that of an object, of any API."""
     return kind_prefix(key) not in WITHOUT_OBJECT
 
 
@@ -216,7 +216,7 @@ class Classes:
         self._default: views.PriorityClass | None = None
 
     def upsert(self, view: views.PriorityClass) -> bool:
-        """Whether anything changed."""
+        """Return whether anything changed."""
         if self._classes.get(view.name) == view:
             return False
         self._classes[view.name] = view
@@ -235,11 +235,11 @@ class Classes:
         return found.value if found else 0
 
     def defined(self, name: str) -> bool:
-        """Whether the class exists; for ``""``, whether there is a global default."""
+        """Return whether the class exists; for ``""``, whether there is a global default."""
         return self._find(name) is not None
 
     def is_gone(self, name: str) -> bool:
-        """Whether somebody names a class that is not there."""
+        """Return whether somebody names a class that is not there."""
         return bool(name) and name not in self._classes
 
     def never_preempts(self, name: str) -> bool:

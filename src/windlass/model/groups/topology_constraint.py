@@ -61,7 +61,7 @@ class GroupTopology:
 
 
 def speaks(annotations: Mapping[str, str]) -> bool:
-    """Whether a pod's annotations say anything about it."""
+    """Return whether a pod's annotations say anything about it."""
     return not _WORDS.isdisjoint(annotations)
 
 

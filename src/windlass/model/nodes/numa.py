@@ -1,7 +1,7 @@
 """NUMA zones: what nodes, reports and pods say of them → the engine's words.
 
 A node's zones come from one report: the NodeResourceTopology of its name, else its Numatopology, else what its
-own agent has written on the Node. Cards whose zone the agent has found count where the report says nothing of
+own agent has written on the Node. Devices whose zone the agent has found count where the report says nothing of
 devices.
 """
 
@@ -41,7 +41,7 @@ class NumaReports:
         self._by_node: dict[str, dict[str, NodeTopology]] = {}
 
     def upsert(self, report: NodeTopology) -> bool:
-        """Whether it says anything new."""
+        """Return whether it says anything new."""
         known = self._by_node.setdefault(report.name, {})
         old = known.get(report.kind)
         known[report.kind] = report
@@ -144,7 +144,7 @@ def _cpus(text: str) -> tuple[int, ...]:
 
 
 def _cards(view: views.NodeObject) -> tuple[tuple[str, int, int], ...]:
-    """(resource, index, zone) of the cards whose zone is known."""
+    """(resource, index, zone) of the devices whose zone is known."""
     return tuple(
         (card.resource, card.index, card.numa)
         for card in node_annotation.read(view.annotations).cards
@@ -153,7 +153,7 @@ def _cards(view: views.NodeObject) -> tuple[tuple[str, int, int], ...]:
 
 
 def _counted_off(view: views.NodeObject, found: tuple[NumaZone, ...]) -> tuple[tuple[str, int, int], ...]:
-    """Where nobody tells cards apart but every one is in some zone: as drivers number them, zone by zone."""
+    """Where nobody tells devices apart but every one is in some zone: as drivers number them, zone by zone."""
     cards = []
     for resource, units in view.allocatable.items():
         amounts = [(zone.number, dict(zone.capacity).get(resource, 0)) for zone in found]
@@ -164,7 +164,7 @@ def _counted_off(view: views.NodeObject, found: tuple[NumaZone, ...]) -> tuple[t
 
 
 def _card_amounts(view: views.NodeObject, zone: int) -> dict[str, tuple[int, int]]:
-    """Of each resource, all cards of the zone, and those that are healthy."""
+    """Of each resource, all devices of the zone, and those that are healthy."""
     found: dict[str, tuple[int, int]] = {}
     for card in node_annotation.read(view.annotations).cards:
         if card.numa == zone and card.resource in view.allocatable:

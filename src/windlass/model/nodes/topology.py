@@ -59,7 +59,7 @@ class TopologyIndex:
     # ------------------------------------------------------------------ what is told
 
     def upsert(self, item: views.HyperNode | views.Topology) -> bool:
-        """Whether anything changed for groups or nodes."""
+        """Return whether anything changed for groups or nodes."""
         if isinstance(item, views.Topology):
             old = self.topologies.get(item.name)
             self.topologies[item.name] = item

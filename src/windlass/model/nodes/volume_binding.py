@@ -62,7 +62,7 @@ class VolumeIndex:
         """CSI driver → whether it makes a volume only where one of its pools suffices."""
         self.pools: dict[str, views.StorageCapacity] = {}
         self.served = False
-        """Whether the server has claims and classes of them and lets them be read: what is not there does not exist."""
+        """True if the server has claims and classes of them and lets them be read: what is not there does not exist."""
         self._provides: bool | None = None
         self._open: dict[str, None] = {}
         """Claims that have no volume yet."""
@@ -240,14 +240,14 @@ class VolumeIndex:
         return tuple(dict.fromkeys((*single, *terms)))
 
     def _pool_matters(self, before: views.StorageCapacity | None, pool: views.StorageCapacity) -> bool:
-        """Whether a claim that waits could be judged otherwise now. Pools are told anew all the time."""
+        """Return whether a claim that waits could be judged otherwise now. Pools are told anew all the time."""
         if before is None or (before.nodes, before.storage_class) != (pool.nodes, pool.storage_class):
             return True
         low, high = sorted((before.limit, pool.limit))
         return any(low < claim.request <= high and not claim.volume for claim in self.claims.values())
 
     def _provided(self) -> bool:
-        """Whether somebody makes volumes for claims, or binds them."""
+        """Return whether somebody makes volumes for claims, or binds them."""
         if self._provides is None:
             self._provides = (
                 self.served or bool(self.classes) or any(volume.claim for volume in self.volumes.values())

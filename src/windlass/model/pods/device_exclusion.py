@@ -1,12 +1,12 @@
-"""With whom a pod shares a card: its own word, and Volcano's rules about exclusive GPUs.
+"""With whom a pod shares a device: its own word, and Volcano's rules about exclusive GPUs.
 
-Both come to tokens that a part of a card carries and avoids: a card never holds two parts of which one carries
+Both come to tokens that a part of a device carries and avoids: a device never holds two parts of which one carries
 what the other avoids (:class:`~windlass.spi.devices.DeviceNeed`).
 
 * ``windlass.dev/device-sharing-label`` says what a pod is, ``windlass.dev/device-sharing-exclude`` which
   of these labels it shares no device with; either side's word is enough.
 * ``deviceshare.GPUExclusiveRules``: a list of label sets. Pods that carry all labels of any of them share no
-  card with one another, but with others they may. (Volcano leaves cards in MIG mode out, whose slices are
+  device with one another, but with others they may. (Volcano leaves devices in MIG mode out, whose slices are
   isolated; here the rule holds for them as well.)
 """
 

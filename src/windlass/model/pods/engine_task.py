@@ -63,12 +63,12 @@ def started_at(pod: views.Pod, decided: float) -> float | None:
 
 
 def is_critical(pod: views.Pod) -> bool:
-    """Whether the cluster itself rests on it: it is never asked to go."""
+    """Return whether the cluster itself rests on it: it is never asked to go."""
     return pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES
 
 
 def is_stuck(pod: views.Pod, now: float) -> bool:
-    """Whether nobody counts any more on the pod's end."""
+    """Return whether nobody counts any more on the pod's end."""
     moment = stuck_from(pod)
     return moment is not None and now >= moment
 

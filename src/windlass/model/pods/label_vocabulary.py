@@ -58,7 +58,7 @@ def terms(shape: PodShape) -> Iterator[PodAffinityTerm]:
 
 
 def selects_namespaces(shape: PodShape) -> bool:
-    """Whether a term chooses namespaces by their labels."""
+    """Return whether a term chooses namespaces by their labels."""
     return any(term.namespace_selector is not None for term in terms(shape))
 
 

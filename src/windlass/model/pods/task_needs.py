@@ -85,13 +85,13 @@ class NeedsTable:
         self._version = -1
         self.facts = ClusterDeviceFacts()
         self.zoned = False
-        """Whether NUMA zones of any node are known: else nobody's needs of them are told."""
+        """True if NUMA zones of any node are known: else nobody's needs of them are told."""
         self.images = False
-        """Whether a policy looks at container images: else nobody's are told."""
+        """True if a policy looks at container images: else nobody's are told."""
         self.table: dict[_Key, TranslatedPod] = {}
 
     def learn_cards(self, facts: ClusterDeviceFacts) -> None:
-        """What is known of the cluster's cards has changed: parts of them are charged anew."""
+        """What is known of the cluster's devices has changed: parts of them are charged anew."""
         self.facts = facts
         self.table.clear()
 
@@ -161,7 +161,7 @@ def _named(images: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _parted(devices: tuple[DeviceNeed, ...]) -> frozenset[str]:
-    """The resources of whose cards parts are asked for: a kubelet gives none of them from zones."""
+    """The resources of whose devices parts are asked for: a kubelet gives none of them from zones."""
     return frozenset(need.resource for need in devices if not need.whole)
 
 

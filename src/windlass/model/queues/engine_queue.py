@@ -121,7 +121,7 @@ def kai_queue_of(view: views.KaiQueue) -> Queue:
 
 
 def is_kai(key: str) -> bool:
-    """Whether an engine key is that of a queue of KAI."""
+    """Return whether an engine key is that of a queue of KAI."""
     return key.startswith(KAI)
 
 

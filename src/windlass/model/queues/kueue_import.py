@@ -200,7 +200,7 @@ class _Work:
         return kept
 
     def _is_within(self, spec: Mapping[str, Any], cohort: str) -> bool:
-        """Whether a ClusterQueue or a Cohort is somewhere below a cohort."""
+        """Return whether a ClusterQueue or a Cohort is somewhere below a cohort."""
         above = _cohort_of(spec)
         while above and above != cohort:
             above = self._above(above)
@@ -257,7 +257,7 @@ class _Work:
             )
 
     def _taken_back(self, cohort: str) -> bool:
-        """Whether somebody in the whole tree of cohorts takes back what others have borrowed."""
+        """Return whether somebody in the whole tree of cohorts takes back what others have borrowed."""
         root = self._root(cohort)
         for spec in self._specs.values():
             mine = _cohort_of(spec)

@@ -37,7 +37,7 @@ class EvictionRecord:
     pods: Mapping[str, str]
 
     def is_of(self, pod: str, uid: str) -> bool:
-        """Whether this incarnation of a pod is to go."""
+        """Return whether this incarnation of a pod is to go."""
         known = self.pods.get(pod)
         return bool(known) and known is not None and uid.startswith(known)
 

@@ -4,7 +4,7 @@ It is written before the gang's first bind. Whoever schedules after a crash find
 finishes the gang on it, instead of deciding anew beside binds that are half done or still on their way.
 
 The text is JSON, ``{"at": "2026-01-01T12:00:00Z", "seats": {"g-0": ["0a1b2c3d", "n1", "nvidia.com/gpu:0,1"]}}``:
-per pod the first eight characters of its uid, its node, and its devices: all of cards by index (with the
+per pod the first eight characters of its uid, its node, and its devices: all of devices by index (with the
 memory of one behind ``@`` where it is known), or one list per share with the fields of
 :class:`~windlass.engine.decision.DeviceShare`; where NUMA zones are known, what it holds of them comes last.
 Long texts are deflated, in base64 behind ``z:``. Pure.
@@ -38,7 +38,7 @@ class ReservedPlace:
     zones: NumaHolding | None = None
 
     def is_of(self, uid: str) -> bool:
-        """Whether it was given to this incarnation of the pod."""
+        """Return whether it was given to this incarnation of the pod."""
         return bool(self.uid) and uid.startswith(self.uid)
 
 
@@ -75,7 +75,7 @@ def decode(text: str) -> GangReservation | None:
 
 
 def _devices_text(shares: Sequence[DeviceShare]) -> Any:
-    """The short form where all shares are whole cards of one kind, else a list of fields per share."""
+    """The short form where all shares are whole devices of one kind, else a list of fields per share."""
     kinds = {(s.resource, s.card_mib) for s in shares}
     plain = (WHOLE, 0, "", -1, ())
     whole = all((s.milli, s.memory_mib, s.profile, s.start, s.draws) == plain for s in shares)
