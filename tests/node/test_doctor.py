@@ -87,7 +87,7 @@ def test_limits_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "simulated:2" in gpu_facts("none")[0].fix
     monkeypatch.setattr(discovery, "has_files", lambda: True)
     assert "nvidia-smi" in gpu_facts("none")[0].fix
-    assert "no card" in gpu_facts("simulated:2")[0].text
+    assert "no GPU" in gpu_facts("simulated:2")[0].text
     carved = gpu_facts("simulated:1xA100+mig,1xT4")
     assert [(fact.topic, fact.level) for fact in carved] == [("gpus", "weak"), ("gpus.mig", "ok")]
     assert "as pods ask: 0" in carved[1].text
@@ -101,7 +101,7 @@ def test_a_card_that_is_not_well_is_told_with_its_remedy() -> None:
     sick = [DeviceRecord(0), DeviceRecord(1, model="T4", healthy=False, reason="XID 79")]
     facts = gpu_facts("simulated:2", {NODE_DEVICES: write(sick)})
     assert [fact.text for fact in facts if fact.topic == "gpus.health"] == [
-        "card 1 (T4) gets nothing new: XID 79"
+        "GPU 1 (T4) gets nothing new: XID 79"
     ]
     assert "windlass gpu clear NODE 1" in facts[1].fix
 

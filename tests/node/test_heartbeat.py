@@ -70,7 +70,7 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
         "type": "GPUsHealthy",
         "status": "False",
         "reason": "CardUnhealthy",
-        "message": "card 0: XID 79",
+        "message": "GPU 0: XID 79",
     }
 
     def news() -> None:
@@ -85,7 +85,7 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
     assert found["metadata"]["annotations"]["windlass.dev/node-devices"] == "of which one went bad"
     assert found["status"]["capacity"]["nvidia.com/gpu"] == "2"
     told = [c["message"] for c in found["status"]["conditions"] if c["type"] == "GPUsHealthy"]
-    assert told == ["card 0: XID 79"]
+    assert told == ["GPU 0: XID 79"]
 
 
 async def test_what_the_server_did_not_take_is_told_again(server: NodeBox, tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.reservationRuntimeClass",
         "nvidia",
-        "runtime class in which containers see their cards; empty: the nodes' own",
+        "runtime class in which containers see their GPUs; empty: the nodes' own",
         roles=SCHEDULER,
     ),
     Field(

@@ -276,7 +276,7 @@ class NodeAgent:
         )
 
     def _find_cards(self, name: str) -> DeviceManager:
-        """The machine's cards, and who looks after them. NVML stays open as long as the agent lives."""
+        """The machine's devices, and who looks after them. NVML stays open as long as the agent lives."""
         options = self._options
         gpus, mig = discovery.split_option(options.gpus)
         made = MigInstanceFile(self._paths.slices)
@@ -313,7 +313,7 @@ class NodeAgent:
         return device_manager
 
     def _card_duty(self, context: PodsContext, node: OwnNode | None) -> DeviceReporter | None:
-        """Who looks after the cards; None where there are none."""
+        """Who looks after the devices; None where there are none."""
         assert node is not None
         if not context.cards.inventory.cards:
             return None
@@ -340,12 +340,12 @@ class NodeAgent:
         self.host.cards.allocations.keep_only(known)
 
     def _take_cards_again(self, lost: str) -> None:
-        _log.warning("%s: who holds which card is taken from the bindings of the pods that are here", lost)
+        _log.warning("%s: who holds which GPU is taken from the bindings of the pods that are here", lost)
         for worker in self.workers.values():
             try:
                 worker.take_cards_again()
             except (Rejected, DeviceBusy) as error:
-                _log.warning("pod %s does not get its cards again: %s", worker.machine.key, error)
+                _log.warning("pod %s does not get its GPUs again: %s", worker.machine.key, error)
 
     async def _after_sync(self) -> None:
         """Pods of ours whose object was removed while no agent looked."""

@@ -1,4 +1,4 @@
-"""Between the watch over the cards and the server: the node's words, events, evictions, what people declare."""
+"""Between the watch over the devices and the server: the node's words, events, evictions, what people declare."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("windlass.node")
 
 
 class DeviceReporter:
-    """One per agent that has cards."""
+    """One per agent that has devices."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class DeviceReporter:
         """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._watch.run(), name="watch over the cards")
-                group.create_task(self._hear_people(), name="cards declared well")
+                group.create_task(self._watch.run(), name="watch over the GPUs")
+                group.create_task(self._hear_people(), name="GPUs declared well")
         finally:
             for task in tuple(self._tasks):
                 task.cancel()
@@ -158,7 +158,7 @@ class DeviceReporter:
 
 
 def declared_well(text: str) -> list[tuple[int, float]]:
-    """``0,3@2026-01-01T00:00:00Z;1@…`` → the cards' indices and until when their faults are forgiven."""
+    """``0,3@2026-01-01T00:00:00Z;1@…`` → the devices' indices and until when their faults are forgiven."""
     found: list[tuple[int, float]] = []
     for clause in filter(str.strip, text.split(";")):
         words, _, moment = clause.partition("@")

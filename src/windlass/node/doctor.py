@@ -183,7 +183,7 @@ def limits_fact(words: str) -> Fact:
 def gpu_facts(
     inventory: discovery.Inventory, daemon: mps.Daemon, told: Mapping[str, str] | None = None
 ) -> Iterator[Fact]:
-    """What cards there are, which are not well, who carves them, and whether shares are enforced.
+    """What devices there are, which are not well, who carves them, and whether shares are enforced.
 
     ``told``: the annotations of a running agent's node, whose word on health counts.
     """
@@ -198,7 +198,7 @@ def gpu_facts(
         yield Fact("gpus", OK, f"{len(inventory.cards)} × {products}{note}")
     for card in node_annotation.read(told or {}).cards or inventory.cards:
         if not card.healthy:
-            text = f"card {card.index} ({card.model}) gets nothing new: {card.reason}"
+            text = f"GPU {card.index} ({card.model}) gets nothing new: {card.reason}"
             fix = f"when it is mended (nvidia-smi --gpu-reset, or a reboot): windlass gpu clear NODE {card.index}"
             yield Fact("gpus.health", WEAK, text, fix)
     yield from _mig_facts(inventory)
@@ -212,7 +212,7 @@ def _no_gpu(inventory: discovery.Inventory) -> Fact:
         fix = "nvidia-smi, or dmesg | grep -i nvrm: they say why the driver does not answer"
         return Fact("gpus", NONE, text, fix)
     fix = (
-        "install the NVIDIA driver (nvidia-smi must list the cards), or try policies with "
+        "install the NVIDIA driver (nvidia-smi must list the GPUs), or try policies with "
         "windlass up --gpus simulated:2"
     )
     return Fact("gpus", NONE, inventory.note, fix)
@@ -225,22 +225,22 @@ def _mig_facts(inventory: discovery.Inventory) -> Iterator[Fact]:
     carved = [str(card.index) for card in cut if card.dynamic]
     fixed = [str(card.index) for card in cut if not card.dynamic]
     if carved:
-        yield Fact("gpus.mig", OK, f"cards that are carved into MIG slices as pods ask: {', '.join(carved)}")
+        yield Fact("gpus.mig", OK, f"GPUs that are carved into MIG slices as pods ask: {', '.join(carved)}")
     if fixed:
-        text = f"cards in MIG mode that are handed out in the slices they have: {', '.join(fixed)}"
+        text = f"GPUs in MIG mode that are handed out in the slices they have: {', '.join(fixed)}"
         fix = "to have them carved as pods ask, run windlass as root and remove the slices that others made"
         yield Fact("gpus.mig", OK, text, fix)
 
 
 def _mps_fact(daemon: mps.Daemon) -> Fact:
     if mps.may_connect(daemon):
-        return Fact("gpus.mps", OK, f"shares of cards are enforced by MPS ({daemon.directory})")
+        return Fact("gpus.mps", OK, f"shares of GPUs are enforced by MPS ({daemon.directory})")
     if daemon.runs:
         text = (
             f"this user may not use the MPS control daemon of {daemon.directory}: shares are only accounted"
         )
         return Fact("gpus.mps", WEAK, text, "start the daemon as this user: nvidia-cuda-mps-control -d")
-    text = f"shares of cards are accounted, but not enforced: {daemon.problem}"
+    text = f"shares of GPUs are accounted, but not enforced: {daemon.problem}"
     return Fact("gpus.mps", WEAK, text, "nvidia-cuda-mps-control -d")
 
 

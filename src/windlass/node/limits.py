@@ -202,7 +202,7 @@ def cgroup_mount(mountinfo: str) -> Path | None:
 
 
 def _delegated(folder: Path) -> bool:
-    """Whether we may make groups in ``folder`` whose members have both controllers, and move into them."""
+    """Return whether we may make groups in ``folder`` whose members have both controllers, and move into them."""
     try:
         controllers = (folder / "cgroup.subtree_control").read_text().split()
         available = (folder / "cgroup.controllers").read_text().split()

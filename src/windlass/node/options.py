@@ -36,11 +36,11 @@ class AgentOptions:
     gpus: str = "auto"
     """``auto``, ``none`` or ``simulated:…`` (:mod:`windlass.node.devices.simulated`).
 
-    How cards in MIG mode are handed out: ``auto:dynamic`` carves them as pods ask; else the slices that they
+    How devices in MIG mode are handed out: ``auto:dynamic`` carves them as pods ask; else the slices that they
     have count as ``nvidia.com/mig-…`` (``auto:mixed``) or as ``nvidia.com/gpu`` (``auto:single``). Plain ``auto``
-    carves where that is allowed and nobody else has cut the card."""
+    carves where that is allowed and nobody else has cut the device."""
     card_period_seconds: float = 15.0
-    """How often the cards are looked at; an error that the driver tells is dealt with at once."""
+    """How often the devices are looked at; an error that the driver tells is dealt with at once."""
     topology_manager_policy: str = "none"
     """How pods are aligned to NUMA zones: the kubelet's four policies. A pod may name another for itself."""
     topology_manager_scope: str = "container"

@@ -306,7 +306,7 @@ class SimulatedNodes:
             await self._clock.sleep(_TICK_SECONDS)
 
     async def _attend(self, work: Coroutine[Any, Any, None], name: str) -> bool:
-        """Whether the server took it."""
+        """Return whether the server took it."""
         try:
             await work
         except (StatusError, Unreachable) as error:

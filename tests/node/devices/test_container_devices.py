@@ -166,10 +166,10 @@ class TestMps:
 def test_words_for_people() -> None:
     assert (
         container_devices.words(given(0, DeviceAssignment(0, 300, 10240)))
-        == "card 0: 30 % of its compute and 10240 MiB of its memory"
+        == "GPU 0: 30 % of its compute and 10240 MiB of its memory"
     )
-    assert container_devices.words(given(2)) == "card 2"
+    assert container_devices.words(given(2)) == "GPU 2"
     assert (
         container_devices.words(given(1, DeviceAssignment(1, 0, 0, "1g.5gb", 6)))
-        == "slice 1g.5gb at 6 of card 1"
+        == "slice 1g.5gb at 6 of GPU 1"
     )

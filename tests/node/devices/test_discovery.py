@@ -199,7 +199,7 @@ class TestSimulated:
         assert len(inventory.cards) == 4
         assert inventory.labels["nvidia.com/gpu.product"] == "Simulated-GPU"
         assert inventory.labels["nvidia.com/gpu.memory"] == "16384"
-        assert "no card is behind them" in inventory.note
+        assert "no GPU is behind them" in inventory.note
         other = discover("simulated:4", machine="other")
         assert not {c.uuid for c in inventory.cards} & {c.uuid for c in other.cards}
 

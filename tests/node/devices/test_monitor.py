@@ -108,7 +108,7 @@ async def test_a_card_that_is_not_well_is_told_and_gets_well_again(
     assert scene.card(1).uuid == uuid  # what is known of it stays known
     assert scene.card(0).healthy
     assert scene.conditions["GPUsHealthy"] == ("False", "CardUnhealthy")
-    assert scene.said == [("GPUUnhealthy", f"card 1 (NVIDIA-H100-80GB-HBM3): {words}")]
+    assert scene.said == [("GPUUnhealthy", f"GPU 1 (NVIDIA-H100-80GB-HBM3): {words}")]
     scene.script.change(1, ecc=0, remapFailed=False, lost=False)
     await scene.watch.look()
     assert scene.card(1).healthy
@@ -257,7 +257,7 @@ class TestMovingAway:
         assert scene.evicted == []
         scene.clock.jump(31)
         await scene.watch.look()
-        assert scene.evicted == [("plain", "card 0 of this node is not healthy: XID 79")]
+        assert scene.evicted == [("plain", "GPU 0 of this node is not healthy: XID 79")]
         scene.clock.jump(70)
         await scene.watch.look()
         await scene.watch.look()

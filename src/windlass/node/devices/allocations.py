@@ -1,9 +1,9 @@
-"""Who holds what of which card of this machine: one file, so that nothing is ever given twice.
+"""Who holds what of which device of this machine: one file, so that nothing is ever given twice.
 
-The scheduler decides; the ledger only refuses what cannot be true: a card whole and in parts, more compute or
+The scheduler decides; the ledger only refuses what cannot be true: a device whole and in parts, more compute or
 memory than it has, slices that overlap. It outlives the agent, however that ends: the file is replaced in one step.
 
-It does not wait for the disk. What a power cut leaves may be older, torn or empty; but then nothing runs on the cards
+It does not wait for the disk. What a power cut leaves may be older, torn or empty; but then nothing runs on the devices
 any more, and each pod that is started again takes anew what its binding names
 (:meth:`~windlass.node.devices.manager.DeviceManager.take`).
 """
@@ -34,9 +34,9 @@ class DeviceBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeviceHold:
-    """All of a card (``milli`` 1000), a share of it, or a slice at ``start`` of ``size`` memory slices.
+    """All of a device (``milli`` 1000), a share of it, or a slice at ``start`` of ``size`` memory slices.
 
-    ``together``: the ResourceClaim (``namespace/name``) through which pods use the card together; those of one
+    ``together``: the ResourceClaim (``namespace/name``) through which pods use the device together; those of one
     claim do not stand in one another's way.
     """
 
@@ -66,7 +66,7 @@ class DeviceAllocations:
     """All claims in a JSON file, rewritten whole at each change. ``lost``: why what the file said is not known; empty
     if it is.
 
-    The file of releases before shares (``device → {"uid", "pod"}``) is read too: cards held whole.
+    The file of releases before shares (``device → {"uid", "pod"}``) is read too: devices held whole.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,7 +96,7 @@ class DeviceAllocations:
     ) -> None:
         """Give ``claims`` to the pod; once more is no change. Raises :class:`DeviceBusy`, taking none.
 
-        ``memory``: what each card has in all, in MiB; a card that is not in it is not bounded by memory.
+        ``memory``: what each device has in all, in MiB; a device that is not in it is not bounded by memory.
         """
         fresh = list((Counter(claims) - Counter(self.of(uid))).elements())
         if not fresh:
@@ -140,7 +140,7 @@ def _read(record: Mapping[str, Any]) -> Iterator[Held]:
 
 
 def _check(claim: DeviceHold, present: Sequence[Held], memory: Mapping[str, int]) -> None:
-    """Raises :class:`DeviceBusy` where ``claim`` cannot stand beside ``present``, all on one card."""
+    """Raises :class:`DeviceBusy` where ``claim`` cannot stand beside ``present``, all on one device."""
     for held in present:
         other = held.claim
         if claim.together and claim.together == other.together:
@@ -148,7 +148,7 @@ def _check(claim: DeviceHold, present: Sequence[Held], memory: Mapping[str, int]
         if claim.whole or other.whole:
             raise DeviceBusy(claim.device, held.pod)
         if bool(claim.profile) != bool(other.profile):
-            raise DeviceBusy(claim.device, held.pod, "a card is either shared or cut into slices")
+            raise DeviceBusy(claim.device, held.pod, "a GPU is either shared or cut into slices")
         if claim.profile and _overlap(claim, other):
             raise DeviceBusy(claim.device, held.pod, f"slice {other.profile} at {other.start} is in the way")
     if claim.profile or claim.whole or not present:

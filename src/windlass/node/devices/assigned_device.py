@@ -1,4 +1,4 @@
-"""Which card the kubelet has given to the container that this runs in.
+"""Which device the kubelet has given to the container that this runs in.
 
 A device plug-in says it in one of several ways (``deviceListStrategy`` and ``deviceIDStrategy`` of NVIDIA's): by the
 environment, by files in a folder, or by devices alone (CDI). NVML sees what there is in every case, so it is asked
@@ -16,7 +16,7 @@ from windlass.node.devices import nvml as library
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 MOUNTS = Path("/var/run/nvidia-container-devices")
-"""Where a plug-in of strategy ``volume-mounts`` has one file per card."""
+"""Where a plug-in of strategy ``volume-mounts`` has one file per device."""
 NOT_NAMED = "WL-GPU-421"
 _CARD = re.compile(r"GPU-[0-9A-Za-z-]{1,64}|[0-9]{1,4}")
 _CDI = "k8s.device-plugin.nvidia.com/gpu="
@@ -27,7 +27,7 @@ def find_assigned_device(
 ) -> str:
     """Its name as ``NVIDIA_VISIBLE_DEVICES`` takes it: a UUID, or the index where that is how the plug-in counts.
 
-    Raises :class:`WindlassError` (``WL-GPU-421``) where it is not exactly one whole card.
+    Raises :class:`WindlassError` (``WL-GPU-421``) where it is not exactly one whole device.
     """
     seen, why = _seen(load)
     if seen is None:
@@ -40,17 +40,17 @@ def find_assigned_device(
     told = ", ".join(seen[:8]) or "nothing"
     raise WindlassError(
         NOT_NAMED,
-        f"the container should see one whole card, and sees {told}",
+        f"the container should see one whole GPU, and sees {told}",
         evidence=f"{why}; {VARIABLE}={environment.get(VARIABLE, '')!r}",
         remedies=(
-            "set the runtime class in which containers see their cards (scheduler.reservationRuntimeClass)",
-            "do not share cards that the device plug-in hands out in replicas or slices",
+            "set the runtime class in which containers see their GPUs (scheduler.reservationRuntimeClass)",
+            "do not share GPUs that the device plug-in hands out in replicas or slices",
         ),
     )
 
 
 def _seen(load: Callable[[], library.Nvml]) -> tuple[list[str] | None, str]:
-    """The cards that NVML sees; ``None`` where there is none to ask, and why."""
+    """The devices that NVML sees; ``None`` where there is none to ask, and why."""
     try:
         nvml = load()
     except ImportError as error:

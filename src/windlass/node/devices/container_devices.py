@@ -1,7 +1,7 @@
-"""Which container of a pod gets which of the pod's cards, and what it is told. Pure.
+"""Which container of a pod gets which of the pod's devices, and what it is told. Pure.
 
 The decision stands in the pod's annotations (:mod:`windlass.api.devices.assignment_annotations`). Here it only becomes
-an environment, for the container that asked: the others see no card at all.
+an environment, for the container that asked: the others see no device at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_DAEMON = "/nonexistent/nvidia-mps"
 
 @dataclass(frozen=True, slots=True)
 class VisibleDevice:
-    """A part of a card with what a process knows it by: ``GPU-…``, ``MIG-…``, or an index."""
+    """A part of a device with what a process knows it by: ``GPU-…``, ``MIG-…``, or an index."""
 
     card: DeviceRecord
     part: DeviceAssignment
@@ -39,7 +39,7 @@ class VisibleDevice:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDevices:
-    """``count`` cards of one container: whole, parts of any kind, or slices of a profile."""
+    """``count`` devices of one container: whole, parts of any kind, or slices of a profile."""
 
     count: int
     whole: bool = False
@@ -52,7 +52,7 @@ class ContainerDevices:
 
 
 def draws(pod: Mapping[str, Any]) -> dict[str, list[ContainerDevices]]:
-    """What each container of a pod asks of cards, by :mod:`windlass.api.devices.request_parser`; others are not in
+    """What each container of a pod asks of devices, by :mod:`windlass.api.devices.request_parser`; others are not in
     it."""
     spec = pod["spec"]
     containers = amounts_of(spec)
@@ -73,7 +73,7 @@ def draws(pod: Mapping[str, Any]) -> dict[str, list[ContainerDevices]]:
 
 def shared_hold(pod: Mapping[str, Any]) -> str:
     """The ResourceClaim (``namespace/name``) that a pod may use together with others: one that it names itself
-    and has all its cards from. Empty for all other pods."""
+    and has all its devices from. Empty for all other pods."""
     claims = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or ()]
     if len(claims) != 1 or not claims[0] or containers_asking(pod):
         return ""
@@ -99,7 +99,7 @@ def _claimed(
 
 
 def whole_devices(pod: Mapping[str, Any]) -> int:
-    """Whole cards the pod needs at once: the sum of its containers, or the largest init container."""
+    """Whole devices the pod needs at once: the sum of its containers, or the largest init container."""
     wanted = {name: sum(d.count for d in every if d.whole) for name, every in draws(pod).items()}
     mains = sum(wanted.get(container["name"], 0) for container in pod["spec"].get("containers") or ())
     inits = [wanted.get(container["name"], 0) for container in pod["spec"].get("initContainers") or ()]
@@ -118,7 +118,7 @@ def wanted_slices(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def resource_of(pod: Mapping[str, Any], default: str) -> str:
-    """Whose cards the pod speaks of; ``default`` where its words do not tell."""
+    """Whose devices the pod speaks of; ``default`` where its words do not tell."""
     containers = amounts_of(pod["spec"])
     asked = read(containers, annotation_words(pod["metadata"].get("annotations") or {}))
     if asked.asks:
@@ -133,9 +133,9 @@ def resource_of(pod: Mapping[str, Any], default: str) -> str:
 
 
 def share_out(pod: Mapping[str, Any], given: Sequence[VisibleDevice]) -> dict[str, list[VisibleDevice]]:
-    """The pod's cards among its containers, in the order in which they ask.
+    """The pod's devices among its containers, in the order in which they ask.
 
-    Init containers run before the others, so they draw from the same cards anew. Where one container alone
+    Init containers run before the others, so they draw from the same devices anew. Where one container alone
     asks, it gets all.
     """
     spec = pod["spec"]
@@ -165,9 +165,9 @@ def _draw(wanted: Sequence[ContainerDevices], left: list[VisibleDevice]) -> list
 def visible(
     given: Sequence[VisibleDevice], kinds: Sequence[str], daemon: Daemon | None = None
 ) -> dict[str, str]:
-    """The environment that shows a container these cards and no others.
+    """The environment that shows a container these devices and no others.
 
-    ``kinds``: the resources of all cards of the machine; of those that the container has none of it sees none.
+    ``kinds``: the resources of all devices of the machine; of those that the container has none of it sees none.
     """
     found: dict[str, str] = {}
     for resource in dict.fromkeys([*kinds, *(each.card.resource for each in given)]):
@@ -189,7 +189,7 @@ def visible(
 
 
 def apart(given: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, str]:
-    """What keeps a process with whole cards or slices away from the sharers' MPS server, which it would find
+    """What keeps a process with whole devices or slices away from the sharers' MPS server, which it would find
     by itself: a fault of one client ends all. A manifest that names a directory of its own is left its word."""
     if daemon is None or not daemon.runs or not given or shared(given):
         return {}
@@ -202,7 +202,7 @@ def shared(given: Sequence[VisibleDevice]) -> list[VisibleDevice]:
 
 
 def enforced(given: Sequence[VisibleDevice], daemon: Daemon | None) -> bool:
-    """Whether all shares are held to by the driver."""
+    """Return whether all shares are held to by the driver."""
     return daemon is not None and daemon.runs and all(each.card.mps for each in shared(given))
 
 
@@ -215,7 +215,7 @@ def _limits(given: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, 
 
 def words(given: VisibleDevice) -> str:
     """``10240 MiB of card 0``, ``50 % of card 0``, ``slice 1g.10gb at 6 of card 0``, ``card 0``."""
-    part, where = given.part, f"card {given.card.index}"
+    part, where = given.part, f"GPU {given.card.index}"
     if part.profile:
         return f"slice {part.profile} at {part.start} of {where}"
     if part.whole:

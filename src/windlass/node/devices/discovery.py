@@ -31,7 +31,7 @@ class DeviceOptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """``cards`` in the order of their indices. ``profiles``: of each card (by UUID) NVML's profile ids."""
+    """``cards`` in the order of their indices. ``profiles``: of each device (by UUID) NVML's profile ids."""
 
     cards: tuple[DeviceRecord, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Inventory:
     note: str = ""
     """Why there are none, or what is odd; for ``doctor``."""
     parents: Mapping[str, str] = field(default_factory=dict)
-    """Under MIG strategy *single* a slice stands as a card: its UUID → that of the card it is cut from."""
+    """Under MIG strategy *single* a slice stands as a device: its UUID → that of the device it is cut from."""
 
     @property
     def amounts(self) -> dict[str, int]:
@@ -47,13 +47,13 @@ class Inventory:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The resources of all cards."""
+        """The resources of all devices."""
         return tuple(dict.fromkeys(card.resource for card in self.cards))
 
     def find(self, index: int, resource: str = "") -> DeviceRecord:
         """Raises ``LookupError`` naming the index that this machine does not have.
 
-        Without a resource the first kind of cards is meant.
+        Without a resource the first kind of devices is meant.
         """
         kind = resource or (self.cards[0].resource if self.cards else "")
         own = [card for card in self.cards if card.resource == kind]
@@ -64,12 +64,12 @@ class Inventory:
 
 
 def key_of(card: DeviceRecord) -> str:
-    """A card's name in the ledger: its index, with the resource before it for other than NVIDIA's."""
+    """A device's name in the ledger: its index, with the resource before it for other than NVIDIA's."""
     return str(card.index) if card.resource == NVIDIA else f"{card.resource}/{card.index}"
 
 
 def has_files() -> bool:
-    """Whether this machine seems to have accelerators; cheap, and true when in doubt."""
+    """Return whether this machine seems to have accelerators; cheap, and true when in doubt."""
     return any(
         Path(path).exists()
         for path in ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/dxg")
@@ -78,21 +78,21 @@ def has_files() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryOptions:
-    """How MIG cards are handed out, which instances are the agent's own: (card's UUID, profile, start), and
-    whether the agent may carve at all. ``mps``: a daemon serves the cards that are not in MIG mode."""
+    """How MIG devices are handed out, which instances are the agent's own: (device's UUID, profile, start), and
+    whether the agent may carve at all. ``mps``: a daemon serves the devices that are not in MIG mode."""
 
     mig: str = MIG_AUTO
     own: Collection[tuple[str, str, int]] = ()
     may_carve: bool = False
     refused: Collection[str] = ()
-    """UUIDs of cards that the driver would not let be carved."""
+    """UUIDs of devices that the driver would not let be carved."""
     mps: bool = False
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """UUID → index of the cards that are known already (:mod:`windlass.node.devices.index_store`)."""
+    """UUID → index of the devices that are known already (:mod:`windlass.node.devices.index_store`)."""
 
 
 def split_option(option: str) -> tuple[str, str]:
-    """``auto:mixed`` → (``auto``, ``mixed``): what is found, and how cards in MIG mode are handed out.
+    """``auto:mixed`` → (``auto``, ``mixed``): what is found, and how devices in MIG mode are handed out.
 
     The second is empty where the option does not say. Raises :class:`DeviceOptionError`.
     """
@@ -151,7 +151,7 @@ def _asked(nvml: Nvml, wishes: DiscoveryOptions) -> Inventory:
     try:
         return inventory(nvml, wishes)
     except nvml.error as error:
-        return Inventory(note=f"the NVIDIA driver refused to list its cards: {error}")
+        return Inventory(note=f"the NVIDIA driver refused to list its GPUs: {error}")
 
 
 def _simulated(option: str, machine: str) -> Inventory:
@@ -160,14 +160,14 @@ def _simulated(option: str, machine: str) -> Inventory:
     except SimulationError as error:
         raise DeviceOptionError(str(error)) from error
     count = len(cards)
-    note = f"{count} simulated GPU{'s' if count != 1 else ''}: no card is behind them"
+    note = f"{count} simulated GPU{'s' if count != 1 else ''}: no GPU is behind them"
     return Inventory(cards, labels.labels(cards), simulated=True, note=note)
 
 
 def inventory(nvml: Nvml, wishes: DiscoveryOptions) -> Inventory:
     """What an open NVML tells. Raises its error where the driver itself refuses.
 
-    A card that does not answer is listed by what is known of it: its index, and that it is lost.
+    A device that does not answer is listed by what is known of it: its index, and that it is lost.
     """
     facts: list[NvmlDevice] = []
     lost: dict[int, str] = {}
@@ -177,7 +177,7 @@ def inventory(nvml: Nvml, wishes: DiscoveryOptions) -> Inventory:
         except nvml.error as error:
             lost[index] = str(error)
     if not facts and not lost:
-        return Inventory(note="the NVIDIA driver answers, but it has no cards")
+        return Inventory(note="the NVIDIA driver answers, but it has no GPUs")
     numbers = numbered([card.uuid for card in facts], wishes.numbers)
     facts = [replace(card, index=numbers[card.uuid]) for card in facts]
     lost = _unknown(lost, numbers, wishes.numbers)
@@ -208,7 +208,7 @@ def inventory(nvml: Nvml, wishes: DiscoveryOptions) -> Inventory:
 
 
 def _as_cards(cards: Sequence[DeviceRecord]) -> tuple[tuple[DeviceRecord, ...], dict[str, str]]:
-    """Each slice as a card of its own, numbered through; and whose slice it is."""
+    """Each slice as a device of its own, numbered through; and whose slice it is."""
     found: list[DeviceRecord] = []
     parents: dict[str, str] = {}
     for card in cards:
@@ -234,7 +234,7 @@ def _as_cards(cards: Sequence[DeviceRecord]) -> tuple[tuple[DeviceRecord, ...], 
 
 
 def _unknown(lost: Mapping[int, str], numbers: Mapping[str, int], known: Mapping[str, int]) -> dict[int, str]:
-    """Cards that do not answer and of which nothing is known, with numbers that no other has."""
+    """Devices that do not answer and of which nothing is known, with numbers that no other has."""
     missing = sum(uuid not in numbers for uuid in known)
     taken = {*numbers.values(), *known.values()}
     found: dict[int, str] = {}
@@ -251,7 +251,7 @@ def _has_foreign(card: NvmlDevice, wishes: DiscoveryOptions) -> bool:
 
 
 def record(card: NvmlDevice, group: int, wishes: DiscoveryOptions, *, foreign: bool) -> DeviceRecord:
-    """What is published of a card."""
+    """What is published of a device."""
     mig = bool(card.mig_mode)
     carved = (
         mig
@@ -284,19 +284,19 @@ def _note(cards: Sequence[DeviceRecord], *, single: bool, wishes: DiscoveryOptio
     notes = []
     products = sorted({card.model for card in cards if card.model})
     if len(products) > 1:
-        notes.append(f"cards of several kinds ({', '.join(products)}): labels tell the first")
+        notes.append(f"GPUs of several kinds ({', '.join(products)}): labels tell the first")
     if wishes.mig == MIG_SINGLE and not single and any(card.mig for card in cards):
-        notes.append("MIG strategy single needs all cards cut into slices of one profile: mixed is used")
+        notes.append("MIG strategy single needs all GPUs cut into slices of one profile: mixed is used")
     fixed = [card for card in cards if card.mig and not card.dynamic]
     if fixed and wishes.mig in (MIG_AUTO, MIG_DYNAMIC):
         notes.append(
-            f"cards in MIG mode that the agent does not carve: {', '.join(str(card.index) for card in fixed)}"
+            f"GPUs in MIG mode that the agent does not carve: {', '.join(str(card.index) for card in fixed)}"
         )
     return "; ".join(notes)
 
 
 def _mode(pci: str) -> str:
-    """``compute`` or ``display`` by the card's PCI class, ``unknown`` where the machine does not tell."""
+    """``compute`` or ``display`` by the device's PCI class, ``unknown`` where the machine does not tell."""
     domain, _, rest = pci.partition(":")
     try:
         kind = Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/class").read_text().strip()

@@ -1,8 +1,8 @@
-"""Which cards must get nothing new: fatal errors (XID), uncorrectable memory errors, cards that are gone.
+"""Which devices must get nothing new: fatal errors (XID), uncorrectable memory errors, devices that are gone.
 
 Two kinds of findings. What can be asked at any time (memory errors since the driver was loaded, a row remapping
-that failed, a card that does not answer) holds as long as it is so. An XID is said once: it is kept in
-``health.json`` until the machine is rebooted or somebody clears the card.
+that failed, a device that does not answer) holds as long as it is so. An XID is said once: it is kept in
+``health.json`` until the machine is rebooted or somebody clears the device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.kits.files import write_atomic
 from windlass.node.devices.nvml import Nvml, text
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors of the program, after which the card is well; those that NVIDIA's device plug-in leaves out too:
+"""Errors of the program, after which the device is well; those that NVIDIA's device plug-in leaves out too:
 graphics engine exception, memory page fault, stopped processing, preemptive cleanup, video processor
 exception, context switch timeout."""
 _WAIT_MILLISECONDS = 1000
@@ -34,7 +34,7 @@ class Xid:
 
 
 class FaultRecords:
-    """XIDs that were heard, by card. Those of an earlier boot count no more."""
+    """XIDs that were heard, by device. Those of an earlier boot count no more."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
@@ -50,14 +50,14 @@ class FaultRecords:
         return self._xids
 
     def add(self, xid: Xid) -> bool:
-        """False for one that is known of that card already."""
+        """False for one that is known of that device already."""
         if any((known.card, known.code) == (xid.card, xid.code) for known in self._xids):
             return False
         self._write((*self._xids, xid))
         return True
 
     def clear(self, card: str, until: float) -> bool:
-        """Forget what a card said up to then; whether there was anything."""
+        """Forget what a device said up to then; whether there was anything."""
         kept = tuple(xid for xid in self._xids if xid.card != card or xid.at > until)
         if len(kept) == len(self._xids):
             return False
@@ -65,7 +65,7 @@ class FaultRecords:
         return True
 
     def reasons(self) -> dict[str, str]:
-        """Card → ``XID 79`` or ``XID 48, XID 79``."""
+        """Device → ``XID 79`` or ``XID 48, XID 79``."""
         found: dict[str, list[int]] = {}
         for xid in self._xids:
             found.setdefault(xid.card, []).append(xid.code)
@@ -78,7 +78,7 @@ class FaultRecords:
 
 
 def asked(nvml: Nvml, cards: Iterable[str]) -> dict[str, str]:
-    """What is wrong with each of these cards (by UUID) now; those that are well are not in it. Blocks."""
+    """What is wrong with each of these devices (by UUID) now; those that are well are not in it. Blocks."""
     return {card: reason for card in cards if (reason := _ask(nvml, card))}
 
 
@@ -119,7 +119,7 @@ class XidListener:
         self._set: Any = None
 
     def open(self, cards: Sequence[str]) -> list[str]:
-        """Listen to these cards; those that cannot be listened to. Raises the library's error."""
+        """Listen to these devices; those that cannot be listened to. Raises the library's error."""
         lib = self._lib
         self._set = lib.nvmlEventSetCreate()
         deaf = []
@@ -140,9 +140,9 @@ class XidListener:
                 self._lib.nvmlEventSetFree(events)
 
     def wait(self) -> tuple[str, int] | None:
-        """(card's UUID, XID) of the next error that is not a program's; None after a second without one.
+        """(device's UUID, XID) of the next error that is not a program's; None after a second without one.
 
-        The UUID is empty where the driver does not say of which card it spoke: all may be meant. XID 0 stands
+        The UUID is empty where the driver does not say of which device it spoke: all may be meant. XID 0 stands
         for a double-bit ECC error. Raises the library's error for anything but a timeout.
         """
         lib = self._lib
@@ -168,7 +168,7 @@ class XidListener:
 
 
 def reasons(now: Mapping[str, str], heard: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-    """Card → why it is not well, of both kinds of findings."""
+    """Device → why it is not well, of both kinds of findings."""
     found = {}
     for card in known:
         words = [words for words in (heard.get(card, ""), now.get(card, "")) if words]

@@ -1,8 +1,8 @@
-"""The numbers of a machine's cards, kept: a card is called by the same index as long as it is there.
+"""The numbers of a machine's devices, kept: a device is called by the same index as long as it is there.
 
-NVML counts the cards that answer. When one is lost, those behind it move up with the next start of the agent, and
-``windlass.dev/devices`` of a running pod would name another card than the pod has. So numbers go by UUID
-(``cards.json``): a new card gets its place if that is free, a lost one keeps its number until the machine
+NVML counts the devices that answer. When one is lost, those behind it move up with the next start of the agent, and
+``windlass.dev/devices`` of a running pod would name another device than the pod has. So numbers go by UUID
+(``cards.json``): a new device gets its place if that is free, a lost one keeps its number until the machine
 is rebooted.
 """
 
@@ -41,7 +41,7 @@ class DeviceIndexStore:
 
     @property
     def expected(self) -> tuple[DeviceRecord, ...]:
-        """Cards that should be there, since they were in this boot."""
+        """Devices that should be there, since they were in this boot."""
         return self.cards if self.same_boot else ()
 
     def keep(self, found: Sequence[DeviceRecord]) -> None:
@@ -53,7 +53,7 @@ class DeviceIndexStore:
 
 
 def numbered(uuids: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of these cards, listed in NVML's order: those that are known, then their own place or
+    """The numbers of these devices, listed in NVML's order: those that are known, then their own place or
     else the first that is free."""
     found = {uuid: known[uuid] for uuid in uuids if uuid in known}
     taken = set(found.values()) | set(known.values())

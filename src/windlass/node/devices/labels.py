@@ -1,8 +1,8 @@
-"""Node labels for the cards of a machine, as GPU feature discovery writes them, and amounts of resources.
+"""Node labels for the devices of a machine, as GPU feature discovery writes them, and amounts of resources.
 
-With MIG there are two ways (``mig.strategy``). *single*: all cards are cut into slices of one profile, and
-``nvidia.com/gpu`` counts slices. *mixed*: whole cards count as ``nvidia.com/gpu``, slices as
-``nvidia.com/mig-<profile>``. Cards that the agent carves itself (:attr:`DeviceRecord.dynamic`) count as neither: what
+With MIG there are two ways (``mig.strategy``). *single*: all devices are cut into slices of one profile, and
+``nvidia.com/gpu`` counts slices. *mixed*: whole devices count as ``nvidia.com/gpu``, slices as
+``nvidia.com/mig-<profile>``. Devices that the agent carves itself (:attr:`DeviceRecord.dynamic`) count as neither: what
 can be had of them stands in their records.
 """
 
@@ -34,7 +34,7 @@ def mig_resource(profile: str) -> str:
 
 
 def static_slices(cards: Sequence[DeviceRecord]) -> Counter[str]:
-    """How many instances of each profile the statically cut cards have that something can run in."""
+    """How many instances of each profile the statically cut devices have that something can run in."""
     return Counter(
         instance.profile
         for card in cards
@@ -45,7 +45,7 @@ def static_slices(cards: Sequence[DeviceRecord]) -> Counter[str]:
 
 
 def single_profile(cards: Sequence[DeviceRecord]) -> str:
-    """The one profile into which all cards are cut, ``""`` where the strategy *single* cannot hold."""
+    """The one profile into which all devices are cut, ``""`` where the strategy *single* cannot hold."""
     own = [card for card in cards if card.resource == NVIDIA]
     profiles = set(static_slices(own))
     whole = [card for card in own if not card.mig or card.dynamic]
@@ -72,7 +72,7 @@ def labels(
 ) -> dict[str, str]:
     """The labels of all resources. ``clique``: the NVLink fabric's; ``mode``: compute or display.
 
-    ``engines``: of each profile, how many of :data:`ENGINES` it has. Of cards of several kinds the labels tell
+    ``engines``: of each profile, how many of :data:`ENGINES` it has. Of devices of several kinds the labels tell
     the first.
     """
     found: dict[str, str] = {}
@@ -89,7 +89,7 @@ def labels(
 
 
 def aliases(cards: Sequence[DeviceRecord]) -> dict[str, str]:
-    """Short labels that manifests use: ``gpu-type`` and ``gpu-tier`` of the first card, where they are clear.
+    """Short labels that manifests use: ``gpu-type`` and ``gpu-tier`` of the first device, where they are clear.
 
     Written only where the node has no such label: an administrator's own word counts.
     """

@@ -1,4 +1,4 @@
-"""This machine's cards as they are now: what pods are admitted with, and what each of them gets.
+"""This machine's devices as they are now: what pods are admitted with, and what each of them gets.
 
 The scheduler's decision stands in the pod's annotations. Admission checks it against what is true here, writes it
 into the ledger and carves the slices; from then on the ledger says what the pod has, also after a restart.
@@ -43,7 +43,7 @@ class Rejected(Exception):
 
 
 class DeviceManager:
-    """One per agent. ``slicer`` is None where no card can be carved."""
+    """One per agent. ``slicer`` is None where no device can be carved."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DeviceManager:
         self.slicer = slicer
         self.daemon = daemon or Daemon()
         self.refused: set[str] = set()
-        """UUIDs of cards that the driver does not let us carve."""
+        """UUIDs of devices that the driver does not let us carve."""
         self.carving = asyncio.Lock()
         """Held while instances are made or removed, and while what exists is listed."""
         self._changed: list[Callable[[], None]] = []
@@ -65,7 +65,7 @@ class DeviceManager:
         """Called when a pod has given back what it had: its slices can go."""
 
     def on_change(self, told: Callable[[], None]) -> None:
-        """``told`` is called when what is published of the cards may have changed."""
+        """``told`` is called when what is published of the devices may have changed."""
         self._changed.append(told)
 
     def _tell(self) -> None:
@@ -74,7 +74,7 @@ class DeviceManager:
 
     @property
     def by_key(self) -> dict[str, DeviceRecord]:
-        """The cards by their names in the ledger."""
+        """The devices by their names in the ledger."""
         return {key_of(card): card for card in self.inventory.cards}
 
     # -- admission -----------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class DeviceManager:
     def _split(
         self, pod: Mapping[str, Any], parts: Sequence[DeviceAssignment], slices: Mapping[str, int]
     ) -> tuple[list[DeviceAssignment], list[DeviceHold]]:
-        """Cards, and slices that are there already and only counted: of these an index is a number among
+        """Devices, and slices that are there already and only counted: of these an index is a number among
         the slices of the profile."""
         whole = whole_devices(pod)
         if not whole and len(slices) == 1 and len(parts) == sum(slices.values()):
@@ -183,7 +183,7 @@ class DeviceManager:
         return DeviceHold(key_of(card), 0, 0, part.profile, part.start, size)
 
     def _static_slices(self, profile: str) -> list[DeviceHold]:
-        """The instances of a profile on the cards that are not carved, in order of card and start."""
+        """The instances of a profile on the devices that are not carved, in order of device and start."""
         return [
             DeviceHold(name, 0, 0, instance.profile, instance.start, instance.size)
             for name, card in self.by_key.items()
@@ -214,7 +214,7 @@ class DeviceManager:
 
     async def _carve(self, card: DeviceRecord, claim: DeviceHold, uid: str) -> str:
         if self.slicer is None:
-            raise SliceRefused(f"card {card.index} cannot be carved here", lasting=True)
+            raise SliceRefused(f"GPU {card.index} cannot be carved here", lasting=True)
         slicer = self.slicer
         async with self.carving:
             try:
@@ -263,7 +263,7 @@ class DeviceManager:
     async def given(self, uid: str) -> list[VisibleDevice]:
         """What the pod has, with the names by which processes find it; a slice that has gone is made again.
 
-        Raises ``SliceBusy``, :class:`SliceRefused`, ``LookupError`` for a card that is there no more.
+        Raises ``SliceBusy``, :class:`SliceRefused`, ``LookupError`` for a device that is there no more.
         """
         found = []
         for claim in self.allocations.of(uid):

@@ -1,7 +1,7 @@
 """Carving MIG instances where the scheduler decided, and removing them when their pod is gone.
 
 Every instance that the agent makes is written down before it is made (``mig.json``): after a crash at any
-moment the file and the card together say what is ours. What is not in the file is somebody else's and is never
+moment the file and the device together say what is ours. What is not in the file is somebody else's and is never
 touched; neither is an instance in which something runs. Instances do not outlive a reboot of the machine:
 :meth:`Slicer.carve` makes a pod's slice again where it has gone.
 
@@ -30,7 +30,7 @@ class SliceBusy(Exception):
 
 
 class SliceRefused(Exception):
-    """The slice cannot be had. ``lasting``: nor can any other of this card."""
+    """The slice cannot be had. ``lasting``: nor can any other of this device."""
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
         super().__init__(message)
@@ -97,19 +97,19 @@ class Slicer(Protocol):
 
 
 def place_of(card: DeviceRecord, profile: str, start: int) -> ProfilePlacement:
-    """Raises :class:`SliceRefused` where the card has no such place."""
+    """Raises :class:`SliceRefused` where the device has no such place."""
     if not card.mig:
-        raise SliceRefused(f"card {card.index} is not in MIG mode")
+        raise SliceRefused(f"GPU {card.index} is not in MIG mode")
     for place in card.placements:
         if place.profile == profile:
             if start in place.starts:
                 return place
-            raise SliceRefused(f"{profile} cannot begin at {start} on card {card.index} ({card.model})")
-    raise SliceRefused(f"card {card.index} ({card.model}) has no MIG profile {profile}")
+            raise SliceRefused(f"{profile} cannot begin at {start} on GPU {card.index} ({card.model})")
+    raise SliceRefused(f"GPU {card.index} ({card.model}) has no MIG profile {profile}")
 
 
 class SimulatedSlicer:
-    """Slices of cards that are not there: only the bookkeeping."""
+    """Slices of devices that are not there: only the bookkeeping."""
 
     def __init__(self, records: MigInstanceFile) -> None:
         self.records = records
@@ -137,11 +137,11 @@ def _clear_way(
             continue
         if other.start < start + place.size and start < other.start + other.size:
             words = f"slice {other.profile} at {other.start} of a pod that is ending is in the way"
-            raise SliceBusy(f"card {card.index}: {words}")
+            raise SliceBusy(f"GPU {card.index}: {words}")
 
 
 class NvmlSlicer:
-    """Slices of real cards. ``nvml`` is open."""
+    """Slices of real devices. ``nvml`` is open."""
 
     def __init__(self, nvml: Nvml, records: MigInstanceFile) -> None:
         self._nvml = nvml
@@ -185,14 +185,14 @@ class NvmlSlicer:
             made = self.records.made.get((card.uuid, instance.profile, instance.start))
             if made is None:
                 raise SliceRefused(
-                    f"card {card.index} has a MIG instance {instance.profile} at {instance.start} that Windlass "
+                    f"GPU {card.index} has a MIG instance {instance.profile} at {instance.start} that Windlass "
                     "did not make; it is left alone",
                     lasting=True,
                 )
             if made.owner == owner and (instance.profile, instance.start) == (place.profile, start):
                 return instance
             raise SliceBusy(
-                f"card {card.index}: slice {made.profile} at {made.start} of a pod that is ending is in the way"
+                f"GPU {card.index}: slice {made.profile} at {made.start} of a pod that is ending is in the way"
             )
         return None
 
@@ -248,7 +248,7 @@ class NvmlSlicer:
 
     def _refusal(self, card: DeviceRecord, profile: str, start: int, error: Exception) -> Exception:
         lib, code = self._lib, self._nvml.code(error)
-        words = f"card {card.index}: the driver does not make {profile} at {start}: {error}"
+        words = f"GPU {card.index}: the driver does not make {profile} at {start}: {error}"
         if code in (lib.NVML_ERROR_IN_USE, lib.NVML_ERROR_INSUFFICIENT_RESOURCES):
             return SliceBusy(words)
         if code == lib.NVML_ERROR_NO_PERMISSION:

@@ -1,7 +1,7 @@
-"""Looking after the cards: health, who uses them, MPS, slices of pods that are gone; telling it, moving work away.
+"""Looking after the devices: health, who uses them, MPS, slices of pods that are gone; telling it, moving work away.
 
 A look every few seconds, and at once when the driver tells an XID. What is found goes into the node's record of
-its cards (:mod:`windlass.api.devices.node_annotation`), two conditions of the Node, and events. Pods on a card that
+its devices (:mod:`windlass.api.devices.node_annotation`), two conditions of the Node, and events. Pods on a device that
 went bad are evicted after their grace, so that their controllers start them elsewhere.
 """
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("windlass.node")
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """What one look at the driver showed. ``found`` None: the cards are as they were."""
+    """What one look at the driver showed. ``found`` None: the devices are as they were."""
 
     found: Inventory | None
     wrong: Mapping[str, str]
@@ -60,7 +60,7 @@ class PublishedDevices:
 
 
 def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding] = ()) -> PublishedDevices:
-    """The node's words about its cards. Pure."""
+    """The node's words about its devices. Pure."""
     found = device_manager.inventory
     notes = [found.note] if found.note else []
     if device_manager.daemon.runs and any(card.mps for card in found.cards):
@@ -76,13 +76,13 @@ def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding]
         HEALTHY,
         not sick,
         "CardsHealthy" if not sick else "CardUnhealthy",
-        "all cards are well" if not sick else "; ".join(f"card {card.index}: {card.reason}" for card in sick),
+        "all GPUs are well" if not sick else "; ".join(f"GPU {card.index}: {card.reason}" for card in sick),
     )
     used = _condition(
         AS_GIVEN,
         not findings,
         "NothingElse" if not findings else findings[0].reason,
-        "no process uses a card that it was not given"
+        "no process uses a GPU that it was not given"
         if not findings
         else "; ".join(finding.message for finding in findings),
     )
@@ -140,12 +140,12 @@ class DeviceMonitor:
     # -- life ----------------------------------------------------------------------------------
 
     async def prime(self) -> None:
-        """Know of faults before anything is told of the cards."""
+        """Know of faults before anything is told of the devices."""
         if self._device_manager.inventory.cards:
             await self._list()
 
     async def _list(self) -> tuple[DeviceProcess, ...]:
-        """Bring what is known up to date; the processes on the cards."""
+        """Bring what is known up to date; the processes on the devices."""
         async with (
             self._device_manager.carving
         ):  # an instance that is being made would seem to be somebody else's
@@ -201,25 +201,25 @@ class DeviceMonitor:
             await self._clock.sleep(self._period)
 
     def heard(self, card: str, code: int) -> None:
-        """An XID of a card; of all of them where the driver does not say of which."""
+        """An XID of a device; of all of them where the driver does not say of which."""
         for uuid in [card] if card else [known.uuid for known in self._device_manager.inventory.cards]:
             if self._faults.add(Xid(uuid, code, self._clock.now())):
-                _log.warning("card %s: XID %d", uuid, code)
+                _log.warning("GPU %s: XID %d", uuid, code)
         self.wake()
 
     def clear(self, index: int, until: float) -> None:
-        """Somebody says that the card is well: what it said up to then counts no more."""
+        """Somebody says that the device is well: what it said up to then counts no more."""
         for card in self._device_manager.inventory.cards:
             if card.index != index:
                 continue
             uuid = self._device_manager.inventory.parents.get(card.uuid, card.uuid)
             if self._faults.clear(uuid, until):
-                self.say(False, "GPUCleared", f"card {index} was declared well")
+                self.say(False, "GPUCleared", f"GPU {index} was declared well")
                 self.wake()
             left = self._faults.reasons().get(uuid)
             if left:
                 said = (
-                    f"card {index} told {left} after {rfc3339_micro(until)}, up to when it was declared well"
+                    f"GPU {index} told {left} after {rfc3339_micro(until)}, up to when it was declared well"
                 )
                 self.say(True, "GPUNotCleared", said)
 
@@ -256,7 +256,7 @@ class DeviceMonitor:
         try:
             found = inventory(nvml, wishes)
         except nvml.error as error:
-            _log.warning("the driver refuses to list its cards: %s", error)
+            _log.warning("the driver refuses to list its GPUs: %s", error)
             found = self._ask_anew(nvml, wishes)
         parents = self._device_manager.inventory.parents
         known = {
@@ -306,16 +306,16 @@ class DeviceMonitor:
             if card.healthy:
                 self._sick_since.pop(name, None)
                 if known.get(name) is False:
-                    self.say(False, "GPUHealthy", f"card {card.index} ({card.model}) is well again")
+                    self.say(False, "GPUHealthy", f"GPU {card.index} ({card.model}) is well again")
                 continue
             self._sick_since.setdefault(name, self._clock.monotonic())
             if known.get(name) is not False:
-                self.say(True, "GPUUnhealthy", f"card {card.index} ({card.model}): {card.reason}")
+                self.say(True, "GPUUnhealthy", f"GPU {card.index} ({card.model}): {card.reason}")
 
     # -- moving work away ----------------------------------------------------------------------
 
     def _due(self, held: Held, pods: Mapping[str, Mapping[str, Any]]) -> float | None:
-        """When the pod has to leave its card (monotonic seconds); None: never."""
+        """When the pod has to leave its device (monotonic seconds); None: never."""
         since = self._sick_since.get(held.claim.device)
         pod = pods.get(held.uid)
         if since is None or pod is None or held.uid in self._evicted:
@@ -337,11 +337,11 @@ class DeviceMonitor:
             card = by_key.get(each.claim.device)
             if due is not None and due <= now and card is not None and each.uid not in self._evicted:
                 self._evicted.add(each.uid)
-                self.evict(each.uid, f"card {card.index} of this node is not healthy: {card.reason}")
+                self.evict(each.uid, f"GPU {card.index} of this node is not healthy: {card.reason}")
 
 
 def grace_of(pod: Mapping[str, Any]) -> float | None:
-    """How long the pod stays on a card that went bad, in seconds; None: for ever. What cannot be read counts
+    """How long the pod stays on a device that went bad, in seconds; None: for ever. What cannot be read counts
     as nothing said."""
     text = str((pod["metadata"].get("annotations") or {}).get(annotations.BAD_DEVICE_SECONDS, "")).strip()
     if text == FOREVER:
@@ -355,7 +355,7 @@ def _merged(
     sick: Mapping[str, str],
     parents: Mapping[str, str],
 ) -> tuple[DeviceRecord, ...]:
-    """The cards as they are now, with their health; one that answers no more is told by what was known of it."""
+    """The devices as they are now, with their health; one that answers no more is told by what was known of it."""
     known = {key_of(card): card for card in before}
     found: list[DeviceRecord] = []
     for card in now:

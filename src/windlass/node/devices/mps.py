@@ -1,7 +1,7 @@
-"""Whether an MPS control daemon serves this machine's cards, and what its clients are told.
+"""True if an MPS control daemon serves this machine's devices, and what its clients are told.
 
 The daemon is the administrator's (``nvidia-cuda-mps-control -d``): the agent neither starts nor stops it. With
-it, the limits of a shared card are enforced by the driver; without it they are only accounted.
+it, the limits of a shared device are enforced by the driver; without it they are only accounted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _pid(folder: Path) -> int:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process of that number is an MPS control daemon (the pid may have been used again)."""
+    """Return whether a process of that number is an MPS control daemon (the pid may have been used again)."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text()
     except OSError:
@@ -69,7 +69,7 @@ def _runs(pid: int) -> bool:
 
 
 def _answers(path: str) -> bool:
-    """Whether somebody listens on the socket; a daemon of another PID namespace is found so."""
+    """Return whether somebody listens on the socket; a daemon of another PID namespace is found so."""
     for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
         with socket.socket(socket.AF_UNIX, kind) as probe:
             probe.settimeout(_TIMEOUT_SECONDS)
@@ -83,10 +83,10 @@ def _answers(path: str) -> bool:
 
 
 def client_environment(daemon: Daemon, shares: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """What holds a client to its shares: (thousandths of compute, MiB) of each card it sees, in their order.
+    """What holds a client to its shares: (thousandths of compute, MiB) of each device it sees, in their order.
 
-    Cards are named by the numbers they have for the client, since limits by UUID are known not to be applied.
-    0: no limit of that kind. The percentage of threads is one for all cards of a client: its smallest share.
+    Devices are named by the numbers they have for the client, since limits by UUID are known not to be applied.
+    0: no limit of that kind. The percentage of threads is one for all devices of a client: its smallest share.
     """
     found = {PIPE_DIRECTORY: daemon.directory}
     limits = [f"{place}={_amount(mib)}" for place, (_, mib) in enumerate(shares) if mib]
@@ -103,5 +103,5 @@ def _amount(mib: int) -> str:
 
 
 def may_connect(daemon: Daemon) -> bool:
-    """Whether this user may write to the daemon's socket, as its clients must."""
+    """Return whether this user may write to the daemon's socket, as its clients must."""
     return daemon.runs and os.access(os.path.join(daemon.directory, _CONTROL), os.W_OK)

@@ -1,6 +1,6 @@
-"""What NVML says about this machine's cards, as plain records; the only module that reads them.
+"""What NVML says about this machine's devices, as plain records; the only module that reads them.
 
-Many calls are refused by many cards (no NVLink, no MIG, too old a driver): a refusal that NVML words as "not
+Many calls are refused by many devices (no NVLink, no MIG, too old a driver): a refusal that NVML words as "not
 supported", "no such function" or "no permission" means that the fact is not known, never that discovery fails.
 """
 
@@ -40,7 +40,7 @@ class GpuInstance:
 
 @dataclass(frozen=True, slots=True)
 class NvmlDevice:
-    """One card. ``mig_mode``: None where the card has no such mode. ``profiles``: NVML's profile id by name."""
+    """One device. ``mig_mode``: None where the device has no such mode. ``profiles``: NVML's profile id by name."""
 
     index: int
     uuid: str
@@ -56,13 +56,13 @@ class NvmlDevice:
     engines: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Of each profile: copy, decoder, encoder, JPEG and OFA engines."""
     peers: tuple[str, ...] = ()
-    """PCI addresses of the cards at the other ends of its NVLinks; ``switch`` for a switch."""
+    """PCI addresses of the devices at the other ends of its NVLinks; ``switch`` for a switch."""
     clique: str = ""
     """``<cluster uuid>.<clique>`` of the NVLink fabric that it has joined."""
 
 
 class NvmlGeometry(NamedTuple):
-    """Of a card: where its MIG profiles may lie; NVML's id and the media engines of each by name."""
+    """Of a device: where its MIG profiles may lie; NVML's id and the media engines of each by name."""
 
     placements: tuple[ProfilePlacement, ...] = ()
     profiles: dict[str, int] = {}
@@ -95,7 +95,7 @@ class Nvml:
         return int(getattr(error, "value", 999))
 
     def unknown(self, call: Callable[[], T], otherwise: T) -> T:
-        """The answer, or ``otherwise`` where this card or driver does not tell."""
+        """The answer, or ``otherwise`` where this device or driver does not tell."""
         quiet = (
             self.library.NVML_ERROR_NOT_SUPPORTED,
             self.library.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -120,7 +120,7 @@ class Nvml:
         return self.library.nvmlDeviceGetHandleByIndex(index)
 
     def card(self, index: int) -> NvmlDevice:
-        """All that is told about one card. Raises the library's error where the card itself does not answer."""
+        """All that is told about one device. Raises the library's error where the device itself does not answer."""
         lib, handle = self.library, self.handle(index)
         mode = self.unknown(lambda: bool(lib.nvmlDeviceGetMigMode(handle)[0]), None)
         product = text(lib.nvmlDeviceGetName(handle))
@@ -146,13 +146,13 @@ class Nvml:
         )
 
     def _memory(self, handle: Any, product: str) -> int:
-        """MiB; of a card in MIG mode only root may ask: then what its model is known to have."""
+        """MiB; of a device in MIG mode only root may ask: then what its model is known to have."""
         told = self.unknown(lambda: int(self.library.nvmlDeviceGetMemoryInfo(handle).total) // _MIB, 0)
         model = None if told else find_model(product)
         return model.memory_mib if model is not None else told
 
     def _numa(self, handle: Any) -> int:
-        """The NUMA node nearest to the card; −1 where that is none or several."""
+        """The NUMA node nearest to the device; −1 where that is none or several."""
         lib = self.library
 
         def mask() -> int:
@@ -168,7 +168,7 @@ class Nvml:
         for link in range(int(getattr(lib, "NVML_NVLINK_MAX_LINKS", 18))):
             state = self.unknown(lambda link=link: int(lib.nvmlDeviceGetNvLinkState(handle, link)), -1)
             if state < 0:
-                break  # the card has no more links
+                break  # the device has no more links
             if state:
                 bus = self.unknown(
                     lambda link=link: text(lib.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower(),
@@ -200,7 +200,7 @@ class Nvml:
     # -- MIG -----------------------------------------------------------------------------------
 
     def geometry(self, handle: Any) -> NvmlGeometry:
-        """The card's MIG profiles and where each may lie; nothing for a card without them."""
+        """The device's MIG profiles and where each may lie; nothing for a device without them."""
         lib = self.library
         placements: list[ProfilePlacement] = []
         profiles: dict[str, int] = {}
@@ -232,7 +232,7 @@ class Nvml:
         return [(int(room[i].start), int(room[i].size)) for i in range(count.value)]
 
     def instances(self, handle: Any, names: dict[int, str]) -> tuple[GpuInstance, ...]:
-        """The GPU instances of a card, by start. ``names``: NVML's profile ids.
+        """The GPU instances of a device, by start. ``names``: NVML's profile ids.
 
         Without the right to ask for instances (it takes root) the MIG devices are told, whose places are not
         known: their start is below 0, and another for each.
@@ -264,7 +264,7 @@ class Nvml:
         return [room[i] for i in range(count.value)]
 
     def mig_devices(self, handle: Any) -> Iterator[tuple[int, str, str]]:
-        """(GPU instance id, UUID, profile) of the card's MIG devices, one per compute instance: the first of
+        """(GPU instance id, UUID, profile) of the device's MIG devices, one per compute instance: the first of
         each GPU instance counts."""
         lib = self.library
         seen: set[int] = set()
@@ -296,9 +296,9 @@ def load() -> Nvml:
 
 
 def link_groups(cards: list[NvmlDevice]) -> dict[int, int]:
-    """Card index → number of the group of cards that reach one another by NVLink; −1 for a card alone.
+    """Device index → number of the group of devices that reach one another by NVLink; −1 for a device alone.
 
-    Cards on a switch are one group (the switches of one machine are one fabric).
+    Devices on a switch are one group (the switches of one machine are one fabric).
     """
     leader = {card.index: card.index for card in cards}
 

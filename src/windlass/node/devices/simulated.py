@@ -1,11 +1,11 @@
-"""Cards without hardware, described in one word: ``simulated:8xH100-80GB``, ``simulated:2xA100-40GB+mig,1xT4``.
+"""Devices without hardware, described in one word: ``simulated:8xH100-80GB``, ``simulated:2xA100-40GB+mig,1xT4``.
 
 ::
 
     simulated:COUNT[xMODEL][:MEMORY][+mig][+mps]{,COUNT…}
 
 ``MODEL`` is a short name or a product (:mod:`windlass.api.devices.models`); another name needs a memory size.
-``MEMORY`` is a quantity (``24GiB``, ``24Gi``, ``80GB``). ``+mig``: the cards are in MIG mode, carved as pods ask.
+``MEMORY`` is a quantity (``24GiB``, ``24Gi``, ``80GB``). ``+mig``: the devices are in MIG mode, carved as pods ask.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SimulationError(ValueError):
 
 
 def simulated_devices(option: str, machine: str = "") -> tuple[DeviceRecord, ...]:
-    """The cards of ``simulated:…``, numbered from 0 per resource. ``machine`` makes UUIDs differ between nodes.
+    """The devices of ``simulated:…``, numbered from 0 per resource. ``machine`` makes UUIDs differ between nodes.
 
-    Raises :class:`SimulationError`. A bare number (``simulated:4``) gives cards of no particular model,
+    Raises :class:`SimulationError`. A bare number (``simulated:4``) gives devices of no particular model,
     16 GiB each.
     """
     _, _, words = option.partition(":")
@@ -52,23 +52,23 @@ def simulated_devices(option: str, machine: str = "") -> tuple[DeviceRecord, ...
         flags = [flag for flag in match[4].split("+") if flag]
         strange = [flag for flag in flags if flag not in _SUFFIXES]
         if strange:
-            raise SimulationError(f"+{strange[0]} is not known; cards can be made with +mig or +mps")
+            raise SimulationError(f"+{strange[0]} is not known; GPUs can be made with +mig or +mps")
         if "mig" in flags and not model.placements:
             raise SimulationError(f"{model.product} has no MIG mode")
         if {"mig", "mps"} <= set(flags):
-            raise SimulationError("a card in MIG mode is not served by MPS")
+            raise SimulationError("a GPU in MIG mode is not served by MPS")
         for _ in range(int(match[1])):
             index = counts.get(model.resource, 0)
             counts[model.resource] = index + 1
             card = device_of(model, index, memory, machine=machine, link_group=group if model.links else -1)
             cards.append(replace_flags(card, mig="mig" in flags, mps="mps" in flags))
     if len(cards) > MOST:
-        raise SimulationError(f"at most {MOST} simulated cards, not {len(cards)}")
+        raise SimulationError(f"at most {MOST} simulated GPUs, not {len(cards)}")
     return tuple(cards)
 
 
 def replace_flags(card: DeviceRecord, *, mig: bool, mps: bool) -> DeviceRecord:
-    """The card in MIG mode (and then carved as pods ask), or as an MPS daemon serves it."""
+    """The device in MIG mode (and then carved as pods ask), or as an MPS daemon serves it."""
     from msgspec.structs import replace as altered
 
     return altered(card, mig=mig, dynamic=mig, mps=mps, placements=card.placements if mig else ())
@@ -77,7 +77,7 @@ def replace_flags(card: DeviceRecord, *, mig: bool, mps: bool) -> DeviceRecord:
 def device_of(
     model: AcceleratorModel, index: int, memory_mib: int, *, machine: str = "", link_group: int = -1
 ) -> DeviceRecord:
-    """One card of a model; its UUID follows from machine, resource and index."""
+    """One device of a model; its UUID follows from machine, resource and index."""
     vendor = {"nvidia.com/gpu": "GPU"}.get(model.resource, model.resource.split(".")[0].upper())
     number = uuid.uuid5(_NAMESPACE, f"{machine}/{model.resource}/{index}")
     return DeviceRecord(
@@ -115,5 +115,5 @@ def _mebibytes(text: str) -> int:
     except quantities.QuantityError as error:
         raise SimulationError(f"{text!r} is no amount of memory: {error}") from error
     if not 0 < mib < 2**24:
-        raise SimulationError(f"{text!r} is no memory that a card has")
+        raise SimulationError(f"{text!r} is no memory that a GPU has")
     return mib

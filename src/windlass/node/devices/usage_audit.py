@@ -1,4 +1,4 @@
-"""After the fact: which processes really use which card, and whether they were given it.
+"""After the fact: which processes really use which device, and whether they were given it.
 
 A process belongs to a pod by the mark that every process of an attempt carries in its environment
 (:data:`windlass.node.runtime.attempt_files.ATTEMPT_MARK`). The rest is foreign, but for MPS' own server.
@@ -24,7 +24,7 @@ _SLACK_MIB = 64
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process on a card (``device``: its name in the ledger). ``pod``: its uid, ``""`` for a foreign one.
+    """A process on a device (``device``: its name in the ledger). ``pod``: its uid, ``""`` for a foreign one.
 
     ``memory_mib`` −1: the driver does not tell. ``instance``: the MIG GPU instance it runs in, −1 without.
     """
@@ -49,7 +49,7 @@ class UsageFinding:
 
 
 def processes(nvml: Nvml, cards: Mapping[str, DeviceRecord]) -> list[DeviceProcess]:
-    """All compute processes on these cards (by name in the ledger). Blocks."""
+    """All compute processes on these devices (by name in the ledger). Blocks."""
     lib = nvml.library
     found: list[DeviceProcess] = []
     for device, card in cards.items():
@@ -60,7 +60,7 @@ def processes(nvml: Nvml, cards: Mapping[str, DeviceRecord]) -> list[DeviceProce
                     lambda ask=ask, card=card: ask(lib.nvmlDeviceGetHandleByUUID(card.uuid)), []
                 )
             except nvml.error:
-                continue  # the card is lost: its health says so
+                continue  # the device is lost: its health says so
             for process in listed:
                 pid = int(process.pid)
                 if pid in seen:
@@ -104,7 +104,7 @@ def name_of(pid: int) -> str:
 def audit(uses: Iterable[DeviceProcess], held: Iterable[Held]) -> list[UsageFinding]:
     """What is used otherwise than it was given. Pure.
 
-    A process of the machine on a card that no pod has is nobody's business here.
+    A process of the machine on a device that no pod has is nobody's business here.
     """
     holders: dict[str, list[Held]] = {}
     for each in held:

@@ -101,7 +101,7 @@ class Health:
         self.ready = self.ready or ready
 
     def wants(self, kind: ProbeKind) -> bool:
-        """Whether this probe is to be carried out now."""
+        """Return whether this probe is to be carried out now."""
         if kind not in self.probes or (self.failed is not None and kind is not ProbeKind.READINESS):
             return False
         return self.started is not (kind is ProbeKind.STARTUP)

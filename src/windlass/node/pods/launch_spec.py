@@ -56,7 +56,7 @@ class PodSetting:
     device_kinds: Sequence[str] = ()
     """The resources of this machine's devices: containers that got none of a kind must then see none."""
     daemon: Daemon | None = None
-    """The MPS control daemon that holds sharers of a card to their shares, where one runs."""
+    """The MPS control daemon that holds sharers of a device to their shares, where one runs."""
 
 
 @dataclass(frozen=True, slots=True)

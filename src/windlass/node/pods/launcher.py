@@ -68,7 +68,7 @@ class ContainerLauncher:
 
     @property
     def named(self) -> bool:
-        """Whether it knows the names of pods and services: on the machine's network as in Kubernetes, by its
+        """True if it knows the names of pods and services: on the machine's network as in Kubernetes, by its
         ``dnsPolicy``."""
         return not self.host_network or self.pod["spec"].get("dnsPolicy") == "ClusterFirstWithHostNet"
 
@@ -166,7 +166,7 @@ class ContainerLauncher:
         )
 
     async def _given(self) -> list[container_devices.VisibleDevice]:
-        """The pod's cards; of a pod of which the ledger does not know them any more (see there) they are taken anew.
+        """The pod's devices; of a pod of which the ledger does not know them any more (see there) they are taken anew.
         Raises :class:`ContainerConfigError` where one of them is not to be had now."""
         metadata = self.pod["metadata"]
         try:
@@ -192,7 +192,7 @@ class ContainerLauncher:
         if container_devices.enforced(given, self.context.cards.daemon):
             self.context.note(self.pod, Note("Normal", "DeviceShareEnforced", f"MPS holds the pod to {has}"))
             return
-        why = self.context.cards.daemon.problem or "the cards are not served by an MPS control daemon"
+        why = self.context.cards.daemon.problem or "the GPUs are not served by an MPS control daemon"
         text = f"has {has}: accounted, but not enforced on this machine, because {why}"
         self.context.note(self.pod, Note("Warning", "DeviceShareNotEnforced", text))
 

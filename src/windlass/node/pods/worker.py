@@ -149,7 +149,7 @@ class PodWorker:
         self.send(PodEvent(PodEventKind.RESUMED, now))
 
     def take_cards_again(self) -> None:
-        """Once nobody knows who holds which card: what this pod was prepared with is its own. Raises
+        """Once nobody knows who holds which device: what this pod was prepared with is its own. Raises
         :class:`Rejected`, :class:`DeviceBusy`."""
         if self.machine.address and not self.machine.is_over:
             self.context.cards.take(self.uid, self.machine.key, self.pod)

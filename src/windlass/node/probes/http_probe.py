@@ -69,7 +69,7 @@ class IncomingResponse:
 
     @property
     def enough(self) -> bool:
-        """Whether no more of it is read."""
+        """True if no more of it is read."""
         return self._ended or len(self.body) >= BODY_BYTES
 
     def feed(self, data: bytes) -> None:

@@ -56,7 +56,7 @@ class LifecycleHooks:
             task.cancel()
 
     async def post_start(self, container: str) -> bool:
-        """Whether the hook was carried out; False, too, when the container ended meanwhile."""
+        """Return whether the hook was carried out; False, too, when the container ended meanwhile."""
         task = self._post_start[container] = asyncio.ensure_future(self._carry(container, "postStart"))
         try:
             await asyncio.wait((task,))

@@ -91,7 +91,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 
 def is_running(record: dict[str, Any] | None) -> bool:
-    """Whether the process of an :func:`identity` record is still there."""
+    """Return whether the process of an :func:`identity` record is still there."""
     if record is None or record.get("boot_id") != syscalls.boot_id():
         return False
     return syscalls.is_alive(int(record["pid"]), int(record["start_time"]))
