@@ -111,7 +111,7 @@ def check(cluster: Cluster) -> None:
     for hold in state.ledger.holds:
         if hold.zones is not None:
             held.setdefault(hold.row, []).append(hold.zones)
-    books = plugin_of(cluster.engine)._books
+    books = plugin_of(cluster.engine)._row_zones
     assert books.keys() == state.table.numa.keys()
     for row, book in books.items():
         expected = RowZones(state.table.numa[row])
@@ -153,7 +153,7 @@ def test_no_zone_is_given_twice(history: list[Op]) -> None:
     on ``single-numa-node`` nodes hold one zone per container (or per pod)."""
     kinds = {"gang", "cycle", "remove", "finish", "release", "grow", "parted", "cordon"}
     cluster = played([op for op in history if op.kind in kinds] + [Op("cycle")]).cluster
-    for book in plugin_of(cluster.engine)._books.values():
+    for book in plugin_of(cluster.engine)._row_zones.values():
         for name, amounts in book.used.items():
             assert all(u <= has for u, has in zip(amounts, book.layout.allocatable[name], strict=True)), name
     state = cluster.engine.state

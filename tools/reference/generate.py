@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
@@ -329,6 +330,15 @@ def main() -> int:
     line.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page is stale")
     given = line.parse_args()
     assert windlass.commands == {}, "commands are found by name, not registered"
+    if not entry_points(group="windlass.sim_commands"):
+        print(
+            "error: the package windlass-lab is not installed, so two commands would be missing",
+            file=sys.stderr,
+        )
+        print(
+            "try:   .venv/bin/python -m pip install --no-deps --no-build-isolation -e ./lab", file=sys.stderr
+        )
+        return 2
     if given.check:
         found = stale()
         for name in found:

@@ -103,7 +103,7 @@ def test_priority_value_must_match_the_class(world: World) -> None:
 def test_never_preempting_is_explained(world: World) -> None:
     assert world.create(priority_class("a", 1)).warnings == []
     (warning,) = world.create(priority_class("b", 1, preemptionPolicy="Never")).warnings
-    assert warning.startswith("advice: preemptionPolicy Never means that pods of this class preempt no pods")
+    assert warning.startswith("advice: preemptionPolicy Never means that pods of this class preempt nobody")
 
 
 # --- limit ranges -------------------------------------------------------------------------------------

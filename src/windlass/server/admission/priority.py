@@ -82,6 +82,6 @@ def check_classes(review: Review) -> None:
         review.old is None or review.old.get("preemptionPolicy") != "Never"
     ):
         review.warn(
-            "advice: preemptionPolicy Never means that pods of this class preempt no pods; to protect them "
+            "advice: preemptionPolicy Never means that pods of this class preempt nobody; to protect them "
             "from eviction set annotation volcano.sh/preemptable=false"
         )
