@@ -1,10 +1,14 @@
-"""Which devices a pod was given, in every form that somebody reads: annotations of the Binding, entries of a plan.
+"""Devices assigned to a pod, as Binding annotations and as plan entries.
 
-The annotations go with the Binding, so a pod never has a node without its devices. Beside Windlass' own words
-(:mod:`windlass.api.devices.assignment_annotations`) they are those that the runtime of the pod's node goes by:
-Volcano's vGPU device plug-in reads ``volcano.sh/vgpu-ids-new`` and its companions, per container
-``UUID,type,MiB,percent`` of each device, devices ended by ``:`` and containers parted by ``;``; HAMi's its own
-(:mod:`windlass.model.devices.hami_annotations`)."""
+The annotations are part of the Binding, so a pod never has a node without its devices.
+Windlass' own annotations (:mod:`windlass.api.devices.assignment_annotations`) are
+always written. The ones that the runtime of the pod's node reads are added:
+
+* Volcano's vGPU device plugin reads ``volcano.sh/vgpu-ids-new`` and related
+  annotations. Each device of a container is ``UUID,type,MiB,percent`` with a trailing
+  ``:``; containers are separated by ``;``.
+* HAMi's annotations are in :mod:`windlass.model.devices.hami_annotations`.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,9 @@ from windlass.spi.objects import Dialect, HeldSlice
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
 _POSITION = re.compile(r"spec\.containers\[(\d+)\]")
 _VOLCANO_TYPE = "NVIDIA"
-"""What Volcano's scheduler writes as the type of every device of this plug-in."""
+"""Device type that Volcano's scheduler writes for every device of this plugin."""
 INDEX_VOLCANO = "volcano.sh/gpu-index"
-"""On a bound pod: its devices by index, in the older words of Volcano."""
+"""Annotation of a bound pod: indices of its devices, in Volcano's older form."""
 _INDEX_WORDS = (VOLCANO.memory, VOLCANO.number)
 WRITTEN = frozenset(
     (
@@ -45,12 +49,15 @@ WRITTEN = frozenset(
         PLACEMENT,
     )
 )
-"""Annotations that tell what a pod was given: another incarnation of it starts without them."""
+"""Annotations that describe the devices of a pod. A recreated pod starts without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """A device in a plan. ``milli``: the part of it, in thousandths; of a static slice, all of the slice."""
+    """Device in a plan.
+
+    ``milli``: share of the device, in thousandths; ``WHOLE`` for a static slice.
+    """
 
     index: int
     milli: int
@@ -58,7 +65,10 @@ class AllocatedDevice:
 
 
 def allocated_devices(share: DeviceShare) -> AllocatedDevice:
-    """The larger of the parts of compute and memory; of a slice its compute part."""
+    """Return the plan entry of a device share.
+
+    Its share is the larger one of compute and memory; for a slice, its compute share.
+    """
     static = profile_of(share.resource)
     if static:
         return AllocatedDevice(share.index, WHOLE, static)
@@ -71,7 +81,7 @@ def allocated_devices(share: DeviceShare) -> AllocatedDevice:
 
 
 def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.DeviceAssignment, ...]:
-    """What was decided, device by device."""
+    """Return the shares as device assignments, one per device."""
     return tuple(
         assignment_annotations.DeviceAssignment(
             share.index, share.milli, share.memory_mib, share.profile, share.start
@@ -83,14 +93,14 @@ def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.Devi
 
 
 def own_annotations(shares: Iterable[DeviceShare]) -> dict[str, str]:
-    """Windlass' own annotations; none for a pod without devices."""
+    """Return Windlass' own annotations; none for a pod without devices."""
     return assignment_annotations.to_annotations(parts_of(shares))
 
 
 def annotations_of(
     bind: Bind, pod: views.Pod | None, node: views.NodeObject | None, dialect: Dialect, now: float
 ) -> dict[str, str]:
-    """All annotations of the Binding of ``bind``. ``now``: Unix seconds."""
+    """Return all annotations of the Binding of ``bind``. ``now``: Unix seconds."""
     found = own_annotations(bind.devices) | numa.words(bind.zones)
     if not bind.devices or pod is None:
         return found
@@ -108,7 +118,7 @@ def annotations_of(
 
 
 def _volcano(bind: Bind, pod: views.Pod, uuids: Mapping[int, str], now: float) -> dict[str, str]:
-    """What Volcano's vGPU device plug-in takes a pod's devices from."""
+    """Return the annotations from which Volcano's vGPU device plugin takes a pod's devices."""
     moment = str(int(now))
     text = ";".join(_per_container(bind, pod, uuids))
     return {
@@ -122,7 +132,7 @@ def _volcano(bind: Bind, pod: views.Pod, uuids: Mapping[int, str], now: float) -
 
 
 def _per_container(bind: Bind, pod: views.Pod, uuids: Mapping[int, str]) -> Sequence[str]:
-    """One text per container, in their order; empty for one without devices."""
+    """Return one text per container, in their order; empty for a container without devices."""
     left = [share for share in bind.devices if share.resource == node_devices.REGISTERED]
     asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
     places = {one.name: _place(one.place) for one in pod.shape.devices}
@@ -149,7 +159,10 @@ def _place(field: str) -> int:
 def names_devices(
     annotations: Mapping[str, str], devices: Iterable[int], slices: Sequence[HeldSlice]
 ) -> bool:
-    """Return whether a bound pod has just these devices: else somebody else's Binding was the first for it."""
+    """Return whether a bound pod has exactly these devices.
+
+    Otherwise another scheduler bound the pod first.
+    """
     told = annotations.get(assignment_annotations.DEVICES, "")
     if told != ",".join(str(index) for index in sorted(set(devices))):
         return False
@@ -158,15 +171,20 @@ def names_devices(
 
 @lru_cache(maxsize=4096)
 def slices_of(text: str) -> tuple[HeldSlice, ...]:
-    """``"0:1g.10gb@6"`` → the slices a running pod has. What cannot be read is left out: the engine then
-    counts the amounts alone."""
+    """Return the slices of a running pod: ``"0:1g.10gb@6"`` is slice ``1g.10gb`` of device 0.
+
+    Unreadable entries are skipped. The engine then counts resources only.
+    """
     found = (_SLICE.fullmatch(word.strip()) for word in text.split(","))
     return tuple(HeldSlice(int(m[1]), m[2], int(m[3])) for m in found if m)
 
 
 def held_devices(annotations: Mapping[str, str], node: views.NodeObject | None) -> str:
-    """The indices that a running pod reports; of one that Volcano's own scheduler or HAMi's placed, those that it
-    wrote, or those of the UUIDs."""
+    """Return the device indices that a running pod reports.
+
+    For a pod that Volcano's own scheduler or HAMi's placed: the indices that it wrote,
+    or the indices of the devices with the UUIDs that it wrote.
+    """
     own = annotations.get(names.DEVICES, "") or annotations.get(INDEX_VOLCANO, "")
     theirs = annotations.get(names.VGPU_IDS_VOLCANO, "") or annotations.get(names.ALLOCATED_HAMI, "")
     if own or not theirs or node is None:

@@ -1,8 +1,12 @@
-"""What a part of a device takes of its capacities: as asked, within what the device lets be asked (``requestPolicy``).
+"""Consumption of device capacities by a share of a device (``requestPolicy``).
 
-As kube-scheduler counts it. Who asks for none of a capacity takes its ``default``, else all of it. What is asked is
-rounded up to the next of ``validValues``, or of the steps of ``validRange``, and what is beyond them cannot be had.
-A device that is one claim's alone has to have what is asked, and is that claim's whole.
+The rules are kube-scheduler's:
+
+* A request without an amount for a capacity consumes its ``default``, else all of it.
+* An amount is rounded up to the next of ``validValues`` or step of ``validRange``. An
+  amount beyond them cannot be served.
+* A device that one claim has alone must have the requested amounts. The claim gets the
+  whole device.
 """
 
 from __future__ import annotations
@@ -17,15 +21,14 @@ from windlass.api.quantities import QuantityError, parse
 from windlass.api.views import DeviceCapacity
 
 _NANO = 10**9
-"""Capacities are counted in billionths, the finest that a quantity can say."""
+"""Unit of capacities: one billionth, the finest that a quantity can express."""
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 Consumed = tuple[tuple[str, str], ...]
-"""Capacity, quantity as text."""
+"""Pairs of capacity and quantity, both as text."""
 
 
 def consumed(asked: Iterable[tuple[str, str]], capacity: Sequence[DeviceCapacity]) -> Consumed | None:
-    """What a part takes of each capacity of a device; ``None`` where the device has no such part, whoever has
-    something of it."""
+    """Return the consumption of each capacity; ``None`` if even an unused device lacks it."""
     wanted = dict(asked)
     if not wanted.keys() <= {one.name for one in capacity}:
         return None
@@ -38,13 +41,16 @@ def consumed(asked: Iterable[tuple[str, str]], capacity: Sequence[DeviceCapacity
 
 
 def share_of(draws: Iterable[tuple[str, int, int]]) -> int:
-    """The largest of the parts, in thousandths. ``draws``: name, units, how many there are."""
+    """Return the largest consumed share of a counter, in thousandths.
+
+    ``draws``: per counter its name, the consumed units and the total units.
+    """
     return max((min(WHOLE, -(-units * WHOLE // total)) for _, units, total in draws if total), default=0)
 
 
 @lru_cache(maxsize=4096)
 def units(text: str) -> int:
-    """What the text says; 0 for what is no quantity."""
+    """Return the quantity in billionths; 0 for a text that is not a quantity."""
     try:
         return ceil(parse(text) * _NANO)
     except QuantityError:
@@ -79,12 +85,12 @@ def _is_allowed(text: str, told: DeviceCapacity) -> bool:
 
 
 def _whole(text: str) -> int:
-    """Rounded up, as steps are counted."""
+    """Return the quantity rounded up to an integer, the unit of steps."""
     return ceil(Fraction(units(text), _NANO))
 
 
 def _binary(number: int) -> str:
-    """With the suffix that a quantity in binary units is written with."""
+    """Return the number with the suffix of a quantity in binary units."""
     power = 0
     while number and number % 1024 == 0 and power < len(_BINARY) - 1:
         number, power = number // 1024, power + 1

@@ -1,4 +1,4 @@
-"""What the cluster's nodes and queues say that parts of devices are counted by, kept up to date cheaply."""
+"""Facts about nodes and queues that determine the charge of device shares."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ _Told = tuple[frozenset[tuple[str, int]], bool]
 
 
 class DeviceIndex:
-    """``changed``: something was noted that :meth:`facts` has not looked at yet."""
+    """Device facts by node.
+
+    ``changed``: a node has changed since the last call of :meth:`facts`.
+    """
 
     def __init__(self) -> None:
         self.changed = False
         self._told: dict[str, _Told] = {}
-        """By node: its devices' resources and sizes, and whether it carves slices."""
+        """Per node: resources and sizes of its devices, and whether it creates MIG slices."""
 
     def note(self, view: views.NodeObject, node: Node) -> None:
         told = (
@@ -39,7 +42,7 @@ class DeviceIndex:
         self.changed = True
 
     def facts(self, known: Iterable[Queue]) -> ClusterDeviceFacts:
-        """``known``: the queues there are."""
+        """Return the facts, given all ``known`` queues, and reset ``changed``."""
         self.changed = False
         kinds = {kind for told, _ in self._told.values() for kind in told}
         return ClusterDeviceFacts(

@@ -1,14 +1,15 @@
-"""What a pod asks of devices (:mod:`windlass.api.devices.request_parser`) → the engine's needs, and what its queue is
-charged.
+"""Device requests of a pod, translated to the engine's needs and to the charge of its queue.
 
-A queue is charged in thousandths of devices whatever the vocabulary: a part of a device counts as the larger of
-its compute and its memory. What share of a device an amount of memory is depends on the device, which is not known
-before the pod is placed: it is counted against the smallest device of the cluster that could hold it, so a
-queue never holds more than it is charged for. (KAI takes the smallest device for order and fair share; where it
-takes the largest, for limits, a pod may start there that waits here.)
+Requests are read by :mod:`windlass.api.devices.request_parser`. A queue is charged in
+thousandths of devices, whatever the vocabulary: a device share counts as the larger one
+of its compute and its memory. The share that an amount of memory is depends on the
+device, which is not known before placement. It is computed for the smallest device of
+the cluster that could hold the memory, so a queue never holds more than its charge.
+(KAI takes the smallest device for order and fair share. For limits it takes the
+largest, so that a pod may start under KAI that waits here.)
 
-A MIG slice is charged under its own resource; in KAI's queues, which know GPUs alone, as the compute part that
-its profile's name tells (``2g`` of 7).
+A MIG slice is charged under its own resource. In KAI's queues, which count GPUs only,
+it is charged as the compute share in its profile's name (``2g`` of 7).
 """
 
 from __future__ import annotations
@@ -38,32 +39,42 @@ CONTAINER_WORDS = (names.FRACTION_CONTAINER_KAI, names.DEVICE_CONTAINER)
 
 @dataclass(frozen=True, slots=True)
 class ClusterDeviceFacts:
-    """What the translation has to know of the cluster.
+    """Facts about the cluster that the translation needs.
 
-    ``memories``: by device resource the different sizes of its devices in MiB, rising. ``carved``: some node makes
-    MIG slices as they are asked for. ``queue_words``: resources of the vocabularies that a queue names.
+    ``memories``: per device resource the distinct device sizes in MiB, ascending.
+    ``carved``: true if a node creates MIG slices on request.
+    ``queue_words``: resources of the vocabularies that a queue names.
     """
 
     memories: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     carved: bool = False
     queue_words: frozenset[str] = frozenset()
     registered: bool = False
-    """Some node's devices are handed out by Volcano's vGPU device plug-in: its words then mean those devices."""
+    """True if Volcano's vGPU device plugin allocates the devices of some node.
+
+    The plugin's resources then mean those devices.
+    """
 
     def card_of(self, ask: ContainerDeviceRequest) -> str:
-        """The resource of the devices that an ask is served on."""
+        """Return the resource of the devices that serve a request."""
         volcano = self.registered and any(word == VOLCANO_VGPU.number for word, _ in ask.words)
         return VOLCANO_VGPU.number if volcano else ask.resource
 
     def share_of(self, resource: str, mib: int) -> int:
-        """Thousandths of the smallest device that has so much memory; of an unknown device all of it."""
+        """Return the share, in thousandths, of the smallest device that has ``mib`` of memory.
+
+        ``WHOLE`` if no known device is that large.
+        """
         size = next((size for size in self.memories.get(resource, ()) if size >= mib), 0)
         return -(-mib * WHOLE // size) if size else WHOLE
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDevices:
-    """What resource claims ask for, beside the words of the pod. ``charges``: by resource, in engine units."""
+    """Device needs of resource claims, in addition to the pod's own requests.
+
+    ``charges``: by resource, in engine units.
+    """
 
     needs: tuple[DeviceNeed, ...] = ()
     charges: tuple[tuple[str, int], ...] = ()
@@ -75,7 +86,11 @@ NO_CLAIMS = ClaimedDevices()
 
 @dataclass(frozen=True, slots=True)
 class DeviceCharges:
-    """``request``: what the queue is charged. ``by_card``: what of it nodes are not asked for as an amount."""
+    """Charge of a pod's queue, and the pod's device needs.
+
+    ``request``: resources charged to the queue.
+    ``by_card``: resources of ``request`` that nodes do not have to offer as an amount.
+    """
 
     request: Mapping[str, int]
     devices: tuple[DeviceNeed, ...] = ()
@@ -85,24 +100,28 @@ class DeviceCharges:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequestContext:
-    """``words``: the pod's annotations about devices. ``kai``: its queue is one of KAI's. ``group``: its gang, for
-    wishes about the devices of its mates."""
+    """Context in which a pod's device requests are read.
+
+    ``words``: the pod's annotations about devices.
+    ``kai``: true if its queue is one of KAI's.
+    ``group``: its gang, for preferences about the devices of the other members.
+    """
 
     words: tuple[tuple[str, str], ...] = ()
     kai: bool = False
     group: str = ""
     claims: ClaimedDevices = NO_CLAIMS
     containers: tuple[str, ...] = ()
-    """The pod's containers, where an annotation names one."""
+    """The pod's containers, if an annotation names one."""
     pinned: str = ""
-    """The node where a claim that it shares with others is."""
+    """Node of a claim that the pod shares with other pods; "" without one."""
     carries: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
-    """Who it is to others on its devices, and with whom it shares none."""
+    """Sharing labels of the pod on its devices, and the labels that it shares no device with."""
 
 
 def parts_of(shape: PodShape, context: DeviceRequestContext, facts: ClusterDeviceFacts) -> DeviceCharges:
-    """What a pod asks for in all, its parts of devices among it."""
+    """Return all that a pod requests, including its device shares."""
     if shape.claims and context.claims is NO_CLAIMS:
         problem = FieldError.forbidden("spec.resourceClaims", "its claims have not been looked up")
         return DeviceCharges(shape.request, problems=(problem,))
@@ -135,7 +154,7 @@ def parts_of(shape: PodShape, context: DeviceRequestContext, facts: ClusterDevic
 
 
 def _strangers(context: DeviceRequestContext) -> Iterable[FieldError]:
-    """Containers that annotations name and the pod does not have."""
+    """Yield an error for each container that an annotation names and the pod lacks."""
     if not context.containers:
         return
     for name, text in context.words:
@@ -147,15 +166,18 @@ def _strangers(context: DeviceRequestContext) -> Iterable[FieldError]:
 
 
 def plain_resources(shape: PodShape, words: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
-    """What a pod holds of a node's amounts: all but parts of devices."""
+    """Return the node resources that a pod holds: its request without device shares."""
     if not shape.speaks_of_parts:
         return shape.request
     return _ordinary(shape.request, request_parser.read(shape.devices, words))
 
 
 def _ordinary(request: Mapping[str, int], asked: PodDeviceRequest) -> dict[str, int]:
-    """The plain amounts: without the vocabularies' words and what they took over, with the devices that they
-    ask for whole."""
+    """Return the plain resources of a request.
+
+    The vocabularies' resources and what they replace are left out. Devices that they
+    request whole are included.
+    """
     found = {name: units for name, units in request.items() if not request_parser.is_word(name)}
     profiles = {request_parser.resource_of(ask.profile) for ask in asked.asks if ask.profile}
     for name, units in asked.taken:
@@ -190,7 +212,12 @@ class _Building:
                 self.by_card.add(word)
 
     def _profile(self, ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
-        """Slices: an amount of their own where nobody carves; else of a device, or listed by the node."""
+        """Add slices of a profile.
+
+        They are an amount of their own unless a node creates slices on request or the
+        pod selects devices. In those cases they are a device need that a device, or a
+        slice listed by the node, can serve.
+        """
         listed = request_parser.resource_of(ask.profile)
         asked = ask.count * WHOLE
         if not ask.taken:
@@ -208,7 +235,7 @@ class _Building:
         self.charges[resource] = self.charges.get(resource, 0) + units
 
     def whole_cards(self, requirements: DeviceRequirements) -> None:
-        """Whole devices beside parts of the same kind, or of which something is wished, are counted one by one."""
+        """Count whole devices one by one if shares of the same kind or device preferences exist."""
         resources = {need.resource for need in self.needs}
         wished = requirements != DeviceRequirements()
         for resource, units in sorted(self.plain.items()):
@@ -225,7 +252,7 @@ class _Building:
 
 
 def charge_of(ask: ContainerDeviceRequest, facts: ClusterDeviceFacts) -> int:
-    """What one device's part counts for, in thousandths of a device."""
+    """Return the charge of one device's share, in thousandths of a device."""
     memory = facts.share_of(facts.card_of(ask), ask.memory_mib) if ask.memory_mib else ask.memory_milli
     return min(WHOLE, max(ask.milli, memory))
 
@@ -252,12 +279,12 @@ def _wished(ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> De
 
 
 def queue_words(amounts: Iterable[Mapping[str, int]]) -> frozenset[str]:
-    """The vocabularies' words among the resources that queues name."""
+    """Return the vocabularies' resources among those that queues name."""
     return frozenset(name for each in amounts for name in each if request_parser.is_word(name))
 
 
 def sizes(memories: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    """By resource the different sizes of devices, rising; unknown ones (0) left out."""
+    """Return the distinct device sizes per resource, ascending; unknown sizes (0) are left out."""
     found: dict[str, set[int]] = {}
     for resource, mib in memories:
         if mib > 0:

@@ -1,13 +1,16 @@
-"""Claims of dynamic resource allocation → needs of devices, and what is written about a claim when its pod is bound.
+"""Claims of dynamic resource allocation (DRA): device needs and writes at binding.
 
-Devices are those that ResourceSlices list; where a node has none, its devices as the node itself tells them, under
-driver ``gpu.nvidia.com`` and with that driver's names of attributes. Selectors are evaluated once per kind of
-device (:mod:`windlass.api.devices.cel`). What requests come to says :mod:`windlass.model.devices.dra_needs`; what is
-not served is told at its field, never ignored.
+Devices are those that ResourceSlices list. On a node without slices they are the
+devices that the node reports itself, under driver ``gpu.nvidia.com`` and with that
+driver's attribute names. Selectors are evaluated once per kind of device
+(:mod:`windlass.api.devices.cel`). :mod:`windlass.model.devices.dra_needs` computes the
+needs of requests. A field that is not supported is reported as an error at that field,
+never ignored.
 
-A claim of a template is its pod's own. One that several pods name is carried by the oldest of them: it alone
-needs the devices, the others need its node. They wait until it is bound, but for those of its own gang: these
-start with it (:mod:`windlass.model.groups.claim_sharing`).
+A claim of a template belongs to one pod. A claim that several pods name is carried by
+the oldest of them: that pod alone needs the devices, and the others need its node. They
+wait until it is bound. Members of its own gang start with it
+(:mod:`windlass.model.groups.claim_sharing`).
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ from windlass.spi.devices import ConsumedCounters, DeviceNeed
 from windlass.spi.objects import Device
 
 MOST_CONSUMERS = 256
-"""So many pods ``status.reservedFor`` of a claim takes (``ResourceClaimReservedForMaxSize`` of Kubernetes)."""
+"""Maximum number of pods in ``status.reservedFor`` of a claim.
+
+``ResourceClaimReservedForMaxSize`` of Kubernetes.
+"""
 _NOTHING: Mapping[str, None] = {"allocation": None, "reservedFor": None}
 Json = dict[str, Any]
 Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
@@ -45,16 +51,20 @@ Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.Resou
 
 @dataclass(slots=True)
 class _Found:
-    """What a pod's references come to, as it is put together."""
+    """Claims of a pod while they are collected."""
 
     sources: list[tuple[str, Source]] = field(default_factory=list)
-    """Where the pod names a claim that it carries, and what that says."""
+    """Field of the pod that names a claim which it carries, and the claim's requests."""
     problems: list[FieldError] = field(default_factory=list)
     pinned: str = ""
 
 
 class DraAllocation(NamedTuple):
-    """A device that a claim (by key) holds; ``share``: by its ID the part of it that takes ``draws``, or ""."""
+    """Device that a claim (by key) holds.
+
+    ``share``: ID of the share of a device that consumes ``draws``; "" for a whole
+        device.
+    """
 
     claim: str
     resource: str
@@ -64,11 +74,11 @@ class DraAllocation(NamedTuple):
 
 
 class ClaimsChanged(Exception):
-    """What was chosen for a pod's claims cannot be written."""
+    """The devices chosen for a pod's claims can no longer be written."""
 
 
 class AssumedClaims(Protocol):
-    """A bind that was decided and is not yet seen."""
+    """Decided bind that its pod does not show yet."""
 
     @property
     def uid(self) -> str: ...
@@ -78,8 +88,13 @@ class AssumedClaims(Protocol):
 
 
 class DraClaims:
-    """``assumed``: pods (by key) whose binds are on their way, or made and not yet shown: they use their claims.
-    ``generated``: a controller makes the claims of templates, so a pod waits for them (live)."""
+    """Claims, templates, classes and device slices of the cluster, and the pods that use them.
+
+    ``assumed``: pods (by key) with a bind that is decided and not yet shown. They use
+        their claims.
+    ``generated``: true if a controller creates the claims of templates, so that a pod
+        waits for them (live clusters).
+    """
 
     def __init__(self, assumed: Mapping[str, AssumedClaims]) -> None:
         self._assumed = assumed
@@ -92,14 +107,14 @@ class DraClaims:
         self.users: dict[str, dict[str, None]] = {}
         """Claim (by key) → the pods that name it."""
         self._owners: dict[str, dict[str, None]] = {}
-        """Claim that was made for a pod (by key) → that pod."""
+        """Claim that was created for a pod (by key) → that pod."""
         self._allocated: dict[str, dict[str, None]] = {}
         """Node → the claims (by key) that are allocated there."""
 
     # ------------------------------------------------------------------ what is shown
 
     def upsert(self, item: Item) -> bool:
-        """Take in an object as it is now; whether anything changed that matters."""
+        """Store an object. Return whether a relevant field changed."""
         self._forget(item)
         match item:
             case views.ResourceSlice():
@@ -137,7 +152,7 @@ class DraClaims:
             _without(self._allocated, node, item.key)
 
     def use(self, pod: views.Pod) -> None:
-        """The pod names these claims."""
+        """Record that the pod names its claims."""
         for reference in pod.shape.claims:
             if reference.claim:
                 self.users.setdefault(f"{pod.namespace}/{reference.claim}", {})[pod.key] = None
@@ -145,20 +160,22 @@ class DraClaims:
             self._owners.setdefault(f"{pod.namespace}/{name}", {})[pod.key] = None
 
     def claims_of(self, pod: views.Pod) -> Iterator[views.DeviceClaim]:
-        """Those of the pod that there are."""
+        """Yield the existing claims of the pod."""
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
             if claim is not None:
                 yield claim
 
     def nodes_of(self, pod: views.Pod) -> Iterator[str]:
-        """Where claims of the pod are allocated."""
+        """Yield the nodes on which claims of the pod are allocated."""
         for claim in self.claims_of(pod):
             yield from claim.nodes
 
     def apart(self, node: str, pods: Mapping[str, views.Pod]) -> UnownedAllocations:
-        """What claims hold of the devices of a node though no pod does: a claim outlives its pods until its controller
-        has given it back."""
+        """Return the devices of a node that claims hold although no running pod uses them.
+
+        A claim outlives its pods until its controller has released it.
+        """
         found = list[views.DeviceResult]()
         for key in self._allocated.get(node, ()):
             if all(pods[user].finished for user in self.users_of(key) if user in pods):
@@ -174,9 +191,17 @@ class DraClaims:
         pods: Mapping[str, views.Pod],
         ours: Callable[[views.Pod], bool],
     ) -> Iterator[views.DeviceClaim]:
-        """Other claims that still hold devices of a node which are about to be given (``allocation.devices``): for a
-        binding of ``ours`` that failed, or by somebody who died before it. Raises :class:`ClaimsChanged` where a pod
-        that is bound, or that another scheduler is about to bind, has been given one of them meanwhile."""
+        """Yield other claims that still hold devices of a node which are about to be allocated.
+
+        Such claims were allocated for a binding that failed, or by a scheduler that
+        died before binding.
+
+        ``devices``: ``allocation.devices`` that is about to be written.
+        ``ours``: whether this scheduler places a pod.
+
+        Raises :class:`ClaimsChanged` if a pod that is bound, or that another scheduler
+        is about to bind, holds one of the devices by now.
+        """
         given = {_name(one) for one in devices["results"] if not one.get("adminAccess")}
         for key in self._allocated.get(node, ()):
             other = self.claims[key]
@@ -190,12 +215,12 @@ class DraClaims:
             yield other
 
     def users_of(self, claim: str) -> Iterator[str]:
-        """The pods that name a claim (by key), and the one that it was made for."""
+        """Yield the pods that name a claim (by key), and the pod that it was created for."""
         yield from self.users.get(claim, ())
         yield from self._owners.get(claim, ())
 
     def leave(self, pod: views.Pod) -> None:
-        """The pod is gone."""
+        """Forget a deleted pod."""
         for reference in pod.shape.claims:
             _without(self.users, f"{pod.namespace}/{reference.claim}", pod.key)
         for _, name in pod.claim_names:
@@ -206,9 +231,12 @@ class DraClaims:
     def asked(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], mates: Container[str] = ()
     ) -> tuple[ClaimedDevices, str]:
-        """What the claims of a pod ask for, and the node that it must go to because a claim is there (or ""). Of a
-        pod that is bound: what they hold, whoever allocated it and however it was asked for. ``mates``: with these
-        pods it starts, on one node."""
+        """Return the device needs of a pod's claims, and the node that a claim pins it to (or "").
+
+        For a bound pod, the needs are the devices that its claims hold, whichever
+        scheduler allocated them. ``mates``: pods that start together with it, on one
+        node.
+        """
         held = self.held(pod, pods) if pod.node_name else ()
         if held or (pod.node_name and self._looks_on(pod)):
             return self._held(pod, held), ""
@@ -235,7 +263,10 @@ class DraClaims:
         return ClaimedDevices(plan.needs, plan.charges, tuple(found.problems)), found.pinned
 
     def allotted(self, pod: views.Pod) -> Iterator[DraAllocation]:
-        """The devices that the pod's claims hold, whoever allocated them. Those that no slice lists are left out."""
+        """Yield the devices that the pod's claims hold, whichever scheduler allocated them.
+
+        Devices that no slice lists are left out.
+        """
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
             for result in claim.results if claim is not None else ():
@@ -247,8 +278,10 @@ class DraClaims:
                 yield DraAllocation(claim.key, *place, result.share, draws)
 
     def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[GivenDevice, ...]:
-        """The devices that were allocated for the pod, in the order of its needs (:meth:`asked`); those left out that
-        another carries."""
+        """Return the devices allocated for the pod, in the order of its needs (:meth:`asked`).
+
+        Devices of claims that another pod carries are left out.
+        """
         shared = {
             f"{pod.namespace}/{reference.claim}"
             for reference in pod.shape.claims
@@ -262,13 +295,16 @@ class DraClaims:
         return tuple(sorted(found, key=lambda one: (one.resource, bool(one.draws), one)))
 
     def _looks_on(self, pod: views.Pod) -> bool:
-        """Return whether its claims are allocated, and hold nothing: it looks after devices that others have."""
+        """Return whether the pod's claims are allocated and hold no device (admin access only)."""
         claims = [self._own_claim(pod, reference) for reference in pod.shape.claims]
         return bool(claims) and all(one is not None and one.allocated and not one.results for one in claims)
 
     def _held(self, pod: views.Pod, cards: Sequence[GivenDevice]) -> ClaimedDevices:
-        """Whole devices, so many of each resource, and one by one those of which it has a part; parts are charged as
-        what they are."""
+        """Return the needs of a bound pod.
+
+        Whole devices are counted per resource. Shares of devices are listed one by one
+        and charged by their size.
+        """
         charges: dict[str, int] = {}
         for card in cards:
             charge = charged_in(card.resource)
@@ -284,8 +320,10 @@ class DraClaims:
     def carried_words(
         self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
     ) -> dict[str, str]:
-        """The devices of the pods that carry what a pod shares: it uses them, too. ``decided``: of a pod that is about
-        to be bound."""
+        """Return the device annotation of the pod that carries a claim which this pod shares.
+
+        ``decided``: annotations of a pod that is about to be bound.
+        """
         pod = pods.get(key)
         for reference in pod.shape.claims if pod is not None else ():
             carrier = self._carrier(pod, reference, pods) if pod is not None else None
@@ -300,8 +338,11 @@ class DraClaims:
     def sharers(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], among: Callable[[views.Pod], bool]
     ) -> tuple[str, dict[str, views.Pod]]:
-        """The pods that share claims, directly or by way of others, with a pod, itself among them, and the first by
-        name of these claims. ``among``: who counts of the others."""
+        """Return the first name of the claims that a pod shares, and all pods that share them.
+
+        Pods are connected directly or through other pods. The pod itself is included.
+        ``among``: whether another pod counts.
+        """
         found, names, left = {pod.key: pod}, set[str](), [pod]
         while left:
             for reference in left.pop().shape.claims:
@@ -316,8 +357,11 @@ class DraClaims:
         return min(names, default=""), found
 
     def carrier_of(self, claim: str, pods: Mapping[str, views.Pod]) -> views.Pod | None:
-        """Of the pods that name a claim (by key) the one that carries it: bound before about to be, before waiting; old
-        before young."""
+        """Return the pod that carries a claim (by key), among those that name it.
+
+        Bound pods come before pods with a decided bind, and those before pending pods.
+        Older pods come before younger ones.
+        """
         users = self.users.get(claim, ())
         living = [pods[key] for key in users if key in pods and stays(pods[key])]
         return min(
@@ -327,15 +371,17 @@ class DraClaims:
         )
 
     def _placed(self, pod: views.Pod) -> bool:
-        """Return whether it is bound, or its bind is decided: nobody knows yet that it was not made."""
+        """Return whether the pod is bound or its bind is decided and not known to have failed."""
         assumed = self._assumed.get(pod.key)
         return bool(pod.node_name) or (assumed is not None and assumed.uid == pod.uid)
 
     def lends(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], apart: Callable[[views.Pod], bool]
     ) -> bool:
-        """Return whether devices that a pod carries stay taken when it goes: bound pods that do not go with it
-        (``apart``) use them, too."""
+        """Return whether devices that a pod carries stay in use when it is removed.
+
+        That is so if bound pods that are not removed with it (``apart``) use them too.
+        """
         return bool(pod.node_name) and any(
             stays(other) and bool(other.node_name) and apart(other)
             for reference in pod.shape.claims
@@ -347,7 +393,7 @@ class DraClaims:
     def _carrier(
         self, pod: views.Pod, reference: ClaimReference, pods: Mapping[str, views.Pod]
     ) -> views.Pod | None:
-        """:meth:`carrier_of`; ``None`` for a claim that is the pod's own."""
+        """Return :meth:`carrier_of`; ``None`` for a claim that belongs to the pod alone."""
         return self.carrier_of(f"{pod.namespace}/{reference.claim}", pods) if reference.claim else None
 
     def _share(self, found: _Found, place: str, reference: ClaimReference, carrier: views.Pod) -> None:
@@ -368,7 +414,7 @@ class DraClaims:
         )
 
     def _source(self, found: _Found, place: str, pod: views.Pod, reference: ClaimReference) -> Source | None:
-        """What a claim of the pod says; nothing where it is not known."""
+        """Return the requests and constraints of a claim of the pod; ``None`` if it is not known."""
         if reference.device_class:
             if self.generated and self._own_claim(pod, reference) is None:
                 self._missing(found, place, f"the claim of {reference.name} is being made")
@@ -396,7 +442,7 @@ class DraClaims:
         found.problems.append(FieldError(place, why, "FieldValueNotFound"))
 
     def _own_claim(self, pod: views.Pod, reference: ClaimReference) -> views.DeviceClaim | None:
-        """The claim that was made for a pod of a template (or of a class alone)."""
+        """Return the named claim, or the claim created for the pod from a template or a class."""
         name = dict(pod.claim_names).get(reference.name) or reference.claim
         return self.claims.get(f"{pod.namespace}/{name}") if name else None
 
@@ -409,9 +455,12 @@ class DraClaims:
         devices: Sequence[GivenDevice],
         pods: Mapping[str, views.Pod],
     ) -> Iterator[tuple[views.DeviceClaim, Json]]:
-        """The claims of a pod that is about to be bound, and ``allocation.devices`` of each (empty for one that
-        another pod carries). ``devices``: its devices, in the order of :meth:`asked`.
-        Raises :class:`ClaimsChanged` where these are not what the claims ask for any more."""
+        """Yield the claims of a pod that is about to be bound, with ``allocation.devices`` of each.
+
+        The allocation is empty for a claim that another pod carries. ``devices``: the
+        pod's devices, in the order of :meth:`asked`. Raises :class:`ClaimsChanged` if
+        they no longer serve the claims' requests.
+        """
         own: list[views.DeviceClaim] = []
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
@@ -439,7 +488,10 @@ class DraClaims:
             yield claim, {"results": written, **({"config": config} if config else {})}
 
     def _result(self, option: views.DeviceRequest, node: str, card: Card, name: str) -> Json:
-        """``name``: what no other result is called."""
+        """Return the allocation result of a device.
+
+        ``name``: unique per result, the source of its share ID.
+        """
         driver, pool, device = self.inventory.name_of(node, *card)
         result: Json = {"request": option.name, "driver": driver, "pool": pool, "device": device}
         if option.admin:
@@ -457,8 +509,11 @@ class DraClaims:
         return result | ({"tolerations": [*borne]} if borne else {})
 
     def _config(self, claim: views.DeviceClaim, served: Sequence[views.DeviceRequest]) -> list[Json]:
-        """What the drivers are told, as kube-scheduler copies it: of each class once, with the requests that it
-        serves; then of the claim whatever concerns one of the requests, or the alternative that was taken."""
+        """Return the configuration for the drivers, as kube-scheduler copies it.
+
+        Each class comes once, with the requests that it serves. Then come the claim's
+        entries that concern one of the requests or the selected alternative.
+        """
         of_class: dict[str, list[str]] = {}
         for option in served:
             of_class.setdefault(option.device_class, []).append(option.name)
@@ -476,11 +531,15 @@ class DraClaims:
         return found
 
     def cards_of(self, node: str, apart: UnownedAllocations = NOTHING) -> tuple[Device, ...]:
-        """The devices that slices list for a node; ``apart`` (:meth:`apart`) are not to be had."""
+        """Return the devices that slices list for a node.
+
+        ``apart``: allocations without a running pod (:meth:`apart`). Their devices are
+            unavailable.
+        """
         return self.inventory.cards_of(node, apart)
 
     def learn(self, node: str, cards: Iterable[Device]) -> bool:
-        """The devices that a node tells of itself; whether there is news of their kinds."""
+        """Store the devices that a node reports itself. Return whether their kinds changed."""
         news = self.inventory.learn(node, tuple(cards))
         if news:
             self._needs.forget()
@@ -489,8 +548,10 @@ class DraClaims:
 
 @dataclass(frozen=True, slots=True)
 class ClaimWrite:
-    """A merge patch of a ResourceClaim that goes before a binding: of its status, at that version of it or none;
-    or of its ``metadata``."""
+    """Merge patch of a ResourceClaim that is sent before a binding.
+
+    It patches the status, at the version in ``body`` if one is given, or ``metadata``.
+    """
 
     namespace: str
     name: str
@@ -514,12 +575,19 @@ def writes_for(
     ours: Callable[[views.Pod], bool],
     together: Collection[str] = (),
 ) -> list[ClaimWrite]:
-    """Allocation where there is none yet, the pod as one that may use the devices, and what keeps an allocated claim
-    from being deleted under it.
+    """Return the writes for a pod's claims before it is bound.
 
-    ``now``: Unix seconds. kube-scheduler cannot add a pod to an allocation without its time: it would set it, which
-    the server refuses. ``ours``: whether this scheduler places a pod. ``together``: pods that begin with this one; who
-    carries a claim writes it for them, too. Raises :class:`ClaimsChanged`."""
+    They allocate a claim that has no allocation, enter the pod as a user of the
+    devices, and add the finalizer that protects an allocated claim from deletion.
+
+    ``now``: Unix seconds. It is written because kube-scheduler sets a missing
+        allocation time when it adds a pod, and the server refuses that update.
+    ``ours``: whether this scheduler places a pod.
+    ``together``: pods that start with this one. The pod that carries a claim enters
+        them too.
+
+    Raises :class:`ClaimsChanged`.
+    """
     cards = [GivenDevice(share.resource, share.index, share.draws) for share in bind.devices]
     writes = []
     for claim, devices in book.allocation(pod, bind.node, cards, pods):
@@ -532,7 +600,7 @@ def writes_for(
                 writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
             continue
         writes += [_given_back(other) for other in book.in_the_way(claim, bind.node, devices, pods, ours)]
-        if claim.allocated:  # for a binding that failed, or by somebody who is gone
+        if claim.allocated:  # for a binding that failed, or by a scheduler that is gone
             writes.append(_given_back(claim))
             version = {}
         field = {"key": "metadata.name", "operator": "In", "values": [bind.node]}
@@ -551,19 +619,21 @@ def writes_for(
 
 
 def _name(result: Json) -> tuple[str, str, str]:
-    """What a device of an allocation is called: by its driver, pool and name."""
+    """Return the identity of an allocated device: driver, pool and name."""
     return result["driver"], result["pool"], result["device"]
 
 
 def _given_back(claim: views.DeviceClaim) -> ClaimWrite:
-    """It is allocated no longer, if it is as it was seen."""
+    """Return the write that releases a claim, if it is still at the version seen."""
     version = {"resourceVersion": claim.resource_version}
     return ClaimWrite(claim.namespace, claim.name, {"metadata": version, "status": dict(_NOTHING)})
 
 
 def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> list[ClaimWrite]:
-    """What gives back claims of which nobody but these pods (by UID) may use the devices, so that they can be allocated
-    anew."""
+    """Return the writes that release claims which only these pods (by UID) may use.
+
+    The claims can be allocated again afterwards.
+    """
     return [
         ClaimWrite(one.namespace, one.name, {"metadata": {"uid": one.uid}, "status": dict(_NOTHING)})
         for one in claims
@@ -572,7 +642,7 @@ def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> l
 
 
 def stays(pod: views.Pod) -> bool:
-    """Return whether a pod uses its claims, or will."""
+    """Return whether a pod uses its claims, or will use them."""
     return not pod.finished and bool(pod.node_name or not pod.deleted)
 
 
@@ -581,13 +651,13 @@ def _consumer(pod: views.Pod) -> Json:
 
 
 def _of_class(reference: ClaimReference) -> tuple[views.ClaimRequest, ...]:
-    """One device of a class."""
+    """Return the request for one device of a class."""
     option = views.DeviceRequest(reference.name, reference.device_class)
     return (views.ClaimRequest(reference.name, (option,)),)
 
 
 def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> None:
-    """Take a pod out. Nothing is kept of a claim that nobody uses any more."""
+    """Remove a pod from the users of a claim, and the claim if it has no users left."""
     users = book.get(claim, {})
     users.pop(pod, None)
     if not users:

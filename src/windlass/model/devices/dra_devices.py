@@ -1,4 +1,4 @@
-"""The devices that claims choose among: those of ResourceSlices, and the devices that nodes tell of themselves."""
+"""Devices that claims can select: devices of ResourceSlices and devices that nodes report."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from windlass.spi.devices import ConsumedCounters, DeviceMode, DeviceNeed
 from windlass.spi.objects import Device
 
 DRIVER = "gpu.nvidia.com"
-"""The driver, and the device class, of NVIDIA's GPUs."""
+"""Driver, and device class, of NVIDIA's GPUs."""
 
 
 class DeviceKind(NamedTuple):
-    """What the devices of a node that tells of itself have in common, as far as selectors can see."""
+    """Properties that selectors can see of a device that its node reports."""
 
     resource: str
     model: str
@@ -32,8 +32,11 @@ class DeviceKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatchedDevices:
-    """``kinds`` of devices of nodes that tell of themselves, and ``listed`` devices. ``all_kinds``: every kind
-    of its resource is among them."""
+    """Devices that match selectors.
+
+    ``kinds``: kinds of devices that nodes report.
+    ``listed``: devices of ResourceSlices.
+    """
 
     kinds: tuple[DeviceKind, ...] = ()
     listed: tuple[ListedDevice, ...] = ()
@@ -49,18 +52,18 @@ class MatchedDevices:
 
 
 def kinds_of(devices: Iterable[Device]) -> tuple[DeviceKind, ...]:
-    """One entry per device."""
+    """Return one kind per device, in their order."""
     return tuple(DeviceKind(one.resource, one.model, one.memory_mib, one.compute) for one in devices)
 
 
 class UnownedAllocations(NamedTuple):
-    """What claims hold though no pod does: ``devices``, and parts of those that are shared."""
+    """Devices, and shares of devices, that claims hold although no pod uses them."""
 
     devices: frozenset[DeviceName] = frozenset()
     parts: tuple[views.DeviceResult, ...] = ()
 
     def drawn(self, device: ListedDevice) -> tuple[tuple[str, int], ...]:
-        """What is taken of one that is shared, by name."""
+        """Return the consumed units of a shared device's capacities, by name."""
         found: dict[str, int] = {}
         for part in self.parts:
             if (part.driver, part.pool, part.device) == (device.driver, device.pool, device.name):
@@ -80,12 +83,12 @@ class DeviceInventory:
         self._of_node: dict[str, dict[str, views.ResourceSlice]] = {}
         self._listings: dict[str, tuple[ListedDevice, ...]] = {}
         self._stale: set[str] = set()
-        """Nodes whose devices are to be put together anew."""
+        """Nodes with a device list that has to be rebuilt."""
         self._pools: dict[tuple[str, str], dict[str, views.ResourceSlice]] = {}
-        """Driver and pool → its slices, whatever their nodes."""
+        """Driver and pool → its slices, of all nodes."""
         self._told: dict[str, tuple[DeviceKind, ...]] = {}
         self._own: dict[str, tuple[Device, ...]] = {}
-        """The devices that nodes tell of themselves."""
+        """Node → the devices that it reports."""
 
     # ------------------------------------------------------------------ what there is
 
@@ -113,13 +116,13 @@ class DeviceInventory:
         self._pools[item.driver, item.pool].pop(item.name, None)
 
     def nodes_of(self, item: views.ResourceSlice) -> set[str]:
-        """The nodes that have devices of the slice's pool."""
+        """Return the nodes that have devices of the slice's pool."""
         pool = self._pools.get((item.driver, item.pool), {})
         return {one.node for one in (item, *pool.values()) if one.node}
 
     @property
     def _listed(self) -> dict[str, tuple[ListedDevice, ...]]:
-        """By node, its devices as they are now."""
+        """Current devices per node."""
         pools: dict[tuple[str, str], DevicePool] = {}
         for node in self._stale:
             of_node = list(self._of_node.get(node, {}).values())
@@ -136,11 +139,15 @@ class DeviceInventory:
         return self._listings
 
     def nodes(self) -> set[str]:
-        """Those for which slices list devices."""
+        """Return the nodes that have devices in slices."""
         return set(self._listed)
 
     def cards_of(self, node: str, apart: UnownedAllocations = NOTHING) -> tuple[Device, ...]:
-        """``apart``: what nobody may have though no pod on the node holds it."""
+        """Return the devices that slices list for a node.
+
+        ``apart``: allocations without a pod on the node. Their devices count as
+            unhealthy.
+        """
         return tuple(
             Device(
                 index=one.index,
@@ -159,15 +166,15 @@ class DeviceInventory:
         )
 
     def attaches(self, node: str) -> bool:
-        """Return whether devices of the node have to be made ready for who gets them."""
+        """Return whether devices of the node need preparation before a pod can be bound."""
         return any(one.late for one in self._listed.get(node, ()))
 
     def own_cards(self, node: str) -> tuple[Device, ...]:
-        """Those that the node tells of itself."""
+        """Return the devices that the node reports."""
         return self._own.get(node, ())
 
     def learn(self, node: str, cards: tuple[Device, ...]) -> bool:
-        """Return whether there is news of what kinds of devices there are."""
+        """Store the devices that a node reports. Return whether the kinds of devices changed."""
         kinds = kinds_of(cards)
         if cards:
             self._own[node] = cards
@@ -186,8 +193,12 @@ class DeviceInventory:
     def matching(
         self, selectors: Sequence[str], option: views.DeviceRequest
     ) -> tuple[MatchedDevices, tuple[DeviceTaint, ...], str]:
-        """The devices for which all selectors hold and of which all taints are tolerated; taints of others for which
-        the selectors hold; or why that cannot be said."""
+        """Return the matching devices, or the reason why they cannot be determined.
+
+        The first value holds the devices that meet all selectors and have only
+        tolerated taints. The second holds the taints of devices that meet the selectors
+        and are not tolerated. The third is the reason; "" if there is none.
+        """
         try:
             tests = [cel.compiled(selector) for selector in selectors]
         except cel.CelError as error:
@@ -236,7 +247,7 @@ class DeviceInventory:
         )
 
     def _far(self, tests: Sequence[Callable[[cel.Subject], Any]]) -> str:
-        """Why devices for which all tests hold are not to be had: several nodes reach them."""
+        """Return why matching devices that several nodes reach cannot be used; "" without any."""
         for item in self._of_node.get("", {}).values():
             for device in item.devices:
                 with suppress(cel.CelFailure):
@@ -249,7 +260,7 @@ class DeviceInventory:
         return ""
 
     def per_node(self, matched: MatchedDevices) -> set[int]:
-        """How many of the devices nodes have, nodes without any left out."""
+        """Return the distinct numbers of matching devices per node, without 0."""
         wanted = set(matched.kinds)
         numbers = {sum(kind in wanted for kind in told) for told in self._told.values()}
         by_node: dict[str, int] = {}
@@ -258,7 +269,7 @@ class DeviceInventory:
         return {number for number in (*numbers, *by_node.values()) if number}
 
     def need(self, matched: MatchedDevices, count: int) -> tuple[DeviceNeed | None, str]:
-        """Whole devices, any of those that match."""
+        """Return the need for ``count`` whole devices among those that match, or why there is none."""
         if matched.kinds and matched.listed:
             return None, (
                 "such devices are both listed by ResourceSlices and told by nodes without a driver: narrow the "
@@ -269,7 +280,7 @@ class DeviceInventory:
         return self._need_of_kinds(matched, count)
 
     def _need_of_listed(self, matched: MatchedDevices, count: int) -> DeviceNeed:
-        """By model where that tells them from the others, else one by one."""
+        """Select by model if that separates the devices from all others, else by UUID."""
         meant = {one.uuid for one in matched.listed}
         resources = {one.resource for one in matched.listed}
         resource = next(iter(resources)) if len(resources) == 1 else ""
@@ -302,25 +313,30 @@ class DeviceInventory:
         return None, "the selectors part GPUs of one model that nodes do not tell apart: name models"
 
     def name_of(self, node: str, resource: str, index: int) -> DeviceName:
-        """A device of a node."""
+        """Return driver, pool and name of a device."""
         one = self.listed_at(node, resource, index)
         if one is not None:
             return one.driver, one.pool, one.name
         return DRIVER, node, f"gpu-{index}"
 
     def listed_at(self, node: str, resource: str, index: int) -> ListedDevice | None:
-        """A device of a node."""
+        """Return the listed device with this resource and index; ``None`` if no slice lists it."""
         here = self._listed.get(node, ())
         return next((one for one in here if (one.resource, one.index) == (resource, index)), None)
 
     def milli_of(self, node: str, resource: str, index: int, draws: ConsumedCounters = ()) -> int:
-        """The part of a device that a device of a node is, in thousandths; of one that is shared what ``draws``
-        take."""
+        """Return the size of a device in thousandths.
+
+        For a shared device: the share that ``draws`` consume.
+        """
         found = self.listed_at(node, resource, index)
         return WHOLE if found is None else found.milli_with(draws)
 
     def place_of(self, node: str, driver: str, pool: str, name: str) -> tuple[str, int] | None:
-        """Resource and index of a device of a node by the driver's name for it; the inverse of :meth:`name_of`."""
+        """Return resource and index of a device, given the driver's name for it.
+
+        This is the inverse of :meth:`name_of`.
+        """
         for one in self._listed.get(node, ()):
             if (one.driver, one.pool, one.name) == (driver, pool, name):
                 return one.resource, one.index
@@ -331,7 +347,7 @@ class DeviceInventory:
 
 
 def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> DeviceNeed:
-    """Any of ``models``; of ``others`` those are named whose names one of them is a part of."""
+    """Return a need for any of ``models``, excluding ``others`` that contain one of them."""
     unwanted = {name for name in others if any(model.casefold() in name.casefold() for model in models)}
     return DeviceNeed(
         resource,
@@ -343,7 +359,7 @@ def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> 
 
 
 def _gives(capacity: tuple[views.DeviceCapacity, ...], option: views.DeviceRequest) -> bool:
-    """Return whether a device has as much as is asked of it, if nobody has anything of it."""
+    """Return whether an unused device has the requested capacities."""
     return consumable_capacity.consumed(option.capacity, capacity) is not None
 
 
@@ -352,7 +368,7 @@ def _capacity_of(kind: DeviceKind) -> tuple[views.DeviceCapacity, ...]:
 
 
 def subject_of(kind: DeviceKind) -> cel.Subject:
-    """A device that a node tells of itself, with the names of NVIDIA's driver."""
+    """Return the selector's view of a device that a node reports, with NVIDIA's attribute names."""
     attributes: dict[str, Any] = {"type": "gpu", "productName": kind.model.replace("-", " ")}
     if kind.compute != (0, 0):
         attributes["cudaComputeCapability"] = cel.Version(*kind.compute, 0)

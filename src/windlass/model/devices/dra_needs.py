@@ -1,8 +1,8 @@
-"""What the requests of a pod's claims come to: needs of devices, and which request and alternative a device then
-serves.
+"""Device needs of a pod's claims, and the assignment of allocated devices to requests.
 
-Claims whose requests stand apart (each of one exact kind, no two of overlapping kinds, nothing that ties their devices
-together) are counted need by need, like all other devices. All others are one need, whose devices are searched together
+Requests are *independent* if each selects one exact kind, no two of the kinds overlap
+and no constraint ties their devices together. They are counted need by need, like other
+devices. All others become one joint need, with a combined search for its devices
 (:mod:`windlass.engine.devices.dra_allocator`).
 """
 
@@ -33,13 +33,13 @@ from windlass.spi.devices import (
 from windlass.spi.objects import Device
 
 Source = tuple[tuple[views.ClaimRequest, ...], tuple[DeviceConstraint, ...]]
-"""What one claim says."""
+"""Requests and constraints of one claim."""
 Card = tuple[str, int]
-"""Resource and index on its node."""
+"""Resource of a device and its index on the node."""
 
 
 class GivenDevice(NamedTuple):
-    """A device that a pod was given, and what of it where it is shared."""
+    """Device allocated to a pod, and the consumed capacities if it is shared."""
 
     resource: str
     index: int  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -47,9 +47,13 @@ class GivenDevice(NamedTuple):
 
 
 class RequestOption(NamedTuple):
-    """What one way to serve a request comes to, or ``why`` it cannot be. ``most``: so many devices it may take of one
-    node; ``milli``: the part of a device that the largest of them is. ``parts``: of devices that are shared, by UUID,
-    what each would have to give."""
+    """Result of serving one alternative of a request.
+
+    ``why``: reason why it cannot be served; "" otherwise.
+    ``most``: maximum number of devices that it can take of one node.
+    ``milli``: size of the largest of them, in thousandths of a device.
+    ``parts``: for shared devices, by UUID, the capacities that each would have to give.
+    """
 
     need: DeviceNeed | None
     why: str = ""
@@ -61,12 +65,12 @@ class RequestOption(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """True if its devices are like any others: neither named nor bound to others by what they draw from."""
+        """True if its devices are independent: not listed by name, and without shared counters."""
         return not any(one.meant or one.draws for one in self.matched.listed)
 
 
 class AllocationResult(NamedTuple):
-    """A device for a request, as the allocation names them."""
+    """Device for a request, as an allocation names it."""
 
     claim: int
     option: views.DeviceRequest
@@ -75,8 +79,12 @@ class AllocationResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """``options``: by claim and request, the alternatives that some node could serve. ``problems``: claim, request and
-    why it cannot be served, or request "" where that is about the claim."""
+    """Needs of a pod's claims.
+
+    ``options``: by claim and request, the alternatives that some node could serve.
+    ``problems``: claim, request and the reason why it cannot be served. The request is
+        "" if the reason concerns the whole claim.
+    """
 
     needs: tuple[DeviceNeed, ...] = ()
     charges: tuple[tuple[str, int], ...] = ()
@@ -87,7 +95,7 @@ class ClaimPlan:
 
 @dataclass(slots=True)
 class _Draft:
-    """Alternatives that some node could serve, by claim and request, each with what it comes to."""
+    """Alternatives that some node could serve, by claim and request, each with its result."""
 
     options: list[list[list[tuple[views.DeviceRequest, RequestOption]]]] = field(default_factory=list)
     problems: list[tuple[int, str, str]] = field(default_factory=list)
@@ -98,7 +106,7 @@ class _Draft:
 
 
 class ClaimNeeds:
-    """Answers are kept as long as neither classes nor devices change."""
+    """Cached needs of claims. The cache is valid until classes or devices change."""
 
     def __init__(self, inventory: DeviceInventory, classes: Mapping[str, views.DeviceClass]) -> None:
         self._inventory = inventory
@@ -111,7 +119,7 @@ class ClaimNeeds:
         self._plans.clear()
 
     def plan(self, sources: tuple[Source, ...]) -> ClaimPlan:
-        """``sources``: the claims of one pod that it carries itself."""
+        """Return the plan for the claims of one pod that it carries itself."""
         found = self._plans.get(sources)
         if found is None:
             found = self._plans[sources] = self._plan(sources)
@@ -120,8 +128,11 @@ class ClaimNeeds:
     def results(
         self, plan: ClaimPlan, cards: Sequence[GivenDevice], devices: Sequence[Device]
     ) -> list[AllocationResult] | None:
-        """Which requests the devices that a pod was given serve; ``None`` where they serve them no longer. ``devices``:
-        all of the node."""
+        """Return the request that each allocated device serves; ``None`` if they no longer fit.
+
+        ``cards``: devices of the pod.
+        ``devices``: all devices of the node.
+        """
         if plan.joint is None:
             slots = iter(cards)
             counts = iter(need.count for need in plan.needs)
@@ -232,7 +243,7 @@ class ClaimNeeds:
         return ClaimPlan((_joint_need(joint),), charged, options=options, joint=joint)
 
     def _rule(self, draft: _Draft, claim: int, constraint: DeviceConstraint) -> DeviceRule:
-        """A constraint, with the values of all devices that it could be about."""
+        """Return a constraint as a rule, with the attribute values of all its possible devices."""
         concerned: list[tuple[int, int]] = []
         values: dict[str, str] = {}
         for request, options in enumerate(draft.options[claim]):
@@ -253,7 +264,7 @@ class ClaimNeeds:
 
 
 def charged_in(resource: str) -> str:
-    """What a queue is charged in for devices of a resource (empty: of several)."""
+    """Return the resource that a queue is charged in for devices of ``resource`` ("": several)."""
     return GPU if resource in ("", GPU) or resource.startswith(DRIVER) else resource
 
 
@@ -272,7 +283,7 @@ def _nothing(option: views.DeviceRequest, taints: Sequence[views.DeviceTaint]) -
 
 
 def _charges(options: Sequence[tuple[views.DeviceRequest, RequestOption]]) -> dict[str, int]:
-    """The largest of the alternatives: which one it will be is not known before the pod has its node."""
+    """Return the largest charge of the alternatives, as placement selects one of them later."""
     found: dict[str, int] = {}
     for option, served in options:
         if served.need is None or option.admin:
@@ -284,7 +295,7 @@ def _charges(options: Sequence[tuple[views.DeviceRequest, RequestOption]]) -> di
 
 
 def _stand_apart(draft: _Draft) -> bool:
-    """Return whether each request can be served by itself, whatever serves the others."""
+    """Return whether each request can be served on its own, whatever serves the others."""
     every = list(draft.every())
     if any(len(options) != 1 for options in every):
         return False
@@ -308,7 +319,11 @@ def _options(options: Sequence[tuple[views.DeviceRequest, RequestOption]]) -> tu
 
 
 def _joint_need(joint: JointDeviceNeed) -> DeviceNeed:
-    """At least so many devices as no two requests have in common; of those that are shared all may have the same."""
+    """Return the joint need, with the minimum number of devices.
+
+    Requests that are not shared use different devices. All shared requests may use the
+    same one.
+    """
     requests = [options for claim in joint.claims for options in claim]
     least = sum(
         min(0 if one.admin or one.parts else 1 if one.every else one.need.count for one in options)

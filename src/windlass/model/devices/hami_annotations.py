@@ -1,9 +1,11 @@
-"""What HAMi's device plug-in and scheduler read on a pod: its devices by UUID, per container, and that it gets them.
+"""Annotations with which HAMi's device plugin and scheduler learn a pod's devices.
 
-The plug-in hands a container the devices that ``hami.io/vgpu-devices-to-allocate`` names for it, init containers first,
-and takes each off the list; it finds the pod by the lock on its node (:mod:`windlass.scheduler.commit.hami_node_lock`).
-HAMi's scheduler counts ``hami.io/vgpu-devices-allocated``. A whole device has all memory and 100 percent of the
-compute, which to HAMi means that nobody else gets in.
+The plugin allocates to a container the devices that
+``hami.io/vgpu-devices-to-allocate`` names for it, and removes them from the list. Init
+containers come first. It identifies the pod by the lock on its node
+(:mod:`windlass.scheduler.commit.hami_node_lock`). HAMi's scheduler counts
+``hami.io/vgpu-devices-allocated``. A whole device has all memory and 100 percent of the
+compute, which excludes other pods in HAMi.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ _PLACE = re.compile(r"spec\.(initContainers|containers)\[(\d+)\]")
 
 
 def annotations_of(bind: Bind, pod: views.Pod, node: views.NodeObject, now: float) -> dict[str, str]:
-    """Annotations of the Binding; none on nodes that are not HAMi's, or for a pod without devices. ``now``: Unix
-    seconds. Without :data:`TO_ALLOCATE` where no container asks for devices by the name that the plug-in serves."""
+    """Return the annotations of the Binding. ``now``: Unix seconds.
+
+    There are none on a node that HAMi does not serve, or for a pod without devices.
+    :data:`TO_ALLOCATE` is left out if no container requests the plugin's resource.
+    """
     shares = [share for share in bind.devices if share.resource == GPU]
     cards = {
         card.index: card for card in hami_registration.read(node.annotations.get(names.REGISTER_HAMI, ""))
@@ -59,7 +64,10 @@ def _entry(share: DeviceShare, card: Device) -> str:
 
 
 class _Asking(NamedTuple):
-    """A container that asks the plug-in for so many ``cards``. ``init``: it ends before the others start."""
+    """Container that requests ``cards`` devices from the plugin.
+
+    ``init``: true if it ends before the others start.
+    """
 
     name: str
     cards: int
@@ -67,7 +75,7 @@ class _Asking(NamedTuple):
 
 
 def _asking(pod: views.Pod) -> list[_Asking]:
-    """Every container of the pod, init containers first."""
+    """Return every container of the pod, init containers first."""
     first = sum(1 for one in pod.shape.containers if one.kind)
     found = [_Asking("", 0, False)] * len(pod.shape.containers)
     for one in pod.shape.devices:
@@ -84,8 +92,11 @@ def _asking(pod: views.Pod) -> list[_Asking]:
 def _shared_out(
     pod: views.Pod, shares: Sequence[DeviceShare], asking: Sequence[_Asking]
 ) -> Iterator[Sequence[DeviceShare]]:
-    """The devices of each container. Those that run together have their own; an init container, which ends before,
-    uses the first of the others'."""
+    """Yield the devices of each container.
+
+    Containers that run at the same time have separate devices. An init container, which
+    ends before they start, uses the first of the pod's devices.
+    """
     asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
     left = list(shares)
     own: dict[str, list[DeviceShare]] = {}

@@ -1,10 +1,16 @@
-"""The devices that HAMi's device plug-in registers on a node, read.
+"""Parser for the devices that HAMi's device plugin registers on a node.
 
-Its form is HAMi's protocol: a JSON list of objects (``id``, ``count``, ``devmem`` in MiB, ``devcore``, ``type``,
-``numa``, ``mode``, ``health``, ``index``), by older plug-ins text, ``UUID,slots,MiB,cores,type,numa,health:…``. Memory
-is what the plug-in hands out: more than the device has where it was told to scale. ``count`` is how many containers may
-use the device at once (its ``deviceSplitCount``). A device in MIG mode is only HAMi's to hand out: its plug-in goes by
-the places of slices that its own scheduler writes. What cannot be read is no device.
+The form is HAMi's protocol: a JSON list of objects (``id``, ``count``, ``devmem`` in
+MiB, ``devcore``, ``type``, ``numa``, ``mode``, ``health``, ``index``). Older plugins
+write text, ``UUID,slots,MiB,cores,type,numa,health:…``.
+
+* Memory is what the plugin allocates. It exceeds the device's memory if the plugin is
+  configured to scale it.
+* ``count`` is the maximum number of containers that use the device at once
+  (``deviceSplitCount``).
+* A device in MIG mode is left to HAMi, as the plugin needs slice positions that HAMi's
+  own scheduler writes.
+* Unreadable entries are skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +45,7 @@ _entry = msgspec.json.Decoder(_Wire)
 
 @lru_cache(maxsize=1024)
 def read(text: str) -> tuple[Device, ...]:
-    """The devices, numbered from 0 as they are listed; none of a text that cannot be read."""
+    """Return the devices, numbered from 0 in their order; none if the text cannot be read."""
     entries = _json(text) if text.lstrip().startswith("[") else _legacy(text)
     found = [wire for wire in entries if wire.id and 0 < wire.devmem <= _MOST_MIB]
     return tuple(_device(index, wire) for index, wire in enumerate(found[:_MOST]))

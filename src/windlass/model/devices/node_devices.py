@@ -33,13 +33,16 @@ from windlass.spi.devices import DeviceMode, SliceProfile
 from windlass.spi.objects import Device
 
 MAX_DEVICES = 1024
-"""A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
+"""Maximum number of devices of one kind on a node; more are ignored.
+
+The largest real nodes have 16.
+"""
 REGISTERED = VOLCANO_VGPU.number
-"""The resource of devices that Volcano's vGPU device plug-in hands out."""
+"""Resource of devices that Volcano's vGPU device plugin allocates."""
 HAMI_HANDSHAKES = ("hami.io/node-handshake", "hami.io/node-handshake-nvidia")
-"""On a node: ``Reported …`` by HAMi's device plug-in; ``Deleted…`` once nobody has heard of it any more."""
+"""Node annotations of HAMi: ``Reported …`` by its device plugin, ``Deleted…`` without it."""
 UNHEALTHY_VOLCANO = "volcano.sh/gpu-unhealthy-ids"
-"""On a node: devices that Volcano's older device plug-in found unhealthy, by index."""
+"""Node annotation: indices of devices that Volcano's older device plugin found unhealthy."""
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"
 _ASCEND_MIB = {
     "huawei.com/Ascend910A": 32768,
@@ -48,11 +51,11 @@ _ASCEND_MIB = {
     "huawei.com/Ascend910B4": 32768,
     "huawei.com/Ascend310P": 24576,
 }
-"""Memory of chips whose resource names the model."""
+"""Memory of devices with a resource name that states the model."""
 
 
 def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
-    """All devices of a node, numbered from 0 per resource."""
+    """Return all devices of a node, numbered from 0 per resource."""
     told = _records(view)
     found: tuple[Device, ...] = ()
     for resource, units in sorted(amounts_of(view).items()):
@@ -69,8 +72,12 @@ def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
 
 
 def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
-    """What a node has, devices as whole devices: Volcano's plug-in and HAMi's list them by the number of their
-    slots; HAMi's under the name of the devices themselves, whose number feature discovery tells."""
+    """Return the resources of a node, with devices as whole devices.
+
+    Volcano's and HAMi's plugins list devices by the number of their slots. HAMi uses
+    the name of the devices themselves. Their number comes from its registration or from
+    feature discovery.
+    """
     if names.REGISTER_HAMI in view.annotations and (hami := _hami_cards(view)) is not None:
         return {**view.allocatable, GPU: min(hami * WHOLE, view.allocatable.get(GPU, 0))}
     if REGISTERED not in view.allocatable:
@@ -83,7 +90,10 @@ def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
 
 
 def _hami_cards(view: views.NodeObject) -> int | None:
-    """How many devices a node of HAMi's device plug-in has, those in MIG mode left out; None where nobody says."""
+    """Return the number of devices on a node of HAMi's device plugin, without those in MIG mode.
+
+    ``None`` if no source states it.
+    """
     found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     if not found:
         return _number(view.labels.get("nvidia.com/gpu.count", "")) or None
@@ -91,14 +101,14 @@ def _hami_cards(view: views.NodeObject) -> int | None:
 
 
 def _hami_registered(view: views.NodeObject) -> tuple[Device, ...]:
-    """The devices that HAMi's device plug-in has registered; none is healthy once the plug-in is gone."""
+    """Return the devices that HAMi's device plugin registered; unhealthy if the plugin is gone."""
     found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
     return tuple(replace(card, healthy=False) for card in found) if gone else found
 
 
 def whole(devices: Iterable[Device]) -> dict[str, int]:
-    """So many devices of each resource, as amounts."""
+    """Return the number of devices per resource, in engine units."""
     found: dict[str, int] = {}
     for device in devices:
         if device.mode is DeviceMode.NAMED:
@@ -109,8 +119,11 @@ def whole(devices: Iterable[Device]) -> dict[str, int]:
 
 
 def quota_of(view: views.NodeObject, listed: tuple[Device, ...] = ()) -> dict[str, int]:
-    """What queues that count GPUs alone divide beside the node's amounts, as thousandths of GPUs.
-    ``listed``: devices that ResourceSlices list for it."""
+    """Return resources that only queues count, in addition to the node's own.
+
+    Queues that count GPUs alone divide them, in thousandths of GPUs. ``listed``:
+    devices of the node in ResourceSlices.
+    """
     gpus = sum(one.resource.startswith(DRIVER) and one.mode is not DeviceMode.NAMED for one in listed)
     total = (len(registered(view)) + gpus) * WHOLE
     for resource, units in view.allocatable.items():
@@ -120,15 +133,14 @@ def quota_of(view: views.NodeObject, listed: tuple[Device, ...] = ()) -> dict[st
 
 
 def carves(view: views.NodeObject) -> bool:
-    """Return whether slices are made on this node as they are asked for."""
+    """Return whether MIG slices are created on request on this node."""
     return view.labels.get(names.MIG_MODE) in ("dynamic", "either") or any(
         card.dynamic for card in node_annotation.read(view.annotations).cards
     )
 
 
 def by_plugin(view: views.NodeObject) -> bool:
-    """Return whether a device plug-in hands out the node's NVIDIA devices, whole ones alone: it knows nothing of
-    shares."""
+    """Return whether a device plugin allocates the node's NVIDIA devices, and only whole ones."""
     if view.allocatable.get(GPU, 0) < WHOLE or names.REGISTER_HAMI in view.annotations:
         return False
     if names.SIMULATED in view.labels or names.MIG_MODE in view.labels or GPU in _records(view):
@@ -187,14 +199,14 @@ def _profile(place: node_annotation.ProfilePlacement) -> SliceProfile:
 
 
 def registered(view: views.NodeObject) -> tuple[Device, ...]:
-    """The devices that Volcano's vGPU device plug-in has registered; none without one."""
+    """Return the devices that Volcano's vGPU device plugin registered; none without it."""
     text = view.annotations.get(names.VGPU_REGISTER_VOLCANO, "")
     return _registered(text) if text and REGISTERED in view.allocatable else ()
 
 
 @lru_cache(maxsize=1024)
 def _registered(text: str) -> tuple[Device, ...]:
-    """``uuid,slots,memMiB,type,health,mode:…``; an entry that is none is left out, as its device is unknown."""
+    """Return the devices in ``uuid,slots,memMiB,type,health,mode:…``, without invalid entries."""
     return tuple(_entries(text))
 
 
@@ -242,13 +254,13 @@ def _labelled(view: views.NodeObject, resource: str, count: int) -> tuple[Device
 
 @lru_cache(maxsize=1024)
 def _without(found: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
-    """``sick``: indices of devices that are not healthy, ``"0,3"``."""
+    """Return the devices with those at the indices ``sick`` (``"0,3"``) marked unhealthy."""
     indices = {word.strip() for word in sick.split(",")}
     return tuple(replace(card, healthy=False) if str(card.index) in indices else card for card in found)
 
 
 def _mode(resource: str, labels: Mapping[str, str]) -> DeviceMode:
-    """Return whether the resource's units are parts of devices already, handed out by the device plug-in."""
+    """Return ``WHOLE`` if the resource's units are shares that a device plugin allocates."""
     return DeviceMode.PLAIN if unit_of(resource, labels) is None else DeviceMode.WHOLE
 
 

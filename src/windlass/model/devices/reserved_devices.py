@@ -1,15 +1,17 @@
-"""Devices that a device plug-in hands out whole, and that pods share: which of them is held for its sharers, and by
-whom.
+"""Whole devices of a device plugin that pods share: reservations and their users.
 
-A kubelet knows nothing of shares. So a device is shared only while a *reservation* holds it: a pod in :data:`NAMESPACE`
-that asks the kubelet for one whole device and says which one it got
-(:mod:`windlass.scheduler.commit.device_reservations` starts and ends them). Device ``i`` of a node, as Windlass counts,
-*is* the device of the reservation for ``i``; those who share it are told its name with their binding
+A kubelet does not know device shares. So a device is shared only while a *reservation*
+holds it: a pod in :data:`NAMESPACE` that requests one whole device and reports which
+one it got (:mod:`windlass.scheduler.commit.device_reservations` creates and deletes
+them). Device ``i`` of a node, as Windlass counts, *is* the device of the reservation
+for ``i``. Pods that share it learn its name at binding
 (``windlass.dev/visible-devices``). Other schedulers see a pod with a whole device.
 
-Here: what a reservation holds (the device, and nothing of it: so it is open for sharing, and not to be had whole), who
-uses which, and the same of KAI's reservation pods, whose device is KAI's alone: it counts as theirs, and their sharers,
-who carry its group as a label, hold nothing besides. Pure; all of it is read from the objects.
+A reservation holds the device but no share of it, so the device can be shared and
+cannot be allocated whole. KAI's reservation pods are counted too: their device belongs
+to KAI. The pods that share it carry its group as a label and hold nothing in addition.
+
+All of this is derived from the objects. The module is pure.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Expression, Needs, NodeTerm
 
 NAMESPACE = assignment_annotations.RESERVATIONS
-"""Who may make pods here says which devices are held: nobody but the scheduler should."""
+"""Namespace of reservations. Only the scheduler should be allowed to create pods here."""
 NAMESPACE_KAI = assignment_annotations.RESERVATIONS_KAI
 BY_PLUGIN = "engine.windlass.dev/node-devices-by-plugin"
-"""A label that nodes carry inside the engine where whole devices are all that is handed out."""
+"""Engine label of nodes on which a device plugin allocates whole devices only."""
 CDI_PREFIX = "k8s.device-plugin.nvidia.com/gpu="
-"""Before a device's name where the device plug-in names devices by CDI."""
+"""Prefix of a device name if the device plugin uses CDI names."""
 _MULTI_KAI = f"{names.GPU_GROUP_KAI}/"
 _FIELD = f"metadata.annotations['{names.VISIBLE_DEVICES}']"
 Slot = tuple[str, int]
-"""A node and the index of a device on it."""
+"""Node and index of a device on it."""
 
 
 def reserved_index(pod: views.Pod) -> int | None:
-    """Which device of its node a reservation holds; ``None`` for every other pod."""
+    """Return the device index that a reservation holds; ``None`` for every other pod."""
     if pod.namespace != NAMESPACE:
         return None
     text = pod.annotations.get(names.RESERVES, "")
@@ -49,30 +51,30 @@ def reserved_index(pod: views.Pod) -> int | None:
 
 
 def reservation_annotations(index: int) -> dict[str, str]:
-    """The annotations of a reservation: it has none of its device, which is open."""
+    """Return the annotations of a reservation: a share of 0, as the device is open for sharing."""
     return {names.RESERVES: str(index)} | assignment_annotations.to_annotations([DeviceAssignment(index, 0)])
 
 
 def held_open(needs: Needs) -> Needs:
-    """What a reservation holds: all that it asks for but the device, of which it has nothing."""
+    """Return the needs of a reservation: its request without the device."""
     request = tuple((name, units) for name, units in needs.request if name != GPU)
     return replace(needs, request=request, devices=(DeviceNeed(GPU),))
 
 
 def riding(needs: Needs) -> Needs:
-    """What somebody holds whose devices are held by others for it."""
+    """Return the needs of a pod on devices that KAI's reservations hold: no devices of its own."""
     return replace(needs, devices=(), by_card=tuple(sorted({*needs.by_card, GPU})))
 
 
 def kept_off(needs: Needs) -> Needs:
-    """The same needs, on nodes alone where parts of devices are handed out by somebody who knows of parts."""
+    """Return the needs, restricted to nodes that allocate device shares."""
     absent = Expression(BY_PLUGIN, "DoesNotExist")
     terms = (NodeTerm(),) if needs.node_terms is None else needs.node_terms
     return replace(needs, node_terms=tuple(NodeTerm((*t.labels, absent), t.fields) for t in terms))
 
 
 def indices(parts: Iterable[DeviceShare | DeviceAssignment], pod: views.Pod) -> tuple[int, ...]:
-    """Of what a pod has of a node's plain devices, those that the kubelet does not give it by itself."""
+    """Return the plain devices of a pod that the kubelet does not allocate to it by itself."""
     asks = GPU in pod.shape.request
     found = (
         part.index
@@ -85,7 +87,7 @@ def indices(parts: Iterable[DeviceShare | DeviceAssignment], pod: views.Pod) -> 
 
 
 def fault(pod: views.Pod) -> FieldError | None:
-    """Why a pod cannot share a device that a device plug-in hands out, though it asks for a part of one."""
+    """Return why a pod that requests a device share cannot share a device of a device plugin."""
     asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
     for ask in asked.asks:
         if ask.resource != GPU or ask.profile:
@@ -107,8 +109,13 @@ def fault(pod: views.Pod) -> FieldError | None:
 
 
 class DeviceReservationIndex:
-    """``pods``: the reservations by the device that each holds; ``users``: who has been told to use which (keys).
-    ``stale``: something of this has changed. ``enabled``: devices of plug-ins are shared only while they are held."""
+    """Reservations and their users, by device.
+
+    ``pods``: the reservation of each device.
+    ``users``: keys of the pods that may use each device.
+    ``stale``: true if something changed.
+    ``enabled``: true if devices of plugins are shared only while they are reserved.
+    """
 
     def __init__(self) -> None:
         self.enabled = False
@@ -117,10 +124,10 @@ class DeviceReservationIndex:
         self.pods: dict[Slot, views.Pod] = {}
         self.users: dict[Slot, dict[str, None]] = {}
         self.refusing: dict[str, str] = {}
-        """Nodes on which no further device can be held for the moment → why."""
+        """Nodes on which no further device can be reserved at present → the reason."""
         self._uses: dict[str, tuple[Slot, ...]] = {}
         self._groups: dict[str, str] = {}
-        """KAI's groups → the node of the pod that holds their device."""
+        """KAI's GPU group → the node of the pod that holds its device."""
         self._in_groups: dict[str, dict[str, None]] = {}
         self._by_plugin: dict[str, None] = {}
         self._elsewhere: dict[str, None] = {}
@@ -128,7 +135,7 @@ class DeviceReservationIndex:
     # ------------------------------------------------------------------ what is shown
 
     def note(self, old: views.Pod | None, new: views.Pod | None) -> Iterable[str]:
-        """A pod has changed. Returns the keys of others that are to be looked at again."""
+        """Record a change of a pod. Return the keys of other pods that have to be translated again."""
         pod = new or old
         assert pod is not None
         if pod.namespace == NAMESPACE:
@@ -190,7 +197,10 @@ class DeviceReservationIndex:
         return touched
 
     def note_node(self, name: str, *, plugin: bool, devices: Sequence[Device]) -> bool:
-        """What hands out a node's devices. Whether those who ask for parts of devices are to be looked at again."""
+        """Record how a node's devices are allocated.
+
+        Return whether pods that request device shares have to be translated again.
+        """
         before = self.strict
         elsewhere = not plugin and any(d.resource == GPU and d.mode is not DeviceMode.WHOLE for d in devices)
         for known, here in ((self._by_plugin, plugin), (self._elsewhere, elsewhere)):
@@ -204,44 +214,47 @@ class DeviceReservationIndex:
 
     @property
     def strict(self) -> bool:
-        """True if nothing but devices of plug-ins could serve who asks for a part of one."""
+        """True if only devices of device plugins can serve a request for a share."""
         return bool(self._by_plugin) and not self._elsewhere
 
     def by_plugin(self, node: str) -> bool:
-        """Return whether a device of this node is shared only while it is held."""
+        """Return whether devices of this node are shared only while they are reserved."""
         return self.enabled and node in self._by_plugin
 
     def rides(self, pod: views.Pod) -> bool:
-        """Return whether its devices are those that KAI's reservation pods hold on its node."""
+        """Return whether the pod's devices are those that KAI's reservation pods hold on its node."""
         if not self._groups or not pod.node_name or pod.namespace == NAMESPACE_KAI:
             return False
         groups = _groups_of(pod)
         return bool(groups) and all(self._groups.get(group) == pod.node_name for group in groups)
 
     def uses(self, key: str) -> bool:
-        """Return whether a pod has been told to use a device that is held."""
+        """Return whether a pod uses a reserved device."""
         return key in self._uses
 
     def is_told(self, pod: views.Pod, slot: Slot) -> bool:
-        """Return whether a pod has been told the device that is held now."""
+        """Return whether a pod's annotation names the device that is reserved now."""
         words = pod.annotations.get(names.VISIBLE_DEVICES, "").split(",")
         return self.card(slot) in [word.removeprefix(CDI_PREFIX) for word in words]
 
     def slots(self, bind: Bind, pod: views.Pod | None) -> tuple[Slot, ...]:
-        """Which devices have to be held before a bind."""
+        """Return the devices that have to be reserved before a bind."""
         if pod is None or not bind.devices or not self.by_plugin(bind.node):
             return ()
         return tuple((bind.node, index) for index in indices(bind.devices, pod))
 
     def card(self, slot: Slot) -> str:
-        """Which device is held, as its reservation has told; ``""`` while none is, or the pod is on its way out."""
+        """Return the name of the reserved device, as its reservation reports it.
+
+        "" if it has not reported yet, or is terminating.
+        """
         pod = self.pods.get(slot)
         if pod is None or pod.finished or pod.deleted or pod.report is None:
             return ""
         return pod.report.card
 
     def words(self, bind: Bind, pod: views.Pod | None) -> dict[str, str]:
-        """The annotation that tells a pod its devices; none where no device has to be held."""
+        """Return the annotation that names a pod's devices; none if no device has to be reserved."""
         cards = [self.card(slot) for slot in self.slots(bind, pod)]
         if not cards or not all(cards):
             return {}
@@ -249,8 +262,11 @@ class DeviceReservationIndex:
         return {names.VISIBLE_DEVICES: ",".join(f"{prefix}{card}" for card in cards)}
 
     def open_cards(self, node: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """The devices of a node as they can be given now: where no more can be held, those that are not held yet are
-        given whole alone."""
+        """Return the devices of a node as they can be allocated now.
+
+        If no further device can be reserved, those that are not reserved yet are
+        allocated whole only.
+        """
         if node not in self.refusing:
             return devices
         return tuple(
@@ -262,7 +278,7 @@ class DeviceReservationIndex:
 
 
 def _groups_of(pod: views.Pod) -> tuple[str, ...]:
-    """KAI's groups of the devices that a pod shares; none for most."""
+    """Return KAI's GPU groups of the devices that a pod shares; none for most pods."""
     labels = pod.labels
     if not labels or not any(name.startswith(names.GPU_GROUP_KAI) for name in labels):
         return ()

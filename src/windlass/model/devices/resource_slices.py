@@ -1,8 +1,9 @@
-"""The devices that ResourceSlices list: pools, what the devices of a pool share, and how each of them counts.
+"""Devices in ResourceSlices: their pools, shared counters and amounts.
 
-A driver's pool is the slices of its newest generation; before all of them are there, nothing of it is handed out, as
-by kube-scheduler. Devices that draw from the same counters (a device and its MIG slices) cannot be counted side by
-side: the largest of them that fit together count, the others are parts of these.
+A driver's pool consists of the slices of its newest generation. Its devices are
+allocated only when all of them are there, as in kube-scheduler. Devices that consume
+the same counters (a device and its MIG slices) cannot all be counted. The largest
+devices that fit together count; the others are parts of them.
 """
 
 from __future__ import annotations
@@ -24,14 +25,19 @@ from windlass.spi.devices import ConsumedCounters
 DeviceName = tuple[str, str, str]
 """Driver, pool and name."""
 _MILLI = 1000
-"""Counters are counted in thousandths."""
+"""Unit of counters: one thousandth."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedDevice:
-    """One device of a slice. ``index`` counts the devices of a driver on its node. ``known``: all slices of its pool
-    have been seen, so that it may be handed out. ``part``: it is carved of the same stuff as devices that count
-    before it; ``milli``: the part of that stuff that it takes, in thousandths."""
+    """Device of a slice.
+
+    ``index``: number of the device among those of its driver on the node.
+    ``known``: true if all slices of its pool have been seen, so that it can be
+        allocated.
+    ``part``: true if it consumes the same counters as devices that count before it.
+    ``milli``: largest share of a counter that it consumes, in thousandths.
+    """
 
     node: str
     driver: str
@@ -49,26 +55,28 @@ class ListedDevice:
     ready: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     late: bool = False
-    """Some device of its pool has to be made ready for who gets it: the pool comes after all others."""
+    """True if a device of its pool needs preparation. Such pools come after all others."""
 
     @property
     def named(self) -> bool:
-        """True if it counts for nothing in its resource."""
+        """True if it adds nothing to the amount of its resource."""
         return self.part or bool(self.taints)
 
     @property
     def meant(self) -> bool:
-        """True if it is given to those alone who mean it."""
+        """True if it is allocated only to requests that select it."""
         return self.named or self.shared
 
     def milli_with(self, draws: ConsumedCounters) -> int:
-        """The part of a device that somebody has, in thousandths: all of the device, or ``draws`` where it is
-        shared."""
+        """Return the used share in thousandths: ``draws`` of a shared device, else the whole device."""
         return -(-consumable_capacity.share_of(draws) * self.milli // WHOLE) if self.shared else self.milli
 
     def draws_of(self, consumed: Iterable[tuple[str, str]]) -> ConsumedCounters:
-        """What a part of it takes of its capacities. ``consumed``: capacity, quantity as text. A capacity that it
-        does not have holds nobody back."""
+        """Return the consumption of the device's capacities.
+
+        ``consumed``: capacity and quantity as text. Capacities that the device lacks
+            are ignored.
+        """
         totals = {one.name: one.value for one in self.capacity}
         return tuple(
             (f"{self.uuid}:{name}", consumable_capacity.units(text), consumable_capacity.units(totals[name]))
@@ -90,26 +98,29 @@ class ListedDevice:
 
     @property
     def uuid(self) -> str:
-        """What tells it from all others, whatever its driver says of it."""
+        """Unique name of the device, independent of its attributes."""
         return f"{self.driver}/{self.pool}/{self.name}"
 
 
 def resource_of(driver: str) -> str:
-    """Under which name the engine counts a driver's devices."""
+    """Return the name under which the engine counts a driver's devices."""
     return f"{driver}/accelerator"
 
 
 class DevicePool(NamedTuple):
-    """The newest generation of a driver's pool. ``whole``: all its slices are there, and no device twice."""
+    """Newest generation of a driver's pool.
+
+    ``whole``: true if all its slices are there, and no device occurs twice.
+    """
 
     generation: int
     whole: bool
     totals: Mapping[tuple[str, str], int]
-    """Counter set and counter → how much there is."""
+    """Counter set and counter → its total."""
 
     @staticmethod
     def of(slices: Iterable[views.ResourceSlice]) -> DevicePool:
-        """``slices``: all of one pool, of every node and generation."""
+        """Return the pool, given all its ``slices`` of every node and generation."""
         every = list(slices)
         generation = max((one.generation for one in every), default=0)
         newest = [one for one in every if one.generation == generation]
@@ -122,7 +133,10 @@ class DevicePool(NamedTuple):
 def listed_of(
     slices: Iterable[views.ResourceSlice], pools: Mapping[tuple[str, str], DevicePool]
 ) -> tuple[ListedDevice, ...]:
-    """The devices of one node, in the order of its slices. ``pools``: theirs, and maybe others."""
+    """Return the devices of one node, in the order of its slices.
+
+    ``pools``: at least the pools of the slices.
+    """
     every = list(slices)
     late = {(one.driver, one.pool) for one in every if any(device.ready for device in one.devices)}
     counts: dict[str, int] = {}
@@ -160,7 +174,7 @@ def listed_of(
 def _draws(
     device: views.SliceDevice, totals: Mapping[tuple[str, str], int], pool: str
 ) -> tuple[tuple[str, int, int], ...]:
-    """What a device takes of the counters of its pool. One that the pool does not have holds nobody back."""
+    """Return the pool counters that a device consumes. Counters that the pool lacks are ignored."""
     return tuple(
         (f"{pool}/{group}/{name}", units, totals[group, name])
         for group, name, text in sorted(device.draws)
@@ -169,7 +183,7 @@ def _draws(
 
 
 def _counted(devices: list[ListedDevice]) -> tuple[ListedDevice, ...]:
-    """With those told that are parts of others: who takes more of the counters counts before who takes less."""
+    """Return the devices with ``part`` set; devices that consume more of a counter count first."""
     used: dict[str, int] = {}
     parts = set[int]()
     for at in sorted(range(len(devices)), key=lambda at: (-devices[at].milli, at)):
@@ -194,7 +208,7 @@ def _units(text: str) -> int:
 
 
 def subject_in(driver: str, device: views.SliceDevice) -> cel.Subject:
-    """A device of a slice, as selectors see it."""
+    """Return the selectors' view of a device in a slice."""
     attributes: dict[str, dict[str, Any]] = {}
     for name, value in device.attributes:
         domain, plain = _domain(name, driver)
@@ -221,7 +235,7 @@ def _domain(name: str, driver: str) -> tuple[str, str]:
 
 
 def value_of(subject: cel.Subject, attribute: str) -> str | None:
-    """Of a fully qualified attribute, with its type; ``None`` where the device lacks it."""
+    """Return the value of a fully qualified attribute with its type; ``None`` if it is missing."""
     domain, plain = _domain(attribute, subject.driver)
     value = subject.attributes.get(domain, {}).get(plain)
     return None if value is None else f"{type(value).__name__}:{value}"

@@ -1,13 +1,20 @@
-"""What a pod holds of its node: amounts, and parts of devices. One answer for all who count beside the engine.
+"""Resources and device shares that a pod holds of its node.
 
-The ledger of what the API server shows, the contest over binds on their way, the bind guard and who waits for others'
-turns ask the same functions, so a request of an init container, a sidecar or the pod as a whole, overhead, a resize
-under way, a claim for devices and the words of other schedulers for devices count alike everywhere.
+All components outside the engine use these functions: the node usage of what the API
+server shows, the conflicts between binds in flight, the bind guard, and pods that wait
+for the cycles of other schedulers. So the requests of init containers, sidecars or the
+pod as a whole, overhead, a resize in progress, a device claim and device annotations of
+other schedulers count alike everywhere.
 
-Who names devices: Windlass (``windlass.dev/devices`` …); Volcano's and HAMi's schedulers, per container
-``UUID,type,MiB,percent`` of each device, devices ended by ``:`` and containers parted by ``;``; and the allocation of
-the pod's ResourceClaims, whoever wrote it. Such words are read with the node they speak of, at the moment of a
-question."""
+Devices are named by
+
+* Windlass (``windlass.dev/devices`` …),
+* Volcano's and HAMi's schedulers: per container ``UUID,type,MiB,percent`` of each
+  device, with ``:`` after each device and ``;`` between containers,
+* the allocation of the pod's ResourceClaims, whichever scheduler wrote it.
+
+These annotations are read together with their node, when they are needed.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +48,18 @@ PODS = "pods"
 Slot = tuple[str, int]
 """Resource and index of a device."""
 UUID_WORDS = (names.VGPU_IDS_VOLCANO, names.ALLOCATED_HAMI)
-"""On a pod: its devices by UUID, in the words of other schedulers."""
+"""Pod annotations of other schedulers that name devices by UUID."""
 
 
 class DeviceUse(NamedTuple):
-    """What somebody has of one device. ``claim``: the ResourceClaim through which others may use it together, or "".
-    ``slots``: how many containers use it: a device plug-in that shares devices serves only so many of each. Of a device
-    that claims share: ``share``, the ID of the part, and what that ``draws``."""
+    """Use of one device by a pod.
+
+    ``claim``: the ResourceClaim through which other pods may use it too, or "".
+    ``slots``: number of containers that use it. Device plugins limit how many
+        containers share a device.
+    ``share``, ``draws``: ID and consumption of the share, for a device that claims
+        share.
+    """
 
     part: DeviceAssignment
     claim: str = ""
@@ -57,20 +69,26 @@ class DeviceUse(NamedTuple):
 
 
 class ClaimLookup(Protocol):
-    """What is known of claims for devices: :class:`windlass.model.devices.dra_claims.DraClaims`, or of one moment."""
+    """Lookup of device claims.
+
+    Implemented by :class:`windlass.model.devices.dra_claims.DraClaims` and by snapshots
+    of it.
+    """
 
     def cards_of(self, node: str) -> tuple[Device, ...]:
-        """The devices that slices list for a node."""
+        """Return the devices that slices list for a node."""
         ...
 
     def allotted(self, pod: views.Pod) -> Iterable[DraAllocation]:
-        """What the pod's claims hold."""
+        """Return the devices that the pod's claims hold."""
         ...
 
 
 def resources_held(pod: views.Pod) -> Mapping[str, int]:
-    """What it holds of the node's amounts; parts of devices are held device by device, and so is one that is
-    reserved."""
+    """Return the node resources that a pod holds, without shared or reserved devices.
+
+    Those are counted device by device.
+    """
     if reserved_index(pod) is not None:
         return {name: units for name, units in pod.shape.request.items() if name != GPU}
     if not pod.shape.speaks_of_parts:
@@ -82,12 +100,12 @@ def resources_held(pod: views.Pod) -> Mapping[str, int]:
 
 
 def resources_with_pod(pod: views.Pod) -> dict[str, int]:
-    """The same, and its place among the node's pods."""
+    """Return the resources of :func:`resources_held` and one unit of ``pods``."""
     return {**resources_held(pod), PODS: 1}
 
 
 def names_devices(pod: views.Pod) -> bool:
-    """Return whether somebody may have said which devices it has."""
+    """Return whether an annotation or a claim may name the pod's devices."""
     if pod.shape.claims:
         return True
     annotations = pod.annotations
@@ -99,8 +117,10 @@ def names_devices(pod: views.Pod) -> bool:
 def shares_held(
     pod: views.Pod, node: views.NodeObject, claims: ClaimLookup | None
 ) -> list[tuple[Slot, DeviceUse]]:
-    """What it was given of which devices of its ``node``; nothing where nobody can say: the amounts alone count
-    then."""
+    """Return the devices of its ``node`` that a pod uses.
+
+    The list is empty if they cannot be determined. Then only the amounts count.
+    """
     if assignment_annotations.DEVICES not in pod.annotations:
         found = [*_by_uuid(pod, node)]
         return found if claims is None else [*found, *_claimed(pod, claims)]
@@ -147,18 +167,21 @@ def _claimed(pod: views.Pod, claims: ClaimLookup) -> Iterator[tuple[Slot, Device
 
 
 def slot_resource(card: Device) -> str:
-    """Under which resource :func:`shares_held` tells of it."""
+    """Return the resource under which :func:`shares_held` reports a device."""
     return GPU if card.resource == node_devices.REGISTERED else card.resource
 
 
 def as_bound(pod: views.Pod, assumed: AssumedBind) -> views.Pod:
-    """The pod as it will be once the bind that was decided for it is seen."""
+    """Return the pod as it will be once its decided bind is seen."""
     words = {**pod.annotations, **own_annotations(assumed.shares)} if assumed.shares else pod.annotations
     return msgspec.structs.replace(pod, node_name=assumed.node, annotations=words)
 
 
 class FreeOnNode:
-    """What is left of one node, counted down pod by pod. ``held``: pods that have devices there."""
+    """Free resources of one node, reduced pod by pod.
+
+    ``held``: pods that have devices there.
+    """
 
     def __init__(
         self,
@@ -173,7 +196,7 @@ class FreeOnNode:
         self.left = {name: units - used.get(name, 0) for name, units in amounts.items()}
         self._uses: dict[Slot, list[DeviceUse]] = {}
         self._opened: set[Slot] = set()
-        """Devices that nobody can have whole any more, though no pod's amounts say so."""
+        """Devices that can no longer be allocated whole, although no pod's amounts say so."""
         self._devices: dict[Slot, Device] | None = None
         for pod in held:
             self._take_cards(pod)
@@ -185,8 +208,10 @@ class FreeOnNode:
         self._take_cards(pod)
 
     def lacks(self, pod: views.Pod) -> list[str]:
-        """What the node has too little of for the pod, in words. Resources that it does not speak of at all are
-        somebody else's business."""
+        """Return the resources that the node has too little of for the pod, as text.
+
+        Resources that the node does not list are ignored.
+        """
         found = []
         for name, units in sorted(resources_with_pod(pod).items()):
             if units > 0 and units > self.left.get(name, units):
@@ -195,11 +220,14 @@ class FreeOnNode:
         return [*found, *self.crowded(pod)]
 
     def over(self) -> dict[str, int]:
-        """How much more of the node's amounts is held than it has."""
+        """Return the excess of used resources over the node's capacity."""
         return {name: -units for name, units in self.left.items() if units < 0}
 
     def crowded(self, pod: views.Pod, *, taken: bool = False) -> Iterator[str]:
-        """What is wrong with the devices that the pod names, if it has them, too. ``taken``: it is counted already."""
+        """Yield the problems of devices that the pod names if it uses them in addition to others.
+
+        ``taken``: true if the pod is already counted.
+        """
         if not names_devices(pod):
             return
         mine = shares_held(pod, self._node, self._claims)
@@ -212,8 +240,7 @@ class FreeOnNode:
         yield from self._overdrawn(mine)
 
     def _overdrawn(self, mine: Collection[tuple[Slot, DeviceUse]]) -> Iterator[str]:
-        """The counters that devices draw from, and the capacities of shared ones, of which there is not enough for
-        these, too."""
+        """Yield the counters and shared capacities that the devices of the pod overdraw."""
         slots = {slot for slot, _ in mine}
         wanted = {name for slot in slots if (one := self._device(slot)) for name, _, _ in one.draws}
         wanted |= {name for _, use in mine for name, _, _ in use.draws}
@@ -254,7 +281,10 @@ class FreeOnNode:
 
 
 def _too_much(uses: list[DeviceUse], device: Device | None) -> str:
-    """What is wrong with what is held of one device; empty if nothing is. Who reserves it has nothing of it."""
+    """Return the problem with the uses of one device; "" if there is none.
+
+    A reservation has no share of its device.
+    """
     uses = [use for use in uses if use.part.profile or use.part.milli or use.part.memory_mib]
     claims = {use.claim: use.part for use in uses if use.claim}
     parts = [*claims.values(), *(use.part for use in uses if not use.claim)]

@@ -1,7 +1,9 @@
-"""Devices by UUID in the annotations that Volcano's and HAMi's schedulers and device plug-ins speak in.
+"""Devices by UUID in the annotations of Volcano's and HAMi's schedulers and device plugins.
 
-``UUID,type,MiB,percent`` per device, each ended by ``:``; containers parted by ``;``, in HAMi's form init containers
-before the others, each ended. A device is meant by the part of the UUID before ``[``: older HAMi adds a slice there.
+Each device is ``UUID,type,MiB,percent`` with ``:`` after it. Containers are separated
+by ``;``. In HAMi's form init containers come first, and a ``;`` follows each container.
+The part of the UUID before ``[`` identifies the device: older HAMi versions add a slice
+there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from windlass.api.devices.request import WHOLE
 
 
 class UuidShare(NamedTuple):
-    """What a pod has of one device in all. ``slots``: how many of its containers use it at once."""
+    """Total use of one device by a pod. ``slots``: number of containers that use it at once."""
 
     uuid: str
     slots: int
@@ -24,8 +26,11 @@ class UuidShare(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def uuid_shares(text: str, first: int = 0) -> tuple[UuidShare, ...]:
-    """By device what a pod has of it. ``first``: so many of the containers that name devices are init containers, which
-    run before the others, one by one. Entries that cannot be read are left out."""
+    """Return the use of each device by a pod.
+
+    ``first``: number of init containers among the containers that name devices. They
+        run before the others, one at a time. Unreadable entries are skipped.
+    """
     peaks: dict[str, UuidShare] = {}
     sums: dict[str, UuidShare] = {}
     for position, entries in enumerate(_containers(text)):
@@ -54,7 +59,7 @@ def _larger(one: UuidShare | None, other: UuidShare | None) -> UuidShare:
 
 
 def _containers(text: str) -> Iterator[list[UuidShare]]:
-    """Of the containers that name devices, what each names."""
+    """Yield the devices of each container that names any."""
     for container in text.split(";"):
         entries = [found for word in container.split(":") if (found := _entry(word)) is not None]
         if entries:
