@@ -52,6 +52,16 @@ def test_layers() -> None:
     run_tool("lint-imports", "--no-cache")
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for file in SOURCES:
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert len(places) > 1000
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_types() -> None:

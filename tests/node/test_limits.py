@@ -6,8 +6,8 @@ from pathlib import Path
 
 from windlass.node.limits import (
     CgroupLimiter,
+    ContainerLimits,
     Enforcement,
-    Limits,
     WatchLimiter,
     cgroup_mount,
     cpu_weight,
@@ -15,7 +15,7 @@ from windlass.node.limits import (
     limits_of,
 )
 
-LIMITED = Limits(cpu_milli=1500, cpu_request_milli=500, memory_bytes=2**30)
+LIMITED = ContainerLimits(cpu_milli=1500, cpu_request_milli=500, memory_bytes=2**30)
 
 
 def tree(root: Path, controllers: str = "cpu memory pids", subtree: str = "cpu memory") -> Path:
@@ -35,18 +35,18 @@ def mountinfo(root: Path) -> str:
 def test_limits_of_a_container() -> None:
     container = {"resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}, "requests": {"cpu": "0.5"}}}
     assert limits_of(container) == LIMITED
-    assert limits_of({}) == Limits()
+    assert limits_of({}) == ContainerLimits()
 
 
 def test_affinity_takes_the_least_loaded_cores_and_gives_them_back() -> None:
     limiter = WatchLimiter([0, 1, 2, 3], "no")
     assert limiter.apply("p1", "c", LIMITED) == Enforcement(affinity=(0, 1), memory_watch_bytes=2**30)
-    assert limiter.apply("p2", "c", Limits(cpu_milli=1000)).affinity == (2,)
-    assert limiter.apply("p3", "c", Limits(cpu_milli=100)).affinity == (3,)
+    assert limiter.apply("p2", "c", ContainerLimits(cpu_milli=1000)).affinity == (2,)
+    assert limiter.apply("p3", "c", ContainerLimits(cpu_milli=100)).affinity == (3,)
     limiter.release("p1")
     assert limiter.apply("p4", "c", LIMITED).affinity == (0, 1)
-    assert limiter.apply("p5", "c", Limits(cpu_milli=4000)).affinity == ()  # the whole machine
-    assert limiter.apply("p6", "c", Limits()) == Enforcement()
+    assert limiter.apply("p5", "c", ContainerLimits(cpu_milli=4000)).affinity == ()  # the whole machine
+    assert limiter.apply("p6", "c", ContainerLimits()) == Enforcement()
     assert "less than one core is not enforced" in limiter.words
 
 
@@ -54,7 +54,7 @@ def test_a_container_that_is_started_again_counts_once() -> None:
     limiter = WatchLimiter([0, 1, 2, 3], "no")
     for _ in range(3):
         assert limiter.apply("crashing", "c", LIMITED).affinity == (0, 1)
-    assert limiter.apply("crashing", "other", Limits(cpu_milli=1000)).affinity == (2,)
+    assert limiter.apply("crashing", "other", ContainerLimits(cpu_milli=1000)).affinity == (2,)
     limiter.adopt("crashing", "c", (2, 3))
     assert limiter.apply("p", "c", LIMITED).affinity == (0, 1)
     limiter.release("crashing")
@@ -74,7 +74,7 @@ def test_a_delegated_folder_is_found_and_filled(tmp_path: Path) -> None:
     assert (folder / "memory.max").read_text() == str(2**30)
     assert (folder / "cpu.weight").read_text() == "20"
     assert not plan.memory_watch_bytes
-    unlimited = Path(limiter.apply("uid", "free", Limits()).cgroup)
+    unlimited = Path(limiter.apply("uid", "free", ContainerLimits()).cgroup)
     assert (unlimited / "cpu.max").read_text() == "max 100000"
     assert (unlimited / "memory.max").read_text() == "max"
 

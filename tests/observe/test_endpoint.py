@@ -10,7 +10,7 @@ import pytest
 from windlass.api.errors import WindlassError
 from windlass.observe import metrics
 from windlass.observe.endpoint import Endpoint, not_ready, parse_address
-from windlass.observe.http_server import Limits
+from windlass.observe.http_server import ServerLimits
 from windlass.observe.scheduling import SchedulerMetrics
 
 
@@ -86,7 +86,7 @@ async def test_an_address_in_use_is_said(served: Served) -> None:
 @pytest.mark.usefixtures("no_leaks")
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\n"])
 async def test_connection_without_a_whole_request_is_closed(begun: bytes) -> None:
-    endpoint = Endpoint(metrics.registry(), lambda: "", Limits(head=0.2))
+    endpoint = Endpoint(metrics.registry(), lambda: "", ServerLimits(head=0.2))
     port = await endpoint.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(begun)
@@ -101,7 +101,7 @@ async def test_client_that_does_not_read_is_disconnected() -> None:
     figures = SchedulerMetrics(registry)
     for number in range(20_000):  # more than the buffers of the sockets hold
         figures.queue(f"queue-{number:060}", {"allocated": {"cpu": 1, "memory": 1}})
-    endpoint = Endpoint(registry, lambda: "", Limits(idle=0, head=1.0))
+    endpoint = Endpoint(registry, lambda: "", ServerLimits(idle=0, head=1.0))
     port = await endpoint.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
     writer.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -116,7 +116,7 @@ async def test_client_that_does_not_read_is_disconnected() -> None:
 
 @pytest.mark.usefixtures("no_leaks")
 async def test_above_the_maximum_of_connections_requests_are_refused() -> None:
-    endpoint = Endpoint(metrics.registry(), lambda: "", Limits(head=10.0, connections=3))
+    endpoint = Endpoint(metrics.registry(), lambda: "", ServerLimits(head=10.0, connections=3))
     port = await endpoint.start("127.0.0.1", 0)
     silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from testpki import Authority
 
-from windlass.observe.http_server import PEER, App, HttpServer, JoiningTransport, Limits, bind
+from windlass.observe.http_server import PEER, App, HttpServer, JoiningTransport, ServerLimits, bind
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 HOST = "127.0.0.1"
@@ -66,7 +66,7 @@ class Served:
 @asynccontextmanager
 async def serving(
     app: App,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     tls: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Served]:
@@ -239,7 +239,7 @@ def test_head_and_body_are_sent_in_one_piece() -> None:
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    async with serving(Echo(), Limits(idle=1)) as served:
+    async with serving(Echo(), ServerLimits(idle=1)) as served:
         streams = await served.connect()
         await respond(streams, REQUEST)
         assert await until_closed(streams) == b""
@@ -247,14 +247,14 @@ async def test_an_idle_connection_is_closed() -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"GET /a HTTP/1.1\r\n"])
 async def test_a_connection_without_a_request_is_closed(begun: bytes) -> None:
-    async with serving(Echo(), Limits(head=0.1)) as served:
+    async with serving(Echo(), ServerLimits(head=0.1)) as served:
         streams = await served.connect()
         streams[1].write(begun)
         assert await until_closed(streams) == b""
 
 
 async def test_a_slow_second_request_is_closed() -> None:
-    async with serving(Echo(), Limits(idle=1, head=0.2)) as served:
+    async with serving(Echo(), ServerLimits(idle=1, head=0.2)) as served:
         streams = await served.connect()
         await respond(streams, REQUEST)
         streams[1].write(b"GET /a HTTP/1.1\r\n")
@@ -266,7 +266,7 @@ async def test_a_request_that_takes_long_is_not_interrupted() -> None:
         await asyncio.sleep(0.4)
         await Echo()(scope, receive, send)
 
-    async with serving(slow, Limits(idle=5, head=0.1)) as served:
+    async with serving(slow, ServerLimits(idle=5, head=0.1)) as served:
         streams = await served.connect()
         for _ in range(2):
             assert (await respond(streams, REQUEST)).endswith(b"/a%20b")
@@ -275,7 +275,7 @@ async def test_a_request_that_takes_long_is_not_interrupted() -> None:
 async def test_above_the_maximum_of_connections_requests_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with serving(Echo(), Limits(connections=3)) as served:
+    async with serving(Echo(), ServerLimits(connections=3)) as served:
         admitted = [await served.connect() for _ in range(2)]
         for streams in admitted:
             assert (await respond(streams, REQUEST)).startswith(b"HTTP/1.1 200 ")
@@ -304,7 +304,7 @@ async def test_the_end_waits_for_requests_in_progress_but_not_for_idle_connectio
         await release.wait()
         await Echo()(scope, receive, send)
 
-    server = HttpServer(Limits(drain=30))
+    server = HttpServer(ServerLimits(drain=30))
     (listener,) = bind(HOST, 0)
     port = listener.getsockname()[1]
     await server.listen(slow, [listener])
@@ -328,7 +328,7 @@ async def test_what_does_not_end_in_time_is_aborted(caplog: pytest.LogCaptureFix
     async def never(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.Event().wait()
 
-    server = HttpServer(Limits(drain=0))
+    server = HttpServer(ServerLimits(drain=0))
     (listener,) = bind(HOST, 0)
     await server.listen(never, [listener])
     streams = await asyncio.open_connection(HOST, listener.getsockname()[1])

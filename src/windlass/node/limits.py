@@ -24,7 +24,7 @@ _CONTROLLERS = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContainerLimits:
     """Of one container; 0 is no limit. CPU in milli, memory in bytes."""
 
     cpu_milli: int = 0
@@ -41,14 +41,14 @@ class Enforcement:
     memory_watch_bytes: int = 0
 
 
-def limits_of(container: Mapping[str, object]) -> Limits:
+def limits_of(container: Mapping[str, object]) -> ContainerLimits:
     resources = container.get("resources")
     record: Mapping[str, object] = resources if isinstance(resources, Mapping) else {}
     found: dict[str, Mapping[str, str]] = {}
     for kind in ("limits", "requests"):
         part = record.get(kind)
         found[kind] = part if isinstance(part, Mapping) else {}
-    return Limits(
+    return ContainerLimits(
         quantities.to_units("cpu", found["limits"].get("cpu", "0")),
         quantities.to_units("cpu", found["requests"].get("cpu", "0")),
         quantities.to_units("memory", found["limits"].get("memory", "0")),
@@ -59,7 +59,9 @@ class Limiter(Protocol):
     words: str
     """One line: how CPU and memory limits are held on this machine."""
 
-    def apply(self, pod: str, container: str, limits: Limits, within: Sequence[int] = ()) -> Enforcement:
+    def apply(
+        self, pod: str, container: str, limits: ContainerLimits, within: Sequence[int] = ()
+    ) -> Enforcement:
         """``within``: the processors that the container is kept to; none: all."""
         ...
 
@@ -83,7 +85,9 @@ class WatchLimiter:
             f"memory: watched twice a second and killed above the limit; cgroups: {why_not_cgroups}"
         )
 
-    def apply(self, pod: str, container: str, limits: Limits, within: Sequence[int] = ()) -> Enforcement:
+    def apply(
+        self, pod: str, container: str, limits: ContainerLimits, within: Sequence[int] = ()
+    ) -> Enforcement:
         self._give_back(pod, container)
         cores = [core for core in self._cores if core in within] or list(self._cores)
         affinity = tuple(cores) if len(cores) < len(self._cores) else ()
@@ -124,7 +128,9 @@ class CgroupLimiter:
         with contextlib.suppress(OSError):
             self._base.rmdir()
 
-    def apply(self, pod: str, container: str, limits: Limits, within: Sequence[int] = ()) -> Enforcement:
+    def apply(
+        self, pod: str, container: str, limits: ContainerLimits, within: Sequence[int] = ()
+    ) -> Enforcement:
         folder = self._base / pod
         folder.mkdir(exist_ok=True)
         _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in _CONTROLLERS))

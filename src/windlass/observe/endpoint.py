@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry
 
 from windlass.api.errors import WindlassError
-from windlass.observe.http_server import HttpServer, Limits, Receive, Scope, Send, bind
+from windlass.observe.http_server import HttpServer, Receive, Scope, Send, ServerLimits, bind
 from windlass.observe.metrics import Collected, exposition
 
 ADDRESS = "WL-METRICS-400"
-LIMITS = Limits(idle=10, head=10.0, connections=256, drain=1)
+LIMITS = ServerLimits(idle=10, head=10.0, connections=256, drain=1)
 """A scrape or a probe takes one connection, which ends with the response."""
 _TEXT = "text/plain; charset=utf-8"
 
@@ -52,7 +52,9 @@ class Endpoint:
     responds as long as the event loop of the process runs.
     """
 
-    def __init__(self, source: CollectorRegistry, waits: Callable[[], str], limits: Limits = LIMITS) -> None:
+    def __init__(
+        self, source: CollectorRegistry, waits: Callable[[], str], limits: ServerLimits = LIMITS
+    ) -> None:
         self._source = source
         self._waits = waits
         self._server = HttpServer(limits)

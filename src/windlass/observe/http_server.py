@@ -36,7 +36,7 @@ _CANCEL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """Limits of one server; times in seconds.
 
     ``idle``: timeout between a response and the next request on the same connection.
@@ -120,8 +120,8 @@ class JoiningTransport:
 class HttpServer:
     """Listeners of one or more applications; open with :meth:`listen`, end with :meth:`close`."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: ServerLimits | None = None) -> None:
+        self._limits = limits or ServerLimits()
         self._peers: WeakSet[Peer] = WeakSet()
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
 

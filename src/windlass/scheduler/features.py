@@ -27,10 +27,11 @@ class Feature:
 class PolicyFeature(Feature):
     """Feature enabled by a policy: a plugin implements one of the Protocols ``serves``.
 
-    The module has a class ``Service``
+    ``service`` names the class in the module
     (:class:`windlass.scheduler.policy_services.PolicyService`).
     """
 
+    service: str = ""
     serves: tuple[type, ...] = ()
 
 
@@ -38,12 +39,14 @@ EXTENDER = PolicyFeature(
     "extender",
     "windlass.scheduler.extender.service",
     "a policy with Volcano's plugin `extender`",
+    "ExtenderService",
     (TakesExtenderClient, TakesNodeExtender),
 )
 MEASURED_LOADS = PolicyFeature(
     "measured loads",
     "windlass.scheduler.loads.service",
     "a policy with a plugin that takes measured loads, such as `usage` or `rescheduling`",
+    "MeasuredLoadService",
     (TakesLoads,),
 )
 POLICY_FEATURES = (EXTENDER, MEASURED_LOADS)

@@ -57,7 +57,7 @@ class PolicyServices:
             if feature.name not in self._services:
                 if not any(isinstance(plugin, feature.serves) for plugin in plugins):
                     continue
-                self._services[feature.name] = features.load(feature).Service(self._context)
+                self._services[feature.name] = getattr(features.load(feature), feature.service)(self._context)
             self._services[feature.name].serve(plugins, policy)
 
     def close(self) -> None:

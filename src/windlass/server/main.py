@@ -26,7 +26,7 @@ from windlass.server.auth import kubeconfig, pki, renewal
 from windlass.server.auth.authentication import Authenticator
 from windlass.server.bootstrap import bootstrap
 from windlass.server.core import ServerOptions
-from windlass.server.http.listeners import LOOPBACK, Listeners, bind_tcp, bind_unix, tls_context
+from windlass.server.http.listeners import LOOPBACK, ApiListeners, bind_tcp, bind_unix, tls_context
 from windlass.server.log_source import LogSource
 from windlass.store.families import StoreOptions
 from windlass.store.store import Store
@@ -117,7 +117,7 @@ async def running(
             store, clock=clock, rng=rng, logs=logs, options=config.options, control=state.control_socket
         )
         await bootstrap(api)
-        listeners = Listeners(api, Authenticator(pki.read_token(state)))
+        listeners = ApiListeners(api, Authenticator(pki.read_token(state)))
         tls = tls_context(state)
         port = await listeners.listen_tls(tcp, tls)
         await listeners.listen_unix(unix)

@@ -7,7 +7,7 @@ from pathlib import Path
 from windlass.api.devices import numa_annotations
 from windlass.api.devices.numa_annotations import NumaNodeRecord, NumaZoneRecord
 from windlass.node.devices import numa
-from windlass.node.limits import CgroupLimiter, Limits, WatchLimiter
+from windlass.node.limits import CgroupLimiter, ContainerLimits, WatchLimiter
 
 
 def machine(root: Path, layout: dict[int, tuple[str, int]], distances: dict[int, str]) -> Path:
@@ -72,15 +72,15 @@ def test_a_pod_is_kept_to_its_zones_where_the_policy_says_so() -> None:
 
 def test_processors_are_chosen_within_the_zone() -> None:
     limiter = WatchLimiter(range(8), "here")
-    assert limiter.apply("a", "c", Limits(cpu_milli=2000), (4, 5, 6, 7)).affinity == (4, 5)
-    assert limiter.apply("b", "c", Limits(), (4, 5, 6, 7)).affinity == (4, 5, 6, 7)
-    assert limiter.apply("d", "c", Limits(cpu_milli=2000), (4, 5, 6, 7)).affinity == (6, 7)
-    assert limiter.apply("e", "c", Limits()).affinity == ()
+    assert limiter.apply("a", "c", ContainerLimits(cpu_milli=2000), (4, 5, 6, 7)).affinity == (4, 5)
+    assert limiter.apply("b", "c", ContainerLimits(), (4, 5, 6, 7)).affinity == (4, 5, 6, 7)
+    assert limiter.apply("d", "c", ContainerLimits(cpu_milli=2000), (4, 5, 6, 7)).affinity == (6, 7)
+    assert limiter.apply("e", "c", ContainerLimits()).affinity == ()
     limiter.release("a")
     limiter.release("b")
-    assert limiter.apply("f", "c", Limits(cpu_milli=1000), (4, 5)).affinity == (4,)
+    assert limiter.apply("f", "c", ContainerLimits(cpu_milli=1000), (4, 5)).affinity == (4,)
 
 
 def test_control_groups_do_not_take_the_place_of_affinity(tmp_path: Path) -> None:
     limiter = CgroupLimiter(tmp_path)
-    assert limiter.apply("pod", "c", Limits(cpu_milli=1000), (4, 5)).affinity == (4, 5)
+    assert limiter.apply("pod", "c", ContainerLimits(cpu_milli=1000), (4, 5)).affinity == (4, 5)

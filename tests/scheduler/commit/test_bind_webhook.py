@@ -20,7 +20,7 @@ from windlass.api.annotations import LEADER
 from windlass.api.errors import WindlassError, failure
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.observe.http_server import Limits
+from windlass.observe.http_server import ServerLimits
 from windlass.scheduler.commit import bind_webhook
 from windlass.scheduler.commit.bind_webhook import Evaluate, GuardServer, WebhookRequest
 from windlass.scheduler.leader.leader_label import LeaderLabel
@@ -82,7 +82,7 @@ async def test_requests_over_one_connection(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, limits: Limits, evaluate: Evaluate
+    folder: Path, limits: ServerLimits, evaluate: Evaluate
 ) -> AsyncIterator[Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]]:
     """Guard server; yields a function that connects to it."""
     trust = ssl.create_default_context(cadata=secret(folder).pem.decode())
@@ -120,7 +120,7 @@ async def status_of(reader: asyncio.StreamReader) -> int:
 
 
 async def test_connection_that_stays_idle_is_closed(tmp_path: Path) -> None:
-    async with serving(tmp_path, Limits(idle=1, head=10.0), allow) as connect:
+    async with serving(tmp_path, ServerLimits(idle=1, head=10.0), allow) as connect:
         reader, writer = await connect()
         for _ in range(2):
             writer.write(request_bytes(review()))
@@ -130,7 +130,7 @@ async def test_connection_that_stays_idle_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"POST /bind/word HTTP/1.1\r\n"])
 async def test_connection_without_a_whole_request_is_closed(tmp_path: Path, begun: bytes) -> None:
-    async with serving(tmp_path, Limits(head=0.2), allow) as connect:
+    async with serving(tmp_path, ServerLimits(head=0.2), allow) as connect:
         reader, writer = await connect()
         writer.write(begun)
         (ended,) = await asyncio.gather(asyncio.wait_for(reader.read(), 10), return_exceptions=True)
@@ -153,7 +153,7 @@ async def test_body_that_is_slow_or_too_large_is_refused(
 
 
 async def test_above_the_maximum_of_connections_requests_are_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path, Limits(head=10.0, connections=3), allow) as connect:
+    async with serving(tmp_path, ServerLimits(head=10.0, connections=3), allow) as connect:
         admitted = [await connect() for _ in range(2)]
         reader, writer = await connect()
         writer.write(request_bytes(review()))
@@ -171,7 +171,7 @@ async def test_server_ends_although_a_check_does_not(tmp_path: Path) -> None:
         await asyncio.Event().wait()
         return None
 
-    async with serving(tmp_path, Limits(drain=1), never) as connect:
+    async with serving(tmp_path, ServerLimits(drain=1), never) as connect:
         _, writer = await connect()
         writer.write(request_bytes(review()))
         await asyncio.wait_for(begun.wait(), 10)

@@ -12,7 +12,7 @@ from windlass.model.cluster.marks import DirtyMarks
 from windlass.model.contributors.registry import Contributor, Contributors
 
 
-class Budgets(Contributor):
+class ProtectedPods(Contributor):
     """While there are budgets, every pod may be protected by some of them."""
 
     def __init__(self, contributors: Contributors, marks: DirtyMarks, pods: Mapping[str, views.Pod]) -> None:

@@ -9,11 +9,11 @@ from windlass.model.cluster.group_builder import GroupBuilder
 from windlass.model.cluster.group_index import GroupIndex
 from windlass.model.cluster.marks import DirtyMarks, SentState
 from windlass.model.cluster.object_cache import ObjectCache
-from windlass.model.contributors.budgets import Budgets
+from windlass.model.contributors.budgets import ProtectedPods
 from windlass.model.contributors.claim_sharing import ClaimSharing
 from windlass.model.contributors.device_claims import DeviceClaims
 from windlass.model.contributors.device_requests import DeviceRequests
-from windlass.model.contributors.node_groups import NodeGroups
+from windlass.model.contributors.node_groups import QueueNodeGroups
 from windlass.model.contributors.pod_annotations import PodAnnotations
 from windlass.model.contributors.registry import Contributors
 from windlass.model.contributors.sub_groups import SubGroups
@@ -26,13 +26,13 @@ from windlass.model.pods.device_exclusion import Rules
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The contributors to whom somebody else than the registry speaks, too."""
+    """Contributors that are called by others than the registry."""
 
     volumes: VolumeClaims
     claims: DeviceClaims
     requests: DeviceRequests
     topology: TopologyConstraints
-    budgets: Budgets
+    budgets: ProtectedPods
 
 
 def register(
@@ -67,14 +67,14 @@ def register(
         topology,
         index.pods_of,
     )
-    budgets = Budgets(contributors, marks, pods)
+    budgets = ProtectedPods(contributors, marks, pods)
     contributors.register(
         (
             volumes,
             claims,
             requests,
             PodAnnotations(),
-            NodeGroups(contributors, marks, membership, pods, objects.queues, groups.queue_named),
+            QueueNodeGroups(contributors, marks, membership, pods, objects.queues, groups.queue_named),
             TaskTopology(marks, membership, objects.groups),
             budgets,
             sub_groups,

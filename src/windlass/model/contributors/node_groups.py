@@ -11,7 +11,7 @@ from windlass.model.contributors.registry import Contributor, Contributors, Plac
 from windlass.model.queues import engine_queue
 
 
-class NodeGroups(Contributor):
+class QueueNodeGroups(Contributor):
     """The queues that name groups of nodes. While there are any, every pod's needs depend on its queue.
 
     ``queue_named``: the queue of a group, by its key.

@@ -23,13 +23,13 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.observe import logs
-from windlass.observe.http_server import HttpServer, Limits, Receive, Scope, Send, bind
+from windlass.observe.http_server import HttpServer, Receive, Scope, Send, ServerLimits, bind
 from windlass.scheduler.commit.bind_guard import BindGuard
 
 PATH = "/bind/"
 MAX_BODY_BYTES = 4 << 20
 """Maximum size of a request in bytes. A pod has at most 1.5 MiB."""
-LIMITS = Limits(idle=120, head=10.0, connections=800, drain=1)
+LIMITS = ServerLimits(idle=120, head=10.0, connections=800, drain=1)
 """Limits of the API servers' connections.
 
 An API server closes an idle connection after 90 seconds. It has to be first, because it
@@ -169,7 +169,7 @@ class GuardServer:
     ``directory`` holds ``tls.crt``, ``tls.key`` and ``token``, as a Secret is mounted.
     """
 
-    def __init__(self, evaluate: Evaluate, directory: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, evaluate: Evaluate, directory: Path, limits: ServerLimits = LIMITS) -> None:
         self._evaluate = evaluate
         self._directory = directory
         self._server = HttpServer(limits)

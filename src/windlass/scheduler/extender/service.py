@@ -10,7 +10,7 @@ from windlass.scheduler.policy_services import ServiceContext
 from windlass.spi.configuration import SchedulerConfig
 
 
-class Service:
+class ExtenderService:
     """Gives each plugin its extender client and its node extender."""
 
     def __init__(self, context: ServiceContext) -> None:

@@ -9,7 +9,7 @@ from windlass.scheduler.policy_services import ServiceContext
 from windlass.spi.configuration import SchedulerConfig
 
 
-class Service:
+class MeasuredLoadService:
     """Measures loads from the source that the policy names."""
 
     def __init__(self, context: ServiceContext) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.kits.state import StateFolder
-from windlass.observe.http_server import BACKLOG, HttpServer, Limits
+from windlass.observe.http_server import BACKLOG, HttpServer, ServerLimits
 from windlass.server.apiserver import ApiServer
 from windlass.server.auth.authentication import Authenticator
 from windlass.server.http.asgi import Application
@@ -23,13 +23,13 @@ _DRAIN_SECONDS = 5
 """Timeout (seconds) of requests in progress when the server ends."""
 
 
-class Listeners:
+class ApiListeners:
     """Sockets of the API server; open with the ``listen_*`` methods, end with :meth:`close`."""
 
     def __init__(self, api: ApiServer, authenticator: Authenticator) -> None:
         self._api = api
         self._authenticator = authenticator
-        self._server = HttpServer(Limits(drain=_DRAIN_SECONDS))
+        self._server = HttpServer(ServerLimits(drain=_DRAIN_SECONDS))
 
     async def listen_tls(self, listener: socket.socket, context: ssl.SSLContext) -> int:
         """Serve TLS on a bound socket; return its port."""
