@@ -51,7 +51,7 @@ class Handed:
         self.engine = engine()
         self.claimants, self.state = self.engine.claimants, self.engine.state
         self.told: list[Delta] = []
-        self.untold: set[str] = set()
+        self.marked_pods: set[str] = set()
         """Tasks of which something was decided, and not yet told that it is so."""
         self.pasts: dict[str, AttainedService | None] = {}
         self.compared = 0
@@ -65,7 +65,7 @@ class Handed:
         self.told += found
         for delta in found:
             if isinstance(delta, TaskUpserted):
-                self.untold.discard(delta.task.key)
+                self.marked_pods.discard(delta.task.key)
         self.engine.apply(found)
 
     def cycle(self, now: float) -> Decision:
@@ -78,8 +78,8 @@ class Handed:
             self.pasts[group] = read_back(past, time_sharing.accounts[group].segment.group.created)
             assert self.pasts[group] is not None
         self._texts.append(counts_text.as_text(time_sharing))
-        self.untold |= {each.task for each in (*decision.binds, *decision.evictions)}
-        if not self.untold and self._tries < TRIES:
+        self.marked_pods |= {each.task for each in (*decision.binds, *decision.evictions)}
+        if not self.marked_pods and self._tries < TRIES:
             self._tries += 1
             self.compare(now)
         return decision

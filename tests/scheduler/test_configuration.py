@@ -50,8 +50,8 @@ def test_an_invalid_file_at_the_start_is_reported_with_line_field_and_remedy(tmp
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ("halfLife: soon", "halfLife 'soon' is no duration"),
-        ("kValue: -1", "kValue -1 is no number of at least 0"),
+        ("halfLife: soon", "halfLife 'soon' is not a duration"),
+        ("kValue: -1", "kValue -1 is not a number of at least 0"),
     ],
 )
 def test_invalid_settings_of_past_usage_are_reported_with_their_field(

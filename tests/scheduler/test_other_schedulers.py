@@ -22,7 +22,9 @@ async def test_a_pod_that_neither_places_is_reported_until_its_queue_is_handed_o
         assert api.node_of("a") == ""
         waits = api.conditions(PODS, "default/a")["PodScheduled"]
         assert waits["status"] == "False"
-        assert "its queue research is not handed over to Windlass; nobody places 1 pod" in waits["message"]
+        assert (
+            "its queue research is not handed over to Windlass; no scheduler places 1 pod" in waits["message"]
+        )
         assert "windlass install --adopt volcano -q research" in _note(api)
         assert any("is not handed over" in message for _, _, message in running.recorder.said)
         found = api.object(POD_GROUPS, "default/g") or {}

@@ -41,8 +41,8 @@ async def test_an_overdue_termination_is_evaluated_again(fake_clock: FakeClock) 
     api.add(queue("root"), queue("default"), node("n1", gpus=1), leaving)
     async with Running(api, stands_by=True) as running:
         await running.settle(1.0)
-        before = running.service.model.told_tasks()["default/leaving"].state
+        before = running.service.model.sent_tasks()["default/leaving"].state
         running.service.lead(ahead=HOURS)
         await running.settle(1.0)
-        after = running.service.model.told_tasks()["default/leaving"].state
+        after = running.service.model.sent_tasks()["default/leaving"].state
     assert (before, after) == ("Stuck", "Releasing")

@@ -109,13 +109,15 @@ class ClaimScene:
 
     def charged(self, name: str) -> dict[str, int]:
         """What the pod's queue is charged, as it was told last."""
-        (task,) = (one for one in self.model.told_tasks().values() if one.key == f"default/{name}")
+        (task,) = (one for one in self.model.sent_tasks().values() if one.key == f"default/{name}")
         return {key: units for key, units in task.needs.request if key not in ("cpu", "pods")}
 
     def amounts(self, name: str) -> dict[str, int]:
         self.engine.apply(self.model.take(self.now))
         (found,) = (
-            d.node for d in self.model.told() if isinstance(d, deltas.NodeUpserted) and d.node.name == name
+            d.node
+            for d in self.model.sent_deltas()
+            if isinstance(d, deltas.NodeUpserted) and d.node.name == name
         )
         return {key: units for key, units in found.allocatable.items() if key.endswith("/accelerator")}
 

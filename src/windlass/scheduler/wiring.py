@@ -88,7 +88,7 @@ def new_model(options: SchedulerOptions) -> ClusterModel:
         tiers=bool(options.policy.tiers),
         exclusive=exclusive_rules(options.policy),
         foreign_queue=foreign_queue(options.policy),
-        beside=options.other_schedulers,
+        other_schedulers=options.other_schedulers,
     )
     model.features.claims.index.generated = True
     return model

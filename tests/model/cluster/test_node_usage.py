@@ -37,7 +37,7 @@ def test_a_device_given_twice_overflows_though_the_amounts_fit() -> None:
     for name in ("a", "b"):
         ledger.change(None, view(name, node="n", annotations=notes))
     found = ledger.overflow(view("b", node="n", annotations=notes), where)
-    assert found == "device 3 (nvidia.com/gpu) of node n is given twice"
+    assert found == "device 3 (nvidia.com/gpu) of node n is allocated twice"
 
 
 def share(name: str, part: str, **annotations: str) -> views.Pod:
@@ -59,13 +59,15 @@ def test_a_card_is_shared_to_one_and_no_further() -> None:
         assert ledger.overflow(one, card_node()) is None
     third = share("c", "0:100/0")
     ledger.change(None, third)
-    assert ledger.overflow(third, card_node()) == "device 0 (nvidia.com/gpu) of node n is shared to 1.1"
+    assert (
+        ledger.overflow(third, card_node()) == "device 0 (nvidia.com/gpu) of node n is allocated to 1.1 of 1"
+    )
     ledger.change(third, None)
     fourth = share("d", "0:0/1024")
     ledger.change(None, fourth)
     assert (
         ledger.overflow(fourth, card_node())
-        == "device 0 (nvidia.com/gpu) of node n is shared to 17408 MiB of 16384"
+        == "device 0 (nvidia.com/gpu) of node n is allocated to 17408 MiB of 16384 MiB"
     )
 
 
@@ -74,7 +76,7 @@ def test_a_card_is_never_whole_and_shared() -> None:
     ledger.change(None, share("a", "0:100/0"))
     whole = view("b", node="n", annotations={"windlass.dev/devices": "0"})
     ledger.change(None, whole)
-    assert ledger.overflow(whole, card_node()) == "device 0 (nvidia.com/gpu) of node n is given twice"
+    assert ledger.overflow(whole, card_node()) == "device 0 (nvidia.com/gpu) of node n is allocated twice"
 
 
 def test_slices_of_one_card_lie_beside_one_another() -> None:
@@ -92,7 +94,7 @@ def test_slices_of_one_card_lie_beside_one_another() -> None:
         ledger.change(None, one)
         assert ledger.overflow(one, card_node()) is None
     ledger.change(None, slices[2])
-    assert ledger.overflow(slices[2], card_node()) == "device 0 (nvidia.com/gpu) of node n is given twice"
+    assert ledger.overflow(slices[2], card_node()) == "device 0 (nvidia.com/gpu) of node n is allocated twice"
 
 
 def test_pods_of_one_claim_use_a_card_together() -> None:
@@ -105,7 +107,7 @@ def test_pods_of_one_claim_use_a_card_together() -> None:
         assert ledger.overflow(one, card_node()) is None
     other = view("c", node="n", annotations=notes)
     ledger.change(None, other)
-    assert ledger.overflow(other, card_node()) == "device 0 (nvidia.com/gpu) of node n is given twice"
+    assert ledger.overflow(other, card_node()) == "device 0 (nvidia.com/gpu) of node n is allocated twice"
 
 
 def test_words_for_parts_are_no_amounts_of_the_node() -> None:

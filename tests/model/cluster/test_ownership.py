@@ -21,7 +21,7 @@ Json = dict[str, object]
 
 
 def beside() -> ClusterModel:
-    made = ClusterModel(["windlass", "volcano"], beside=[OtherScheduler.parse("volcano")])
+    made = ClusterModel(["windlass", "volcano"], other_schedulers=[OtherScheduler.parse("volcano")])
     made.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     made.objects.upsert_queue(views.decode_queue(views.encode(queue("q"))))
     return made
@@ -132,7 +132,7 @@ def _follow(known: dict[str, str], deltas: list[Delta]) -> None:
 
 
 def beside_kai() -> ClusterModel:
-    made = ClusterModel(["windlass", "kai-scheduler"], beside=[OtherScheduler.parse("kai")])
+    made = ClusterModel(["windlass", "kai-scheduler"], other_schedulers=[OtherScheduler.parse("kai")])
     made.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     for obj in (kai_queue("org"), kai_queue("q", "org")):
         made.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(obj)))
@@ -193,7 +193,7 @@ def test_peers_by_their_words() -> None:
 
 
 def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
-    model = ClusterModel(["windlass", "batch"], beside=[OtherScheduler.parse("volcano:batch")])
+    model = ClusterModel(["windlass", "batch"], other_schedulers=[OtherScheduler.parse("volcano:batch")])
     model.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     put_group(model, ours=False)
     put_pod(model, pod("a", group="g", scheduler="batch"))
@@ -228,8 +228,8 @@ def told(model: ClusterModel) -> tuple[str, str, tuple[str, ...]] | None:
 
 NOBODYS = (
     "Misconfigured",
-    "Volcano decides on PodGroup default/g, since its queue q is not handed over to Windlass; nobody places 1 pod of "
-    "it that names schedulerName windlass",
+    "Volcano decides on PodGroup default/g, since its queue q is not handed over to Windlass; no scheduler places "
+    "1 pod of it that names schedulerName windlass",
     (
         "hand the queue over: windlass install --adopt volcano -q q",
         "or have Volcano place it: schedulerName: volcano in its pod template",
@@ -286,7 +286,7 @@ def test_a_gang_that_is_just_being_handed_over_is_waited_for() -> None:
 
 
 def test_a_gang_of_kai_that_was_not_handed_over_is_told_in_its_words() -> None:
-    model = ClusterModel(["windlass", "kai-scheduler"], beside=[OtherScheduler.parse("kai")])
+    model = ClusterModel(["windlass", "kai-scheduler"], other_schedulers=[OtherScheduler.parse("kai")])
     model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
     found = views.decode_kai_pod_group(views.encode(kai_group("g", 1, queue="q")))
     model.objects.upsert_kai_group(found)

@@ -490,12 +490,12 @@ def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
     world.add("pod", made).add("pod", claimer("also", claim="c1"))
     world.model.take()
     world.add("claim", claim("c1", exactly(count=2)))
-    assert world.model.untold == 2
+    assert world.model.marked_pods == 2
     world.model.take()
     world.add("claim", claim("own-g", exactly()))
-    assert world.model.untold == 1
+    assert world.model.marked_pods == 1
     world.add("claim", claim("nobodys", exactly()))
-    assert world.model.untold == 1
+    assert world.model.marked_pods == 1
     for key in list(world.model.objects.pods):
         world.model.objects.remove_pod(key)
     assert (world.model.features.claims.index.users, world.model.features.claims.index._owners) == ({}, {})

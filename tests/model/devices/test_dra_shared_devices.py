@@ -181,7 +181,7 @@ def test_a_node_on_which_too_much_of_a_device_is_given_is_told_so() -> None:
     other = views.decode_pod(views.encode(claimer("b", claim="claim-b", node="n")))
     ledger.change(None, other)
     assert ledger.overflow(other, node) == (
-        "node n: capacity memory of its devices is drawn to 1.25 of what there is"
+        "node n: capacity memory of its devices is allocated to 1.25 of its total"
     )
 
 

@@ -134,7 +134,7 @@ def test_a_card_is_not_shared_beyond_what_it_has() -> None:
     for one in ("a", "b"):
         assert world.ledger.overflow(world.model.objects.pods[f"default/{one}"], world.node) is None
     world.show(placed("c", 0, 100))
-    assert "is shared to 1.1" in (
+    assert "is allocated to 1.1 of 1" in (
         world.ledger.overflow(world.model.objects.pods["default/c"], world.node) or ""
     )
 

@@ -173,7 +173,7 @@ def test_what_a_claim_holds_is_nobody_elses_whoever_allocated_it() -> None:
     scene.claim("d", "b")
     asked = build("asks", {}, scheduler="other", resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
     refused = scene.guard.check(scene.see(asked), "n", 0.0)
-    assert refused.endswith("device 1 (gpu.nvidia.com/accelerator) is given twice")
+    assert refused.endswith("device 1 (gpu.nvidia.com/accelerator) is allocated twice")
     scene.claim("d", "a")
     assert scene.guard.check(scene.see(asked), "n", 0.0) == ""
 
@@ -195,7 +195,7 @@ def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
     more = build("more", {}, resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
     scene.decide(more, DeviceShare(1, listed))
     same = as_bound(scene.model.objects.pods["default/more"], scene.model.binds.assumed["default/more"])
-    assert list(free.crowded(same)) == [f"device 1 ({listed}) is given twice"]
+    assert list(free.crowded(same)) == [f"device 1 ({listed}) is allocated twice"]
 
 
 def test_pods_of_one_claim_share_what_it_holds() -> None:
@@ -286,9 +286,9 @@ def test_the_newest_view_of_a_pod_with_cards_is_kept() -> None:
     first = scene.see(pod("a", node="n", annotations=words))
     newer = msgspec.structs.replace(first, resource_version="2")
     scene.ledger.change(first, newer)
-    assert scene.ledger._with_cards["n"][first.uid] is newer
+    assert scene.ledger._with_devices["n"][first.uid] is newer
     scene.ledger.change(newer, None)
-    assert not scene.ledger._with_cards
+    assert not scene.ledger._with_devices
 
 
 def test_devices_of_one_card_are_given_as_long_as_its_counters_last() -> None:
@@ -313,6 +313,6 @@ def test_devices_of_one_card_are_given_as_long_as_its_counters_last() -> None:
     second = scene.see(build("second", {}, scheduler="other", resourceClaims=uses["second"]))
     third = scene.see(build("third", {}, scheduler="other", resourceClaims=uses["third"]))
     assert scene.guard.check(third, "n", 0.0).endswith(
-        "counter memory of its devices is drawn to 1.50 of what there is"
+        "counter memory of its devices is allocated to 1.50 of its total"
     )
     assert scene.guard.check(second, "n", 0.0) == ""

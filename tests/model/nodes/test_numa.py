@@ -250,14 +250,14 @@ def test_a_policy_that_a_pod_names_counts_whatever_it_asks_for() -> None:
 
 def test_what_was_observed_counts_more_than_what_was_foreseen() -> None:
     foreseen = NumaHolding(((0, (("cpu", 2000), ("memory", GIB))),), ((0,),))
-    words = numa.words(foreseen)
+    words = numa.annotations_of(foreseen)
     assert numa.holding_of(words) == foreseen
     observed = {
         numa_annotations.OBSERVED_KAI: '[{"zone":"node-1","amount":{"nvidia.com/gpu":"2","cpu":"8"}}]'
     }
     assert numa.holding_of(words | observed) == NumaHolding(((1, (("cpu", 8000), (GPU, 2000))),))
     assert numa.holding_of({numa_annotations.PLACEMENT: "nonsense"}) is None
-    assert numa.words(None) == {}
+    assert numa.annotations_of(None) == {}
 
 
 def test_needs_of_zones_are_told_as_soon_as_a_node_has_any() -> None:

@@ -217,12 +217,12 @@ def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
 
     objects = [storage_class("fast", waits=False), *[claim(f"c{i}") for i in range(9)]]
     model = from_objects([*objects, *[user(f"p{i}", f"c{i}") for i in range(9)], user("late", "c9")]).model
-    assert model.untold == 0
+    assert model.marked_pods == 0
     model.features.volumes.upsert(_claim_view(claim("c3", volumeName="v3")))
-    assert model.untold == 1
+    assert model.marked_pods == 1
     model.take()
     model.features.volumes.upsert(_claim_view(claim("c9")))  # one that was missing
-    assert model.untold == 1
+    assert model.marked_pods == 1
     for i in range(9):
         model.objects.remove_pod(f"default/p{i}")
     model.objects.remove_pod("default/late")
@@ -272,7 +272,7 @@ def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[t
         return made
 
     def needs_in(one: ClusterModel) -> dict[str, Any]:
-        return {key: task.needs.volumes for key, task in one.told_tasks().items()}
+        return {key: task.needs.volumes for key, task in one.sent_tasks().items()}
 
     followed = model()
     followed.take()
@@ -301,11 +301,11 @@ def test_news_of_a_volume_are_news_for_those_whom_it_may_serve() -> None:
         made.features.volumes.upsert(_object("claim", f"c{i}", f"v{i}"))
     made.take()
     made.features.volumes.upsert(_object("volume", "v7", "n1"))
-    assert made.untold == 1
+    assert made.marked_pods == 1
     made.features.volumes.upsert(_object("claim", "c8", ""))
     made.take()
     made.features.volumes.upsert(_object("volume", "v9", "n1"))
-    assert made.untold == 2  # who has it, and who has none yet
+    assert made.marked_pods == 2  # who has it, and who has none yet
 
 
 def test_that_there_are_claims_at_all_matters_to_every_pod_with_one() -> None:

@@ -86,7 +86,7 @@ async def test_pods_are_delivered_while_others_arrive(scene: Scene) -> None:
     assert all(sum(type(one) is deltas.TaskUpserted for one in told) == PIECE for told in scene.told)
     scene.all.set()
     await scene.initial_sync.rest()
-    assert scene.model.untold == 4
+    assert scene.model.marked_pods == 4
     assert scene.begun == 1
 
 

@@ -98,7 +98,7 @@ async def test_devices_named_by_a_binding_are_checked(api: SchedulerApi) -> None
 
         refused = await named("a", card)
         assert refused is not None
-        assert refused.endswith(f"device {card} (nvidia.com/gpu) is given twice")
+        assert refused.endswith(f"device {card} (nvidia.com/gpu) is allocated twice")
         assert await named("a", str(int(card) + 1)) == ""
         assert (await named("b", str(int(card) + 1))) != ""
 

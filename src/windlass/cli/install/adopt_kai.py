@@ -24,7 +24,7 @@ from windlass.cli.install import adopt_common
 from windlass.cli.install.adopt_common import GOOD, NOTE, STOP, QueueRow, Report, Switch, listed, title
 from windlass.cli.install.objects import DEPLOYMENTS
 from windlass.client.blocking import BlockingClient
-from windlass.model.cluster.ownership import KAI, keeps_devices
+from windlass.model.cluster.ownership import KAI, requests_device_share
 from windlass.model.groups.foreign_groups import kai_problems
 from windlass.model.groups.podgroups import group_key, kai_key
 from windlass.model.scheduler_config import PLACEMENT
@@ -65,7 +65,7 @@ def queue_rows(client: BlockingClient, names: Sequence[str] = (DEFAULT_NAME,)) -
         kai_key(group): group for group in adopt_common.decoded(client, KAI_POD_GROUPS, decode_kai_pod_group)
     }
     pods = adopt_common.pods_of(client, names)
-    sharing = {group_key(pod) for pod in pods if keeps_devices(pod.annotations)}
+    sharing = {group_key(pod) for pod in pods if requests_device_share(pod.annotations)}
     elsewhere = {key for key, group in groups.items() if group.pool and not group.adopted}
     return adopt_common.rows(queues, groups, pods, staying=(sharing & groups.keys()) | elsewhere)
 

@@ -23,7 +23,7 @@ from windlass.cli import resources
 from windlass.model.devices.consumable_capacity import share_of
 from windlass.model.devices.dra_claims import DraClaims
 from windlass.model.devices.node_devices import devices_of
-from windlass.model.devices.usage import UUID_WORDS, shares_held, slot_resource
+from windlass.model.devices.usage import UUID_ANNOTATIONS, shares_held, slot_resource
 from windlass.node.devices.container_devices import resource_of, wanted_slices, whole_devices
 from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device
@@ -143,7 +143,7 @@ def rows_of(
     result: list[DeviceRow] = []
     for node in nodes:
         view = views.decode_node(views.encode(node))
-        listed = claims.cards_of(view.name) if claims is not None else ()
+        listed = claims.listed_devices(view.name) if claims is not None else ()
         rows = _devices_of(node, view, listed)
         node_pods = pods_by_node.get(view.name, ())
         silent = [pod for pod in node_pods if not (_hold_named(rows, pod, view, claims) or _hold(rows, pod))]
@@ -189,7 +189,7 @@ def _hold_named(rows: list[DeviceRow], pod: Object, node: views.NodeObject, clai
     annotations, status = pod["metadata"].get("annotations") or {}, pod.get("status") or {}
     by_claim = pod["spec"].get("resourceClaims") or status.get("extendedResourceClaimStatus")
     by_uuid = assignment_annotations.DEVICES not in annotations and any(
-        word in annotations for word in UUID_WORDS
+        word in annotations for word in UUID_ANNOTATIONS
     )
     if not by_uuid and (claims is None or not by_claim):
         return False

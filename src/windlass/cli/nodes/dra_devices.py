@@ -70,7 +70,7 @@ def listed_gpus(claims: DraClaims, pods: Mapping[str, Iterable[Mapping[str, Any]
 
     result = {}
     for node in claims.inventory.nodes():
-        gpus = [gpu for gpu in claims.cards_of(node) if gpu.resource.startswith(_GPUS)]
+        gpus = [gpu for gpu in claims.listed_devices(node) if gpu.resource.startswith(_GPUS)]
         whole = sum(gpu.healthy and gpu.mode is not DeviceMode.NAMED for gpu in gpus)
         slots, seen = {(gpu.resource, gpu.index) for gpu in gpus}, set[tuple[str, int, str]]()
         held: dict[str, int] = {}
@@ -78,7 +78,7 @@ def listed_gpus(claims: DraClaims, pods: Mapping[str, Iterable[Mapping[str, Any]
             if (pod.get("status") or {}).get("extendedResourceClaimStatus"):
                 continue
             view = views.decode_pod(views.encode(pod))
-            for _, resource, index, share, draws in claims.allotted(view) if view.shape.claims else ():
+            for _, resource, index, share, draws in claims.allocations_of(view) if view.shape.claims else ():
                 if (resource, index) in slots and (resource, index, share) not in seen:
                     seen.add((resource, index, share))
                     held[view.key] = held.get(view.key, 0) + claims.inventory.milli_of(

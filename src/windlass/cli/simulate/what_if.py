@@ -122,7 +122,7 @@ def answer(invocation: Invocation, question: WhatIfQuestion) -> WhatIfAnswer:
     if question.policy:
         after = _simulated_cluster(loaded, _policy(question.policy, invocation.warn), now, counts)
     for state in (before.state, after.state):
-        state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
+        state.groups.update({key: run_times.predicted_group(group) for key, group in state.groups.items()})
         state.restarts |= restarts(jobs)
     after = SimulatedCluster(after.state.copy(), after.engine) if question.policy else before.changing()
     for change in requested:

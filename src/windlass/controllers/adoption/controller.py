@@ -32,7 +32,7 @@ from windlass.client.informers import Informer
 from windlass.controllers.adoption.reconcile import RESERVES_DEVICES, adopted, reconcile
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.model.cluster.ownership import KAI, VOLCANO, keeps_devices
+from windlass.model.cluster.ownership import KAI, VOLCANO, requests_device_share
 from windlass.model.groups.podgroups import kai_group_name
 
 RELEASE_KEY = "kai"
@@ -50,7 +50,11 @@ def decode_sharer(raw: msgspec.Raw) -> SharingPod | None:
     """Decode a pod that requests a device share. Other pods return ``None`` and are not cached."""
     pod = decode_pod(raw)
     name = kai_group_name(pod)
-    return SharingPod(pod.key, f"{pod.namespace}/{name}") if name and keeps_devices(pod.annotations) else None
+    return (
+        SharingPod(pod.key, f"{pod.namespace}/{name}")
+        if name and requests_device_share(pod.annotations)
+        else None
+    )
 
 
 class AdoptionController:

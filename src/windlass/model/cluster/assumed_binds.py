@@ -1,4 +1,4 @@
-"""Binds that were decided: assumed until the pod shows them, and what some of them wait for."""
+"""Decided binds: assumed until the pod shows them, with what some of them wait for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windlass.spi.objects import HeldSlice
 
 @dataclass(frozen=True, slots=True)
 class AssumedBind:
-    """A bind that was decided and that its pod does not show yet. ``at``: Unix seconds; 0.0: not known."""
+    """Decided bind that its pod does not show yet. ``at``: Unix seconds; 0.0 if unknown."""
 
     uid: str
     node: str
@@ -32,7 +32,7 @@ class AssumedBind:
 
 
 class AssumedBinds:
-    """``pods``: all pods, by key."""
+    """Decided binds by pod. ``pods``: all pods, by key."""
 
     def __init__(self, marks: DirtyMarks, membership: Membership, pods: Mapping[str, views.Pod]) -> None:
         self._marks = marks
@@ -41,14 +41,14 @@ class AssumedBinds:
         self.assumed: dict[str, AssumedBind] = {}
         """Pod → its bind."""
         self.decided: dict[str, tuple[str, float]] = {}
-        """Pod that was bound as was decided → its uid, and when that was decided (Unix seconds)."""
+        """Pod that was bound as decided → its uid, and the time of the decision (Unix seconds)."""
         self.awaited: dict[str, dict[Reason, str]] = {}
         """Assumed pod that is not bound before something is there → what, in words."""
         self.listeners: list[Callable[[str], None]] = []
-        """Called with the key of each pod whose bind is not assumed any more."""
+        """Callbacks, called with the key of each pod when its bind is no longer assumed."""
 
     def assume(self, bind: Bind, now: float = 0.0) -> None:
-        """Take note that a bind was decided; the engine knows it. ``now``: Unix seconds; 0.0: not known."""
+        """Record a decided bind. The engine knows it. ``now``: Unix seconds; 0.0 if unknown."""
         indices: list[int] = []
         held: list[HeldSlice] = []
         for share in bind.devices:
@@ -60,7 +60,7 @@ class AssumedBinds:
         )
 
     def forget(self, key: str, uid: str) -> bool:
-        """The bind has been seen, or will not come. Return whether it was still assumed."""
+        """End the assumption: the bind was seen, or failed. Return whether it was still assumed."""
         known = self.assumed.get(key)
         if known is None or known.uid != uid:
             return False
@@ -74,12 +74,12 @@ class AssumedBinds:
         return True
 
     def drop(self, key: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a deleted pod."""
         self.assumed.pop(key, None)
         self.decided.pop(key, None)
         self.awaited.pop(key, None)
 
-    def awaits(self, pod: str, reason: Reason, what: str) -> None:
+    def set_awaited(self, pod: str, reason: Reason, what: str) -> None:
         """Set what has to be there before a pod that has its place is bound; ``""``: nothing for this reason.
 
         ``reason``: ``RESERVING_DEVICE``, ``AWAITING_VOLUME``, ``AWAITING_DEVICE`` or ``AWAITING_NODE_LOCK``.

@@ -1,4 +1,4 @@
-"""What is written before a pod is bound and with its binding: annotations, claims, volumes."""
+"""Writes before and with a binding: annotations, claims, volumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.spi.objects import Dialect
 
 
 class BindWrites:
-    """``manages``: whether this scheduler places a pod."""
+    """Writes of binds. ``manages``: whether this scheduler places a pod."""
 
     def __init__(
         self,
@@ -38,31 +38,34 @@ class BindWrites:
         """Return the annotations that go with a binding: the devices of the pod, and its NUMA zones."""
         objects, features = self._objects, self._features
         if not bind.devices:
-            carried = features.claims.index.carried_words(bind.task, objects.pods, self._decided_devices)
-            return {**carried, **numa.words(bind.zones)}
+            carried = features.claims.index.carried_annotations(
+                bind.task, objects.pods, self._decided_devices
+            )
+            return {**carried, **numa.annotations_of(bind.zones)}
         group = self._sent.groups.get(bind.group)
         dialect = group.dialect if group is not None else Dialect.VOLCANO
         pod = objects.pods.get(bind.task)
-        found = assignment.annotations_of(bind, pod, objects.nodes.get(bind.node), dialect, now)
-        return found | features.requests.reserved.words(bind, pod)
+        written = assignment.annotations_of(bind, pod, objects.nodes.get(bind.node), dialect, now)
+        return written | features.requests.reserved.annotations_of(bind, pod)
 
     def _decided_devices(self, pod: str) -> dict[str, str]:
-        """Return the annotations for the devices of a pod whose binding is on its way."""
+        """Return the annotations for the devices of a pod with a binding in flight."""
         assumed = self._binds.assumed.get(pod)
         return assignment.own_annotations(assumed.shares) if assumed is not None else {}
 
     def storage_writes(self, pod: str, node: str) -> list[StorageWrite]:
-        """Return what has to be written about the volumes of a pod before it is bound to a node."""
+        """Return the writes about the volumes of a pod before it is bound to a node."""
         view, place = self._objects.pods.get(pod), self._sent.nodes.get(node)
         if view is None or place is None or not view.claims:
             return []
         return self._features.volumes.index.writes_for(view.namespace, view.claims, place)
 
     def claim_writes(self, bind: Bind, now: float, together: Collection[str] = ()) -> list[ClaimWrite]:
-        """Return what has to be written about the claims of a pod before it is bound. ``now``: Unix seconds.
+        """Return the writes about the claims of a pod before it is bound. ``now``: Unix seconds.
 
-        ``together``: pods that start with it, for which the claims they share are written, too. Raises
-        :class:`~windlass.model.devices.dra_claims.ClaimsChanged`.
+        ``together``: pods that start with it. The claims that they share are written
+            for them, too. Raises
+            :class:`~windlass.model.devices.dra_claims.ClaimsChanged`.
         """
         pods = self._objects.pods
         pod = pods.get(bind.task)

@@ -1,11 +1,15 @@
-"""The model: typed views in, engine deltas out. Pure; remembers what it has told the engine.
+"""Model of the cluster: typed views in, engine deltas out. Pure.
 
-Its parts: the objects (:class:`.object_cache.ObjectCache`), their groups
-(:class:`.group_index.GroupIndex`), decided binds (:class:`.assumed_binds.AssumedBinds`), optional features
-(:mod:`windlass.model.contributors`) and the translation (:class:`.delta_builder.DeltaBuilder`). Events only
-mark what they touch; :meth:`ClusterModel.take` translates what was touched, once, however often it was. A
-delta is given only for what differs for the engine: status updates of pods cost nothing. A decided bind
-stays assumed until the pod shows it, so that a late event about the unbound pod does not undo it.
+It consists of the objects (:class:`.object_cache.ObjectCache`), their groups
+(:class:`.group_index.GroupIndex`), decided binds
+(:class:`.assumed_binds.AssumedBinds`), optional features
+(:mod:`windlass.model.contributors`) and the translation
+(:class:`.delta_builder.DeltaBuilder`).
+
+Events only mark what they touch. :meth:`ClusterModel.take` translates each marked
+object once, however often it was marked. It returns a delta only for what differs for
+the engine, so status updates of pods cost nothing. A decided bind stays assumed until
+the pod shows it, so that a late event about the unbound pod does not undo it.
 """
 
 from __future__ import annotations
@@ -35,15 +39,20 @@ from windlass.spi.objects import Group, Task
 
 
 class ClusterModel:
-    """The parts of the model, and the translation as a whole.
+    """The model's components, and the translation as a whole.
 
-    ``scheduler_names``: the pods that are placed; all others only occupy their nodes.
-    ``wait_for_group``: scheduler names whose bare pods wait until a controller has given them a PodGroup.
-    ``tiers``: a configuration states the policies of Volcano's queues, also for pods of scheduler
-    ``windlass``. ``exclusive``: which pods share no device with one another
-    (:mod:`windlass.model.pods.device_exclusion`). ``beside``: schedulers that serve some of the scheduler
-    names too (:mod:`windlass.model.cluster.ownership`). ``foreign_queue``: queue of pods that other
-    schedulers placed, in which they can be evicted for work of higher priority; ``""``: they are not.
+    ``scheduler_names``: scheduler names of the pods that are placed. All other pods
+        only occupy their nodes.
+    ``wait_for_group``: scheduler names of bare pods that wait until a controller has
+        given them a PodGroup.
+    ``tiers``: true if a configuration states the policies of Volcano's queues, also for
+        pods of scheduler ``windlass``.
+    ``exclusive``: rules for pods that share no device with one another
+        (:mod:`windlass.model.pods.device_exclusion`).
+    ``other_schedulers``: schedulers that serve some of the scheduler names too
+        (:mod:`windlass.model.cluster.ownership`).
+    ``foreign_queue``: queue of pods that other schedulers placed. There they can be
+        evicted for work of higher priority. ``""``: they are never evicted.
     """
 
     def __init__(
@@ -53,12 +62,12 @@ class ClusterModel:
         wait_for_group: Collection[str] = frozenset(),
         tiers: bool = False,
         exclusive: Rules = (),
-        beside: Collection[OtherScheduler] = (),
+        other_schedulers: Collection[OtherScheduler] = (),
         foreign_queue: str = "",
     ) -> None:
         marks, sent, membership = DirtyMarks(), SentState(), Membership()
         contributors = Contributors()
-        objects = ObjectCache(marks, sent, membership, contributors, Ownership(beside))
+        objects = ObjectCache(marks, sent, membership, contributors, Ownership(other_schedulers))
         index = GroupIndex(objects, marks, membership)
         binds = AssumedBinds(marks, membership, objects.pods)
         builder = GroupBuilder(objects, index, sent, contributors)
@@ -92,21 +101,21 @@ class ClusterModel:
     # ------------------------------------------------------------------ settings
 
     def configure(self, *, tiers: bool, exclusive: Rules = (), foreign_queue: str = "") -> None:
-        """Set what a configuration says; :meth:`resend` has to follow."""
+        """Apply a configuration. :meth:`resend` has to follow."""
         self._tasks.tiers = tiers
         self._tasks.foreign_queue = foreign_queue
         self.features.requests.exclusive = exclusive
 
     def read_labels(self, keys: Iterable[str], *, images: bool = False) -> None:
-        """Tell of these labels of pods, and of container images or not: policies read them."""
+        """Include these pod labels, and container images if ``images``, as policies read them."""
         self._deltas.read_labels(keys, images=images)
 
     def reserve_devices(self, *, cdi: bool) -> None:
-        """From now on, devices that device plugins allocate are shared only while they are held for it."""
+        """From now on, share devices of device plugins only while a reservation holds them."""
         self.features.requests.reserve(self.objects.nodes, cdi=cdi)
 
     def open_devices(self, node: str, problem: str) -> None:
-        """Set why no further device of a node can be held for sharing; ``""``: it can."""
+        """Set why no further device of a node can be reserved for sharing; ``""``: it can."""
         self.features.requests.open_devices(self.objects.nodes, node, problem)
 
     def withhold(self, pods: dict[str, Explanation]) -> None:
@@ -120,46 +129,50 @@ class ClusterModel:
         return self._deltas.take(now, most)
 
     def resend(self) -> None:
-        """Forget what was told: the next :meth:`take` gives the whole state, for another engine."""
+        """Forget what was sent: the next :meth:`take` returns the whole state, for another engine."""
         self._deltas.resend()
 
     def resume(self, binds: Iterable[Bind], changes: list[deltas.Delta]) -> list[deltas.Delta]:
         """Assume binds that another scheduler had decided.
 
-        Return ``changes`` as the engine has to be told then, whether they or earlier ones told of the pods.
+        Return ``changes`` as the engine has to receive them then, with assumed tasks
+        for these binds.
         """
-        found = {bind.task: bind for bind in binds}
-        for bind in found.values():
+        decided = {bind.task: bind for bind in binds}
+        for bind in decided.values():
             self.binds.assume(bind)
-        known = [change for change in changes if not _is_of(change, found)]
+        known = [change for change in changes if not _is_of(change, decided)]
         assumed, sent = self.binds.assumed, self._sent.tasks
-        tasks = [sent[key] for key in found if key in sent]
+        tasks = [sent[key] for key in decided if key in sent]
         return known + [deltas.TaskUpserted(as_assumed(task, assumed[task.key], None)) for task in tasks]
 
     @property
-    def untold(self) -> int:
+    def marked_pods(self) -> int:
         """Number of pods that the next :meth:`take` translates."""
         return len(self.marks.pods)
 
     @property
     def label_version(self) -> int:
-        """Grows with the labels that placement depends on: all pods are then translated again."""
+        """Version of the labels that placement depends on.
+
+        All pods are translated again when it grows.
+        """
         return self.objects.vocabulary.version
 
-    def told(self) -> list[deltas.Delta]:
-        """Return what was told so far and holds, but for groups and pods."""
-        return self._deltas.told()
+    def sent_deltas(self) -> list[deltas.Delta]:
+        """Return deltas of the state that the engine holds, without groups and pods."""
+        return self._deltas.sent_deltas()
 
-    def told_groups(self) -> dict[str, Group]:
-        """Return the groups that were told, by key."""
+    def sent_groups(self) -> dict[str, Group]:
+        """Return the groups that the engine holds, by key."""
         return dict(self._sent.groups)
 
-    def told_tasks(self) -> dict[str, Task]:
-        """Return the pods that were told, by key, assumed ones where they are assumed to be."""
-        return self._deltas.told_tasks()
+    def sent_tasks(self) -> dict[str, Task]:
+        """Return the tasks that the engine holds, by key, with decided binds as assumed."""
+        return self._deltas.sent_tasks()
 
     def time_was_set(self) -> None:
-        """The next :meth:`take` may be of an earlier time than the last."""
+        """Prepare for a next :meth:`take` with an earlier time than the last."""
         self._deltas.time_was_set()
 
     def next_change(self) -> float | None:
@@ -167,7 +180,7 @@ class ClusterModel:
         return self._deltas.next_change()
 
     def take_changed(self) -> list[str]:
-        """Return the groups whose members, fields or own explanation have changed since the last call."""
+        """Return the groups with changed members, fields or own explanation since the last call."""
         return self._deltas.take_changed()
 
     def show_all(self) -> None:
@@ -181,7 +194,7 @@ class ClusterModel:
         return self._tasks.manages(pod)
 
     def protect(self, pod: str, until: float) -> None:
-        """Do not evict a pod whose eviction was refused before a time (Unix seconds)."""
+        """Do not evict a pod before a time (Unix seconds), as its eviction was refused."""
         self._tasks.protect(pod, until)
 
     def budgets_of(self, key: str) -> tuple[str, ...]:
@@ -195,9 +208,9 @@ class ClusterModel:
         """Return why the model holds a group back; ``None`` if the engine knows the reason."""
         return self._errors.explanation(group)
 
-    def completed(self, group: str, told: Explanation) -> Explanation:
+    def completed(self, group: str, explanation: Explanation) -> Explanation:
         """Return the engine's explanation with what the engine does not know."""
-        return self._errors.completed(group, told)
+        return self._errors.completed(group, explanation)
 
     def blocked(self, group: str) -> bool:
         """Return whether the group lacks its minimum; binds under way count unless they wait for something."""
@@ -213,7 +226,7 @@ class ClusterModel:
         return self._builder.queue_named(group)
 
     def group_sent(self, group: str) -> Group | None:
-        """Return a group as the engine was told of it."""
+        """Return a group as it was last sent to the engine."""
         return self._sent.groups.get(group)
 
     def hypernode_of(self, group: str) -> str:
@@ -229,7 +242,7 @@ class ClusterModel:
         return self.features.topology.index.tightest(nodes)
 
     def display_names(self) -> DisplayNames:
-        """Return how the engine's keys are called in texts."""
+        """Return the display names of the engine's keys."""
         return DisplayNames(self.objects.both_apis(), self.objects.queues)
 
 

@@ -1,6 +1,6 @@
-"""From what was shown to the engine's deltas.
+"""Translation of marked objects to the engine's deltas. Pure.
 
-Each object that was marked is translated once, and told only where it differs for the engine. Pure.
+Each marked object is translated once, and sent only where it differs for the engine.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from windlass.model.queues.resource_quota import quota_of
 from windlass.spi.objects import Group, Queue, Task, TaskState
 
 _PRUNE_AT_LEAST = 1024
-"""Minimum number of cached needs at which those of pods that are gone are dropped."""
+"""Minimum number of cached needs at which those of deleted pods are dropped."""
 
 
 class DeltaBuilder:
-    """Translates what is marked, and remembers what it has told the engine."""
+    """Translates what is marked, and remembers what it has sent to the engine."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class DeltaBuilder:
             self._tasks.translate(key, out)
 
     def _mark_again(self, now: float) -> None:
-        """Mark what has to be translated again though no object of it has changed."""
+        """Mark what has to be translated again although none of its objects has changed."""
         objects, marks, ends = self._objects, self._marks, self._tasks.ends
         while ends and ends[0][0] <= now:
             marks.pods[heapq.heappop(ends)[1]] = None
@@ -143,7 +143,7 @@ class DeltaBuilder:
         self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(needs.table))
 
     def resend(self) -> None:
-        """Forget what was told: the next :meth:`take` gives the whole state, for another engine."""
+        """Forget what was sent: the next :meth:`take` returns the whole state, for another engine."""
         objects, marks = self._objects, self._marks
         self._sent.clear()
         self._devices.clear()
@@ -159,7 +159,7 @@ class DeltaBuilder:
         marks.pods = dict.fromkeys(objects.pods)
 
     def read_labels(self, keys: Iterable[str], *, images: bool) -> None:
-        """Tell of these labels of pods, and of container images or not, from the next :meth:`take` on."""
+        """Include these pod labels (and container images) from the next :meth:`take` on."""
         objects = self._objects
         objects.vocabulary.read(keys)
         if images != self._reads_images:
@@ -167,8 +167,8 @@ class DeltaBuilder:
             self._marks.mark_nodes(objects.nodes)
             self._marks.mark_pods(objects.pods)
 
-    def told(self) -> list[deltas.Delta]:
-        """Return what was told so far and holds, but for groups and pods."""
+    def sent_deltas(self) -> list[deltas.Delta]:
+        """Return deltas of the state that the engine holds, without groups and pods."""
         sent = self._sent
         out: list[deltas.Delta] = [deltas.NodeUpserted(node) for node in sent.nodes.values()]
         out += [deltas.QueueUpserted(queue) for queue in sent.queues.values()]
@@ -177,14 +177,14 @@ class DeltaBuilder:
         out += [deltas.BudgetUpserted(key, allowed) for key, allowed in self._features.budgets.allowed()]
         return out
 
-    def told_tasks(self) -> dict[str, Task]:
-        """Return the pods that were told, by key, assumed ones where they are assumed to be."""
-        found = dict(self._sent.tasks)
+    def sent_tasks(self) -> dict[str, Task]:
+        """Return the tasks that the engine holds, by key, with decided binds as assumed."""
+        tasks = dict(self._sent.tasks)
         for key, assumed in self._binds.assumed.items():
-            task = found.get(key)
+            task = tasks.get(key)
             if task is not None and task.state is TaskState.PENDING and assumed.uid == task.uid:
-                found[key] = as_assumed(task, assumed, None)
-        return found
+                tasks[key] = as_assumed(task, assumed, None)
+        return tasks
 
     # ------------------------------------------------------------------ nodes, queues, quotas
 
@@ -207,7 +207,7 @@ class DeltaBuilder:
             features.topology.index.labels_of(name),
             kai=bool(objects.kai_queues),
             zones=zones,
-            listed=claims.index.cards_of(name, claims.index.apart(name, objects.pods)),
+            listed=claims.index.listed_devices(name, claims.index.unowned(name, objects.pods)),
             images=self._reads_images,
         )
         plugin = node_devices.by_plugin(view)
@@ -215,7 +215,9 @@ class DeltaBuilder:
             requests.mark_all()
         if plugin and requests.reserved.enabled:
             labels = {**node.labels, reserved_devices.BY_PLUGIN: ""}
-            node = replace(node, labels=labels, devices=requests.reserved.open_cards(name, node.devices))
+            node = replace(
+                node, labels=labels, devices=requests.reserved.allocatable_devices(name, node.devices)
+            )
         if sent.nodes.get(name) != node:
             sent.nodes[name] = node
             self._devices.note(view, node)
@@ -226,10 +228,10 @@ class DeltaBuilder:
             out.append(deltas.NodeUpserted(node))
 
     def _learn_devices(self) -> None:
-        """Charge shares of devices again where the cluster's devices, or what queues count, have changed."""
+        """Charge device shares again if the cluster's devices, or what queues count, have changed."""
         facts, needs = self._devices.facts(self._sent.queues.values()), self._objects.needs
         if facts != needs.facts:
-            needs.learn_cards(facts)
+            needs.learn_devices(facts)
             self._features.requests.mark_all()
 
     def _translate_queue(self, name: str, out: list[deltas.Delta]) -> None:
@@ -256,7 +258,8 @@ class DeltaBuilder:
     def _is_implied(self, name: str) -> bool:
         """Return whether ``root`` or ``default`` exists without an object.
 
-        ``default`` does while there is no other queue. Neither does in a cluster that has queues of KAI alone.
+        ``default`` exists while there is no other queue. Neither exists in a cluster
+        that has only queues of KAI.
         """
         queues = self._objects.queues
         if self._objects.kai_queues and not queues:
@@ -295,13 +298,13 @@ class DeltaBuilder:
         """Return whether pods of the group contradict themselves, and too few others are left for its minimum."""
         pods, faults = list(self._index.pods_of(group.key)), self._tasks.faults
         sound = member_counts.count(pod for pod in pods if pod.key not in faults)
-        there = sound.pending + sound.bound + sound.running + sound.succeeded
-        return there < group.min_member and any(pod.key in faults for pod in pods)
+        active = sound.pending + sound.bound + sound.running + sound.succeeded
+        return active < group.min_member and any(pod.key in faults for pod in pods)
 
     # ------------------------------------------------------------------ time, and what is reported
 
     def time_was_set(self) -> None:
-        """The next :meth:`take` may be of an earlier time than the last: look at terminating pods again."""
+        """Mark terminating pods: the next :meth:`take` may be of an earlier time than the last."""
         self._marks.mark_pods(key for key, pod in self._objects.pods.items() if pod.deleted)
 
     def next_change(self) -> float | None:
@@ -310,12 +313,12 @@ class DeltaBuilder:
         return ends[0][0] if ends else None
 
     def take_changed(self) -> list[str]:
-        """Return the groups whose members, fields or own explanation have changed since the last call."""
+        """Return the groups with changed members, fields or own explanation since the last call."""
         changed = list(self._marks.reported)
         self._marks.reported.clear()
         return changed
 
     def show_all(self) -> None:
-        """Have all groups count as changed: a scheduler that takes over looks at the status of each."""
+        """Mark all groups as changed. A scheduler that takes over checks the status of each."""
         for keys in (self._index.membership.pods, self._objects.groups, self._index.other_api_keys()):
             self._marks.reported.update(dict.fromkeys(keys))

@@ -1,7 +1,8 @@
-"""The engine's keys in texts → the names that people use.
+"""Display names of the engine's keys, as users know the objects.
 
-Where only one API has queues, ``kai/x`` is ``x``; where both have, Volcano's are ``volcano/x``. A group of
-KAI or of Kubernetes' own API, and a pod without one, is called by its own name.
+If only one API has queues, ``kai/x`` is shown as ``x``. If both have, Volcano's queues
+are shown as ``volcano/x``. A group of KAI or of Kubernetes' own API, and a pod without
+a group, is shown by its own name.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ _QUEUE = re.compile(r"\b([Qq]ueue) ([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?![a-z0-9/
 
 
 class DisplayNames:
-    """``both``: whether both APIs have queues; ``volcano``: the names of Volcano's."""
+    """Display names.
+
+    ``both``: true if both APIs have queues.
+    ``volcano``: names of Volcano's queues.
+    """
 
     def __init__(self, both: bool = False, volcano: Collection[str] = ()) -> None:
         self._both = both
         self._volcano = volcano
 
     def text(self, text: str) -> str:
-        """A sentence with the names that people use."""
+        """Return a text with display names."""
         if "/" in text:
             text = _GROUP.sub(r"\1/", text)
             if not self._both:
@@ -38,19 +43,19 @@ class DisplayNames:
         return _QUEUE.sub(self._named, text) if self._both else text
 
     def _named(self, match: re.Match[str]) -> str:
-        word, name = match.groups()
-        return f"{word} {engine_queue.VOLCANO}{name}" if name in self._volcano else match[0]
+        noun, name = match.groups()
+        return f"{noun} {engine_queue.VOLCANO}{name}" if name in self._volcano else match[0]
 
-    def explanation(self, told: Explanation) -> Explanation:
-        """The same record in these names; the very same object where nothing changes."""
+    def explanation(self, record: Explanation) -> Explanation:
+        """Return the explanation with display names; the same object if nothing changes."""
         text = self.text
         renamed = replace(
-            told,
-            message=text(told.message),
-            blockers=tuple(replace(b, detail=text(b.detail)) if b.detail else b for b in told.blockers),
-            holders=tuple(map(podgroups.shown_key, told.holders)),
-            ahead=tuple(map(podgroups.shown_key, told.ahead)),
-            remedies=tuple(map(text, told.remedies)),
-            extra={key: text(value) for key, value in told.extra.items()},
+            record,
+            message=text(record.message),
+            blockers=tuple(replace(b, detail=text(b.detail)) if b.detail else b for b in record.blockers),
+            holders=tuple(map(podgroups.shown_key, record.holders)),
+            ahead=tuple(map(podgroups.shown_key, record.ahead)),
+            remedies=tuple(map(text, record.remedies)),
+            extra={key: text(value) for key, value in record.extra.items()},
         )
-        return told if renamed == told else renamed
+        return record if renamed == record else renamed

@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets: which pods each of them selects, by the rules of ``policy/v1``.
+"""PodDisruptionBudgets and the pods that they select, by the rules of ``policy/v1``.
 
-An empty selector selects all pods of the namespace, an absent one none. Budgets protect pods that run: one
-that is pending, ended or going is not theirs to hold.
+An empty selector selects all pods of the namespace, an absent one none. Budgets protect
+running pods. They do not protect a pod that is pending, finished or terminating.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ _Label = tuple[str, str] | None
 
 
 class BudgetIndex:
-    """Budgets by namespace. ``dirty``: those that changed; ``reselected``: the namespaces in which they
-    select other pods."""
+    """Budgets by namespace.
+
+    ``dirty``: budgets that changed since :meth:`take`.
+    ``reselected``: namespaces in which budgets select other pods.
+    """
 
     def __init__(self) -> None:
         self._views: dict[str, views.PodDisruptionBudget] = {}
         self._selectors: dict[str, dict[_Label, dict[str, selectors.Selector]]] = {}
-        """Namespace → a label that all selected pods have, if one is known → budget → what it selects."""
+        """Namespace → a label that all selected pods have, if one is known → budget → its selector."""
         self.dirty: dict[str, None] = {}
         self.reselected: set[str] = set()
 
@@ -58,20 +61,20 @@ class BudgetIndex:
             del self._selectors[known.namespace]
 
     def of(self, pod: views.Pod) -> tuple[str, ...]:
-        """The budgets that protect a pod, sorted."""
+        """Return the budgets that protect a pod, sorted."""
         inside = self._selectors.get(pod.namespace)
         if not inside or pod.phase in _UNGUARDED:
             return ()
-        found = [
+        keys = [
             key
             for label in (None, *pod.labels.items())
             for key, selector in inside.get(label, {}).items()
             if selector.matches(pod.labels)
         ]
-        return tuple(sorted(found))
+        return tuple(sorted(keys))
 
     def take(self) -> list[deltas.Delta]:
-        """What the engine has not been told."""
+        """Return the deltas that the engine has not received."""
         changed, self.dirty = self.dirty, {}
         return [
             deltas.BudgetUpserted(key, budget.allowed) if budget else deltas.BudgetRemoved(key)
@@ -80,16 +83,16 @@ class BudgetIndex:
         ]
 
     def allowed(self) -> list[tuple[str, int]]:
-        """All budgets with how many evictions each allows."""
+        """Return all budgets, each with the number of evictions that it allows."""
         return [(key, budget.allowed) for key, budget in self._views.items()]
 
     def resend(self) -> None:
-        """Everything is to be told anew."""
+        """Send all budgets again with the next :meth:`take`."""
         self.dirty = dict.fromkeys(self._views)
 
 
 def _label(selector: selectors.Selector) -> _Label:
-    """A label that everything selected has, if the selector tells one."""
+    """Return a label that all selected pods have, if the selector requires one."""
     for wanted in selector.requirements:
         if wanted.operator == "In" and len(wanted.values) == 1:
             return wanted.key, wanted.values[0]

@@ -1,4 +1,4 @@
-"""The engine of a configuration."""
+"""Factory of engines from a configuration."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from windlass.plugins.kai.fair_share import KaiDivision
 from windlass.spi.configuration import AGING, BACKFILLS, DEFAULT_AGING, RESERVATIONS, SchedulerConfig
 
 _OF_ALLOCATE = ("backfill",)
-"""Of the default policy: what ``allocate`` does besides, as ``EngineConfig.backfill`` says."""
+"""Actions of the default policy that ``allocate`` performs (``EngineConfig.backfill``)."""
 
 
 def default_engine() -> Engine:
-    """An engine with the built-in policies."""
+    """Return an engine with the built-in policies."""
     return make_engine(SchedulerConfig())
 
 
 def make_engine(
     policy: SchedulerConfig, warn: registry.Warn | None = None, *, base: EngineConfig | None = None
 ) -> Engine:
-    """An engine with the policies and actions of ``policy``, otherwise as ``base`` says.
+    """Return an engine with the policies and actions of ``policy``; other settings are ``base``.
 
-    ``warn`` is told of each plugin that is left out. Raises :class:`registry.UnknownAction`.
+    ``warn`` is called for each plugin that is left out. Raises
+    :class:`registry.UnknownAction`.
     """
     plugins, actions = registry.build(policy, warn)
     known = tuple(action for action in actions if action not in _OF_ALLOCATE)
@@ -46,14 +47,16 @@ def make_engine(
 
 
 def _past_usage(arguments: Mapping[str, Any], plugins: Iterable[object]) -> float:
-    """Enter the settings of ``configurations: usage``; returns the half-life in seconds. ``ValueError``
-    for one that is none."""
+    """Apply the settings of ``configurations: usage``. Return the half-life in seconds.
+
+    Raises ``ValueError`` for an invalid value.
+    """
     try:
         k_value = Fraction(str(arguments.get("kValue", 1)))
     except ValueError:
         k_value = Fraction(-1)
     if k_value < 0:
-        raise ValueError(f"usage: kValue {arguments['kValue']!r} is no number of at least 0")
+        raise ValueError(f"usage: kValue {arguments['kValue']!r} is not a number of at least 0")
     for plugin in plugins:
         if isinstance(plugin, KaiDivision):
             plugin.k_value = k_value
@@ -61,5 +64,5 @@ def _past_usage(arguments: Mapping[str, Any], plugins: Iterable[object]) -> floa
         return 0.0
     half_life = duration(arguments["halfLife"])
     if half_life is None or half_life <= 0:
-        raise ValueError(f"usage: halfLife {arguments['halfLife']!r} is no duration such as 168h")
+        raise ValueError(f"usage: halfLife {arguments['halfLife']!r} is not a duration such as 168h")
     return half_life

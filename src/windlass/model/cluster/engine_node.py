@@ -1,4 +1,4 @@
-"""Node view → the engine's node, with its devices."""
+"""Translation of a node view to the engine's node, with its devices."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ def node_of(
     listed: tuple[Device, ...] = (),
     images: bool = False,
 ) -> Node:
-    """``attachable``: how many volumes it attaches, by the resource that counts them. ``hypernodes``: labels
-    that it carries inside the engine, for the HyperNodes that it is in. ``kai``: there are queues that count
-    GPUs alone, so that MIG slices count for them as parts of GPUs. ``zones``: what is known of its NUMA zones.
+    """Return the engine's node.
 
-    ``listed``: devices that ResourceSlices list for it. ``images``: some policy looks at container images.
+    ``attachable``: number of volumes that it can attach, by the resource that counts
+        them.
+    ``hypernodes``: labels inside the engine for the HyperNodes that contain it.
+    ``kai``: true if some queues count GPUs only, so that MIG slices count there as
+        shares of GPUs.
+    ``zones``: its NUMA zones, as far as they are known.
+    ``listed``: devices that ResourceSlices list for it.
+    ``images``: true if some policy reads container images.
 
-    A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
+    A node without a Ready condition counts as ready: kube-scheduler, too, considers
+    taints only.
     """
     amounts = node_devices.amounts_of(view)
     if listed:
@@ -42,7 +48,7 @@ def node_of(
         devices=node_devices.devices_of(view) + listed,
         quota=quota,
         zones=zones,
-        images=tuple((name, one.size_bytes) for one in view.images for name in one.names or ())
+        images=tuple((name, image.size_bytes) for image in view.images for name in image.names or ())
         if images
         else (),
     )

@@ -1,4 +1,4 @@
-"""Object and pods of a group → the engine's group, whatever API names it."""
+"""Translation of a group's object and pods to the engine's group, for every API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GroupBuilder:
         self._contributors = contributors
 
     def group(self, key: str) -> Group | None:
-        """Return the group of an object; ``None`` without one, and where it is another scheduler's."""
+        """Return the group of an object; ``None`` without one, or if it is another scheduler's."""
         index = self._index
         if index.is_elsewhere(key):
             return None
@@ -82,7 +82,7 @@ class GroupBuilder:
         return foreign_groups.kueue_group(oldest, pods, key, queue, dialect_of(queue), classes)
 
     def _reached(self, group: Group) -> float | None:
-        """Return since when the group holds its minimum, by the start of its running pods."""
+        """Return the time at which the group reached its minimum, by the start of its running pods."""
         pods = self._index.pods_of(group.key)
         starts = sorted(pod.started for pod in pods if pod.phase == "Running" and pod.started)
         least = max(1, group.min_member)
@@ -103,9 +103,9 @@ class GroupBuilder:
 
     def queue_named(self, group: str) -> str:
         """Return the queue that a group names, whether the engine knows the group or not."""
-        found = self._sent.groups.get(group) or self.group(group)
-        if found is not None:
-            return found.queue
+        known = self._sent.groups.get(group) or self.group(group)
+        if known is not None:
+            return known.queue
         pod = next(self._index.pods_of(group), None)
         return "" if pod is None else self.implicit_queue(pod)
 
@@ -119,7 +119,11 @@ class GroupBuilder:
         return Dialect.VOLCANO
 
     def implicit_queue(self, pod: views.Pod) -> str:
-        """Return the queue of a pod without a PodGroup: its own word, its namespace's, or ``default``."""
+        """Return the queue of a pod without a PodGroup.
+
+        That is the queue of its own label or annotation, else its namespace's, else
+        ``default``.
+        """
         annotated = pod.annotations.get(names.QUEUE_NAME_VOLCANO)
         labelled = pod.labels.get(names.QUEUE_NAME_KAI)
         if labelled and (not annotated or pod.scheduler_name == podgroups.KAI_SCHEDULER):

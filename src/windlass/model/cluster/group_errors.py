@@ -1,4 +1,4 @@
-"""Why a group waits, as far as the objects say so and not the engine."""
+"""Explanations of waiting groups that follow from the objects and not from the engine."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ class GroupErrors:
             return object_errors.misconfigured(podgroups.shown_key(group), problems)
         if awaited and (waiting := [awaited[key] for key in members if key in awaited]):
             return object_errors.awaited(podgroups.shown_key(group), waiting)
-        if withheld and (told := [withheld[key] for key in members if key in withheld]):
-            return told[0]
+        if withheld and (reasons := [withheld[key] for key in members if key in withheld]):
+            return reasons[0]
         if not members or self._index.defined(group):
             return None
         return self._without_object(group)
 
     def _problems(self, group: str) -> dict[str, tuple[FieldError, ...]]:
-        """Return what is wrong with the fields of the group and of its pods."""
-        found: dict[str, tuple[FieldError, ...]] = {}
+        """Return the invalid fields of the group and of its pods."""
+        invalid: dict[str, tuple[FieldError, ...]] = {}
         if problems := (*self._groups.problems(group), *self._features.topology.problems(group)):
             kind = "PodGroup" if podgroups.has_object(group) else "pod group"
-            found[f"{kind} {podgroups.shown_key(group)}"] = problems
+            invalid[f"{kind} {podgroups.shown_key(group)}"] = problems
         for key in self._index.membership.pods.get(group, ()):
             if key in self._tasks.faults:
-                found[f"pod {key}"] = self._tasks.faults[key]
-        return found
+                invalid[f"pod {key}"] = self._tasks.faults[key]
+        return invalid
 
     def _without_object(self, group: str) -> Explanation | None:
-        """Return why pods wait whose group has no object here."""
+        """Return why the pods of a group without an object wait."""
         pods = self._index.pods_of(group)
         pending = [pod for pod in pods if not pod.node_name and not pod.finished]
         if not pending:
@@ -84,19 +84,22 @@ class GroupErrors:
         marked = known is not None and known.annotations.get(names.ADOPTED) == "true"
         return object_errors.not_migrated(group, foreign, pods, marked=marked)
 
-    def completed(self, group: str, told: Explanation) -> Explanation:
-        """Return the engine's explanation with what the engine does not know.
+    def completed(self, group: str, explanation: Explanation) -> Explanation:
+        """Return the engine's explanation, completed by what the engine does not know.
 
-        That is devices that could be shared, but cannot be held for the moment.
+        That is devices that could be shared, but cannot be reserved at present.
         """
         requests = self._features.requests
         refusing = requests.reserved.refusing
         members = self._index.membership.pods.get(group, ())
-        asks = refusing and any(key in requests.pods for key in members)
-        return object_errors.devices_rejected(told, refusing) if asks else told
+        concerned = refusing and any(key in requests.pods for key in members)
+        return object_errors.devices_rejected(explanation, refusing) if concerned else explanation
 
     def blocked(self, group: str) -> bool:
-        """Return whether the group lacks its minimum; binds under way count unless they wait for something."""
+        """Return whether the group lacks its minimum.
+
+        Binds in flight count, unless they wait for something.
+        """
         binds, view = self._binds, self._objects.groups.get(group)
         if view is not None:
             pods = [pod for pod in self._index.pods_of(group) if pod.key not in binds.awaited]

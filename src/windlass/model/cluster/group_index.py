@@ -1,4 +1,4 @@
-"""Groups by key: the pods of each, its object of whatever API, and the scheduler that places it."""
+"""Groups by key: their pods, their object of any API, and the scheduler that places them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class GroupIndex:
         """Return whether a pod of the group has run since before ``time`` (Unix seconds)."""
         return any(pod.phase == "Running" and 0 < pod.started < time for pod in self.pods_of(group))
 
-    # ------------------------------------------------------------------ who places them
+    # ------------------------------------------------------------------ scheduler of a group
 
     def known(self, group: str) -> bool:
         """Return whether the group has an object or pods, and is not another scheduler's."""
@@ -76,7 +76,7 @@ class GroupIndex:
         return group in self.others and group not in self._members
 
     def add_other(self, pod: views.Pod) -> None:
-        """Take note that another scheduler places a pod."""
+        """Record that another scheduler places a pod."""
         group = podgroups.group_key(pod)
         if self.others_group.get(pod.key) == group:
             return
@@ -88,7 +88,7 @@ class GroupIndex:
         self._marks.groups[group] = None
 
     def forget_other(self, key: str) -> None:
-        """The pod is gone, or placed here."""
+        """Forget such a pod: it is deleted, or placed by this scheduler."""
         group = self.others_group.pop(key, None)
         if group is None:
             return
@@ -101,7 +101,10 @@ class GroupIndex:
     # ------------------------------------------------------------------ objects
 
     def defined(self, key: str) -> bool:
-        """Return whether the group has an object; a group of KAI or Kueue without one, whether it has pods."""
+        """Return whether the group has an object.
+
+        A group of an API without group objects is defined if it has pods.
+        """
         kind = podgroups.kind_prefix(key)
         if kind == podgroups.KAI:
             return podgroups.shown_key(key) in self._objects.kai_groups
@@ -114,7 +117,10 @@ class GroupIndex:
         return key in self._objects.groups
 
     def native_of(self, key: str) -> views.NativeGroup | None:
-        """Return the object of a group of Kubernetes' own API; a replica of a Workload has that of its part."""
+        """Return the object of a group of Kubernetes' own API.
+
+        All replicas of a Workload share the object of their pod group.
+        """
         return self._objects.native_groups.get(podgroups.shown_key(key).partition(":")[0])
 
     def coscheduling_of(self, key: str) -> views.CoschedulingGroup | None:

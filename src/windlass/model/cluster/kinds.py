@@ -1,4 +1,4 @@
-"""The kinds that the model reads: decoder, handlers, and whether a scheduler can do without them."""
+"""Kinds that the model reads, with their decoders and handlers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class Kind(NamedTuple):
     resource: resources.Resource | None
     """As a server lists it; ``None``: read from dumps only."""
     required: bool = False
-    """True if a scheduler decides nothing without it; a cluster may lack the other kinds, or hide them."""
+    """True if the scheduler cannot decide without it.
+
+    A cluster may lack, or hide, the other kinds.
+    """
     dumps: tuple[str, ...] = ()
     """Names (``apiVersion/kind``) in dumps, in addition to that of the resource."""
     dumped: bool = True
@@ -196,6 +199,6 @@ KINDS = (
         dumped=False,
     ),
 )
-"""Every kind; in a dump, an object may come before those that it refers to."""
+"""All kinds. In a dump, an object may come before those that it refers to."""
 BY_NAME: Mapping[str, Kind] = {name: kind for kind in KINDS for name in kind.names}
 """Kinds of dumps, by ``apiVersion/kind``."""

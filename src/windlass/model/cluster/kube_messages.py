@@ -1,7 +1,8 @@
-"""The summary that kube-scheduler would give, so that eyes and tools that look for its words find them.
+"""Summary in kube-scheduler's words, for users and tools that search for them.
 
-``0/3 nodes are available: 2 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable.`` Phrases as in
-kube-scheduler's plugins (Kubernetes 1.36). Unlike there, a node counts under every obstacle it has.
+``0/3 nodes are available: 2 Insufficient nvidia.com/gpu, 1 node(s) were
+unschedulable.`` The phrases are those of kube-scheduler's plugins (Kubernetes 1.36).
+Unlike there, a node counts under every obstacle it has.
 """
 
 from __future__ import annotations
@@ -54,42 +55,52 @@ _NO_NODES_HELP = frozenset(
         Reason.CLAIM_UNAVAILABLE,
     )
 )
-"""Whoever waits for one of these beside nodes would wait on if they came: in a cluster that has shrunk, nearly all wait
-for nodes as well."""
+"""Reasons that additional nodes do not remove.
+
+They also decide if the pod waits for nodes as well: in a cluster that has shrunk,
+nearly all pods do.
+"""
 
 
 UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
 PLACED = frozenset(
     (Reason.RESERVING_DEVICE, Reason.AWAITING_VOLUME, Reason.AWAITING_DEVICE, Reason.AWAITING_NODE_LOCK)
 )
-"""Who waits for one of these has his node: it is no failure to schedule him."""
+"""Reasons of pods with a selected node that wait to be bound.
+
+These are no scheduling failures.
+"""
 
 
-def pod_reason(told: Explanation) -> str:
-    """The reason of a pod's condition ``PodScheduled=False``. What grows clusters reads ``Unschedulable`` as a call
-    for nodes: it stands only where more of them could help, and nothing else is in the way. A share of what there is
-    grows with it, so where the nodes lack room as well, more of them help."""
-    if any(blocker.code in _NO_NODES_HELP for blocker in told.blockers):
+def pod_reason(explanation: Explanation) -> str:
+    """Return the reason of a pod's condition ``PodScheduled=False``.
+
+    Cluster autoscalers read ``Unschedulable`` as a request for nodes. So it is used
+    only if more nodes could help and nothing else is in the way. A group that waits for
+    its share of the cluster also counts, if the nodes lack capacity: its share grows
+    with the cluster.
+    """
+    if any(blocker.code in _NO_NODES_HELP for blocker in explanation.blockers):
         return GATED
-    if told.code in _MORE_NODES_HELP:
+    if explanation.code in _MORE_NODES_HELP:
         return UNSCHEDULABLE
-    if told.code is Reason.WAITING_FOR_SHARE and node_summary(told):
+    if explanation.code is Reason.WAITING_FOR_SHARE and node_summary(explanation):
         return UNSCHEDULABLE
-    return "SchedulerError" if told.code is Reason.BIND_FAILED else GATED
+    return "SchedulerError" if explanation.code is Reason.BIND_FAILED else GATED
 
 
-def with_summary(told: Explanation) -> str:
-    """The explanation's sentence, followed by kube-scheduler's summary where nodes are what it lacks."""
-    summary = node_summary(told)
-    return f"{told.message} ({summary})" if summary else told.message
+def with_summary(explanation: Explanation) -> str:
+    """Return the explanation's message, with kube-scheduler's summary if nodes are insufficient."""
+    summary = node_summary(explanation)
+    return f"{explanation.message} ({summary})" if summary else explanation.message
 
 
-def node_summary(told: Explanation) -> str:
-    """The summary alone; empty when no node is to blame."""
-    if told.code is Reason.CLAIM_UNAVAILABLE:
+def node_summary(explanation: Explanation) -> str:
+    """Return the summary alone; empty if no node is the cause."""
+    if explanation.code is Reason.CLAIM_UNAVAILABLE:
         return ""
     phrases: dict[str, int] = {}
-    for blocker in told.blockers:
+    for blocker in explanation.blockers:
         phrase = _phrase(blocker)
         if blocker.nodes and phrase:
             phrases[phrase] = max(phrases.get(phrase, 0), blocker.nodes)
@@ -97,12 +108,12 @@ def node_summary(told: Explanation) -> str:
         return ""
     parts = sorted(phrases.items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{nodes} {phrase}" for phrase, nodes in parts)
-    return f"0/{told.nodes_considered} nodes are available: {listed}"
+    return f"0/{explanation.nodes_considered} nodes are available: {listed}"
 
 
 def _phrase(blocker: Blocker) -> str:
     if blocker.resource == "tasks":
-        return ""  # the reason as a whole: whom it holds on is told apart
+        return ""  # the overall reason; the groups it affects are listed separately
     if blocker.code is Reason.VOLUME_UNAVAILABLE and blocker.resource:
         return "node(s) exceed max volume count"
     if blocker.resource and blocker.resource != "pods":

@@ -1,4 +1,4 @@
-"""What has to be translated again, and what the engine was told last."""
+"""Marks for repeated translation, and the state that was last sent to the engine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class DirtyMarks:
         self.queues: dict[str, None] = dict.fromkeys(IMPLIED)
         self.quotas: dict[str, None] = {}
         self.members: dict[str, None] = {}
-        """Groups that depend on their pods, and whose pods have changed."""
+        """Groups that depend on their pods, after a change of the pods."""
         self.other_rules: dict[str, None] = {}
-        """Pods of groups whose queue now belongs to another API."""
+        """Pods of groups that moved to a queue of another API."""
         self.reported: dict[str, None] = {}
-        """Groups whose members, fields or own explanation have changed since they were reported."""
+        """Groups with changed members, fields or own explanation since they were last reported."""
 
     def mark_pods(self, keys: Iterable[str]) -> None:
         """Translate these pods again."""
@@ -44,9 +44,9 @@ class DirtyMarks:
 
 
 class SentState:
-    """Nodes, queues, groups and tasks as the engine was told last, by key.
+    """Nodes, queues, groups and tasks as they were last sent to the engine, by key.
 
-    A delta is given only for what differs from that.
+    A delta is created only for what differs from that.
     """
 
     __slots__ = ("groups", "nodes", "queues", "tasks")
@@ -63,18 +63,18 @@ class SentState:
             sent.clear()
 
     def send_group(self, group: Group, out: list[deltas.Delta]) -> None:
-        """Tell of a group that is new or has changed."""
+        """Send a group that is new or has changed."""
         if self.groups.get(group.key) != group:
             self.groups[group.key] = group
             out.append(deltas.GroupUpserted(group))
 
     def retract_group(self, key: str, out: list[deltas.Delta]) -> None:
-        """Tell that a group is gone, if it was told of."""
+        """Send the removal of a group, if the engine knows it."""
         if self.groups.pop(key, None) is not None:
             out.append(deltas.GroupRemoved(key))
 
     def retract_task(self, key: str, out: list[deltas.Delta]) -> None:
-        """Tell that a task is gone, if it was told of."""
+        """Send the removal of a task, if the engine knows it."""
         task = self.tasks.pop(key, None)
         if task is not None:
             out.append(deltas.TaskRemoved(key, task.uid))

@@ -1,12 +1,13 @@
-"""What pods hold on each node by what the API server shows, in the order it shows it.
+"""Resources that pods hold on each node, as the API server shows them.
 
-The engine never over-commits by its own decisions. But the API server takes any binding, so two
-schedulers that decide at the same time can fill one node twice. The order of the watch is the same for
-everybody: the pod whose binding is seen when its node is already full is the one too many, and all
-schedulers agree on that.
+The engine never over-commits by its own decisions. But the API server accepts any
+binding, so two schedulers that decide at the same time can overfill a node. The order
+of the watch is the same for all schedulers: the pod with a binding that arrives when
+its node is already full is the excess one. So all schedulers agree on it.
 
-What a pod holds is said by :mod:`windlass.model.devices.usage`. Devices are looked at when somebody asks: the words of
-other schedulers for them are about the node as it registered them, which may be seen after the pod.
+:mod:`windlass.model.devices.usage` computes the resources of a pod. Devices are
+evaluated on request: annotations of other schedulers refer to the node's registered
+devices, which may arrive after the pod.
 """
 
 from __future__ import annotations
@@ -21,20 +22,22 @@ from windlass.model.devices.usage import PODS, FreeOnNode, names_devices, resour
 
 
 class NodeUsage:
-    """Sums of requests per node, and the pods that have devices. Terminating pods still hold, finished do not.
-    ``claims``: what is known of claims for devices."""
+    """Sums of requests per node, and the pods that have devices.
+
+    Terminating pods still count, finished ones do not. ``claims``: known device claims.
+    """
 
     def __init__(self, claims: DraClaims | None = None) -> None:
         self._claims = claims
         self._used: dict[str, dict[str, int]] = {}
-        self._with_cards: dict[str, dict[str, views.Pod]] = {}
+        self._with_devices: dict[str, dict[str, views.Pod]] = {}
         """Node → uid → pod."""
 
     def change(self, old: views.Pod | None, new: views.Pod | None) -> None:
-        """Book the change of one pod from ``old`` to ``new`` (None: absent)."""
+        """Record the change of one pod from ``old`` to ``new`` (``None``: absent)."""
         before, after = _holds(old), _holds(new)
         if before is not None and after is not None and _same(before, after):
-            held = self._with_cards.get(after.node_name)
+            held = self._with_devices.get(after.node_name)
             if held is not None and after.uid in held:
                 held[after.uid] = after  # the older view is not to be kept
             return
@@ -44,23 +47,29 @@ class NodeUsage:
             self._book(after, 1)
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
-        """What is held of each node's amounts, in engine units; parts of devices are not among them."""
+        """Return the used resources of each node in engine units, without device shares."""
         return self._used
 
-    def with_cards(self, node: str) -> Iterable[views.Pod]:
-        """Pods there of which somebody may have said which devices they have."""
-        return self._with_cards.get(node, {}).values()
+    def with_devices(self, node: str) -> Iterable[views.Pod]:
+        """Return the pods on a node with devices that an annotation or a claim may name."""
+        return self._with_devices.get(node, {}).values()
 
-    def free(self, node: views.NodeObject, beside: Iterable[views.Pod] = ()) -> FreeOnNode:
-        """What is left of a node; a copy. ``beside``: who is counted there, too."""
-        held = self._with_cards.get(node.name, {})
-        found = FreeOnNode(node, self._used.get(node.name, {}), held.values(), self._claims)
-        for pod in beside:
-            found.take(pod)
-        return found
+    def free(self, node: views.NodeObject, extra: Iterable[views.Pod] = ()) -> FreeOnNode:
+        """Return the free resources of a node, as a copy.
+
+        ``extra``: pods that are counted in addition.
+        """
+        held = self._with_devices.get(node.name, {})
+        free = FreeOnNode(node, self._used.get(node.name, {}), held.values(), self._claims)
+        for pod in extra:
+            free.take(pod)
+        return free
 
     def overflow(self, pod: views.Pod, node: views.NodeObject | None) -> str | None:
-        """Why the booked ``pod`` is one too many on its node, or None. An unknown node overflows nothing."""
+        """Return why the recorded ``pod`` exceeds its node's capacity; ``None`` if it does not.
+
+        An unknown node has no limits.
+        """
         if node is None:
             return None
         free = self.free(node)
@@ -81,13 +90,13 @@ class NodeUsage:
             used[name] = used.get(name, 0) + sign * units
         used[PODS] = used.get(PODS, 0) + sign
         if names_devices(pod):
-            held = self._with_cards.setdefault(pod.node_name, {})
+            held = self._with_devices.setdefault(pod.node_name, {})
             if sign > 0:
                 held[pod.uid] = pod
             else:
                 del held[pod.uid]
                 if not held:
-                    del self._with_cards[pod.node_name]
+                    del self._with_devices[pod.node_name]
         if not used.get(PODS):
             self._used.pop(pod.node_name, None)
 

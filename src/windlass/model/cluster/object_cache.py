@@ -21,7 +21,10 @@ _KINDS_OF_OTHER_APIS = (podgroups.KAI, podgroups.NATIVE, podgroups.COSCHEDULING)
 
 
 class ObjectCache:
-    """Pods, nodes, queues, PodGroups and what they refer to. ``ownership``: of groups of shared scheduler names."""
+    """Pods, nodes, queues, PodGroups and the objects that they refer to.
+
+    ``ownership``: owners of groups under scheduler names that several schedulers serve.
+    """
 
     def __init__(
         self,
@@ -142,7 +145,7 @@ class ObjectCache:
     def _mark_provisioning(
         self, old: views.QueueObject | views.KaiQueue | None, new: views.QueueObject | views.KaiQueue
     ) -> None:
-        """Mark all groups if a queue requests nodes otherwise: it may be above the queue of any group."""
+        """Mark all groups if a queue's provisioning changes: it may be above the queue of any group."""
         if _provisioning(new) != _provisioning(old):
             self._marks.mark_groups(self._members)
 
@@ -151,7 +154,7 @@ class ObjectCache:
             contributor.queue_shown(name, queue)
 
     def _mark_kai_names(self) -> None:
-        """Mark what may mean another queue now that the first queue of KAI comes or the last one goes."""
+        """Mark objects with a queue that depends on whether KAI has any queue."""
         marks = self._marks
         marks.queues.update(dict.fromkeys(IMPLIED))
         marks.mark_nodes(self.nodes)
@@ -217,17 +220,17 @@ class ObjectCache:
     def _hides(self, key: str, group: views.PodGroup | views.KaiPodGroup) -> bool:
         """Return whether the group belongs to another scheduler.
 
-        Its pods that are placed here all the same are then explained anew.
+        Its pods that name this scheduler nevertheless are then explained again.
         """
         foreign = self.ownership.foreign
         before = foreign.get(key)
-        hides = self.ownership.hides(key, group)
+        hides = self.ownership.record_group(key, group)
         if foreign.get(key) != before and key in self._members:
             self._marks.groups[key] = None
         return hides
 
     def _reveal(self, key: str) -> None:
-        """The object of a group is gone, which may have belonged to another scheduler."""
+        """Forget the ownership of a deleted group object."""
         if self.ownership.foreign.pop(key, None) is not None and key in self._members:
             self._marks.groups[key] = None
 
@@ -261,7 +264,7 @@ class ObjectCache:
             self._mark_coscheduling(group)
 
     def _mark_coscheduling(self, group: views.CoschedulingGroup) -> None:
-        """Mark such a group and its pods: its queue decides by which rules they are placed."""
+        """Mark such a group and its pods: its queue determines the rules for their placement."""
         key = podgroups.coscheduling_key(group)
         self._marks.groups[key] = None
         self._marks.mark_pods(self._members.get(key, ()))
@@ -294,7 +297,7 @@ class ObjectCache:
             self._mark_priorities()
 
     def _mark_priorities(self) -> None:
-        """Mark all groups, and pods whose priority the server did not resolve."""
+        """Mark all groups, and pods with a priority that the server did not resolve."""
         marks = self._marks
         marks.mark_groups(self.groups)
         marks.mark_groups(
@@ -303,7 +306,10 @@ class ObjectCache:
         marks.mark_pods(key for key, pod in self.pods.items() if pod.priority is None)
 
     def upsert_namespace(self, namespace: views.Namespace) -> None:
-        """Enter a namespace: selectors read its labels, and its annotations name the queue of its pods."""
+        """Enter a namespace.
+
+        Selectors read its labels. Its annotations can name the queue of its pods.
+        """
         old = self.namespaces.get(namespace.name)
         self.namespaces[namespace.name] = namespace
         labels = dict(namespace.labels)
@@ -344,7 +350,7 @@ class ObjectCache:
 
 
 def _provisioning(queue: views.QueueObject | views.KaiQueue | None) -> dict[str, str]:
-    """Return the annotations of a queue that say how nodes are requested."""
+    """Return the annotations of a queue about provisioning."""
     prefixes = (names.PROVISIONING_CLASS, names.PROVISIONING_PARAMETER)
     annotations = queue.annotations.items() if queue is not None else ()
     return {name: text for name, text in annotations if name.startswith(prefixes)}

@@ -1,4 +1,4 @@
-"""Explanations that the translation itself gives: what is wrong with an object, at which field."""
+"""Explanations from the translation: errors of objects, with their fields."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ _NAMED_IN = {
         f"label {names.GROUP_NAME_COSCHEDULING}",
     ),
 }
-"""What a group's object is called, and where pods name it."""
+"""Kind of a group's object, and the field of a pod that names it."""
 _PEERS = {VOLCANO: "Volcano", KAI: "KAI"}
 
 
 def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Explanation:
-    """``faults``: ``"pod ns/name"`` or ``"PodGroup ns/name"`` → its wrong fields."""
+    """Return the explanation of invalid fields.
+
+    ``faults``: ``"pod ns/name"`` or ``"PodGroup ns/name"`` → its invalid fields.
+    """
     blockers = [
         Blocker(Reason.MISCONFIGURED, detail=f"{what}: {problem.field}: {problem.message}")
         for what, problems in sorted(faults.items())
@@ -48,7 +51,7 @@ def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Exp
 
 
 def group_missing(group: str, pods: int) -> Explanation:
-    """Pods name a PodGroup (by its key) that nobody has made."""
+    """Return the explanation of pods that name a PodGroup (by its key) which does not exist."""
     kind, place = _NAMED_IN[podgroups.kind_prefix(group)]
     group = podgroups.shown_key(group)
     return Explanation(
@@ -60,24 +63,27 @@ def group_missing(group: str, pods: int) -> Explanation:
 
 
 def not_migrated(group: str, foreign: ForeignGroup, pods: int, *, marked: bool) -> Explanation:
-    """Pods name a PodGroup that another scheduler decides on, and are placed by Windlass: by nobody. ``marked``: its
-    queue is handed over, and so will the group be, unless it has to stay."""
+    """Return the explanation of Windlass' pods in a PodGroup of another scheduler.
+
+    No scheduler places such pods. ``marked``: the queue has been handed over, and the
+    group will follow unless it has to stay.
+    """
     kind, _ = _NAMED_IN[podgroups.kind_prefix(group)]
-    whose = _PEERS[foreign.kind]
-    decides = f"{whose} decides on {kind} {podgroups.shown_key(group)}"
+    owner = _PEERS[foreign.kind]
+    decides = f"{owner} decides on {kind} {podgroups.shown_key(group)}"
     names_it = f"{_count(pods, 'pod')} of it that {'names' if pods == 1 else 'name'} schedulerName windlass"
-    other = f"or have {whose} place it: schedulerName: {foreign.scheduler} in its pod template"
+    other = f"or have {owner} place it: schedulerName: {foreign.scheduler} in its pod template"
     if marked:
         return Explanation(
             code=Reason.WAITING_FOR_MEMBERS,
             message=f"{decides}, which is not handed over yet, though its queue {foreign.queue} is; {names_it} "
             f"{'waits' if pods == 1 else 'wait'} for that",
             blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{decides}, of queue {foreign.queue}"),),
-            remedies=("see what keeps it, and whether the Windlass controllers run: windlass doctor", other),
+            remedies=("check the cause, and whether the Windlass controllers run: windlass doctor", other),
         )
     return Explanation(
         code=Reason.MISCONFIGURED,
-        message=f"{decides}, since its queue {foreign.queue} is not handed over to Windlass; nobody places "
+        message=f"{decides}, since its queue {foreign.queue} is not handed over to Windlass; no scheduler places "
         f"{names_it}",
         blockers=(Blocker(Reason.MISCONFIGURED, detail=f"{decides}, of queue {foreign.queue}"),),
         remedies=(
@@ -88,15 +94,15 @@ def not_migrated(group: str, foreign: ForeignGroup, pods: int, *, marked: bool) 
 
 
 def group_awaited(pod: str) -> Explanation:
-    """A pod of scheduler volcano whose PodGroup is yet to be made by the controller."""
+    """Return the explanation of a pod before the controller creates its PodGroup."""
     return Explanation(
         code=Reason.WAITING_FOR_MEMBERS,
-        message=f"pod {pod} waits for the PodGroup that the PodGroup controller makes for it",
+        message=f"pod {pod} waits for the PodGroup that the PodGroup controller creates for it",
         remedies=("check that the Windlass controllers run: windlass status",),
     )
 
 
-_FOR_WANT_OF_ROOM = (
+_LACKS_CAPACITY = (
     Reason.EXCEEDS_CLUSTER,
     Reason.EXCEEDS_EVERY_NODE,
     Reason.NO_MATCHING_NODE,
@@ -105,19 +111,22 @@ _FOR_WANT_OF_ROOM = (
 )
 
 
-def devices_rejected(told: Explanation, refusing: Mapping[str, str]) -> Explanation:
-    """Who asks for part of a device lacks room, and some nodes' devices are not shared for the moment. ``refusing``:
-    node → why."""
-    if told.code not in _FOR_WANT_OF_ROOM:
-        return told
+def devices_rejected(explanation: Explanation, refusing: Mapping[str, str]) -> Explanation:
+    """Return the explanation of a share request while some nodes cannot reserve devices.
+
+    It replaces ``explanation`` only if that states a lack of capacity. ``refusing``:
+    node → reason.
+    """
+    if explanation.code not in _LACKS_CAPACITY:
+        return explanation
     texts = [f"node {node}: {why}" for node, why in sorted(refusing.items())]
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return Explanation(
         code=Reason.BIND_FAILED,
-        message=f"GPUs could not be held for sharing, and are left alone a while: {'; '.join(texts[:_SHOWN])}{more}",
-        blockers=(*(Blocker(Reason.BIND_FAILED, detail=text) for text in texts), *told.blockers),
+        message=f"GPUs could not be reserved for sharing and are excluded for now: {'; '.join(texts[:_SHOWN])}{more}",
+        blockers=(*(Blocker(Reason.BIND_FAILED, detail=text) for text in texts), *explanation.blockers),
         remedies=(f"look at the reservation pods: kubectl -n {NAMESPACE} get pods,events",),
-        nodes_considered=told.nodes_considered,
+        nodes_considered=explanation.nodes_considered,
     )
 
 
@@ -127,30 +136,34 @@ _AWAITED = {
         f"look at the reservation pod: kubectl -n {NAMESPACE} get pods",
     ),
     Reason.AWAITING_VOLUME: (
-        "waits for its volumes to be made there",
-        "look at the claim (kubectl describe pvc), and at who makes its volumes",
+        "waits for its volumes to be provisioned",
+        "look at the claim (kubectl describe pvc) and at the provisioner of its volumes",
     ),
     Reason.AWAITING_DEVICE: (
-        "waits for its devices to be made ready there",
-        "look at the conditions of the claim (kubectl get resourceclaim -o yaml), and at the driver of the device",
+        "waits for its devices to be prepared",
+        "look at the conditions of the claim (kubectl get resourceclaim -o yaml) and at the driver of the device",
     ),
     Reason.AWAITING_NODE_LOCK: (
-        "waits until HAMi's device plug-in there is done with another pod",
-        "if it stays so, look at that pod (kubectl describe pod), and at HAMi's device plug-in on the node",
+        "waits until HAMi's device plugin on the node is done with another pod",
+        "if this persists, look at that pod (kubectl describe pod) and at HAMi's device plugin on the node",
     ),
 }
 
 
 def awaited(group: str, waiting: Sequence[Mapping[Reason, str]]) -> Explanation:
-    """A place is found; something is not there yet. ``waiting``: by pod, what; devices are told first."""
-    code = next(code for code in _AWAITED if any(code in one for one in waiting))
-    words, remedy = _AWAITED[code]
-    first = _unique(one[code] for one in waiting if code in one)
+    """Return the explanation of a group with selected nodes that waits to be bound.
+
+    ``waiting``: per pod, what it waits for. Only the first kind of reason is shown,
+        devices first.
+    """
+    code = next(code for code in _AWAITED if any(code in reasons for reasons in waiting))
+    text, remedy = _AWAITED[code]
+    first = _unique(reasons[code] for reasons in waiting if code in reasons)
     more = f"; and {len(first) - _SHOWN} more" if len(first) > _SHOWN else ""
     return Explanation(
         code=code,
-        message=f"{group} has its place, and {words}: {'; '.join(first[:_SHOWN])}{more}",
-        blockers=tuple(Blocker(code, detail=one) for one in first),
+        message=f"nodes are selected for {group}, binding {text}: {'; '.join(first[:_SHOWN])}{more}",
+        blockers=tuple(Blocker(code, detail=reasons) for reasons in first),
         remedies=(remedy,),
     )
 

@@ -1,6 +1,4 @@
-"""A plain dump of a cluster → the model that holds it, and the deltas that build it. No I/O: for dry runs
-and explanations.
-"""
+"""Model and deltas from a dump of a cluster, for dry runs and explanations. No I/O."""
 
 from __future__ import annotations
 
@@ -20,15 +18,17 @@ from windlass.model.cluster.kinds import BY_NAME, Kind
 EVERY_SCHEDULER = (*names.SCHEDULER_NAMES, views.DEFAULT_SCHEDULER)
 
 KINDS = tuple(BY_NAME)
-"""``apiVersion/kind`` of all that is read."""
+"""``apiVersion/kind`` of all kinds that are read."""
 _POD, _QUOTA, _JOB = "v1/Pod", "v1/ResourceQuota", "batch.volcano.sh/v1alpha1/Job"
 _QUIET = (_QUOTA, "v1/LimitRange", _JOB)
-"""Known kinds that say nothing about what is placed: defaults were filled in when the work was made, its pods are what
-there is of a Job."""
+"""Known kinds without influence on placement.
+
+Defaults were filled in when the workload was created. A Job is represented by its pods.
+"""
 
 
 class SnapshotError(ValueError):
-    """An object of the dump is none: ``place`` says which, ``field`` where in it."""
+    """Invalid object in the dump. ``place``: its position. ``field``: the field in it."""
 
     def __init__(self, place: str, problem: str, field: str = "") -> None:
         super().__init__(f"{place}: {field}: {problem}" if field else f"{place}: {problem}")
@@ -39,7 +39,7 @@ class SnapshotError(ValueError):
 
 @dataclass(slots=True)
 class Snapshot:
-    """``ignored``: kinds that say nothing to a scheduler, with their number."""
+    """Model of a dump. ``ignored``: kinds that are not read, with the number of their objects."""
 
     model: ClusterModel
     deltas: list[Delta] = field(default_factory=list)
@@ -47,7 +47,12 @@ class Snapshot:
 
 
 def from_objects(objects: Iterable[Mapping[str, Any]]) -> Snapshot:
-    """``objects`` with ``apiVersion`` and ``kind``; ``List``s are opened. Raises :class:`SnapshotError`."""
+    """Return the snapshot of ``objects`` with ``apiVersion`` and ``kind``.
+
+    ``List``s are expanded.
+
+    Raises :class:`SnapshotError`.
+    """
     model = ClusterModel(EVERY_SCHEDULER)
     placed = ((f"object {position}", obj) for position, obj in enumerate(objects))
     ignored = load(model, placed)
@@ -56,7 +61,7 @@ def from_objects(objects: Iterable[Mapping[str, Any]]) -> Snapshot:
 
 @dataclass(slots=True)
 class Counted:
-    """Raw objects that quotas are counted by, and the Volcano Jobs."""
+    """Raw objects that quotas count, and the Volcano Jobs."""
 
     quotas: list[Mapping[str, Any]] = field(default_factory=list)
     pods: list[Mapping[str, Any]] = field(default_factory=list)
@@ -78,11 +83,13 @@ def load(
     strict: bool = False,
     counted: Counted | None = None,
 ) -> dict[str, int]:
-    """Enter objects, each with the words for its place, into ``model``; returns the kinds that were ignored.
+    """Add objects to ``model``, each with a text for its position. Return the ignored kinds.
 
-    ``strict``: a field that cannot be read is an error; otherwise what it says is unknown, and whatever
-    waits because of that says so. ``counted`` collects what quotas are counted by, and Jobs. Raises
-    :class:`SnapshotError`.
+    ``strict``: an unreadable field is an error. Otherwise its value is unknown, and
+        whatever waits because of that is explained.
+    ``counted``: collects the objects that quotas count, and Jobs.
+
+    Raises :class:`SnapshotError`.
     """
     ignored: dict[str, int] = {}
     for place, obj in _flatten(objects):

@@ -1,4 +1,4 @@
-"""Pod → the engine's task, with the group it is in."""
+"""Translation of a pod to the engine's task, with its group."""
 
 from __future__ import annotations
 
@@ -28,15 +28,20 @@ from windlass.model.pods.task_needs import Extras
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
 OF_NODES = ("DaemonSet", "Node")
-"""Kinds of owners whose pods belong to their node: evicted ones would come back there at once."""
+"""Kinds of owners with pods that belong to their node.
+
+Evicted ones would return there at once.
+"""
 _FINISHED = ("Succeeded", "Failed")
 
 
 class TaskBuilder:
-    """Translates pods, and keeps what is wrong with them.
+    """Translates pods, and stores errors in their fields.
 
-    ``scheduler_names``: the pods that are placed; all others only occupy their nodes. ``wait_for_group``:
-    scheduler names whose bare pods wait until a controller has given them a PodGroup.
+    ``scheduler_names``: scheduler names of the pods that are placed. All other pods
+        only occupy their nodes.
+    ``wait_for_group``: scheduler names of bare pods that wait until a controller has
+        given them a PodGroup.
     """
 
     def __init__(
@@ -68,23 +73,26 @@ class TaskBuilder:
         self.foreign_queue = ""
         """Queue of pods that other schedulers placed; ``""``: they only occupy their nodes."""
         self.withheld: Mapping[str, Explanation] = {}
-        """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
+        """In a dry run: pods that would not be created, with the reason.
+
+        The engine sees none of them.
+        """
         self.now = 0.0
         """Unix seconds."""
         self.ends: list[tuple[float, str]] = []
-        """Heap of pods that terminate, by when each termination counts as stuck."""
+        """Heap of terminating pods, by the time at which each termination counts as stuck."""
         self.faults: dict[str, tuple[FieldError, ...]] = {}
-        """Pods whose fields contradict themselves."""
+        """Pods with contradictory fields."""
         self.flawed: dict[str, None] = {}
-        """Groups of which a pod contradicts itself, or did."""
+        """Groups that have, or had, a pod with contradictory fields."""
         self._protected: dict[str, float] = {}
-        """Pod → until when it is not evicted (Unix seconds)."""
+        """Pod → end of its protection from eviction (Unix seconds)."""
 
     def manages(self, pod: views.Pod) -> bool:
         """Return whether this scheduler places the pod."""
         ownership = self._objects.ownership
         return pod.scheduler_name in self._scheduler_names and (
-            not ownership.active or ownership.lets(pod, self._index.defined)
+            not ownership.active or ownership.owns(pod, self._index.defined)
         )
 
     def awaits_group(self, pod: views.Pod) -> bool:
@@ -93,7 +101,7 @@ class TaskBuilder:
         return pod.scheduler_name in self._wait_for_group and kind in podgroups.WITHOUT_OBJECT
 
     def protect(self, key: str, until: float) -> None:
-        """Do not evict a pod whose eviction was refused before a time (Unix seconds)."""
+        """Do not evict a pod before a time (Unix seconds), as its eviction was refused."""
         if key in self._objects.pods:
             self._protected[key] = until
             self._marks.pods[key] = None
@@ -102,7 +110,7 @@ class TaskBuilder:
     # ------------------------------------------------------------------ one pod
 
     def translate(self, key: str, out: list[deltas.Delta]) -> None:
-        """Tell what has changed of a pod."""
+        """Append what has changed of a pod."""
         pod, sent = self._objects.pods.get(key), self._sent.tasks.get(key)
         if sent is not None and (pod is None or pod.uid != sent.uid):
             self._sent.retract_task(key, out)
@@ -135,7 +143,7 @@ class TaskBuilder:
             out.append(deltas.TaskUpserted(task))
 
     def _forget(self, key: str, out: list[deltas.Delta]) -> None:
-        """A pod is gone."""
+        """Forget a deleted pod."""
         self.leave_group(key, out)
         self._index.forget_other(key)
         self.faults.pop(key, None)
@@ -143,7 +151,7 @@ class TaskBuilder:
         self._binds.drop(key)
 
     def _managed(self, pod: views.Pod, out: list[deltas.Delta]) -> Task | None:
-        """Return the task; ``None`` where the engine must not see the pod (yet, or any more)."""
+        """Return the task; ``None`` if the engine must not see the pod (yet, or any more)."""
         key, group = pod.key, podgroups.group_key(pod)
         if self._index.membership.group_of.get(key) != group:
             self._change_group(key, group, out)
@@ -209,7 +217,10 @@ class TaskBuilder:
         return self._features.requests.held_needs(pod, translated.needs, problems, waiting=waiting)
 
     def _is_kept_back(self, pod: views.Pod, kind: str) -> bool:
-        """Return whether the engine must not see a waiting pod: it is on its way out, or not ready to be placed."""
+        """Return whether a pending pod is hidden from the engine.
+
+        That is so if it is terminating, or not ready to be placed.
+        """
         return (
             bool(pod.deleted)
             or pod.key in self.withheld
@@ -240,7 +251,7 @@ class TaskBuilder:
     def _guest_queue(self, pod: views.Pod) -> str:
         """Return the queue that a pod of another scheduler counts in; ``""``: it is never evicted.
 
-        In a queue it may have to make room for work of higher priority there.
+        In a queue it may be evicted for work of higher priority there.
         """
         owner = pod.controller
         bound_to_node = owner is not None and owner.kind in OF_NODES
@@ -262,9 +273,9 @@ class TaskBuilder:
         needs = self._objects.needs.of(pod, extras=extras).needs
         reserved = self._features.requests.reserved
         if reserved_devices.reserved_index(pod) is not None:
-            needs = reserved_devices.held_open(needs)
-        elif reserved.rides(pod):
-            needs = reserved_devices.riding(needs)
+            needs = reserved_devices.reservation_needs(needs)
+        elif reserved.on_kai_reservation(pod):
+            needs = reserved_devices.without_devices(needs)
         node = self._objects.nodes.get(pod.node_name)
         task = engine_task.task_of(
             pod, engine_task.FOREIGN, needs, self._objects.classes, now=self.now, node=node
@@ -282,11 +293,16 @@ class TaskBuilder:
     # ------------------------------------------------------------------ groups of pods
 
     def mark_dependent(self, group: str) -> None:
-        """Mark a group whose translation depends on its pods: they are others, or in another state."""
+        """Mark a group with a translation that depends on its pods, after a change of the pods."""
         view = self._objects.groups.get(group)
         if view is not None:
-            gone = view.priority_class and self._objects.classes.is_gone(view.priority_class)
-            if view.subgroup_policies or gone or group in self._contributors.by_pods or group in self.flawed:
+            class_deleted = view.priority_class and self._objects.classes.is_gone(view.priority_class)
+            if (
+                view.subgroup_policies
+                or class_deleted
+                or group in self._contributors.by_pods
+                or group in self.flawed
+            ):
                 self._marks.members[group] = None
         elif not podgroups.is_implicit(group):
             self._marks.members[group] = None
@@ -311,7 +327,7 @@ class TaskBuilder:
             self._retract_group(group, out)
 
     def _retract_group(self, group: str, out: list[deltas.Delta]) -> None:
-        """Tell that the group of a single pod is gone when the engine does not see the pod any more."""
+        """Send the removal of a single pod's group when the engine no longer sees the pod."""
         if not self._index.defined(group):
             self._sent.retract_group(group, out)
 
@@ -327,7 +343,7 @@ def _fields(pod: views.Pod, group: str, contributors: Sequence[Contributor]) -> 
 
 
 def _extras(pod: views.Pod, place: Place, contributors: Sequence[Contributor]) -> Extras | None:
-    """Return what a pod needs beside its spec; ``None`` for nothing."""
+    """Return a pod's needs in addition to its spec; ``None`` without any."""
     fields: dict[str, Any] = {}
     for contributor in contributors:
         contributor.add_extras(pod, place, fields)
@@ -335,7 +351,7 @@ def _extras(pod: views.Pod, place: Place, contributors: Sequence[Contributor]) -
 
 
 def as_assumed(task: Task, assumed: AssumedBind, sent: Task | None) -> Task:
-    """Return the task as the engine holds it; what was sent before the decision, if nothing else changed."""
+    """Return the task as the engine holds it: the object sent before if nothing else changed."""
     if sent is not None and task == sent:
         return sent
     return altered(

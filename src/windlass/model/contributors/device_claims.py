@@ -76,19 +76,19 @@ class DeviceClaims(Contributor):
         changed = False
         for name in stale:
             node, view = self._sent.nodes.get(name), nodes.get(name)
-            driven = (view is not None and view.kubelet) or self.index.cards_of(name)
+            driven = (view is not None and view.kubelet) or self.index.listed_devices(name)
             devices = () if node is None or driven else node.devices
             plain = (device for device in devices if device.mode is not DeviceMode.SLICED)
             changed = self.index.learn(name, plain) or changed
         if changed:
             self._marks.pods.update(self.pods)
 
-    def asked(self, pod: views.Pod, together: Container[str]) -> tuple[ClaimedDevices, str]:
+    def needs_of(self, pod: views.Pod, together: Container[str]) -> tuple[ClaimedDevices, str]:
         """Return what the claims of a pod ask for, and the node that they pin it to (``""``: none).
 
         ``together``: the pods with which it starts on one node.
         """
-        return self.index.asked(pod, self._pods, together)
+        return self.index.needs_of(pod, self._pods, together)
 
     def sharers(self, pod: views.Pod, among: Callable[[views.Pod], bool]) -> tuple[str, dict[str, views.Pod]]:
         """Return the pods ``among`` all that share claims with a pod, itself too, and the first of these claims."""
@@ -140,6 +140,6 @@ class DeviceClaims(Contributor):
         """Return whether its devices would stay taken without it, as pods of other groups use them."""
         group_of = self._membership.group_of
         group = group_of.get(pod.key)
-        return self.index.lends(
+        return self.index.keeps_in_use(
             pod, self._pods, lambda other: group is None or group_of.get(other.key) != group
         )

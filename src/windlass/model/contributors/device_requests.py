@@ -67,10 +67,10 @@ class DeviceRequests(Contributor):
     ) -> tuple[Needs, tuple[FieldError, ...]]:
         """Return the needs of a pod that needs devices, and its problems, as far as held devices change them."""
         reserved = self.reserved
-        if reserved.rides(pod):
-            return reserved_devices.riding(needs), problems
+        if reserved.on_kai_reservation(pod):
+            return reserved_devices.without_devices(needs), problems
         if waiting and reserved.enabled and (fault := reserved_devices.fault(pod)):
-            return reserved_devices.kept_off(needs), (*problems, fault) if reserved.strict else problems
+            return reserved_devices.on_share_nodes(needs), (*problems, fault) if reserved.strict else problems
         return needs, problems
 
     # ------------------------------------------------------------------ as a contributor
@@ -102,11 +102,11 @@ class DeviceRequests(Contributor):
             return
         kai, claims = place.dialect is Dialect.KAI, pod.shape.claims
         carries, avoids = device_exclusion.of_pod(pod, self.exclusive)
-        named = pod.containers if any(name in device_needs.CONTAINER_WORDS for name, _ in words) else ()
+        named = pod.containers if any(name in device_needs.CONTAINER_ANNOTATIONS for name, _ in words) else ()
         asked, pinned = device_needs.NO_CLAIMS, ""
         if claims:
             together = self._sharing.starting_with(pod, place.group)
-            asked, pinned = self._claims.asked(pod, together)
+            asked, pinned = self._claims.needs_of(pod, together)
         if words or kai or carries or avoids or claims:
             mates = place.group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
             extras["cards"] = device_needs.DeviceRequestContext(

@@ -36,7 +36,7 @@ _VOLCANO_TYPE = "NVIDIA"
 """Device type that Volcano's scheduler writes for every device of this plugin."""
 INDEX_VOLCANO = "volcano.sh/gpu-index"
 """Annotation of a bound pod: indices of its devices, in Volcano's older form."""
-_INDEX_WORDS = (VOLCANO.memory, VOLCANO.number)
+_INDEX_RESOURCES = (VOLCANO.memory, VOLCANO.number)
 WRITTEN = frozenset(
     (
         INDEX_VOLCANO,
@@ -80,7 +80,7 @@ def allocated_devices(share: DeviceShare) -> AllocatedDevice:
     return AllocatedDevice(share.index, min(WHOLE, max(share.milli, memory)))
 
 
-def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.DeviceAssignment, ...]:
+def assignments_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.DeviceAssignment, ...]:
     """Return the shares as device assignments, one per device."""
     return tuple(
         assignment_annotations.DeviceAssignment(
@@ -94,54 +94,54 @@ def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.Devi
 
 def own_annotations(shares: Iterable[DeviceShare]) -> dict[str, str]:
     """Return Windlass' own annotations; none for a pod without devices."""
-    return assignment_annotations.to_annotations(parts_of(shares))
+    return assignment_annotations.to_annotations(assignments_of(shares))
 
 
 def annotations_of(
     bind: Bind, pod: views.Pod | None, node: views.NodeObject | None, dialect: Dialect, now: float
 ) -> dict[str, str]:
     """Return all annotations of the Binding of ``bind``. ``now``: Unix seconds."""
-    found = own_annotations(bind.devices) | numa.words(bind.zones)
+    written = own_annotations(bind.devices) | numa.annotations_of(bind.zones)
     if not bind.devices or pod is None:
-        return found
+        return written
     if dialect is Dialect.KAI:
         parts = any(share.milli < WHOLE and not share.profile for share in bind.devices)
-        found[names.RECEIVED_KAI] = "Fraction" if parts else "Regular"
-    if any(name in _INDEX_WORDS for one in pod.shape.devices for name, _ in one.amounts):
-        found[INDEX_VOLCANO] = found[assignment_annotations.DEVICES]
+        written[names.RECEIVED_KAI] = "Fraction" if parts else "Regular"
+    if any(name in _INDEX_RESOURCES for request in pod.shape.devices for name, _ in request.amounts):
+        written[INDEX_VOLCANO] = written[assignment_annotations.DEVICES]
     registered = node_devices.registered(node) if node is not None else ()
     if registered and any(share.resource == node_devices.REGISTERED for share in bind.devices):
-        found |= _volcano(bind, pod, {card.index: card.uuid for card in registered}, now)
+        written |= _volcano(bind, pod, {device.index: device.uuid for device in registered}, now)
     if node is not None and names.REGISTER_HAMI in node.annotations:
-        found |= hami_annotations.annotations_of(bind, pod, node, now)
-    return found
+        written |= hami_annotations.annotations_of(bind, pod, node, now)
+    return written
 
 
 def _volcano(bind: Bind, pod: views.Pod, uuids: Mapping[int, str], now: float) -> dict[str, str]:
     """Return the annotations from which Volcano's vGPU device plugin takes a pod's devices."""
-    moment = str(int(now))
+    seconds = str(int(now))
     text = ";".join(_per_container(bind, pod, uuids))
     return {
         names.VGPU_IDS_VOLCANO: text,
         "volcano.sh/devices-to-allocate": text,
         "volcano.sh/vgpu-node": bind.node,
-        "volcano.sh/vgpu-time": moment,
-        "volcano.sh/bind-time": moment,
+        "volcano.sh/vgpu-time": seconds,
+        "volcano.sh/bind-time": seconds,
         "volcano.sh/bind-phase": "allocating",
     }
 
 
 def _per_container(bind: Bind, pod: views.Pod, uuids: Mapping[int, str]) -> Sequence[str]:
     """Return one text per container, in their order; empty for a container without devices."""
-    left = [share for share in bind.devices if share.resource == node_devices.REGISTERED]
-    asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
+    remaining = [share for share in bind.devices if share.resource == node_devices.REGISTERED]
+    parsed = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
     places = {one.name: _place(one.place) for one in pod.shape.devices}
     texts: dict[int, str] = {}
-    for ask in asked.asks:
-        if not any(word == VOLCANO_VGPU.number for word, _ in ask.words):
+    for request in parsed.asks:
+        if not any(resource == VOLCANO_VGPU.number for resource, _ in request.words):
             continue
-        own, left = left[: ask.count], left[ask.count :]
-        texts[places.get(ask.container, 0)] = "".join(
+        own, remaining = remaining[: request.count], remaining[request.count :]
+        texts[places.get(request.container, 0)] = "".join(
             f"{uuids.get(share.index, '')},{_VOLCANO_TYPE},{share.memory_mib or share.card_mib},{share.milli // 10}:"
             for share in own
         )
@@ -163,8 +163,8 @@ def names_devices(
 
     Otherwise another scheduler bound the pod first.
     """
-    told = annotations.get(assignment_annotations.DEVICES, "")
-    if told != ",".join(str(index) for index in sorted(set(devices))):
+    reported = annotations.get(assignment_annotations.DEVICES, "")
+    if reported != ",".join(str(index) for index in sorted(set(devices))):
         return False
     return slices_of(annotations.get(assignment_annotations.SLICES, "")) == tuple(slices)
 
@@ -175,8 +175,8 @@ def slices_of(text: str) -> tuple[HeldSlice, ...]:
 
     Unreadable entries are skipped. The engine then counts resources only.
     """
-    found = (_SLICE.fullmatch(word.strip()) for word in text.split(","))
-    return tuple(HeldSlice(int(m[1]), m[2], int(m[3])) for m in found if m)
+    matches = (_SLICE.fullmatch(entry.strip()) for entry in text.split(","))
+    return tuple(HeldSlice(int(m[1]), m[2], int(m[3])) for m in matches if m)
 
 
 def held_devices(annotations: Mapping[str, str], node: views.NodeObject | None) -> str:
@@ -186,8 +186,8 @@ def held_devices(annotations: Mapping[str, str], node: views.NodeObject | None) 
     or the indices of the devices with the UUIDs that it wrote.
     """
     own = annotations.get(names.DEVICES, "") or annotations.get(INDEX_VOLCANO, "")
-    theirs = annotations.get(names.VGPU_IDS_VOLCANO, "") or annotations.get(names.ALLOCATED_HAMI, "")
-    if own or not theirs or node is None:
+    foreign = annotations.get(names.VGPU_IDS_VOLCANO, "") or annotations.get(names.ALLOCATED_HAMI, "")
+    if own or not foreign or node is None:
         return own
-    places = {card.uuid: card.index for card in node_devices.devices_of(node) if card.uuid}
-    return ",".join(str(places[one.uuid]) for one in uuid_shares(theirs) if one.uuid in places)
+    places = {device.uuid: device.index for device in node_devices.devices_of(node) if device.uuid}
+    return ",".join(str(places[share.uuid]) for share in uuid_shares(foreign) if share.uuid in places)

@@ -27,25 +27,25 @@ Consumed = tuple[tuple[str, str], ...]
 """Pairs of capacity and quantity, both as text."""
 
 
-def consumed(asked: Iterable[tuple[str, str]], capacity: Sequence[DeviceCapacity]) -> Consumed | None:
+def consumed(requested: Iterable[tuple[str, str]], capacity: Sequence[DeviceCapacity]) -> Consumed | None:
     """Return the consumption of each capacity; ``None`` if even an unused device lacks it."""
-    wanted = dict(asked)
-    if not wanted.keys() <= {one.name for one in capacity}:
+    wanted = dict(requested)
+    if not wanted.keys() <= {item.name for item in capacity}:
         return None
-    found = tuple((one.name, _rounded(wanted.get(one.name), one)) for one in capacity)
+    rounded = tuple((item.name, _rounded(wanted.get(item.name), item)) for item in capacity)
     fits = all(
-        _is_allowed(text, one) and units(text) <= units(one.value)
-        for (_, text), one in zip(found, capacity, strict=True)
+        _is_allowed(text, item) and units(text) <= units(item.value)
+        for (_, text), item in zip(rounded, capacity, strict=True)
     )
-    return found if fits else None
+    return rounded if fits else None
 
 
-def share_of(draws: Iterable[tuple[str, int, int]]) -> int:
+def share_of(counters: Iterable[tuple[str, int, int]]) -> int:
     """Return the largest consumed share of a counter, in thousandths.
 
-    ``draws``: per counter its name, the consumed units and the total units.
+    ``counters``: per counter its name, the consumed units and the total units.
     """
-    return max((min(WHOLE, -(-units * WHOLE // total)) for _, units, total in draws if total), default=0)
+    return max((min(WHOLE, -(-units * WHOLE // total)) for _, units, total in counters if total), default=0)
 
 
 @lru_cache(maxsize=4096)
@@ -57,31 +57,31 @@ def units(text: str) -> int:
         return 0
 
 
-def _rounded(asked: str | None, told: DeviceCapacity) -> str:
-    if asked is None:
-        return told.default or told.value
-    if told.least:
-        return _stepped(asked, told)
-    return next((value for value in told.values if units(asked) <= units(value)), asked)
+def _rounded(requested: str | None, capacity: DeviceCapacity) -> str:
+    if requested is None:
+        return capacity.default or capacity.value
+    if capacity.least:
+        return _stepped(requested, capacity)
+    return next((value for value in capacity.values if units(requested) <= units(value)), requested)
 
 
-def _stepped(asked: str, told: DeviceCapacity) -> str:
-    if units(asked) < units(told.least):
-        return told.least
-    if not told.step:
-        return asked
-    least, step = _whole(told.least), _whole(told.step)
-    return _binary(least + -(-(_whole(asked) - least) // step) * step)
+def _stepped(requested: str, capacity: DeviceCapacity) -> str:
+    if units(requested) < units(capacity.least):
+        return capacity.least
+    if not capacity.step:
+        return requested
+    least, step = _whole(capacity.least), _whole(capacity.step)
+    return _binary(least + -(-(_whole(requested) - least) // step) * step)
 
 
-def _is_allowed(text: str, told: DeviceCapacity) -> bool:
-    if told.default and units(text) == units(told.default):
+def _is_allowed(text: str, capacity: DeviceCapacity) -> bool:
+    if capacity.default and units(text) == units(capacity.default):
         return True
-    if told.least:
-        beyond = told.most and units(text) > units(told.most)
-        off = told.step and (_whole(text) - _whole(told.least)) % _whole(told.step)
+    if capacity.least:
+        beyond = capacity.most and units(text) > units(capacity.most)
+        off = capacity.step and (_whole(text) - _whole(capacity.least)) % _whole(capacity.step)
         return not beyond and not off
-    return not told.values or units(text) in {units(value) for value in told.values}
+    return not capacity.values or units(text) in {units(value) for value in capacity.values}
 
 
 def _whole(text: str) -> int:

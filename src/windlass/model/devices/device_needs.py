@@ -33,7 +33,7 @@ from windlass.api.quantities import is_device
 from windlass.api.views import PodShape
 from windlass.spi.devices import DeviceNeed
 
-CONTAINER_WORDS = (names.FRACTION_CONTAINER_KAI, names.DEVICE_CONTAINER)
+CONTAINER_ANNOTATIONS = (names.FRACTION_CONTAINER_KAI, names.DEVICE_CONTAINER)
 """Annotations that name a container of the pod."""
 
 
@@ -43,22 +43,22 @@ class ClusterDeviceFacts:
 
     ``memories``: per device resource the distinct device sizes in MiB, ascending.
     ``carved``: true if a node creates MIG slices on request.
-    ``queue_words``: resources of the vocabularies that a queue names.
+    ``queue_vocabulary``: resources of the vocabularies that a queue names.
     """
 
     memories: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     carved: bool = False
-    queue_words: frozenset[str] = frozenset()
+    queue_vocabulary: frozenset[str] = frozenset()
     registered: bool = False
     """True if Volcano's vGPU device plugin allocates the devices of some node.
 
     The plugin's resources then mean those devices.
     """
 
-    def card_of(self, ask: ContainerDeviceRequest) -> str:
+    def device_resource(self, request: ContainerDeviceRequest) -> str:
         """Return the resource of the devices that serve a request."""
-        volcano = self.registered and any(word == VOLCANO_VGPU.number for word, _ in ask.words)
-        return VOLCANO_VGPU.number if volcano else ask.resource
+        volcano = self.registered and any(resource == VOLCANO_VGPU.number for resource, _ in request.words)
+        return VOLCANO_VGPU.number if volcano else request.resource
 
     def share_of(self, resource: str, mib: int) -> int:
         """Return the share, in thousandths, of the smallest device that has ``mib`` of memory.
@@ -120,29 +120,29 @@ class DeviceRequestContext:
     """Sharing labels of the pod on its devices, and the labels that it shares no device with."""
 
 
-def parts_of(shape: PodShape, context: DeviceRequestContext, facts: ClusterDeviceFacts) -> DeviceCharges:
+def charges_of(shape: PodShape, context: DeviceRequestContext, facts: ClusterDeviceFacts) -> DeviceCharges:
     """Return all that a pod requests, including its device shares."""
     if shape.claims and context.claims is NO_CLAIMS:
         problem = FieldError.forbidden("spec.resourceClaims", "its claims have not been looked up")
         return DeviceCharges(shape.request, problems=(problem,))
     if not shape.devices and not context.words and context.claims is NO_CLAIMS:
         return DeviceCharges(shape.request)
-    asked = request_parser.read(shape.devices, context.words)
-    problems = (*asked.problems, *context.claims.problems, *_strangers(context))
-    request = _ordinary(shape.request, asked)
+    requested = request_parser.read(shape.devices, context.words)
+    problems = (*requested.problems, *context.claims.problems, *_unknown_containers(context))
+    request = _ordinary(shape.request, requested)
     if problems:
         return DeviceCharges(request, problems=problems)
     building = _Building(request, facts, context.kai)
-    for ask in asked.asks:
-        building.add(ask, asked.requirements)
+    for ask in requested.asks:
+        building.add(ask, requested.requirements)
     for need in context.claims.needs:
         building.needs.append(need)
     for resource, units in context.claims.charges:
         building.charges[resource] = building.charges.get(resource, 0) + units
         building.by_card.add(resource)
-    building.whole_cards(asked.requirements)
+    building.add_whole_devices(requested.requirements)
     needs = building.needs
-    if asked.spread and context.group:
+    if requested.spread and context.group:
         token = (f"group:{context.group}",)
         needs = [replace(need, carries=token, avoids=token) for need in needs]
     if context.carries or context.avoids:
@@ -153,39 +153,39 @@ def parts_of(shape: PodShape, context: DeviceRequestContext, facts: ClusterDevic
     return DeviceCharges(building.request(), tuple(needs), tuple(sorted(building.by_card)))
 
 
-def _strangers(context: DeviceRequestContext) -> Iterable[FieldError]:
+def _unknown_containers(context: DeviceRequestContext) -> Iterable[FieldError]:
     """Yield an error for each container that an annotation names and the pod lacks."""
     if not context.containers:
         return
     for name, text in context.words:
-        if name in CONTAINER_WORDS and text.strip() not in context.containers:
+        if name in CONTAINER_ANNOTATIONS and text.strip() not in context.containers:
             known = ", ".join(context.containers)
             yield FieldError.invalid(
                 f"metadata.annotations[{name}]", text, f"the pod has no such container; it has {known}"
             )
 
 
-def plain_resources(shape: PodShape, words: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
+def plain_resources(shape: PodShape, annotations: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
     """Return the node resources that a pod holds: its request without device shares."""
     if not shape.speaks_of_parts:
         return shape.request
-    return _ordinary(shape.request, request_parser.read(shape.devices, words))
+    return _ordinary(shape.request, request_parser.read(shape.devices, annotations))
 
 
-def _ordinary(request: Mapping[str, int], asked: PodDeviceRequest) -> dict[str, int]:
+def _ordinary(request: Mapping[str, int], requested: PodDeviceRequest) -> dict[str, int]:
     """Return the plain resources of a request.
 
     The vocabularies' resources and what they replace are left out. Devices that they
     request whole are included.
     """
-    found = {name: units for name, units in request.items() if not request_parser.is_word(name)}
-    profiles = {request_parser.resource_of(ask.profile) for ask in asked.asks if ask.profile}
-    for name, units in asked.taken:
+    plain = {name: units for name, units in request.items() if not request_parser.is_word(name)}
+    profiles = {request_parser.resource_of(ask.profile) for ask in requested.asks if ask.profile}
+    for name, units in requested.taken:
         if name not in profiles:
-            found[name] = found.get(name, 0) - units
-    for name, units in asked.whole:
-        found[name] = found.get(name, 0) + units
-    return {name: units for name, units in found.items() if units > 0}
+            plain[name] = plain.get(name, 0) - units
+    for name, units in requested.whole:
+        plain[name] = plain.get(name, 0) + units
+    return {name: units for name, units in plain.items() if units > 0}
 
 
 @dataclass(slots=True)
@@ -197,52 +197,54 @@ class _Building:
     charges: dict[str, int] = field(default_factory=dict)
     by_card: set[str] = field(default_factory=set)
 
-    def add(self, ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
-        if ask.profile:
-            self._profile(ask, requirements)
+    def add(self, request: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
+        if request.profile:
+            self._profile(request, requirements)
             return
-        card = self.facts.card_of(ask)
-        self.needs.append(replace(_wished(ask, requirements), resource=card))
-        self._charge(ask.resource, charge_of(ask, self.facts) * ask.count)
-        if card != ask.resource:
-            self.by_card.add(ask.resource)
-        for word, units in ask.words:
-            if word in self.facts.queue_words:
-                self._charge(word, units)
-                self.by_card.add(word)
+        resource = self.facts.device_resource(request)
+        self.needs.append(replace(_need_of(request, requirements), resource=resource))
+        self._charge(request.resource, charge_of(request, self.facts) * request.count)
+        if resource != request.resource:
+            self.by_card.add(request.resource)
+        for name, units in request.words:
+            if name in self.facts.queue_vocabulary:
+                self._charge(name, units)
+                self.by_card.add(name)
 
-    def _profile(self, ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
+    def _profile(self, request: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
         """Add slices of a profile.
 
         They are an amount of their own unless a node creates slices on request or the
         pod selects devices. In those cases they are a device need that a device, or a
         slice listed by the node, can serve.
         """
-        listed = request_parser.resource_of(ask.profile)
-        asked = ask.count * WHOLE
-        if not ask.taken:
-            self.plain[listed] = self.plain.get(listed, 0) + asked
-        wished = requirements != DeviceRequirements()
-        if self.facts.carved or wished:
-            need = _wished(ask, requirements)
-            self.needs.append(need if wished else replace(need, listed=listed))
+        listed = request_parser.resource_of(request.profile)
+        amount = request.count * WHOLE
+        if not request.taken:
+            self.plain[listed] = self.plain.get(listed, 0) + amount
+        selective = requirements != DeviceRequirements()
+        if self.facts.carved or selective:
+            need = _need_of(request, requirements)
+            self.needs.append(need if selective else replace(need, listed=listed))
             self.by_card.add(listed)
         if self.kai:
-            self._charge(GPU, compute_share(ask.profile) * ask.count)
+            self._charge(GPU, compute_share(request.profile) * request.count)
             self.by_card.add(GPU)
 
     def _charge(self, resource: str, units: int) -> None:
         self.charges[resource] = self.charges.get(resource, 0) + units
 
-    def whole_cards(self, requirements: DeviceRequirements) -> None:
+    def add_whole_devices(self, requirements: DeviceRequirements) -> None:
         """Count whole devices one by one if shares of the same kind or device preferences exist."""
         resources = {need.resource for need in self.needs}
-        wished = requirements != DeviceRequirements()
+        selective = requirements != DeviceRequirements()
         for resource, units in sorted(self.plain.items()):
-            cards = is_device(resource) and not resource.startswith(MIG) and units % WHOLE == 0
-            if cards and (resource in resources or (wished and not self.needs) or resource in self.by_card):
-                ask = ContainerDeviceRequest("", resource, units // WHOLE, milli=WHOLE)
-                self.needs.append(_wished(ask, requirements))
+            countable = is_device(resource) and not resource.startswith(MIG) and units % WHOLE == 0
+            if countable and (
+                resource in resources or (selective and not self.needs) or resource in self.by_card
+            ):
+                request = ContainerDeviceRequest("", resource, units // WHOLE, milli=WHOLE)
+                self.needs.append(_need_of(request, requirements))
 
     def request(self) -> dict[str, int]:
         total = dict(self.plain)
@@ -251,23 +253,27 @@ class _Building:
         return total
 
 
-def charge_of(ask: ContainerDeviceRequest, facts: ClusterDeviceFacts) -> int:
+def charge_of(request: ContainerDeviceRequest, facts: ClusterDeviceFacts) -> int:
     """Return the charge of one device's share, in thousandths of a device."""
-    memory = facts.share_of(facts.card_of(ask), ask.memory_mib) if ask.memory_mib else ask.memory_milli
-    return min(WHOLE, max(ask.milli, memory))
+    memory = (
+        facts.share_of(facts.device_resource(request), request.memory_mib)
+        if request.memory_mib
+        else request.memory_milli
+    )
+    return min(WHOLE, max(request.milli, memory))
 
 
-def _wished(ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> DeviceNeed:
-    sliced = ask.slices and not ask.profile
+def _need_of(request: ContainerDeviceRequest, requirements: DeviceRequirements) -> DeviceNeed:
+    sliced = request.slices and not request.profile
     return DeviceNeed(
-        resource=ask.resource,
-        count=ask.count,
-        milli=ask.milli,
-        memory_mib=ask.memory_mib,
-        memory_milli=ask.memory_milli,
-        profile=ask.profile,
-        slices=sliced or bool(ask.profile),
-        shares=ask.shares and not ask.profile,
+        resource=request.resource,
+        count=request.count,
+        milli=request.milli,
+        memory_mib=request.memory_mib,
+        memory_milli=request.memory_milli,
+        profile=request.profile,
+        slices=sliced or bool(request.profile),
+        shares=request.shares and not request.profile,
         models=requirements.models,
         models_not=requirements.models_not,
         uuids=requirements.uuids,
@@ -278,15 +284,15 @@ def _wished(ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> De
     )
 
 
-def queue_words(amounts: Iterable[Mapping[str, int]]) -> frozenset[str]:
+def queue_vocabulary(amounts: Iterable[Mapping[str, int]]) -> frozenset[str]:
     """Return the vocabularies' resources among those that queues name."""
     return frozenset(name for each in amounts for name in each if request_parser.is_word(name))
 
 
 def sizes(memories: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
     """Return the distinct device sizes per resource, ascending; unknown sizes (0) are left out."""
-    found: dict[str, set[int]] = {}
+    by_resource: dict[str, set[int]] = {}
     for resource, mib in memories:
         if mib > 0:
-            found.setdefault(resource, set()).add(mib)
-    return {resource: tuple(sorted(known)) for resource, known in sorted(found.items())}
+            by_resource.setdefault(resource, set()).add(mib)
+    return {resource: tuple(sorted(known)) for resource, known in sorted(by_resource.items())}

@@ -34,8 +34,8 @@ from windlass.kits.dicts import put_if_changed
 from windlass.kits.timestamps import rfc3339
 from windlass.model.devices import consumable_capacity
 from windlass.model.devices.device_needs import ClaimedDevices
-from windlass.model.devices.dra_devices import NOTHING, DeviceInventory, UnownedAllocations
-from windlass.model.devices.dra_needs import Card, ClaimNeeds, GivenDevice, Source, charged_in
+from windlass.model.devices.dra_devices import NO_ALLOCATIONS, DeviceInventory, UnownedAllocations
+from windlass.model.devices.dra_needs import ClaimNeeds, GivenDevice, Slot, Source, charged_in
 from windlass.spi.devices import ConsumedCounters, DeviceNeed
 from windlass.spi.objects import Device
 
@@ -44,7 +44,7 @@ MOST_CONSUMERS = 256
 
 ``ResourceClaimReservedForMaxSize`` of Kubernetes.
 """
-_NOTHING: Mapping[str, None] = {"allocation": None, "reservedFor": None}
+_RELEASED: Mapping[str, None] = {"allocation": None, "reservedFor": None}
 Json = dict[str, Any]
 Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
 
@@ -171,25 +171,27 @@ class DraClaims:
         for claim in self.claims_of(pod):
             yield from claim.nodes
 
-    def apart(self, node: str, pods: Mapping[str, views.Pod]) -> UnownedAllocations:
+    def unowned(self, node: str, pods: Mapping[str, views.Pod]) -> UnownedAllocations:
         """Return the devices of a node that claims hold although no running pod uses them.
 
         A claim outlives its pods until its controller has released it.
         """
-        found = list[views.DeviceResult]()
+        results = list[views.DeviceResult]()
         for key in self._allocated.get(node, ()):
             if all(pods[user].finished for user in self.users_of(key) if user in pods):
-                found += self.claims[key].results
-        devices = frozenset((one.driver, one.pool, one.device) for one in found if not one.share)
-        return UnownedAllocations(devices, tuple(one for one in found if one.share))
+                results += self.claims[key].results
+        devices = frozenset(
+            (result.driver, result.pool, result.device) for result in results if not result.share
+        )
+        return UnownedAllocations(devices, tuple(result for result in results if result.share))
 
-    def in_the_way(
+    def conflicting_claims(
         self,
         claim: views.DeviceClaim,
         node: str,
         devices: Json,
         pods: Mapping[str, views.Pod],
-        ours: Callable[[views.Pod], bool],
+        manages: Callable[[views.Pod], bool],
     ) -> Iterator[views.DeviceClaim]:
         """Yield other claims that still hold devices of a node which are about to be allocated.
 
@@ -197,20 +199,22 @@ class DraClaims:
         died before binding.
 
         ``devices``: ``allocation.devices`` that is about to be written.
-        ``ours``: whether this scheduler places a pod.
+        ``manages``: whether this scheduler places a pod.
 
         Raises :class:`ClaimsChanged` if a pod that is bound, or that another scheduler
         is about to bind, holds one of the devices by now.
         """
-        given = {_name(one) for one in devices["results"] if not one.get("adminAccess")}
+        allocated = {_name(result) for result in devices["results"] if not result.get("adminAccess")}
         for key in self._allocated.get(node, ()):
             other = self.claims[key]
-            held = {(one.driver, one.pool, one.device) for one in other.results if not one.share}
-            if key == claim.key or given.isdisjoint(held):
+            held = {
+                (result.driver, result.pool, result.device) for result in other.results if not result.share
+            }
+            if key == claim.key or allocated.isdisjoint(held):
                 continue
             for user in (pods[user] for user in self.users_of(key) if user in pods):
-                if self._placed(user) or not ours(user):
-                    names = ", ".join(sorted(device for _, _, device in given & held))
+                if self._placed(user) or not manages(user):
+                    names = ", ".join(sorted(device for _, _, device in allocated & held))
                     raise ClaimsChanged(f"claim {key} of pod {user.key} holds {names} on {node} by now")
             yield other
 
@@ -228,7 +232,7 @@ class DraClaims:
 
     # ------------------------------------------------------------------ what a pod needs
 
-    def asked(
+    def needs_of(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], mates: Container[str] = ()
     ) -> tuple[ClaimedDevices, str]:
         """Return the device needs of a pod's claims, and the node that a claim pins it to (or "").
@@ -238,31 +242,31 @@ class DraClaims:
         node.
         """
         held = self.held(pod, pods) if pod.node_name else ()
-        if held or (pod.node_name and self._looks_on(pod)):
+        if held or (pod.node_name and self._is_admin_only(pod)):
             return self._held(pod, held), ""
-        found = _Found()
+        collected = _Found()
         for position, reference in enumerate(pod.shape.claims):
             place = f"spec.resourceClaims[{position}]"
             carrier = self._carrier(pod, reference, pods)
             if carrier is not None and carrier.key != pod.key:
                 if carrier.node_name or carrier.key not in mates:
-                    self._share(found, place, reference, carrier)
+                    self._share(collected, place, reference, carrier)
                 elif (users := len(self.users[f"{pod.namespace}/{reference.claim}"])) > MOST_CONSUMERS:
-                    words = (
+                    message = (
                         f"{users} pods name ResourceClaim {reference.claim}, which serves {MOST_CONSUMERS}"
                     )
-                    found.problems.append(FieldError.forbidden(place, words))
+                    collected.problems.append(FieldError.forbidden(place, message))
                 continue
-            source = self._source(found, place, pod, reference)
+            source = self._source(collected, place, pod, reference)
             if source is not None:
-                found.sources.append((place, source))
-        plan = self._needs.plan(tuple(source for _, source in found.sources))
+                collected.sources.append((place, source))
+        plan = self._needs.plan(tuple(source for _, source in collected.sources))
         for claim, request, why in plan.problems:
-            place = found.sources[claim][0] + (f" (request {request})" if request else "")
-            found.problems.append(FieldError.forbidden(place, why))
-        return ClaimedDevices(plan.needs, plan.charges, tuple(found.problems)), found.pinned
+            place = collected.sources[claim][0] + (f" (request {request})" if request else "")
+            collected.problems.append(FieldError.forbidden(place, why))
+        return ClaimedDevices(plan.needs, plan.charges, tuple(collected.problems)), collected.pinned
 
-    def allotted(self, pod: views.Pod) -> Iterator[DraAllocation]:
+    def allocations_of(self, pod: views.Pod) -> Iterator[DraAllocation]:
         """Yield the devices that the pod's claims hold, whichever scheduler allocated them.
 
         Devices that no slice lists are left out.
@@ -278,7 +282,7 @@ class DraClaims:
                 yield DraAllocation(claim.key, *place, result.share, draws)
 
     def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[GivenDevice, ...]:
-        """Return the devices allocated for the pod, in the order of its needs (:meth:`asked`).
+        """Return the devices allocated for the pod, in the order of its needs (:meth:`needs_of`).
 
         Devices of claims that another pod carries are left out.
         """
@@ -287,37 +291,40 @@ class DraClaims:
             for reference in pod.shape.claims
             if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key != pod.key
         }
-        found = (
+        devices = (
             GivenDevice(one.resource, one.index, one.draws)
-            for one in self.allotted(pod)
+            for one in self.allocations_of(pod)
             if one.claim not in shared
         )
-        return tuple(sorted(found, key=lambda one: (one.resource, bool(one.draws), one)))
+        return tuple(sorted(devices, key=lambda one: (one.resource, bool(one.draws), one)))
 
-    def _looks_on(self, pod: views.Pod) -> bool:
+    def _is_admin_only(self, pod: views.Pod) -> bool:
         """Return whether the pod's claims are allocated and hold no device (admin access only)."""
         claims = [self._own_claim(pod, reference) for reference in pod.shape.claims]
-        return bool(claims) and all(one is not None and one.allocated and not one.results for one in claims)
+        return bool(claims) and all(
+            claim is not None and claim.allocated and not claim.results for claim in claims
+        )
 
-    def _held(self, pod: views.Pod, cards: Sequence[GivenDevice]) -> ClaimedDevices:
+    def _held(self, pod: views.Pod, devices: Sequence[GivenDevice]) -> ClaimedDevices:
         """Return the needs of a bound pod.
 
         Whole devices are counted per resource. Shares of devices are listed one by one
         and charged by their size.
         """
         charges: dict[str, int] = {}
-        for card in cards:
-            charge = charged_in(card.resource)
-            charges[charge] = charges.get(charge, 0) + self.inventory.milli_of(pod.node_name, *card)
+        for device in devices:
+            charge = charged_in(device.resource)
+            charges[charge] = charges.get(charge, 0) + self.inventory.milli_of(pod.node_name, *device)
         needs = [
             DeviceNeed(resource, 1 if draws else len(list(same)), milli=WHOLE, draws=draws)
             for (resource, draws, _), same in groupby(
-                enumerate(cards), lambda at: (at[1].resource, at[1].draws, at[0] if at[1].draws else -1)
+                enumerate(devices),
+                lambda item: (item[1].resource, item[1].draws, item[0] if item[1].draws else -1),
             )
         ]
         return ClaimedDevices(tuple(needs), tuple(sorted(charges.items())))
 
-    def carried_words(
+    def carried_annotations(
         self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
     ) -> dict[str, str]:
         """Return the device annotation of the pod that carries a claim which this pod shares.
@@ -331,8 +338,8 @@ class DraClaims:
                 continue
             if DEVICES in carrier.annotations:
                 return {DEVICES: carrier.annotations[DEVICES]}
-            if words := decided(carrier.key):
-                return words
+            if annotations := decided(carrier.key):
+                return annotations
         return {}
 
     def sharers(
@@ -343,18 +350,18 @@ class DraClaims:
         Pods are connected directly or through other pods. The pod itself is included.
         ``among``: whether another pod counts.
         """
-        found, names, left = {pod.key: pod}, set[str](), [pod]
-        while left:
-            for reference in left.pop().shape.claims:
+        sharers, names, queue = {pod.key: pod}, set[str](), [pod]
+        while queue:
+            for reference in queue.pop().shape.claims:
                 if not reference.claim or reference.claim in names:
                     continue
                 names.add(reference.claim)
                 for key in self.users.get(f"{pod.namespace}/{reference.claim}", ()):
-                    mate = pods.get(key) if key not in found else None
+                    mate = pods.get(key) if key not in sharers else None
                     if mate is not None and among(mate):
-                        found[key] = mate
-                        left.append(mate)
-        return min(names, default=""), found
+                        sharers[key] = mate
+                        queue.append(mate)
+        return min(names, default=""), sharers
 
     def carrier_of(self, claim: str, pods: Mapping[str, views.Pod]) -> views.Pod | None:
         """Return the pod that carries a claim (by key), among those that name it.
@@ -366,7 +373,7 @@ class DraClaims:
         living = [pods[key] for key in users if key in pods and stays(pods[key])]
         return min(
             living,
-            key=lambda one: (not one.node_name, not self._placed(one), one.created, one.key),
+            key=lambda pod: (not pod.node_name, not self._placed(pod), pod.created, pod.key),
             default=None,
         )
 
@@ -375,7 +382,7 @@ class DraClaims:
         assumed = self._assumed.get(pod.key)
         return bool(pod.node_name) or (assumed is not None and assumed.uid == pod.uid)
 
-    def lends(
+    def keeps_in_use(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], apart: Callable[[views.Pod], bool]
     ) -> bool:
         """Return whether devices that a pod carries stay in use when it is removed.
@@ -396,50 +403,56 @@ class DraClaims:
         """Return :meth:`carrier_of`; ``None`` for a claim that belongs to the pod alone."""
         return self.carrier_of(f"{pod.namespace}/{reference.claim}", pods) if reference.claim else None
 
-    def _share(self, found: _Found, place: str, reference: ClaimReference, carrier: views.Pod) -> None:
+    def _share(self, collected: _Found, place: str, reference: ClaimReference, carrier: views.Pod) -> None:
         if carrier.node_name:
-            if found.pinned not in ("", carrier.node_name):
-                found.problems.append(
+            if collected.pinned not in ("", carrier.node_name):
+                collected.problems.append(
                     FieldError.forbidden(
-                        place, f"its claims are on two nodes: {found.pinned}, {carrier.node_name}"
+                        place, f"its claims are on two nodes: {collected.pinned}, {carrier.node_name}"
                     )
                 )
-            found.pinned = carrier.node_name
+            collected.pinned = carrier.node_name
             return
-        found.problems.append(
+        collected.problems.append(
             FieldError.forbidden(
                 place,
                 f"ResourceClaim {reference.claim} is not allocated yet: pod {carrier.key} carries it and waits",
             )
         )
 
-    def _source(self, found: _Found, place: str, pod: views.Pod, reference: ClaimReference) -> Source | None:
+    def _source(
+        self, collected: _Found, place: str, pod: views.Pod, reference: ClaimReference
+    ) -> Source | None:
         """Return the requests and constraints of a claim of the pod; ``None`` if it is not known."""
         if reference.device_class:
             if self.generated and self._own_claim(pod, reference) is None:
-                self._missing(found, place, f"the claim of {reference.name} is being made")
+                self._missing(collected, place, f"the claim of {reference.name} is being made")
             return _of_class(reference), ()
         if reference.template:
             claim = self._own_claim(pod, reference)
             template = self.templates.get(f"{pod.namespace}/{reference.template}")
             if claim is None and self.generated and not pod.node_name:
-                self._missing(found, place, f"the claim of template {reference.template} is being made")
+                self._missing(collected, place, f"the claim of template {reference.template} is being made")
             source = claim or template
             if source is None:
                 self._missing(
-                    found, place, f"ResourceClaimTemplate {pod.namespace}/{reference.template} does not exist"
+                    collected,
+                    place,
+                    f"ResourceClaimTemplate {pod.namespace}/{reference.template} does not exist",
                 )
         else:
             source = self.claims.get(f"{pod.namespace}/{reference.claim}")
             if source is None:
-                self._missing(found, place, f"ResourceClaim {pod.namespace}/{reference.claim} does not exist")
+                self._missing(
+                    collected, place, f"ResourceClaim {pod.namespace}/{reference.claim} does not exist"
+                )
         if source is None:
             return None
-        found.problems.extend(source.problems)
+        collected.problems.extend(source.problems)
         return source.requests, source.constraints
 
-    def _missing(self, found: _Found, place: str, why: str) -> None:
-        found.problems.append(FieldError(place, why, "FieldValueNotFound"))
+    def _missing(self, collected: _Found, place: str, why: str) -> None:
+        collected.problems.append(FieldError(place, why, "FieldValueNotFound"))
 
     def _own_claim(self, pod: views.Pod, reference: ClaimReference) -> views.DeviceClaim | None:
         """Return the named claim, or the claim created for the pod from a template or a class."""
@@ -458,7 +471,7 @@ class DraClaims:
         """Yield the claims of a pod that is about to be bound, with ``allocation.devices`` of each.
 
         The allocation is empty for a claim that another pod carries. ``devices``: the
-        pod's devices, in the order of :meth:`asked`. Raises :class:`ClaimsChanged` if
+        pod's devices, in the order of :meth:`needs_of`. Raises :class:`ClaimsChanged` if
         they no longer serve the claims' requests.
         """
         own: list[views.DeviceClaim] = []
@@ -472,31 +485,31 @@ class DraClaims:
             else:
                 own.append(claim)
         plan = self._needs.plan(tuple((claim.requests, claim.constraints) for claim in own))
-        there = self.inventory.cards_of(node) or self.inventory.own_cards(node)
-        resources = {one.resource for one in there}
-        cards = [card for card in devices if card.resource in resources] if there else list(devices)
-        results = self._needs.results(plan, cards, there)
+        listed = self.inventory.listed_devices(node) or self.inventory.reported_devices(node)
+        resources = {one.resource for one in listed}
+        selected = [device for device in devices if device.resource in resources] if listed else list(devices)
+        results = self._needs.results(plan, selected, listed)
         if results is None:
             raise ClaimsChanged(f"the devices that were chosen on {node} serve its claims no longer")
         for number, claim in enumerate(own):
-            mine = [one for one in results if one.claim == number]
-            config = self._config(claim, list(dict.fromkeys(one.option for one in mine)))
+            own_results = [one for one in results if one.claim == number]
+            config = self._config(claim, list(dict.fromkeys(one.option for one in own_results)))
             written = [
                 self._result(one.option, node, one.card, f"{claim.uid}/{claim.resource_version}/{at}")
-                for at, one in enumerate(mine)
+                for at, one in enumerate(own_results)
             ]
             yield claim, {"results": written, **({"config": config} if config else {})}
 
-    def _result(self, option: views.DeviceRequest, node: str, card: Card, name: str) -> Json:
+    def _result(self, option: views.DeviceRequest, node: str, slot: Slot, name: str) -> Json:
         """Return the allocation result of a device.
 
         ``name``: unique per result, the source of its share ID.
         """
-        driver, pool, device = self.inventory.name_of(node, *card)
+        driver, pool, device = self.inventory.name_of(node, *slot)
         result: Json = {"request": option.name, "driver": driver, "pool": pool, "device": device}
         if option.admin:
             result["adminAccess"] = True
-        listed = self.inventory.listed_at(node, *card)
+        listed = self.inventory.listed_at(node, *slot)
         if listed is not None and listed.shared:
             result["shareID"] = str(uuid5(NAMESPACE_OID, name))
             if consumed := dict(consumable_capacity.consumed(option.capacity, listed.capacity) or ()):
@@ -505,8 +518,8 @@ class DraClaims:
             result["bindingConditions"] = [*listed.ready]
         if listed is not None and listed.failed:
             result["bindingFailureConditions"] = [*listed.failed]
-        borne = msgspec.to_builtins(option.tolerations)
-        return result | ({"tolerations": [*borne]} if borne else {})
+        tolerated = msgspec.to_builtins(option.tolerations)
+        return result | ({"tolerations": [*tolerated]} if tolerated else {})
 
     def _config(self, claim: views.DeviceClaim, served: Sequence[views.DeviceRequest]) -> list[Json]:
         """Return the configuration for the drivers, as kube-scheduler copies it.
@@ -517,30 +530,30 @@ class DraClaims:
         of_class: dict[str, list[str]] = {}
         for option in served:
             of_class.setdefault(option.device_class, []).append(option.name)
-        found: list[Json] = []
+        config: list[Json] = []
         for name, requests in of_class.items():
             known = self.classes.get(name)
-            told = known.config if known is not None else ()
-            found += [{**one.body, "source": "FromClass", "requests": requests} for one in told]
+            class_config = known.config if known is not None else ()
+            config += [{**entry.body, "source": "FromClass", "requests": requests} for entry in class_config]
         names = {name for option in served for name in (option.name, option.name.partition("/")[0])}
-        for one in claim.config:
-            if not one.requests:
-                found.append({**one.body, "source": "FromClaim"})
-            elif not names.isdisjoint(one.requests):
-                found.append({**one.body, "source": "FromClaim", "requests": [*one.requests]})
-        return found
+        for entry in claim.config:
+            if not entry.requests:
+                config.append({**entry.body, "source": "FromClaim"})
+            elif not names.isdisjoint(entry.requests):
+                config.append({**entry.body, "source": "FromClaim", "requests": [*entry.requests]})
+        return config
 
-    def cards_of(self, node: str, apart: UnownedAllocations = NOTHING) -> tuple[Device, ...]:
+    def listed_devices(self, node: str, unowned: UnownedAllocations = NO_ALLOCATIONS) -> tuple[Device, ...]:
         """Return the devices that slices list for a node.
 
-        ``apart``: allocations without a running pod (:meth:`apart`). Their devices are
+        ``unowned``: allocations without a running pod (:meth:`unowned`). Their devices are
             unavailable.
         """
-        return self.inventory.cards_of(node, apart)
+        return self.inventory.listed_devices(node, unowned)
 
-    def learn(self, node: str, cards: Iterable[Device]) -> bool:
+    def learn(self, node: str, devices: Iterable[Device]) -> bool:
         """Store the devices that a node reports itself. Return whether their kinds changed."""
-        news = self.inventory.learn(node, tuple(cards))
+        news = self.inventory.learn(node, tuple(devices))
         if news:
             self._needs.forget()
         return news
@@ -559,20 +572,20 @@ class ClaimWrite:
     subresource: str = "status"
 
     @property
-    def awaits(self) -> bool:
+    def needs_preparation(self) -> bool:
         """True if a device is allocated that has to be made ready before a pod is bound."""
         status: Any = self.body.get("status") or {}
         results = ((status.get("allocation") or {}).get("devices") or {}).get("results", ())
-        return any("bindingConditions" in one for one in results)
+        return any("bindingConditions" in result for result in results)
 
 
 def writes_for(
-    book: DraClaims,
+    claims: DraClaims,
     pod: views.Pod,
     bind: Bind,
     pods: Mapping[str, views.Pod],
     now: float,
-    ours: Callable[[views.Pod], bool],
+    manages: Callable[[views.Pod], bool],
     together: Collection[str] = (),
 ) -> list[ClaimWrite]:
     """Return the writes for a pod's claims before it is bound.
@@ -582,7 +595,7 @@ def writes_for(
 
     ``now``: Unix seconds. It is written because kube-scheduler sets a missing
         allocation time when it adds a pod, and the server refuses that update.
-    ``ours``: whether this scheduler places a pod.
+    ``manages``: whether this scheduler places a pod.
     ``together``: pods that start with this one. The pod that carries a claim enters
         them too.
 
@@ -590,16 +603,19 @@ def writes_for(
     """
     cards = [GivenDevice(share.resource, share.index, share.draws) for share in bind.devices]
     writes = []
-    for claim, devices in book.allocation(pod, bind.node, cards, pods):
+    for claim, devices in claims.allocation(pod, bind.node, cards, pods):
         version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}
         if not devices:
-            carrier = book.carrier_of(claim.key, pods)
+            carrier = claims.carrier_of(claim.key, pods)
             carried = carrier is not None and carrier.key in together
             if pod.uid not in claim.reserved and not carried:
                 status: dict[str, object] = {"reservedFor": [*claim.consumers, _consumer(pod)]}
                 writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
             continue
-        writes += [_given_back(other) for other in book.in_the_way(claim, bind.node, devices, pods, ours)]
+        writes += [
+            _given_back(other)
+            for other in claims.conflicting_claims(claim, bind.node, devices, pods, manages)
+        ]
         if claim.allocated:  # for a binding that failed, or by a scheduler that is gone
             writes.append(_given_back(claim))
             version = {}
@@ -609,12 +625,12 @@ def writes_for(
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
             "allocationTimestamp": rfc3339(now),
         }
-        mates = [pods[key] for key in together if key != pod.key and key in book.users.get(claim.key, ())]
-        status = {"allocation": allocation, "reservedFor": [_consumer(one) for one in (pod, *mates)]}
+        mates = [pods[key] for key in together if key != pod.key and key in claims.users.get(claim.key, ())]
+        status = {"allocation": allocation, "reservedFor": [_consumer(user) for user in (pod, *mates)]}
         writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
         if FINALIZER not in claim.finalizers:
-            kept = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
-            writes.append(ClaimWrite(claim.namespace, claim.name, kept, ""))
+            finalizing = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
+            writes.append(ClaimWrite(claim.namespace, claim.name, finalizing, ""))
     return writes
 
 
@@ -626,7 +642,7 @@ def _name(result: Json) -> tuple[str, str, str]:
 def _given_back(claim: views.DeviceClaim) -> ClaimWrite:
     """Return the write that releases a claim, if it is still at the version seen."""
     version = {"resourceVersion": claim.resource_version}
-    return ClaimWrite(claim.namespace, claim.name, {"metadata": version, "status": dict(_NOTHING)})
+    return ClaimWrite(claim.namespace, claim.name, {"metadata": version, "status": dict(_RELEASED)})
 
 
 def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> list[ClaimWrite]:
@@ -635,9 +651,9 @@ def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> l
     The claims can be allocated again afterwards.
     """
     return [
-        ClaimWrite(one.namespace, one.name, {"metadata": {"uid": one.uid}, "status": dict(_NOTHING)})
-        for one in claims
-        if one.allocated and set(one.reserved) <= set(pods)
+        ClaimWrite(claim.namespace, claim.name, {"metadata": {"uid": claim.uid}, "status": dict(_RELEASED)})
+        for claim in claims
+        if claim.allocated and set(claim.reserved) <= set(pods)
     ]
 
 
@@ -656,9 +672,9 @@ def _of_class(reference: ClaimReference) -> tuple[views.ClaimRequest, ...]:
     return (views.ClaimRequest(reference.name, (option,)),)
 
 
-def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> None:
+def _without(users_by_claim: dict[str, dict[str, None]], claim: str, pod: str) -> None:
     """Remove a pod from the users of a claim, and the claim if it has no users left."""
-    users = book.get(claim, {})
+    users = users_by_claim.get(claim, {})
     users.pop(pod, None)
     if not users:
-        book.pop(claim, None)
+        users_by_claim.pop(claim, None)

@@ -47,13 +47,15 @@ class MatchedDevices:
     def meets(self, other: MatchedDevices) -> bool:
         """Return whether some device is in both."""
         return not set(self.kinds).isdisjoint(other.kinds) or not {
-            one.uuid for one in self.listed
-        }.isdisjoint(one.uuid for one in other.listed)
+            device.uuid for device in self.listed
+        }.isdisjoint(device.uuid for device in other.listed)
 
 
 def kinds_of(devices: Iterable[Device]) -> tuple[DeviceKind, ...]:
     """Return one kind per device, in their order."""
-    return tuple(DeviceKind(one.resource, one.model, one.memory_mib, one.compute) for one in devices)
+    return tuple(
+        DeviceKind(device.resource, device.model, device.memory_mib, device.compute) for device in devices
+    )
 
 
 class UnownedAllocations(NamedTuple):
@@ -64,15 +66,15 @@ class UnownedAllocations(NamedTuple):
 
     def drawn(self, device: ListedDevice) -> tuple[tuple[str, int], ...]:
         """Return the consumed units of a shared device's capacities, by name."""
-        found: dict[str, int] = {}
+        consumed: dict[str, int] = {}
         for part in self.parts:
             if (part.driver, part.pool, part.device) == (device.driver, device.pool, device.name):
                 for name, units, _ in device.draws_of(part.consumed):
-                    found[name] = found.get(name, 0) + units
-        return tuple(sorted(found.items()))
+                    consumed[name] = consumed.get(name, 0) + units
+        return tuple(sorted(consumed.items()))
 
 
-NOTHING = UnownedAllocations()
+NO_ALLOCATIONS = UnownedAllocations()
 
 
 class DeviceInventory:
@@ -86,7 +88,7 @@ class DeviceInventory:
         """Nodes with a device list that has to be rebuilt."""
         self._pools: dict[tuple[str, str], dict[str, views.ResourceSlice]] = {}
         """Driver and pool → its slices, of all nodes."""
-        self._told: dict[str, tuple[DeviceKind, ...]] = {}
+        self._kinds: dict[str, tuple[DeviceKind, ...]] = {}
         self._own: dict[str, tuple[Device, ...]] = {}
         """Node → the devices that it reports."""
 
@@ -118,7 +120,7 @@ class DeviceInventory:
     def nodes_of(self, item: views.ResourceSlice) -> set[str]:
         """Return the nodes that have devices of the slice's pool."""
         pool = self._pools.get((item.driver, item.pool), {})
-        return {one.node for one in (item, *pool.values()) if one.node}
+        return {entry.node for entry in (item, *pool.values()) if entry.node}
 
     @property
     def _listed(self) -> dict[str, tuple[ListedDevice, ...]]:
@@ -142,50 +144,50 @@ class DeviceInventory:
         """Return the nodes that have devices in slices."""
         return set(self._listed)
 
-    def cards_of(self, node: str, apart: UnownedAllocations = NOTHING) -> tuple[Device, ...]:
+    def listed_devices(self, node: str, unowned: UnownedAllocations = NO_ALLOCATIONS) -> tuple[Device, ...]:
         """Return the devices that slices list for a node.
 
-        ``apart``: allocations without a pod on the node. Their devices count as
+        ``unowned``: allocations without a pod on the node. Their devices count as
             unhealthy.
         """
         return tuple(
             Device(
-                index=one.index,
-                resource=one.resource,
-                model=one.model,
-                memory_mib=int(one.subject.capacity.get(one.driver, {}).get("memory", 0) // MIB),
-                uuid=one.uuid,
-                healthy=one.known and (one.driver, one.pool, one.name) not in apart.devices,
-                mode=DeviceMode.NAMED if one.named else DeviceMode.PLAIN,
-                draws=one.draws,
-                late=one.late,
-                shared=one.shared,
-                drawn=apart.drawn(one) if one.shared else (),
+                index=device.index,
+                resource=device.resource,
+                model=device.model,
+                memory_mib=int(device.subject.capacity.get(device.driver, {}).get("memory", 0) // MIB),
+                uuid=device.uuid,
+                healthy=device.known and (device.driver, device.pool, device.name) not in unowned.devices,
+                mode=DeviceMode.NAMED if device.named else DeviceMode.PLAIN,
+                draws=device.draws,
+                late=device.late,
+                shared=device.shared,
+                drawn=unowned.drawn(device) if device.shared else (),
             )
-            for one in self._listed.get(node, ())
+            for device in self._listed.get(node, ())
         )
 
     def attaches(self, node: str) -> bool:
         """Return whether devices of the node need preparation before a pod can be bound."""
-        return any(one.late for one in self._listed.get(node, ()))
+        return any(device.late for device in self._listed.get(node, ()))
 
-    def own_cards(self, node: str) -> tuple[Device, ...]:
+    def reported_devices(self, node: str) -> tuple[Device, ...]:
         """Return the devices that the node reports."""
         return self._own.get(node, ())
 
-    def learn(self, node: str, cards: tuple[Device, ...]) -> bool:
+    def learn(self, node: str, devices: tuple[Device, ...]) -> bool:
         """Store the devices that a node reports. Return whether the kinds of devices changed."""
-        kinds = kinds_of(cards)
-        if cards:
-            self._own[node] = cards
+        kinds = kinds_of(devices)
+        if devices:
+            self._own[node] = devices
         else:
             self._own.pop(node, None)
-        if self._told.get(node, ()) == kinds:
+        if self._kinds.get(node, ()) == kinds:
             return False
         if kinds:
-            self._told[node] = kinds
+            self._kinds[node] = kinds
         else:
-            del self._told[node]
+            del self._kinds[node]
         return True
 
     # ------------------------------------------------------------------ what is meant
@@ -210,43 +212,48 @@ class DeviceInventory:
         try:
             kinds = tuple(
                 kind
-                for kind in sorted({kind for told in self._told.values() for kind in told})
+                for kind in sorted({kind for node_kinds in self._kinds.values() for kind in node_kinds})
                 if kind.resource == GPU and all(test(subject_of(kind)) for test in tests)
             )
             listed = tuple(
-                one
+                device
                 for devices in self._listed.values()
-                for one in devices
-                if all(test(one.subject) for test in tests)
+                for device in devices
+                if all(test(device.subject) for test in tests)
             )
         except cel.CelFailure as error:
             return MatchedDevices(), (), f"a selector has no value for a device of the cluster: {error}"
-        found = MatchedDevices(kinds, listed)
-        if not found and (far := self._far(tests)):
-            return MatchedDevices(), (), far
+        matched = MatchedDevices(kinds, listed)
+        if not matched and (unsupported := self._unsupported(tests)):
+            return MatchedDevices(), (), unsupported
         kinds = tuple(kind for kind in kinds if _gives(_capacity_of(kind), option))
-        listed = tuple(one for one in listed if _gives(one.capacity, option))
-        if found and not kinds and not listed:
-            asked = ", ".join(f"{name} {text}" for name, text in option.capacity)
+        listed = tuple(device for device in listed if _gives(device.capacity, option))
+        if matched and not kinds and not listed:
+            requested = ", ".join(f"{name} {text}" for name, text in option.capacity)
             return (
                 MatchedDevices(),
                 (),
-                f"no device of class {option.device_class} that meets the selectors can give {asked}",
+                f"no device of class {option.device_class} that meets the selectors can give {requested}",
             )
-        borne = tuple(one for one in listed if one.borne(option.tolerations))
+        tolerated = tuple(device for device in listed if device.tolerated_by(option.tolerations))
         if option.mode == ALL:  # one that may not be had stands in the way of all others of its node
-            barred = {one.node for one in listed if not one.borne(option.tolerations)}
-            borne = tuple(one for one in borne if one.node not in barred)
-        if len(borne) == len(listed):
+            blocked = {device.node for device in listed if not device.tolerated_by(option.tolerations)}
+            tolerated = tuple(device for device in tolerated if device.node not in blocked)
+        if len(tolerated) == len(listed):
             return MatchedDevices(kinds, listed), (), ""
-        taints = {taint for one in listed if not one.borne(option.tolerations) for taint in one.taints}
+        taints = {
+            taint
+            for device in listed
+            if not device.tolerated_by(option.tolerations)
+            for taint in device.taints
+        }
         return (
-            MatchedDevices(kinds, borne),
-            tuple(sorted(taints, key=lambda one: (one.key, one.value, one.effect))),
+            MatchedDevices(kinds, tolerated),
+            tuple(sorted(taints, key=lambda device: (device.key, device.value, device.effect))),
             "",
         )
 
-    def _far(self, tests: Sequence[Callable[[cel.Subject], Any]]) -> str:
+    def _unsupported(self, tests: Sequence[Callable[[cel.Subject], Any]]) -> str:
         """Return why matching devices that several nodes reach cannot be used; "" without any."""
         for item in self._of_node.get("", {}).values():
             for device in item.devices:
@@ -262,10 +269,10 @@ class DeviceInventory:
     def per_node(self, matched: MatchedDevices) -> set[int]:
         """Return the distinct numbers of matching devices per node, without 0."""
         wanted = set(matched.kinds)
-        numbers = {sum(kind in wanted for kind in told) for told in self._told.values()}
+        numbers = {sum(kind in wanted for kind in node_kinds) for node_kinds in self._kinds.values()}
         by_node: dict[str, int] = {}
-        for one in matched.listed:
-            by_node[one.node] = by_node.get(one.node, 0) + 1
+        for device in matched.listed:
+            by_node[device.node] = by_node.get(device.node, 0) + 1
         return {number for number in (*numbers, *by_node.values()) if number}
 
     def need(self, matched: MatchedDevices, count: int) -> tuple[DeviceNeed | None, str]:
@@ -281,26 +288,26 @@ class DeviceInventory:
 
     def _need_of_listed(self, matched: MatchedDevices, count: int) -> DeviceNeed:
         """Select by model if that separates the devices from all others, else by UUID."""
-        meant = {one.uuid for one in matched.listed}
-        resources = {one.resource for one in matched.listed}
+        meant = {device.uuid for device in matched.listed}
+        resources = {device.resource for device in matched.listed}
         resource = next(iter(resources)) if len(resources) == 1 else ""
         others = [
-            one
+            device
             for devices in self._listed.values()
-            for one in devices
-            if one.resource in resources and one.uuid not in meant and not one.meant
+            for device in devices
+            if device.resource in resources and device.uuid not in meant and not device.selected_only
         ]
-        if any(one.meant for one in matched.listed):
+        if any(device.selected_only for device in matched.listed):
             return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
         if not others:
             return DeviceNeed(resource, count, milli=WHOLE)
-        models, strangers = {one.model for one in matched.listed}, {one.model for one in others}
+        models, strangers = {device.model for device in matched.listed}, {device.model for device in others}
         if models.isdisjoint(strangers) and "" not in models:
             return _by_model(resource, count, models, strangers)
         return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
 
     def _need_of_kinds(self, matched: MatchedDevices, count: int) -> tuple[DeviceNeed | None, str]:
-        every = {kind for told in self._told.values() for kind in told if kind.resource == GPU}
+        every = {kind for node_kinds in self._kinds.values() for kind in node_kinds if kind.resource == GPU}
         others = every - set(matched.kinds)
         if not others:
             return DeviceNeed(GPU, count, milli=WHOLE), ""
@@ -314,32 +321,34 @@ class DeviceInventory:
 
     def name_of(self, node: str, resource: str, index: int) -> DeviceName:
         """Return driver, pool and name of a device."""
-        one = self.listed_at(node, resource, index)
-        if one is not None:
-            return one.driver, one.pool, one.name
+        device = self.listed_at(node, resource, index)
+        if device is not None:
+            return device.driver, device.pool, device.name
         return DRIVER, node, f"gpu-{index}"
 
     def listed_at(self, node: str, resource: str, index: int) -> ListedDevice | None:
         """Return the listed device with this resource and index; ``None`` if no slice lists it."""
-        here = self._listed.get(node, ())
-        return next((one for one in here if (one.resource, one.index) == (resource, index)), None)
+        devices = self._listed.get(node, ())
+        return next(
+            (device for device in devices if (device.resource, device.index) == (resource, index)), None
+        )
 
     def milli_of(self, node: str, resource: str, index: int, draws: ConsumedCounters = ()) -> int:
         """Return the size of a device in thousandths.
 
         For a shared device: the share that ``draws`` consume.
         """
-        found = self.listed_at(node, resource, index)
-        return WHOLE if found is None else found.milli_with(draws)
+        device = self.listed_at(node, resource, index)
+        return WHOLE if device is None else device.milli_with(draws)
 
     def place_of(self, node: str, driver: str, pool: str, name: str) -> tuple[str, int] | None:
         """Return resource and index of a device, given the driver's name for it.
 
         This is the inverse of :meth:`name_of`.
         """
-        for one in self._listed.get(node, ()):
-            if (one.driver, one.pool, one.name) == (driver, pool, name):
-                return one.resource, one.index
+        for device in self._listed.get(node, ()):
+            if (device.driver, device.pool, device.name) == (driver, pool, name):
+                return device.resource, device.index
         number = name.removeprefix("gpu-")
         if (driver, pool) != (DRIVER, node) or number == name or not (number.isascii() and number.isdigit()):
             return None

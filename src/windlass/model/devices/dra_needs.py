@@ -34,7 +34,7 @@ from windlass.spi.objects import Device
 
 Source = tuple[tuple[views.ClaimRequest, ...], tuple[DeviceConstraint, ...]]
 """Requests and constraints of one claim."""
-Card = tuple[str, int]
+Slot = tuple[str, int]
 """Resource of a device and its index on the node."""
 
 
@@ -64,9 +64,9 @@ class RequestOption(NamedTuple):
     parts: tuple[tuple[str, ConsumedCounters], ...] = ()
 
     @property
-    def apart(self) -> bool:
+    def independent(self) -> bool:
         """True if its devices are independent: not listed by name, and without shared counters."""
-        return not any(one.meant or one.draws for one in self.matched.listed)
+        return not any(device.selected_only or device.draws for device in self.matched.listed)
 
 
 class AllocationResult(NamedTuple):
@@ -74,7 +74,7 @@ class AllocationResult(NamedTuple):
 
     claim: int
     option: views.DeviceRequest
-    card: Card
+    card: Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,35 +120,35 @@ class ClaimNeeds:
 
     def plan(self, sources: tuple[Source, ...]) -> ClaimPlan:
         """Return the plan for the claims of one pod that it carries itself."""
-        found = self._plans.get(sources)
-        if found is None:
-            found = self._plans[sources] = self._plan(sources)
-        return found
+        plan = self._plans.get(sources)
+        if plan is None:
+            plan = self._plans[sources] = self._plan(sources)
+        return plan
 
     def results(
-        self, plan: ClaimPlan, cards: Sequence[GivenDevice], devices: Sequence[Device]
+        self, plan: ClaimPlan, allocated: Sequence[GivenDevice], devices: Sequence[Device]
     ) -> list[AllocationResult] | None:
         """Return the request that each allocated device serves; ``None`` if they no longer fit.
 
-        ``cards``: devices of the pod.
+        ``allocated``: devices of the pod.
         ``devices``: all devices of the node.
         """
         if plan.joint is None:
-            slots = iter(cards)
+            slots = iter(allocated)
             counts = iter(need.count for need in plan.needs)
             return [
-                AllocationResult(claim, option, (card.resource, card.index))
+                AllocationResult(claim, option, (slot.resource, slot.index))
                 for claim, requests in enumerate(plan.options)
                 for (option,) in requests
-                for card in islice(slots, next(counts))
+                for slot in islice(slots, next(counts))
             ]
-        devices = sorted(devices, key=lambda one: (one.late, one.resource, one.index))
-        places = {(one.resource, one.index): at for at, one in enumerate(devices)}
-        if any(card[:2] not in places for card in cards):
+        devices = sorted(devices, key=lambda device: (device.late, device.resource, device.index))
+        places = {(device.resource, device.index): at for at, device in enumerate(devices)}
+        if any(slot[:2] not in places for slot in allocated):
             return None
-        offers = [OfferedDevice(one, one.uuid, free=True) for one in devices]
-        given = [HeldDevice(places[card[:2]], card.draws) for card in cards]
-        picks = allocate(plan.joint, offers, {}, given)
+        offers = [OfferedDevice(device, device.uuid, free=True) for device in devices]
+        held = [HeldDevice(places[slot[:2]], slot.draws) for slot in allocated]
+        picks = allocate(plan.joint, offers, {}, held)
         if picks is None:
             return None
         return [
@@ -164,10 +164,10 @@ class ClaimNeeds:
 
     def serve(self, option: views.DeviceRequest) -> RequestOption:
         key = msgspec.structs.replace(option, name="")
-        found = self._served.get(key)
-        if found is None:
-            found = self._served[key] = self._serve(option)
-        return found
+        served = self._served.get(key)
+        if served is None:
+            served = self._served[key] = self._serve(option)
+        return served
 
     def _serve(self, option: views.DeviceRequest) -> RequestOption:
         known = self._classes.get(option.device_class)
@@ -195,11 +195,13 @@ class ClaimNeeds:
         if need is None:
             return RequestOption(None, why)
         parts = {
-            one.uuid: one.draws_of(consumable_capacity.consumed(option.capacity, one.capacity) or ())
-            for one in matched.listed
-            if one.shared
+            device.uuid: device.draws_of(consumable_capacity.consumed(option.capacity, device.capacity) or ())
+            for device in matched.listed
+            if device.shared
         }
-        milli = max((one.milli_with(parts.get(one.uuid, ())) for one in matched.listed), default=WHOLE)
+        milli = max(
+            (device.milli_with(parts.get(device.uuid, ())) for device in matched.listed), default=WHOLE
+        )
         most = max(numbers) if every else count
         shared = tuple(sorted(parts.items()))
         return RequestOption(need, "", matched, every and len(numbers) > 1, most, milli, shared)
@@ -214,8 +216,8 @@ class ClaimNeeds:
                 all_of = [(option, self.serve(option)) for option in request.options]
                 possible = [(option, served) for option, served in all_of if served.need is not None]
                 if not possible:
-                    refusals = dict.fromkeys(served.why for _, served in all_of)
-                    draft.problems.append((claim, request.name, "; ".join(refusals)))
+                    reasons = dict.fromkeys(served.why for _, served in all_of)
+                    draft.problems.append((claim, request.name, "; ".join(reasons)))
                 draft.options[-1].append(possible)
         if draft.problems:
             return ClaimPlan(problems=tuple(draft.problems))
@@ -227,8 +229,10 @@ class ClaimNeeds:
             tuple(tuple(option for option, _ in request) for request in claim) for claim in draft.options
         )
         charged = tuple(sorted(charges.items()))
-        if not any(constraints for _, constraints in sources) and _stand_apart(draft):
-            needs = tuple(need for one in draft.every() if (need := one[0][1].need) is not None)
+        if not any(constraints for _, constraints in sources) and _are_independent(draft):
+            needs = tuple(
+                need for alternatives in draft.every() if (need := alternatives[0][1].need) is not None
+            )
             return ClaimPlan(needs, charged, options=options)
         rules = tuple(
             self._rule(draft, claim, constraint)
@@ -238,7 +242,7 @@ class ClaimNeeds:
         if draft.problems:
             return ClaimPlan(problems=tuple(draft.problems))
         joint = JointDeviceNeed(
-            tuple(tuple(_options(one) for one in claim) for claim in draft.options), rules
+            tuple(tuple(_options(alternatives) for alternatives in claim) for claim in draft.options), rules
         )
         return ClaimPlan((_joint_need(joint),), charged, options=options, joint=joint)
 
@@ -254,9 +258,13 @@ class ClaimNeeds:
                 concerned.append((request, number))
                 values |= _values(served.matched, constraint.attribute)
         if concerned and not values:
-            word = "distinctAttribute" if constraint.distinct else "matchAttribute"
+            field_name = "distinctAttribute" if constraint.distinct else "matchAttribute"
             draft.problems.append(
-                (claim, "", f"constraint {word}: no device that could serve it has {constraint.attribute}")
+                (
+                    claim,
+                    "",
+                    f"constraint {field_name}: no device that could serve it has {constraint.attribute}",
+                )
             )
         return DeviceRule(
             claim, tuple(concerned), constraint.distinct, constraint.attribute, tuple(sorted(values.items()))
@@ -270,7 +278,7 @@ def charged_in(resource: str) -> str:
 
 def _nothing(option: views.DeviceRequest, taints: Sequence[views.DeviceTaint]) -> str:
     if taints:
-        shown = ", ".join(f"{one.key}={one.value}:{one.effect}" for one in taints[:3])
+        shown = ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in taints[:3])
         which = "on every node some of the" if option.mode == ALL else "all"
         return (
             f"{which} devices of class {option.device_class} that meet the selectors are tainted ({shown}), "
@@ -284,23 +292,23 @@ def _nothing(option: views.DeviceRequest, taints: Sequence[views.DeviceTaint]) -
 
 def _charges(options: Sequence[tuple[views.DeviceRequest, RequestOption]]) -> dict[str, int]:
     """Return the largest charge of the alternatives, as placement selects one of them later."""
-    found: dict[str, int] = {}
+    charges: dict[str, int] = {}
     for option, served in options:
         if served.need is None or option.admin:
             continue
-        resources = {one.resource for one in served.matched.listed} or {served.need.resource}
+        resources = {device.resource for device in served.matched.listed} or {served.need.resource}
         for name in sorted({charged_in(resource) for resource in resources}):
-            found[name] = max(found.get(name, 0), served.most * served.milli)
-    return found
+            charges[name] = max(charges.get(name, 0), served.most * served.milli)
+    return charges
 
 
-def _stand_apart(draft: _Draft) -> bool:
+def _are_independent(draft: _Draft) -> bool:
     """Return whether each request can be served on its own, whatever serves the others."""
     every = list(draft.every())
     if any(len(options) != 1 for options in every):
         return False
     first = [options[0] for options in every]
-    if any(option.admin or served.every or not served.apart for option, served in first):
+    if any(option.admin or served.every or not served.independent for option, served in first):
         return False
     if any(served.need is not None and not served.need.resource for _, served in first):
         return False
@@ -326,17 +334,20 @@ def _joint_need(joint: JointDeviceNeed) -> DeviceNeed:
     """
     requests = [options for claim in joint.claims for options in claim]
     least = sum(
-        min(0 if one.admin or one.parts else 1 if one.every else one.need.count for one in options)
+        min(
+            0 if option.admin or option.parts else 1 if option.every else option.need.count
+            for option in options
+        )
         for options in requests
     )
-    shared = any(not one.admin and one.parts for options in requests for one in options)
+    shared = any(not option.admin and option.parts for options in requests for option in options)
     return DeviceNeed("", max(least, int(shared)), milli=WHOLE, joint=joint)
 
 
 def _values(matched: MatchedDevices, attribute: str) -> dict[str, str]:
-    found = {_kind_key(kind): value_of(subject_of(kind), attribute) for kind in matched.kinds}
-    found |= {one.uuid: value_of(one.subject, attribute) for one in matched.listed}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {_kind_key(kind): value_of(subject_of(kind), attribute) for kind in matched.kinds}
+    values |= {device.uuid: value_of(device.subject, attribute) for device in matched.listed}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _kind_key(kind: DeviceKind) -> str:

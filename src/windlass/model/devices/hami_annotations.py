@@ -36,31 +36,32 @@ def annotations_of(bind: Bind, pod: views.Pod, node: views.NodeObject, now: floa
     :data:`TO_ALLOCATE` is left out if no container requests the plugin's resource.
     """
     shares = [share for share in bind.devices if share.resource == GPU]
-    cards = {
-        card.index: card for card in hami_registration.read(node.annotations.get(names.REGISTER_HAMI, ""))
+    devices = {
+        device.index: device
+        for device in hami_registration.read(node.annotations.get(names.REGISTER_HAMI, ""))
     }
-    if not shares or not all(share.index in cards for share in shares):
+    if not shares or not all(share.index in devices for share in shares):
         return {}
     asking = _asking(pod)
-    moment = str(int(now))
-    found = {"hami.io/vgpu-node": node.name, "hami.io/vgpu-time": moment}
-    if not any(one.cards for one in asking):
-        return found | {names.ALLOCATED_HAMI: _text([shares], cards)}
-    text = _text(_shared_out(pod, shares, asking), cards)
-    found |= {names.ALLOCATED_HAMI: text, TO_ALLOCATE: text}
-    return found | {"hami.io/bind-time": moment, "hami.io/bind-phase": "allocating"}
+    seconds = str(int(now))
+    written = {"hami.io/vgpu-node": node.name, "hami.io/vgpu-time": seconds}
+    if not any(container.cards for container in asking):
+        return written | {names.ALLOCATED_HAMI: _text([shares], devices)}
+    text = _text(_shared_out(pod, shares, asking), devices)
+    written |= {names.ALLOCATED_HAMI: text, TO_ALLOCATE: text}
+    return written | {"hami.io/bind-time": seconds, "hami.io/bind-phase": "allocating"}
 
 
-def _text(containers: Iterable[Sequence[DeviceShare]], cards: Mapping[int, Device]) -> str:
+def _text(containers: Iterable[Sequence[DeviceShare]], devices: Mapping[int, Device]) -> str:
     return "".join(
-        "".join(_entry(share, cards[share.index]) for share in shares) + ";" for shares in containers
+        "".join(_entry(share, devices[share.index]) for share in shares) + ";" for shares in containers
     )
 
 
-def _entry(share: DeviceShare, card: Device) -> str:
+def _entry(share: DeviceShare, device: Device) -> str:
     whole = share.milli >= WHOLE
-    mib = share.memory_mib or (card.memory_mib if whole else 0)
-    return f"{card.uuid},{_VENDOR},{mib},{100 if whole else share.milli // 10}:"
+    mib = share.memory_mib or (device.memory_mib if whole else 0)
+    return f"{device.uuid},{_VENDOR},{mib},{100 if whole else share.milli // 10}:"
 
 
 class _Asking(NamedTuple):
@@ -76,17 +77,17 @@ class _Asking(NamedTuple):
 
 def _asking(pod: views.Pod) -> list[_Asking]:
     """Return every container of the pod, init containers first."""
-    first = sum(1 for one in pod.shape.containers if one.kind)
-    found = [_Asking("", 0, False)] * len(pod.shape.containers)
-    for one in pod.shape.devices:
-        place = _PLACE.match(one.place)
-        amount = dict(one.amounts).get(GPU)
+    first = sum(1 for request in pod.shape.containers if request.kind)
+    containers = [_Asking("", 0, False)] * len(pod.shape.containers)
+    for request in pod.shape.devices:
+        place = _PLACE.match(request.place)
+        amount = dict(request.amounts).get(GPU)
         if place is None or amount is None:
             continue
-        at = int(place[2]) + (first if place[1] == "containers" else 0)
+        position = int(place[2]) + (first if place[1] == "containers" else 0)
         with contextlib.suppress(QuantityError):
-            found[at] = _Asking(one.name, int(parse(amount)), one.init)
-    return found
+            containers[position] = _Asking(request.name, int(parse(amount)), request.init)
+    return containers
 
 
 def _shared_out(
@@ -97,16 +98,16 @@ def _shared_out(
     Containers that run at the same time have separate devices. An init container, which
     ends before they start, uses the first of the pod's devices.
     """
-    asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
-    left = list(shares)
+    parsed = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
+    remaining = list(shares)
     own: dict[str, list[DeviceShare]] = {}
-    for ask in asked.asks:
-        own[ask.container], left = left[: ask.count], left[ask.count :]
-    for one in asking:
-        if one.init:
-            yield shares[: one.cards]
-        elif one.name in own:
-            yield own[one.name]
+    for request in parsed.asks:
+        own[request.container], remaining = remaining[: request.count], remaining[request.count :]
+    for container in asking:
+        if container.init:
+            yield shares[: container.cards]
+        elif container.name in own:
+            yield own[container.name]
         else:
-            yield left[: one.cards]
-            left = left[one.cards :]
+            yield remaining[: container.cards]
+            remaining = remaining[container.cards :]

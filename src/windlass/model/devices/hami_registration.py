@@ -47,8 +47,8 @@ _entry = msgspec.json.Decoder(_Wire)
 def read(text: str) -> tuple[Device, ...]:
     """Return the devices, numbered from 0 in their order; none if the text cannot be read."""
     entries = _json(text) if text.lstrip().startswith("[") else _legacy(text)
-    found = [wire for wire in entries if wire.id and 0 < wire.devmem <= _MOST_MIB]
-    return tuple(_device(index, wire) for index, wire in enumerate(found[:_MOST]))
+    valid = [wire for wire in entries if wire.id and 0 < wire.devmem <= _MOST_MIB]
+    return tuple(_device(index, wire) for index, wire in enumerate(valid[:_MOST]))
 
 
 def _device(index: int, wire: _Wire) -> Device:
@@ -80,7 +80,7 @@ def _json(text: str) -> Iterator[_Wire]:
 
 def _legacy(text: str) -> Iterator[_Wire]:
     for piece in text.split(":"):
-        fields = [word.strip() for word in piece.split(",")]
+        fields = [field.strip() for field in piece.split(",")]
         if len(fields) < 7 or not (fields[2].isascii() and fields[2].isdigit() and len(fields[2]) < 10):
             continue
         numa = int(fields[5]) if fields[5].isascii() and fields[5].isdigit() and len(fields[5]) < 5 else -1

@@ -56,19 +56,19 @@ _ASCEND_MIB = {
 
 def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
     """Return all devices of a node, numbered from 0 per resource."""
-    told = _records(view)
-    found: tuple[Device, ...] = ()
+    recorded = _records(view)
+    devices: tuple[Device, ...] = ()
     for resource, units in sorted(amounts_of(view).items()):
         if resource == REGISTERED or not is_device(resource) or units < WHOLE:
             continue
-        if resource in told:
-            found += told[resource]
+        if resource in recorded:
+            devices += recorded[resource]
         else:
-            found += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
-    for resource, cards in told.items():
+            devices += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
+    for resource, recorded_devices in recorded.items():
         if view.allocatable.get(resource, 0) < WHOLE:  # all of them are carved, and count for nothing whole
-            found += tuple(card for card in cards if card.mode is DeviceMode.SLICED)
-    return found + registered(view)
+            devices += tuple(device for device in recorded_devices if device.mode is DeviceMode.SLICED)
+    return devices + registered(view)
 
 
 def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
@@ -78,44 +78,44 @@ def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
     the name of the devices themselves. Their number comes from its registration or from
     feature discovery.
     """
-    if names.REGISTER_HAMI in view.annotations and (hami := _hami_cards(view)) is not None:
+    if names.REGISTER_HAMI in view.annotations and (hami := _hami_device_count(view)) is not None:
         return {**view.allocatable, GPU: min(hami * WHOLE, view.allocatable.get(GPU, 0))}
     if REGISTERED not in view.allocatable:
         return view.allocatable
-    cards = registered(view)
-    found = {name: units for name, units in view.allocatable.items() if name != REGISTERED}
-    if cards:
-        found[REGISTERED] = len(cards) * WHOLE
-    return found
+    devices = registered(view)
+    amounts = {name: units for name, units in view.allocatable.items() if name != REGISTERED}
+    if devices:
+        amounts[REGISTERED] = len(devices) * WHOLE
+    return amounts
 
 
-def _hami_cards(view: views.NodeObject) -> int | None:
+def _hami_device_count(view: views.NodeObject) -> int | None:
     """Return the number of devices on a node of HAMi's device plugin, without those in MIG mode.
 
     ``None`` if no source states it.
     """
-    found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
-    if not found:
+    devices = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
+    if not devices:
         return _number(view.labels.get("nvidia.com/gpu.count", "")) or None
-    return sum(card.mode is not DeviceMode.SLICED for card in found)
+    return sum(device.mode is not DeviceMode.SLICED for device in devices)
 
 
 def _hami_registered(view: views.NodeObject) -> tuple[Device, ...]:
     """Return the devices that HAMi's device plugin registered; unhealthy if the plugin is gone."""
-    found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
+    devices = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
-    return tuple(replace(card, healthy=False) for card in found) if gone else found
+    return tuple(replace(device, healthy=False) for device in devices) if gone else devices
 
 
 def whole(devices: Iterable[Device]) -> dict[str, int]:
     """Return the number of devices per resource, in engine units."""
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for device in devices:
         if device.mode is DeviceMode.NAMED:
-            found.setdefault(device.resource, 0)
+            amounts.setdefault(device.resource, 0)
             continue
-        found[device.resource] = found.get(device.resource, 0) + WHOLE
-    return found
+        amounts[device.resource] = amounts.get(device.resource, 0) + WHOLE
+    return amounts
 
 
 def quota_of(view: views.NodeObject, listed: tuple[Device, ...] = ()) -> dict[str, int]:
@@ -124,7 +124,9 @@ def quota_of(view: views.NodeObject, listed: tuple[Device, ...] = ()) -> dict[st
     Queues that count GPUs alone divide them, in thousandths of GPUs. ``listed``:
     devices of the node in ResourceSlices.
     """
-    gpus = sum(one.resource.startswith(DRIVER) and one.mode is not DeviceMode.NAMED for one in listed)
+    gpus = sum(
+        device.resource.startswith(DRIVER) and device.mode is not DeviceMode.NAMED for device in listed
+    )
     total = (len(registered(view)) + gpus) * WHOLE
     for resource, units in view.allocatable.items():
         if profile := profile_of(resource):
@@ -135,7 +137,7 @@ def quota_of(view: views.NodeObject, listed: tuple[Device, ...] = ()) -> dict[st
 def carves(view: views.NodeObject) -> bool:
     """Return whether MIG slices are created on request on this node."""
     return view.labels.get(names.MIG_MODE) in ("dynamic", "either") or any(
-        card.dynamic for card in node_annotation.read(view.annotations).cards
+        record.dynamic for record in node_annotation.read(view.annotations).cards
     )
 
 
@@ -152,34 +154,34 @@ def by_plugin(view: views.NodeObject) -> bool:
 
 
 def _records(view: views.NodeObject) -> dict[str, tuple[Device, ...]]:
-    read = node_annotation.read(view.annotations)
-    found: dict[str, tuple[Device, ...]] = {}
-    for card in read.cards:
-        if card.mig and not card.dynamic:
+    record = node_annotation.read(view.annotations)
+    by_resource: dict[str, tuple[Device, ...]] = {}
+    for device in record.cards:
+        if device.mig and not device.dynamic:
             continue  # its slices are amounts of their own
-        found[card.resource] = (*found.get(card.resource, ()), _device(card))
-    if GPU not in found and (registered_by_hami := _hami_registered(view)):
-        found[GPU] = registered_by_hami
-    return found
+        by_resource[device.resource] = (*by_resource.get(device.resource, ()), _device(device))
+    if GPU not in by_resource and (registered_by_hami := _hami_registered(view)):
+        by_resource[GPU] = registered_by_hami
+    return by_resource
 
 
 @lru_cache(maxsize=4096)
-def _device(card: node_annotation.DeviceRecord) -> Device:
+def _device(record: node_annotation.DeviceRecord) -> Device:
     mode = DeviceMode.PLAIN
-    if card.dynamic:
-        mode = DeviceMode.SLICED if card.mig else DeviceMode.EITHER
+    if record.dynamic:
+        mode = DeviceMode.SLICED if record.mig else DeviceMode.EITHER
     return Device(
-        index=card.index,
-        resource=card.resource,
-        model=card.model,
-        memory_mib=card.memory_mib,
-        uuid=card.uuid,
-        healthy=card.healthy,
-        numa=card.numa,
-        link_group=card.link_group,
+        index=record.index,
+        resource=record.resource,
+        model=record.model,
+        memory_mib=record.memory_mib,
+        uuid=record.uuid,
+        healthy=record.healthy,
+        numa=record.numa,
+        link_group=record.link_group,
         mode=mode,
-        compute=card.capability,
-        geometry=tuple(_profile(place) for place in card.placements),
+        compute=record.capability,
+        geometry=tuple(_profile(place) for place in record.placements),
     )
 
 
@@ -212,7 +214,7 @@ def _registered(text: str) -> tuple[Device, ...]:
 
 def _entries(text: str) -> Iterator[Device]:
     for index, entry in enumerate(piece for piece in text.split(":") if piece.strip()):
-        fields = [word.strip() for word in entry.split(",")]
+        fields = [field.strip() for field in entry.split(",")]
         if len(fields) < 5 or not fields[2].isdecimal() or len(fields[2]) > 9:
             continue
         yield Device(
@@ -247,16 +249,18 @@ def _labelled(view: views.NodeObject, resource: str, count: int) -> tuple[Device
         memory = 1024 * _number(labels.get(f"{described}.vram", "").removesuffix("G"))
     if mode is DeviceMode.WHOLE and labels.get(_STRATEGY) == "mps":
         memory //= max(1, _number(labels.get("nvidia.com/gpu.replicas", "")))
-    found = _devices(resource, count, product, memory, compute, mode)
+    devices = _devices(resource, count, product, memory, compute, mode)
     sick = view.annotations.get(UNHEALTHY_VOLCANO, "") if resource == GPU else ""
-    return _without(found, sick) if sick else found
+    return _without(devices, sick) if sick else devices
 
 
 @lru_cache(maxsize=1024)
-def _without(found: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
+def _without(devices: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
     """Return the devices with those at the indices ``sick`` (``"0,3"``) marked unhealthy."""
-    indices = {word.strip() for word in sick.split(",")}
-    return tuple(replace(card, healthy=False) if str(card.index) in indices else card for card in found)
+    indices = {index.strip() for index in sick.split(",")}
+    return tuple(
+        replace(device, healthy=False) if str(device.index) in indices else device for device in devices
+    )
 
 
 def _mode(resource: str, labels: Mapping[str, str]) -> DeviceMode:

@@ -55,18 +55,18 @@ def reservation_annotations(index: int) -> dict[str, str]:
     return {names.RESERVES: str(index)} | assignment_annotations.to_annotations([DeviceAssignment(index, 0)])
 
 
-def held_open(needs: Needs) -> Needs:
+def reservation_needs(needs: Needs) -> Needs:
     """Return the needs of a reservation: its request without the device."""
     request = tuple((name, units) for name, units in needs.request if name != GPU)
     return replace(needs, request=request, devices=(DeviceNeed(GPU),))
 
 
-def riding(needs: Needs) -> Needs:
+def without_devices(needs: Needs) -> Needs:
     """Return the needs of a pod on devices that KAI's reservations hold: no devices of its own."""
     return replace(needs, devices=(), by_card=tuple(sorted({*needs.by_card, GPU})))
 
 
-def kept_off(needs: Needs) -> Needs:
+def on_share_nodes(needs: Needs) -> Needs:
     """Return the needs, restricted to nodes that allocate device shares."""
     absent = Expression(BY_PLUGIN, "DoesNotExist")
     terms = (NodeTerm(),) if needs.node_terms is None else needs.node_terms
@@ -75,26 +75,26 @@ def kept_off(needs: Needs) -> Needs:
 
 def indices(parts: Iterable[DeviceShare | DeviceAssignment], pod: views.Pod) -> tuple[int, ...]:
     """Return the plain devices of a pod that the kubelet does not allocate to it by itself."""
-    asks = GPU in pod.shape.request
-    found = (
+    requested = GPU in pod.shape.request
+    shared = (
         part.index
         for part in parts
         if not part.profile
-        and (part.milli < WHOLE or not asks)
+        and (part.milli < WHOLE or not requested)
         and (isinstance(part, DeviceAssignment) or part.resource == GPU)
     )
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(shared)))
 
 
 def fault(pod: views.Pod) -> FieldError | None:
     """Return why a pod that requests a device share cannot share a device of a device plugin."""
-    asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
-    for ask in asked.asks:
-        if ask.resource != GPU or ask.profile:
+    parsed = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
+    for request in parsed.asks:
+        if request.resource != GPU or request.profile:
             continue
-        container = ask.container or next(iter(pod.containers), "")
+        container = request.container or next(iter(pod.containers), "")
         where = f"spec.containers[{container}]"
-        if any(name == GPU for name, _ in ask.taken):
+        if any(name == GPU for name, _ in request.taken):
             return FieldError.forbidden(
                 f"{where}.resources.limits[{GPU}]",
                 "the nodes' device plug-in would give it a whole GPU: ask for the part by annotation "
@@ -203,8 +203,8 @@ class DeviceReservationIndex:
         """
         before = self.strict
         elsewhere = not plugin and any(d.resource == GPU and d.mode is not DeviceMode.WHOLE for d in devices)
-        for known, here in ((self._by_plugin, plugin), (self._elsewhere, elsewhere)):
-            if here:
+        for known, present in ((self._by_plugin, plugin), (self._elsewhere, elsewhere)):
+            if present:
                 known[name] = None
             else:
                 known.pop(name, None)
@@ -221,7 +221,7 @@ class DeviceReservationIndex:
         """Return whether devices of this node are shared only while they are reserved."""
         return self.enabled and node in self._by_plugin
 
-    def rides(self, pod: views.Pod) -> bool:
+    def on_kai_reservation(self, pod: views.Pod) -> bool:
         """Return whether the pod's devices are those that KAI's reservation pods hold on its node."""
         if not self._groups or not pod.node_name or pod.namespace == NAMESPACE_KAI:
             return False
@@ -232,10 +232,12 @@ class DeviceReservationIndex:
         """Return whether a pod uses a reserved device."""
         return key in self._uses
 
-    def is_told(self, pod: views.Pod, slot: Slot) -> bool:
+    def names_reserved_device(self, pod: views.Pod, slot: Slot) -> bool:
         """Return whether a pod's annotation names the device that is reserved now."""
-        words = pod.annotations.get(names.VISIBLE_DEVICES, "").split(",")
-        return self.card(slot) in [word.removeprefix(CDI_PREFIX) for word in words]
+        device_names = pod.annotations.get(names.VISIBLE_DEVICES, "").split(",")
+        return self.device_name(slot) in [
+            device_name.removeprefix(CDI_PREFIX) for device_name in device_names
+        ]
 
     def slots(self, bind: Bind, pod: views.Pod | None) -> tuple[Slot, ...]:
         """Return the devices that have to be reserved before a bind."""
@@ -243,7 +245,7 @@ class DeviceReservationIndex:
             return ()
         return tuple((bind.node, index) for index in indices(bind.devices, pod))
 
-    def card(self, slot: Slot) -> str:
+    def device_name(self, slot: Slot) -> str:
         """Return the name of the reserved device, as its reservation reports it.
 
         "" if it has not reported yet, or is terminating.
@@ -253,15 +255,15 @@ class DeviceReservationIndex:
             return ""
         return pod.report.card
 
-    def words(self, bind: Bind, pod: views.Pod | None) -> dict[str, str]:
+    def annotations_of(self, bind: Bind, pod: views.Pod | None) -> dict[str, str]:
         """Return the annotation that names a pod's devices; none if no device has to be reserved."""
-        cards = [self.card(slot) for slot in self.slots(bind, pod)]
-        if not cards or not all(cards):
+        device_names = [self.device_name(slot) for slot in self.slots(bind, pod)]
+        if not device_names or not all(device_names):
             return {}
         prefix = CDI_PREFIX if self.cdi else ""
-        return {names.VISIBLE_DEVICES: ",".join(f"{prefix}{card}" for card in cards)}
+        return {names.VISIBLE_DEVICES: ",".join(f"{prefix}{device_name}" for device_name in device_names)}
 
-    def open_cards(self, node: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    def allocatable_devices(self, node: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices of a node as they can be allocated now.
 
         If no further device can be reserved, those that are not reserved yet are
@@ -271,7 +273,7 @@ class DeviceReservationIndex:
             return devices
         return tuple(
             replace(d, mode=DeviceMode.WHOLE)
-            if d.resource == GPU and d.mode is DeviceMode.PLAIN and not self.card((node, d.index))
+            if d.resource == GPU and d.mode is DeviceMode.PLAIN and not self.device_name((node, d.index))
             else d
             for d in devices
         )
@@ -282,8 +284,8 @@ def _groups_of(pod: views.Pod) -> tuple[str, ...]:
     labels = pod.labels
     if not labels or not any(name.startswith(names.GPU_GROUP_KAI) for name in labels):
         return ()
-    found = (v for n, v in labels.items() if n == names.GPU_GROUP_KAI or n.startswith(_MULTI_KAI))
-    return tuple(sorted(set(found)))
+    groups = (v for n, v in labels.items() if n == names.GPU_GROUP_KAI or n.startswith(_MULTI_KAI))
+    return tuple(sorted(set(groups)))
 
 
 def _parts(pod: views.Pod) -> Iterator[DeviceAssignment]:

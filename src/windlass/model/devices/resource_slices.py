@@ -63,7 +63,7 @@ class ListedDevice:
         return self.part or bool(self.taints)
 
     @property
-    def meant(self) -> bool:
+    def selected_only(self) -> bool:
         """True if it is allocated only to requests that select it."""
         return self.named or self.shared
 
@@ -77,16 +77,16 @@ class ListedDevice:
         ``consumed``: capacity and quantity as text. Capacities that the device lacks
             are ignored.
         """
-        totals = {one.name: one.value for one in self.capacity}
+        totals = {item.name: item.value for item in self.capacity}
         return tuple(
             (f"{self.uuid}:{name}", consumable_capacity.units(text), consumable_capacity.units(totals[name]))
             for name, text in sorted(consumed)
             if name in totals
         )
 
-    def borne(self, tolerations: Sequence[views.DeviceToleration]) -> bool:
+    def tolerated_by(self, tolerations: Sequence[views.DeviceToleration]) -> bool:
         """Return whether all its taints are tolerated."""
-        return all(any(one.tolerates(taint) for one in tolerations) for taint in self.taints)
+        return all(any(toleration.tolerates(taint) for toleration in tolerations) for taint in self.taints)
 
     @property
     def resource(self) -> str:
@@ -122,11 +122,11 @@ class DevicePool(NamedTuple):
     def of(slices: Iterable[views.ResourceSlice]) -> DevicePool:
         """Return the pool, given all its ``slices`` of every node and generation."""
         every = list(slices)
-        generation = max((one.generation for one in every), default=0)
-        newest = [one for one in every if one.generation == generation]
-        names = [device.name for one in newest for device in one.devices]
-        whole = all(one.slices == len(newest) for one in newest) and len(names) == len(set(names))
-        totals = {(group, name): _units(text) for one in newest for group, name, text in one.counters}
+        generation = max((item.generation for item in every), default=0)
+        newest = [item for item in every if item.generation == generation]
+        names = [device.name for item in newest for device in item.devices]
+        whole = all(item.slices == len(newest) for item in newest) and len(names) == len(set(names))
+        totals = {(group, name): _units(text) for item in newest for group, name, text in item.counters}
         return DevicePool(generation, whole, totals)
 
 
@@ -138,25 +138,25 @@ def listed_of(
     ``pools``: at least the pools of the slices.
     """
     every = list(slices)
-    late = {(one.driver, one.pool) for one in every if any(device.ready for device in one.devices)}
+    late = {(item.driver, item.pool) for item in every if any(device.ready for device in item.devices)}
     counts: dict[str, int] = {}
     numbers: dict[tuple[str, str], int] = {}
-    found: list[ListedDevice] = []
-    for one in sorted(every, key=lambda one: (one.driver, one.pool) in late):
-        key = (one.driver, one.pool)
+    devices: list[ListedDevice] = []
+    for item in sorted(every, key=lambda item: (item.driver, item.pool) in late):
+        key = (item.driver, item.pool)
         numbers.setdefault(key, len(numbers))
-        for device in one.devices:
-            index = counts.get(one.driver, 0)
-            counts[one.driver] = index + 1
-            draws = _draws(device, pools[key].totals, f"{one.driver}/{numbers[key]}")
-            found.append(
+        for device in item.devices:
+            index = counts.get(item.driver, 0)
+            counts[item.driver] = index + 1
+            draws = _draws(device, pools[key].totals, f"{item.driver}/{numbers[key]}")
+            devices.append(
                 ListedDevice(
-                    one.node,
-                    one.driver,
-                    one.pool,
+                    item.node,
+                    item.driver,
+                    item.pool,
                     device.name,
                     index,
-                    subject_in(one.driver, device),
+                    subject_in(item.driver, device),
                     known=pools[key].whole,
                     taints=device.taints,
                     draws=draws,
@@ -168,7 +168,7 @@ def listed_of(
                     failed=device.failed,
                 )
             )
-    return _counted(found)
+    return _counted(devices)
 
 
 def _draws(
@@ -193,7 +193,7 @@ def _counted(devices: list[ListedDevice]) -> tuple[ListedDevice, ...]:
             continue
         for name, units, _ in draws:
             used[name] = used.get(name, 0) + units
-    return tuple(replace(one, part=True) if at in parts else one for at, one in enumerate(devices))
+    return tuple(replace(device, part=True) if at in parts else device for at, device in enumerate(devices))
 
 
 def _share(units: int, total: int) -> int:
@@ -220,10 +220,10 @@ def subject_in(driver: str, device: views.SliceDevice) -> cel.Subject:
                 continue
         attributes.setdefault(domain, {})[plain] = shown
     capacity: dict[str, dict[str, Fraction]] = {}
-    for one in device.capacity:
-        domain, plain = _domain(one.name, driver)
+    for item in device.capacity:
+        domain, plain = _domain(item.name, driver)
         try:
-            capacity.setdefault(domain, {})[plain] = parse(one.value)
+            capacity.setdefault(domain, {})[plain] = parse(item.value)
         except QuantityError:
             continue
     return cel.Subject(driver, attributes, capacity, device.shared)

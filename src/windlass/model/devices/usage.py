@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 PODS = "pods"
 Slot = tuple[str, int]
 """Resource and index of a device."""
-UUID_WORDS = (names.VGPU_IDS_VOLCANO, names.ALLOCATED_HAMI)
+UUID_ANNOTATIONS = (names.VGPU_IDS_VOLCANO, names.ALLOCATED_HAMI)
 """Pod annotations of other schedulers that name devices by UUID."""
 
 
@@ -75,11 +75,11 @@ class ClaimLookup(Protocol):
     of it.
     """
 
-    def cards_of(self, node: str) -> tuple[Device, ...]:
+    def listed_devices(self, node: str) -> tuple[Device, ...]:
         """Return the devices that slices list for a node."""
         ...
 
-    def allotted(self, pod: views.Pod) -> Iterable[DraAllocation]:
+    def allocations_of(self, pod: views.Pod) -> Iterable[DraAllocation]:
         """Return the devices that the pod's claims hold."""
         ...
 
@@ -110,7 +110,7 @@ def names_devices(pod: views.Pod) -> bool:
         return True
     annotations = pod.annotations
     return bool(annotations) and any(
-        word in annotations for word in (assignment_annotations.DEVICES, *UUID_WORDS)
+        name in annotations for name in (assignment_annotations.DEVICES, *UUID_ANNOTATIONS)
     )
 
 
@@ -122,8 +122,8 @@ def shares_held(
     The list is empty if they cannot be determined. Then only the amounts count.
     """
     if assignment_annotations.DEVICES not in pod.annotations:
-        found = [*_by_uuid(pod, node)]
-        return found if claims is None else [*found, *_claimed(pod, claims)]
+        by_uuid = [*_by_uuid(pod, node)]
+        return by_uuid if claims is None else [*by_uuid, *_claimed(pod, claims)]
     try:
         parts = assignment_annotations.from_annotations(pod.annotations)
     except assignment_annotations.AssignmentError:
@@ -134,7 +134,7 @@ def shares_held(
     # With devices of several kinds, an index stands for the first of them.
     resource = next((name for name in sorted(resources_held(pod)) if is_device(name)), GPU)
     if claims is not None and pod.shape.claims and not pod.shape.devices:  # its claims do not say it yet
-        listed = {slot_resource(card) for card in claims.cards_of(node.name)}
+        listed = {slot_resource(device) for device in claims.listed_devices(node.name)}
         if len(listed) > 1:
             return []
         resource = next(iter(listed), resource)
@@ -144,37 +144,39 @@ def shares_held(
 
 
 def _by_uuid(pod: views.Pod, node: views.NodeObject) -> Iterator[tuple[Slot, DeviceUse]]:
-    for word in UUID_WORDS:
-        text = pod.annotations.get(word)
+    for name in UUID_ANNOTATIONS:
+        text = pod.annotations.get(name)
         if not text:
             continue
-        places = {card.uuid: card for card in node_devices.devices_of(node) if card.uuid}
-        first = sum(one.place.startswith("spec.initContainers") for one in pod.shape.devices)
+        places = {device.uuid: device for device in node_devices.devices_of(node) if device.uuid}
+        first = sum(request.place.startswith("spec.initContainers") for request in pod.shape.devices)
         for uuid, slots, milli, mib in uuid_shares(text, first):
-            card = places.get(uuid)
-            if card is not None:
+            device = places.get(uuid)
+            if device is not None:
                 yield (
-                    (slot_resource(card), card.index),
-                    DeviceUse(DeviceAssignment(card.index, milli, mib), "", slots),
+                    (slot_resource(device), device.index),
+                    DeviceUse(DeviceAssignment(device.index, milli, mib), "", slots),
                 )
         return
 
 
 def _claimed(pod: views.Pod, claims: ClaimLookup) -> Iterator[tuple[Slot, DeviceUse]]:
-    for claim, resource, index, share, draws in claims.allotted(pod):
+    for claim, resource, index, share, draws in claims.allocations_of(pod):
         part = DeviceAssignment(index, 0) if share else DeviceAssignment(index)
         yield (resource, index), DeviceUse(part, claim, share=share, draws=draws)
 
 
-def slot_resource(card: Device) -> str:
+def slot_resource(device: Device) -> str:
     """Return the resource under which :func:`shares_held` reports a device."""
-    return GPU if card.resource == node_devices.REGISTERED else card.resource
+    return GPU if device.resource == node_devices.REGISTERED else device.resource
 
 
 def as_bound(pod: views.Pod, assumed: AssumedBind) -> views.Pod:
     """Return the pod as it will be once its decided bind is seen."""
-    words = {**pod.annotations, **own_annotations(assumed.shares)} if assumed.shares else pod.annotations
-    return msgspec.structs.replace(pod, node_name=assumed.node, annotations=words)
+    annotations = (
+        {**pod.annotations, **own_annotations(assumed.shares)} if assumed.shares else pod.annotations
+    )
+    return msgspec.structs.replace(pod, node_name=assumed.node, annotations=annotations)
 
 
 class FreeOnNode:
@@ -199,25 +201,25 @@ class FreeOnNode:
         """Devices that can no longer be allocated whole, although no pod's amounts say so."""
         self._devices: dict[Slot, Device] | None = None
         for pod in held:
-            self._take_cards(pod)
+            self._take_devices(pod)
 
     def take(self, pod: views.Pod) -> None:
         for name, units in resources_with_pod(pod).items():
             if name in self.left:
                 self.left[name] -= units
-        self._take_cards(pod)
+        self._take_devices(pod)
 
     def lacks(self, pod: views.Pod) -> list[str]:
         """Return the resources that the node has too little of for the pod, as text.
 
         Resources that the node does not list are ignored.
         """
-        found = []
+        missing = []
         for name, units in sorted(resources_with_pod(pod).items()):
             if units > 0 and units > self.left.get(name, units):
                 left = from_units(name, max(0, self.left[name]))
-                found.append(f"{from_units(name, units)} {name} of {left} left")
-        return [*found, *self.crowded(pod)]
+                missing.append(f"{from_units(name, units)} {name} of {left} left")
+        return [*missing, *self.crowded(pod)]
 
     def over(self) -> dict[str, int]:
         """Return the excess of used resources over the node's capacity."""
@@ -230,28 +232,32 @@ class FreeOnNode:
         """
         if not names_devices(pod):
             return
-        mine = shares_held(pod, self._node, self._claims)
-        for slot, use in mine:
+        own = shares_held(pod, self._node, self._claims)
+        for slot, use in own:
             uses = self._uses.get(slot, [])
             device = self._device(slot)
             problem = _too_much(uses if taken else [*uses, use], device)
             if problem:
                 yield f"device {slot[1]} ({slot[0]}) {problem}"
-        yield from self._overdrawn(mine)
+        yield from self._overdrawn(own)
 
-    def _overdrawn(self, mine: Collection[tuple[Slot, DeviceUse]]) -> Iterator[str]:
+    def _overdrawn(self, own: Collection[tuple[Slot, DeviceUse]]) -> Iterator[str]:
         """Yield the counters and shared capacities that the devices of the pod overdraw."""
-        slots = {slot for slot, _ in mine}
+        slots = {slot for slot, _ in own}
         wanted = {name for slot in slots if (one := self._device(slot)) for name, _, _ in one.draws}
-        wanted |= {name for _, use in mine for name, _, _ in use.draws}
+        wanted |= {name for _, use in own for name, _, _ in use.draws}
         if not wanted:
             return
-        drawn = [device.draws for slot in {*slots, *self._uses} if (device := self._device(slot)) is not None]
+        consumed = [
+            device.draws for slot in {*slots, *self._uses} if (device := self._device(slot)) is not None
+        ]
         others = (use for uses in self._uses.values() for use in uses)
-        drawn += {(use.claim, use.share): use.draws for use in (*others, *(use for _, use in mine))}.values()
+        consumed += {
+            (use.claim, use.share): use.draws for use in (*others, *(use for _, use in own))
+        }.values()
         used: dict[str, int] = {}
         totals: dict[str, int] = {}
-        for name, units, total in (one for draws in drawn for one in draws):
+        for name, units, total in (one for draws in consumed for one in draws):
             used[name] = used.get(name, 0) + units
             totals[name] = total
         for name in sorted(wanted):
@@ -259,9 +265,9 @@ class FreeOnNode:
                 kind = "capacity" if ":" in name else "counter"
                 counter = re.split("[/:]", name)[-1]
                 part = used[name] / totals[name] if totals[name] else inf
-                yield f"{kind} {counter} of its devices is drawn to {part:.2f} of what there is"
+                yield f"{kind} {counter} of its devices is allocated to {part:.2f} of its total"
 
-    def _take_cards(self, pod: views.Pod) -> None:
+    def _take_devices(self, pod: views.Pod) -> None:
         if not names_devices(pod):
             return
         amounts = resources_held(pod)
@@ -274,9 +280,9 @@ class FreeOnNode:
 
     def _device(self, slot: Slot) -> Device | None:
         if self._devices is None:
-            listed = self._claims.cards_of(self._node.name) if self._claims is not None else ()
+            listed = self._claims.listed_devices(self._node.name) if self._claims is not None else ()
             every = (*node_devices.devices_of(self._node), *listed)
-            self._devices = {(slot_resource(card), card.index): card for card in every}
+            self._devices = {(slot_resource(device), device.index): device for device in every}
         return self._devices.get(slot)
 
 
@@ -290,14 +296,18 @@ def _too_much(uses: list[DeviceUse], device: Device | None) -> str:
     parts = [*claims.values(), *(use.part for use in uses if not use.claim)]
     slices = [(part.profile, part.start) for part in parts if part.profile]
     if len(slices) != len(set(slices)) or (slices and len(slices) < len(parts)):
-        return "is given twice"
+        return "is allocated twice"
     milli = sum(part.milli for part in parts)
     if milli > WHOLE or (len(parts) > 1 and any(part.whole for part in parts)):
-        return "is given twice" if any(part.whole for part in parts) else f"is shared to {milli / WHOLE:g}"
+        return (
+            "is allocated twice"
+            if any(part.whole for part in parts)
+            else f"is allocated to {milli / WHOLE:g} of 1"
+        )
     if device is None:
         return ""
     mib = sum(part.memory_mib for part in parts)
     if 0 < device.memory_mib < mib:
-        return f"is shared to {mib} MiB of {device.memory_mib}"
+        return f"is allocated to {mib} MiB of {device.memory_mib} MiB"
     slots = sum(use.slots for use in uses)
     return f"has {slots} users of at most {device.slots}" if 0 < device.slots < slots else ""

@@ -34,40 +34,40 @@ def uuid_shares(text: str, first: int = 0) -> tuple[UuidShare, ...]:
     peaks: dict[str, UuidShare] = {}
     sums: dict[str, UuidShare] = {}
     for position, entries in enumerate(_containers(text)):
-        for one in entries:
+        for share in entries:
             if position < first:
-                peaks[one.uuid] = _larger(peaks.get(one.uuid), one)
-            elif (known := sums.get(one.uuid)) is None:
-                sums[one.uuid] = one
+                peaks[share.uuid] = _larger(peaks.get(share.uuid), share)
+            elif (known := sums.get(share.uuid)) is None:
+                sums[share.uuid] = share
             else:
-                added = (known.slots + 1, known.milli + one.milli, known.memory_mib + one.memory_mib)
-                sums[one.uuid] = UuidShare(one.uuid, *added)
+                added = (known.slots + 1, known.milli + share.milli, known.memory_mib + share.memory_mib)
+                sums[share.uuid] = UuidShare(share.uuid, *added)
     return tuple(_larger(peaks.get(uuid), sums.get(uuid)) for uuid in {**peaks, **sums})
 
 
-def _larger(one: UuidShare | None, other: UuidShare | None) -> UuidShare:
-    either = one or other
+def _larger(first: UuidShare | None, second: UuidShare | None) -> UuidShare:
+    either = first or second
     assert either is not None
-    if one is None or other is None:
+    if first is None or second is None:
         return either
     return UuidShare(
-        one.uuid,
-        max(one.slots, other.slots),
-        max(one.milli, other.milli),
-        max(one.memory_mib, other.memory_mib),
+        first.uuid,
+        max(first.slots, second.slots),
+        max(first.milli, second.milli),
+        max(first.memory_mib, second.memory_mib),
     )
 
 
 def _containers(text: str) -> Iterator[list[UuidShare]]:
     """Yield the devices of each container that names any."""
     for container in text.split(";"):
-        entries = [found for word in container.split(":") if (found := _entry(word)) is not None]
+        entries = [share for entry in container.split(":") if (share := _entry(entry)) is not None]
         if entries:
             yield entries
 
 
-def _entry(word: str) -> UuidShare | None:
-    fields = [field.strip() for field in word.split(",")]
+def _entry(entry: str) -> UuidShare | None:
+    fields = [field.strip() for field in entry.split(",")]
     if len(fields) < 4 or not fields[0] or not all(_is_number(field) for field in fields[2:4]):
         return None
     return UuidShare(fields[0].partition("[")[0], 1, min(WHOLE, int(fields[3]) * 10), int(fields[2]))

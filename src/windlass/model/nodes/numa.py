@@ -223,7 +223,7 @@ def _holding(placement: numa_annotations.Placement) -> NumaHolding:
     return NumaHolding(placement, tuple(tuple(numbers) for _, numbers in sorted(spans.items())))
 
 
-def words(holding: NumaHolding | None) -> dict[str, str]:
+def annotations_of(holding: NumaHolding | None) -> dict[str, str]:
     """The annotation that goes with the binding of a pod that is served from certain zones."""
     if holding is None or not holding.zones:
         return {}

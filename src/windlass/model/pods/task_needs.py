@@ -13,7 +13,7 @@ from windlass.api.errors import FieldError
 from windlass.api.views import Pod, PodShape
 from windlass.api.views.podshape import NodeSelectorTerm
 from windlass.api.views.podshape import TolerationWire as WireToleration
-from windlass.model.devices.device_needs import ClusterDeviceFacts, DeviceRequestContext, parts_of
+from windlass.model.devices.device_needs import ClusterDeviceFacts, DeviceRequestContext, charges_of
 from windlass.model.nodes.numa import need_of
 from windlass.model.pods.label_vocabulary import Vocabulary, selects_namespaces
 from windlass.model.pods.pod_affinity import LABEL_OPERATORS, PodRelations, expressions
@@ -90,7 +90,7 @@ class NeedsTable:
         """True if a policy looks at container images: else nobody's are told."""
         self.table: dict[_Key, TranslatedPod] = {}
 
-    def learn_cards(self, facts: ClusterDeviceFacts) -> None:
+    def learn_devices(self, facts: ClusterDeviceFacts) -> None:
         """What is known of the cluster's devices has changed: parts of them are charged anew."""
         self.facts = facts
         self.table.clear()
@@ -123,7 +123,7 @@ class NeedsTable:
         if entry is None:
             entry = _translate(pod.shape, namespace, labels, self._namespaces)
             extras = extras or _NO_EXTRAS
-            parts = parts_of(pod.shape, extras.cards or _NO_CONTEXT, self.facts)
+            parts = charges_of(pod.shape, extras.cards or _NO_CONTEXT, self.facts)
             needs = replace(
                 entry.needs,
                 request=tuple(sorted(parts.request.items())),

@@ -59,7 +59,7 @@ class InitialSync:
         synced.add_done_callback(lambda _: self._wake_up.set())
         try:
             while not synced.done():
-                if self._model.untold >= BATCH_PODS and self._repeated <= MAX_REPEATED_PODS:
+                if self._model.marked_pods >= BATCH_PODS and self._repeated <= MAX_REPEATED_PODS:
                     await self._deliver_batch()
                     continue
                 self._wake_up.clear()
@@ -72,7 +72,7 @@ class InitialSync:
     async def rest(self) -> None:
         """Deliver everything but the last batch, which the first cycle takes."""
         await self._start()
-        while self._model.untold > BATCH_PODS:
+        while self._model.marked_pods > BATCH_PODS:
             await self._deliver_batch()
 
     async def _start(self) -> None:

@@ -39,7 +39,7 @@ class DevicesReady:
         waiting, problem = False, ""
         for bind in self._binds:
             missing, failure = self._check(bind)
-            self._model.binds.awaits(bind.task, Reason.AWAITING_DEVICE, "" if failure else missing)
+            self._model.binds.set_awaited(bind.task, Reason.AWAITING_DEVICE, "" if failure else missing)
             waiting, problem = waiting or bool(missing), problem or failure
         return problem or (None if waiting else "")
 

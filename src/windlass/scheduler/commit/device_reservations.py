@@ -105,7 +105,7 @@ class DeviceReservations:
     def objection(self, bind: Bind) -> str:
         """Return why a bind must not be sent, ``""`` if it may be."""
         for slot in self._slots(bind):
-            if slot in self._deleting or not self._index.card(slot):
+            if slot in self._deleting or not self._index.device_name(slot):
                 return f"{_name(slot)} is not reserved any more"
         return ""
 
@@ -132,7 +132,7 @@ class DeviceReservations:
             return None
         if pod.finished:
             return _rejection(slot, pod)
-        if not self._index.card(slot):
+        if not self._index.device_name(slot):
             return None
         self._failures.pop(slot[0], None)
         return ""
@@ -211,9 +211,11 @@ class DeviceReservations:
         for slot, users in index.users.items():
             if slot not in index.pods:
                 self._evict_users(slot, users)
-            elif index.card(slot):  # it may be another device than before
+            elif index.device_name(slot):  # it may be another device than before
                 pods = self._model.objects.pods
-                self._evict_users(slot, {key: None for key in users if not index.is_told(pods[key], slot)})
+                self._evict_users(
+                    slot, {key: None for key in users if not index.names_reserved_device(pods[key], slot)}
+                )
         self._evicted = {key: uid for key, uid in self._evicted.items() if index.uses(key)}
         uids = {slot: pod.uid for slot, pod in index.pods.items()}
         self._deleting = {slot: uid for slot, uid in self._deleting.items() if uids.get(slot) == uid}
@@ -293,7 +295,9 @@ class _DevicesReserved:
             problem, waiting = self._check_devices()
         for bind, slots in self._wanted:
             awaited = [slot for slot in slots if slot in waiting and not problem]
-            self._model.binds.awaits(bind.task, Reason.RESERVING_DEVICE, _name(awaited[0]) if awaited else "")
+            self._model.binds.set_awaited(
+                bind.task, Reason.RESERVING_DEVICE, _name(awaited[0]) if awaited else ""
+            )
         return problem or (None if waiting else "")
 
     def _missing_pod(self) -> str:

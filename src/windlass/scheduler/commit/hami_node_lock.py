@@ -103,7 +103,7 @@ class HamiLocks:
     def _awaits(self, bind: Bind, holder: str) -> None:
         """Record which pod gets devices of the node first. ``""``: this one."""
         what = f"node {bind.node}, {holder}" if holder else ""
-        self._model.binds.awaits(bind.task, Reason.AWAITING_NODE_LOCK, what)
+        self._model.binds.set_awaited(bind.task, Reason.AWAITING_NODE_LOCK, what)
 
     async def release(self, bind: Bind) -> None:
         version = self._acquired.pop(bind.task, "")

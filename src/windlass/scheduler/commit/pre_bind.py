@@ -158,7 +158,7 @@ class PreBind:
             if bind.task not in together and not inventory.attaches(bind.node):
                 continue
             claim_writes = self._model.writes.claim_writes(bind, now, together)
-            awaits = any(write.awaits for write in claim_writes)
+            awaits = any(write.needs_preparation for write in claim_writes)
             if awaits:
                 awaited.append(bind)
             if awaits or bind.task in together:

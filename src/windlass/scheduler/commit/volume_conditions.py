@@ -33,7 +33,7 @@ class VolumesReady:
         for task, claims in self._claims.items():
             awaited = next((key for key in claims if key in self._left and state is None), "")
             what = f"claim {awaited}, for node {self._left[awaited]}" if awaited else ""
-            self._model.binds.awaits(task, Reason.AWAITING_VOLUME, what)
+            self._model.binds.set_awaited(task, Reason.AWAITING_VOLUME, what)
         return state
 
     def _check(self) -> str | None:

@@ -169,10 +169,10 @@ class _NodeState:
     claimed: Mapping[str, Sequence[DraAllocation]]
     """Uid of a pod → devices allocated to its claims."""
 
-    def cards_of(self, node: str) -> tuple[Device, ...]:
+    def listed_devices(self, node: str) -> tuple[Device, ...]:
         return self.listed
 
-    def allotted(self, pod: views.Pod) -> Sequence[DraAllocation]:
+    def allocations_of(self, pod: views.Pod) -> Sequence[DraAllocation]:
         return self.claimed.get(pod.uid, ())
 
 
@@ -217,9 +217,9 @@ def export(scrape: Scrape) -> Iterator[Metric]:
 def _node_states(scrape: Scrape) -> Iterator[_NodeState]:
     claims, node_usage = scrape.model.features.claims.index, scrape.sources.node_usage
     for node in scrape.model.objects.nodes.values():
-        pods = tuple(node_usage.with_cards(node.name))
-        claimed = {pod.uid: tuple(claims.allotted(pod)) for pod in pods if pod.shape.claims}
-        yield _NodeState(node, pods, claims.cards_of(node.name), claimed)
+        pods = tuple(node_usage.with_devices(node.name))
+        claimed = {pod.uid: tuple(claims.allocations_of(pod)) for pod in pods if pod.shape.claims}
+        yield _NodeState(node, pods, claims.listed_devices(node.name), claimed)
 
 
 def _device_states(nodes: Iterable[_NodeState]) -> Iterator[_DeviceState]:

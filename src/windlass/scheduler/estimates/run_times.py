@@ -24,7 +24,7 @@ from windlass.client.errors import Unreachable
 from windlass.engine import deltas
 from windlass.kits.clock import Clock
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.run_time_traits import foretold, shape_in, shape_of, traits_of
+from windlass.model.cluster.run_time_traits import predicted_group, shape_in, shape_of, traits_of
 from windlass.observe import logs
 from windlass.plugins.timeshare.suspension_cost import work_seconds
 from windlass.predict.history import History, HistoryRecord
@@ -157,22 +157,22 @@ class LearnedRunTimes:
         """Return a delta with the learned estimate of its group, if any."""
         if not self.enabled or self.history.empty or type(delta) is not deltas.GroupUpserted:
             return delta
-        group = foretold(delta.group, self.history, shape_in(self._model.groups, delta.group.key))
+        group = predicted_group(delta.group, self.history, shape_in(self._model.groups, delta.group.key))
         return delta if group is delta.group else deltas.GroupUpserted(group)
 
     def groups(self) -> dict[str, Group]:
         """Return all groups that the engine knows, with their learned estimates."""
-        known = self._model.told_groups()
+        known = self._model.sent_groups()
         if not self.enabled or self.history.empty:
             return known
         return {
-            key: foretold(group, self.history, shape_in(self._model.groups, key))
+            key: predicted_group(group, self.history, shape_in(self._model.groups, key))
             for key, group in known.items()
         }
 
     def corrections(self) -> list[deltas.Delta]:
         """Return deltas for the groups that have a learned estimate."""
-        known = self._model.told_groups()
+        known = self._model.sent_groups()
         return [
             deltas.GroupUpserted(group) for key, group in self.groups().items() if group is not known[key]
         ]

@@ -191,9 +191,9 @@ class StartEstimates:
         if not pending or len(self._model.objects.pods) > MAX_PODS:
             return
         now = self._time.now()
-        state = state_of(self._model.told(), now)
+        state = state_of(self._model.sent_deltas(), now)
         state.groups.update(self._run_times.groups())
-        state.tasks.update(self._model.told_tasks())
+        state.tasks.update(self._model.sent_tasks())
         last = self._last
         fresh = last is not None and now - last.now < STALE_FACTOR * options.estimate_seconds
         if fresh and last is not None and replace(last, now=now) == state:

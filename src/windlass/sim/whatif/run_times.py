@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from windlass.kits.rng import seeded
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.run_time_traits import foretold, shape_of, traits_of
+from windlass.model.cluster.run_time_traits import predicted_group, shape_of, traits_of
 from windlass.plugins.timeshare.suspension_cost import work_seconds
 from windlass.predict.history import History
 from windlass.predict.model import CompletedRun, Traits
@@ -38,9 +38,9 @@ class SampledRunTimes:
         found = self.history.predict(self._traits(group))
         return found.quantiles[0.5] if found is not None else self.unknown
 
-    def foretold(self, group: Group) -> Group:
+    def predicted_group(self, group: Group) -> Group:
         """The group as the scheduler tells its engine of it."""
-        return foretold(group, self.history, self.shapes.get(group.key, ""))
+        return predicted_group(group, self.history, self.shapes.get(group.key, ""))
 
     def _traits(self, group: Group) -> Traits:
         return traits_of(group, self.shapes.get(group.key, ""))
