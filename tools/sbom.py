@@ -1,133 +1,137 @@
-"""Write ``sbom.cdx.json``: what the image and the wheel bring along, as a CycloneDX 1.6 bill of materials.
+"""Write ``sbom.cdx.json``: CycloneDX bill of materials of the image and the wheel.
 
-Read are ``requirements.lock`` (names, versions, markers, hashes of the files that may be installed) and
-``pyproject.toml`` (which of them are asked for directly). The same input gives the same file: no time, and a serial
-number made from the content. ``--check`` writes nothing and ends with 1 when the file is stale.
+cyclonedx-py makes two bills, which are joined here. That of ``requirements.lock`` has
+names, versions and hashes of the files that may be installed. That of the virtual
+environment, which has the same packages, has licences and dependencies. The same input
+gives the same file. With ``--check`` nothing is written, and the exit status is 1 if the
+file is stale.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
+import subprocess
 import sys
 import tomllib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
 ROOT = Path(__file__).resolve().parents[1]
+PYPROJECT = ROOT / "pyproject.toml"
 LOCK = ROOT / "requirements.lock"
 SBOM = ROOT / "sbom.cdx.json"
 LICENCES = {
-    "certifi": "MPL-2.0",
-    "cffi": "MIT-0",
-    "charset-normalizer": "MIT",
-    "click": "BSD-3-Clause",
-    "cryptography": "Apache-2.0 OR BSD-3-Clause",
-    "googleapis-common-protos": "Apache-2.0",
-    "h11": "MIT",
-    "h2": "MIT",
-    "hpack": "MIT",
-    "hyperframe": "MIT",
-    "httptools": "MIT",
-    "idna": "BSD-3-Clause",
-    "msgspec": "BSD-3-Clause",
-    "numpy": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
     "nvidia-ml-py": "BSD-3-Clause",
-    "opentelemetry-api": "Apache-2.0",
-    "opentelemetry-exporter-http-transport": "Apache-2.0",
-    "opentelemetry-exporter-otlp-common": "Apache-2.0",
-    "opentelemetry-exporter-otlp-proto-common": "Apache-2.0",
-    "opentelemetry-exporter-otlp-proto-http": "Apache-2.0",
-    "opentelemetry-proto": "Apache-2.0",
-    "opentelemetry-sdk": "Apache-2.0",
-    "opentelemetry-semantic-conventions": "Apache-2.0",
-    "prometheus-client": "Apache-2.0 AND BSD-2-Clause",
     "protobuf": "BSD-3-Clause",
-    "pycparser": "BSD-3-Clause",
-    "pyyaml": "MIT",
-    "requests": "Apache-2.0",
-    "typing-extensions": "PSF-2.0",
-    "urllib3": "MIT",
-    "uvicorn": "BSD-3-Clause",
     "uvloop": "MIT OR Apache-2.0",
 }
-"""SPDX expressions as the packages' metadata give them; a package without one here is refused."""
-_PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?:\s*;\s*(?P<marker>[^\\]+?))?\s*\\?$")
-_HASH = re.compile(r"^\s+--hash=sha256:(?P<hash>[0-9a-f]{64})\s*\\?$")
+"""SPDX expressions of packages whose metadata have none, or only a part of it."""
+_MARKER = re.compile(r";\s*(?P<marker>.+?)\s+--hash=")
 Json = dict[str, Any]
 
 
-def pins(text: str) -> Iterator[tuple[str, str, str, list[str]]]:
-    """(name, version, marker, hashes) of each line of a lock file. Raises ``ValueError`` on any other line."""
-    current: tuple[str, str, str, list[str]] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        pin, digest = _PIN.match(line), _HASH.match(line)
-        if pin:
-            if current:
-                yield current
-            current = (pin["name"].lower(), pin["version"], (pin["marker"] or "").strip(), [])
-        elif digest and current:
-            current[3].append(digest["hash"])
-        else:
-            raise ValueError(f"{LOCK.name}:{number}: not understood: {line}")
-    if current:
-        yield current
+def cyclonedx(*arguments: str) -> Json:
+    """Return the bill that cyclonedx-py makes. Raises ``ValueError`` if it makes none."""
+    command = [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", *arguments]
+    options = ["--pyproject", str(PYPROJECT), "--sv", "1.6", "--output-reproducible"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"cyclonedx-py {arguments[0]}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
 
 
-def component(name: str, version: str, marker: str, hashes: Sequence[str]) -> Json:
-    if name not in LICENCES:
-        raise ValueError(f"{name}: say its licence in {Path(__file__).name}")
-    purl = f"pkg:pypi/{name}@{version}"
-    found: Json = {
-        "type": "library",
-        "bom-ref": purl,
-        "name": name,
-        "version": version,
-        "licenses": [{"expression": LICENCES[name]}],
-        "purl": purl,
-        "hashes": [{"alg": "SHA-256", "content": digest} for digest in sorted(hashes)],
-    }
+@functools.cache
+def environment() -> Json:
+    """Return the bill of the virtual environment."""
+    return cyclonedx("environment", sys.executable)
+
+
+def normalized(name: str) -> str:
+    """Return the name of a package as it is written in lock files."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def licence(name: str, declared: Sequence[Json]) -> str:
+    """Return the SPDX expression of a package. Raises ``ValueError`` if there is none."""
+    found = [
+        entry.get("expression") or entry.get("license", {}).get("id")
+        for entry in declared
+        if "expression" in entry or "id" in entry.get("license", {})
+    ]
+    if name not in LICENCES and len(found) != 1:
+        raise ValueError(f"{name}: add its licence to {Path(__file__).name}")
+    return LICENCES.get(name) or found[0]
+
+
+def component(part: Json, licences: Mapping[str, Sequence[Json]]) -> Json:
+    """Return a package of the lock with its licence. Raises ``ValueError`` if it is not pinned.
+
+    Its hashes stand at the package itself. cyclonedx-py puts them below the address of a
+    package index, which differs between installations.
+    """
+    name = part["name"]
+    references = part.pop("externalReferences", [])
+    hashes = [entry for reference in references for entry in reference.get("hashes", ())]
+    if "version" not in part or not hashes:
+        raise ValueError(f"{LOCK.name}: {name} is not pinned with hashes: {part['description']}")
+    part["hashes"] = hashes
+    marker = _MARKER.search(part.pop("description"))
     if marker:
-        found["properties"] = [{"name": "windlass:marker", "value": marker}]
+        part["properties"] = [{"name": "windlass:marker", "value": marker["marker"]}]
+    part["licenses"] = [{"expression": licence(name, licences.get(name, ()))}]
+    part["bom-ref"] = part["purl"]
+    return part
+
+
+def bill(lock: Path = LOCK) -> Json:
+    """Return the whole document. Raises ``ValueError``."""
+    found = cyclonedx("requirements", str(lock))
+    requirements = re.findall(r"^[^\s#-].*", lock.read_text(), re.MULTILINE)
+    if len(requirements) != len(found.get("components", ())):
+        raise ValueError(f"{lock.name}: not every line of {len(requirements)} is a package")
+    installed = environment()
+    licences = {normalized(part["name"]): part.get("licenses", []) for part in installed["components"]}
+    parts = found["components"] = [component(part, licences) for part in found["components"]]
+
+    itself = found["metadata"]["component"]
+    itself["bom-ref"] = itself["purl"] = f"pkg:pypi/{itself['name']}@{itself['version']}"
+    direct = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
+    needs = {
+        normalized(entry["ref"].split("==")[0]): [
+            normalized(ref.split("==")[0]) for ref in entry["dependsOn"]
+        ]
+        for entry in installed["dependencies"]
+        if "dependsOn" in entry
+    }
+    needs[itself["name"]] = [normalized(re.split(r"[<>=!~;\[ ]", text, maxsplit=1)[0]) for text in direct]
+    found["dependencies"] = [
+        {
+            "ref": part["bom-ref"],
+            "dependsOn": [
+                other["bom-ref"] for other in parts if other["name"] in needs.get(part["name"], ())
+            ],
+        }
+        for part in (itself, *parts)
+    ]
+    content = json.dumps([parts, found["dependencies"]], sort_keys=True)
+    found["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, content)}"
     return found
 
 
-def bill() -> Json:
-    """The whole document."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    parts = [component(*pin) for pin in pins(LOCK.read_text())]
-    asked = {re.split(r"[<>=!~;\[ ]", text, maxsplit=1)[0].lower() for text in project["dependencies"]}
-    itself = f"pkg:pypi/windlass@{project['version']}"
-    serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([itself, parts], sort_keys=True))
-    return {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{serial}",
-        "version": 1,
-        "metadata": {
-            "component": {
-                "type": "application",
-                "bom-ref": itself,
-                "name": "windlass",
-                "version": project["version"],
-                "licenses": [{"expression": project["license"]}],
-                "purl": itself,
-            }
-        },
-        "components": parts,
-        "dependencies": [
-            {"ref": itself, "dependsOn": [part["bom-ref"] for part in parts if part["name"] in asked]}
-        ],
-    }
-
-
 def text() -> str:
-    return json.dumps(bill(), indent=2) + "\n"
+    """Return the content of the file. Raises ``ValueError``."""
+    written = json.dumps(bill(), indent=2) + "\n"
+    if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(written):
+        raise ValueError(f"not a bill of CycloneDX 1.6: {error}")
+    return written
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

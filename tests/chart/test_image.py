@@ -21,6 +21,18 @@ def asked() -> set[str]:
     return {re.split(r"[<>=]", text, maxsplit=1)[0].lower() for text in project["dependencies"]}
 
 
+def locked() -> dict[str, set[str]]:
+    """Return NAME==VERSION → hashes of the lock that the image installs."""
+    found: dict[str, set[str]] = {}
+    hashes: set[str] = set()
+    for line in sbom.LOCK.read_text().splitlines():
+        if pin := re.match(r"\S+==[^\s;]+", line):
+            hashes = found[pin[0]] = set()
+        elif digest := re.search(r"--hash=sha256:([0-9a-f]{64})", line):
+            hashes.add(digest[1])
+    return found
+
+
 def test_the_bill_is_fresh() -> None:
     assert sbom.SBOM.read_text() == sbom.text(), "run: make lock"
 
@@ -30,24 +42,44 @@ def test_the_bill_names_every_dependency_once_with_hash_and_licence() -> None:
     parts = {part["bom-ref"]: part for part in bill["components"]}
     assert len(parts) == len(bill["components"])
     assert {part["name"] for part in parts.values()} >= asked()
-    (itself,) = bill["dependencies"]
-    assert {parts[ref]["name"] for ref in itself["dependsOn"]} == asked()
+    needs = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
+    itself = bill["metadata"]["component"]["bom-ref"]
+    assert {parts[ref]["name"] for ref in needs[itself]} == asked()
+    assert needs.keys() == {itself, *parts}
+    assert "pkg:pypi/cffi@" in "".join(
+        ref for part in parts.values() if part["name"] == "cryptography" for ref in needs[part["bom-ref"]]
+    )
+    lock = locked()
     for part in parts.values():
-        assert part["hashes"]
+        hashes = {entry["content"] for entry in part["hashes"]}
+        assert hashes == lock.pop(f"{part['name']}=={part['version']}")
+        assert hashes
         assert part["licenses"][0]["expression"]
         assert part["purl"] == f"pkg:pypi/{part['name']}@{part['version']}"
+    assert not lock
 
 
-def test_a_line_that_is_not_understood_is_told() -> None:
-    with pytest.raises(ValueError, match=r"requirements\.lock:1: not understood"):
-        list(sbom.pins("name @ file:///somewhere\n"))
-    with pytest.raises(ValueError, match="say its licence"):
-        sbom.component("new-package", "1", "", ["0" * 64])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("name @ file:///somewhere", "name is not pinned with hashes"),
+        ("name==1", "name is not pinned with hashes"),
+        ("name>=1 --hash=sha256:" + "0" * 64, "name is not pinned with hashes"),
+        ("new-package==1 --hash=sha256:" + "0" * 64, "new-package: add its licence"),
+        ("!", "not every line of 1 is a package"),
+    ],
+)
+def test_a_line_that_cannot_be_in_the_bill_is_an_error(tmp_path: Path, line: str, message: str) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=message):
+        sbom.bill(lock)
 
 
 def test_both_locks_hold_the_same_versions() -> None:
     everything = set(re.findall(r"^(\S+==\S+)", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE))
-    shipped = {f"{name}=={version}" for name, version, _, _ in sbom.pins(sbom.LOCK.read_text())}
+    shipped = locked().keys()
+    assert shipped
     assert shipped <= everything
 
 
