@@ -95,7 +95,7 @@ class GroupBuilder:
             group = foreign_groups.kai_pod_group(pod, queue, classes)
         else:
             group = podgroups.implicit_group(pod, classes, queue)
-        if not topology_constraint.speaks(pod.annotations):
+        if not topology_constraint.states_topology(pod.annotations):
             return group
         return topology_constraint.applied(group, topology_constraint.of_pods([pod], topology.index), [pod])
 

@@ -13,7 +13,7 @@ from windlass.model.contributors.registry import Contributor, Contributors
 
 
 class ProtectedPods(Contributor):
-    """While there are budgets, every pod may be protected by some of them."""
+    """PodDisruptionBudgets. While any exist, each of them may protect any pod."""
 
     def __init__(self, contributors: Contributors, marks: DirtyMarks, pods: Mapping[str, views.Pod]) -> None:
         self._contributors = contributors
@@ -27,7 +27,7 @@ class ProtectedPods(Contributor):
         self._contributors.register_everywhere(self, active=True)
 
     def remove(self, budget: views.PodDisruptionBudget) -> None:
-        """Remove a budget; pods are told of it no more."""
+        """Remove a budget."""
         self.index.remove(budget)
 
     def of(self, pod: views.Pod) -> tuple[str, ...]:
@@ -41,15 +41,15 @@ class ProtectedPods(Contributor):
             self._marks.mark_pods(key for key, pod in self._pods.items() if pod.namespace in namespaces)
 
     def take(self) -> list[deltas.Delta]:
-        """Return what the engine has not been told."""
+        """Return the deltas that the engine has not received."""
         return self.index.take()
 
     def allowed(self) -> list[tuple[str, int]]:
-        """Return all budgets with how many evictions each allows."""
+        """Return all budgets, each with the number of evictions that it allows."""
         return self.index.allowed()
 
     def resend(self) -> None:
-        """Have everything told again."""
+        """Send all budgets again with the next :meth:`take`."""
         self.index.resend()
 
     def add_task_fields(self, pod: views.Pod, fields: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Gangs whose pods share ResourceClaims: these pods start together, on one node."""
+"""Pods of a gang that share ResourceClaims: they start together, on one node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windlass.spi.objects import Group
 
 
 class ClaimSharing(Contributor):
-    """``pods_of``: the pods of a group, by its key."""
+    """Sub-groups of pods that share claims. ``pods_of``: the pods of a group, by its key."""
 
     pod_traits = ("shape.claims",)
 
@@ -38,7 +38,7 @@ class ClaimSharing(Contributor):
         self._pods_of = pods_of
 
     def pod_joined(self, pod: views.Pod, group: str) -> None:
-        """Have the group concern this if the pod names a claim that other pods may name."""
+        """Register the pod's group if the pod names a claim that other pods may name."""
         if claim_sharing.shares(pod):
             self._contributors.register_group(self, group)
 
@@ -49,9 +49,9 @@ class ClaimSharing(Contributor):
                 self._marks.pods[key] = None
 
     def subgroup_of(self, pod: views.Pod, group: str) -> str:
-        """Return the part of the pods that share claims with the pod."""
+        """Return the sub-group of the pods that share claims with the pod."""
         claim, _ = self._sharing(pod, group)
-        return claim_sharing.part_of(claim) if claim else ""
+        return claim_sharing.subgroup_name(claim) if claim else ""
 
     def starting_with(self, pod: views.Pod, group: str) -> Collection[str]:
         """Return the pods with which a pod starts on one node because they share claims."""
@@ -60,27 +60,28 @@ class ClaimSharing(Contributor):
         return () if started else mates
 
     def applied(self, group: Group) -> Group:
-        """Return the group with a part for the pods of each shared claim."""
+        """Return the group with a sub-group for the pods of each shared claim."""
         key = group.key
         pods = [pod for pod in self._pods_of(key) if stays(pod)]
         shared: dict[str, dict[str, list[views.Pod]]] = {}
-        seen: set[str] = set()
+        assigned: set[str] = set()
         for pod in pods:
-            if pod.key not in seen and claim_sharing.shares(pod):
+            if pod.key not in assigned and claim_sharing.shares(pod):
                 claim, mates = self._sharing(pod, key)
-                seen.update(mates)
+                assigned.update(mates)
                 if claim:
-                    inside = self._sub_groups.part_of(pod, key)
+                    inside = self._sub_groups.subgroup_or_segment(pod, key)
                     shared.setdefault(inside, {})[claim] = list(mates.values())
         for inside, claims in sorted(shared.items()):
-            members = sum(self._sub_groups.part_of(pod, key) == inside for pod in pods)
+            members = sum(self._sub_groups.subgroup_or_segment(pod, key) == inside for pod in pods)
             group = claim_sharing.applied(group, inside, claims, members, self._assumed)
         return group
 
     def _sharing(self, pod: views.Pod, group: str) -> tuple[str, dict[str, views.Pod]]:
-        """Return the claim by which the pods that share claims with a pod are known, and these pods.
+        """Return the pods that share claims with a pod, and the claim that identifies them.
 
-        ``""`` and none where no other pod of the gang does, or where they are in different sub-groups.
+        ``""`` and none if no other pod of the gang does, or if they are in different
+        sub-groups.
         """
         if podgroups.is_implicit(group) or not (claim_sharing.shares(pod) and stays(pod)):
             return "", {}
@@ -92,6 +93,6 @@ class ClaimSharing(Contributor):
                 and podgroups.group_key(other) == group
             ),
         )
-        parts = {self._sub_groups.part_of(mate, group) for mate in mates.values()}
+        parts = {self._sub_groups.subgroup_or_segment(mate, group) for mate in mates.values()}
         divided = len(parts) > 1 or (parts == {""} and self._sub_groups.divides(group))
         return (claim, mates) if len(mates) > 1 and not divided else ("", {})

@@ -1,4 +1,4 @@
-"""ResourceClaims (DRA): the pods that name them, and the devices that a pod holds by them."""
+"""ResourceClaims (DRA): the pods that name them, and the devices that pods hold by them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeviceClaims(Contributor):
         self.pods: dict[str, None] = {}
         """Pods that name claims."""
         self.stale_nodes: dict[str, None] = {}
-        """Nodes whose devices the claims have not been told of."""
+        """Nodes with devices that the claims do not know yet."""
 
     def upsert(self, item: Item) -> None:
         """Enter a ResourceClaim, a ResourceClaimTemplate, a DeviceClass or a ResourceSlice."""
@@ -63,14 +63,18 @@ class DeviceClaims(Contributor):
             self._marks.pods.update(self.pods)
 
     def bind_forgotten(self, key: str) -> None:
-        """Mark the pods that share claims with one whose bind is not assumed any more: another may carry them."""
+        """Mark the pods that share claims with a pod when its bind is no longer assumed.
+
+        Another pod may carry the claims then.
+        """
         if key in self.pods:
             self._mark_sharers(self._pods[key])
 
     def learn_devices(self, nodes: Mapping[str, views.NodeObject]) -> None:
-        """Tell the claims of the devices that stale nodes list, from which they choose.
+        """Pass the devices of stale nodes to the claims, which select among them.
 
-        A kubelet gives devices to claims by a driver alone, which lists them itself.
+        On a node with a kubelet only a driver allocates devices to claims, and that
+        driver lists them itself.
         """
         stale, self.stale_nodes = self.stale_nodes, {}
         changed = False
@@ -84,14 +88,19 @@ class DeviceClaims(Contributor):
             self._marks.pods.update(self.pods)
 
     def needs_of(self, pod: views.Pod, together: Container[str]) -> tuple[ClaimedDevices, str]:
-        """Return what the claims of a pod ask for, and the node that they pin it to (``""``: none).
+        """Return the needs of a pod's claims, and the node that they pin it to (``""``: none).
 
         ``together``: the pods with which it starts on one node.
         """
         return self.index.needs_of(pod, self._pods, together)
 
     def sharers(self, pod: views.Pod, among: Callable[[views.Pod], bool]) -> tuple[str, dict[str, views.Pod]]:
-        """Return the pods ``among`` all that share claims with a pod, itself too, and the first of these claims."""
+        """Return the first claim that a pod shares, and all pods that share claims with it.
+
+        The pod itself is included.
+
+        ``among``: whether another pod counts.
+        """
         return self.index.sharers(pod, self._pods, among)
 
     def _mark_sharers(self, pod: views.Pod) -> None:
@@ -110,7 +119,7 @@ class DeviceClaims(Contributor):
             self._marks.mark_nodes(self.index.nodes_of(pod))
 
     def pod_removed(self, pod: views.Pod) -> None:
-        """Mark the same for a pod that is gone."""
+        """Mark the same for a deleted pod."""
         if self.pods.pop(pod.key, pod.key) is None:
             self._mark_sharers(pod)
             self.index.leave(pod)
@@ -121,12 +130,12 @@ class DeviceClaims(Contributor):
         if not pod.shape.claims:
             return task
         task = self._with_devices(pod, task)
-        return altered(task, preemptible=False) if self._lends(pod) else task
+        return altered(task, preemptible=False) if self._keeps_in_use(pod) else task
 
     def _with_devices(self, pod: views.Pod, task: Task) -> Task:
-        """Return the task with its devices in the order of its needs, where claims alone name them.
+        """Return the task with its devices in the order of its needs, if only claims name them.
 
-        An index may be that of devices of several drivers.
+        An index can belong to devices of several drivers.
         """
         if not pod.node_name or pod.shape.devices:
             return task
@@ -136,8 +145,8 @@ class DeviceClaims(Contributor):
             return task
         return altered(task, devices=tuple(device.index for device in held))
 
-    def _lends(self, pod: views.Pod) -> bool:
-        """Return whether its devices would stay taken without it, as pods of other groups use them."""
+    def _keeps_in_use(self, pod: views.Pod) -> bool:
+        """Return whether pods of other groups would keep its devices in use after its eviction."""
         group_of = self._membership.group_of
         group = group_of.get(pod.key)
         return self.index.keeps_in_use(

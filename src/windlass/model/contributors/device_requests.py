@@ -1,4 +1,4 @@
-"""Requests for shares of devices, or for devices of a kind, beside the limits of a pod's containers."""
+"""Requests for device shares or devices of a kind, in addition to container limits."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from windlass.spi.objects import Dialect, Needs
 
 
 class DeviceRequests(Contributor):
-    """The pods that request shares of devices, and the devices that are held for sharing.
+    """Pods that request device shares, and the devices that are reserved for sharing.
 
-    ``exclusive``: the pods that share no device with one another (:mod:`windlass.model.pods.device_exclusion`).
+    ``exclusive``: the pods that share no device with one another
+        (:mod:`windlass.model.pods.device_exclusion`).
     """
 
     pod_traits = ("shape.speaks_of_parts", "shape.claims")
@@ -40,7 +41,7 @@ class DeviceRequests(Contributor):
         self._sharing = sharing
         self.exclusive = exclusive
         self.pods: dict[str, tuple[tuple[str, str], ...]] = {}
-        """Pods that request shares of devices or devices of a kind, with the annotations that do so."""
+        """Pods that request device shares or devices of a kind, with the annotations that do so."""
         self.reserved = DeviceReservationIndex()
 
     def mark_all(self) -> None:
@@ -48,13 +49,13 @@ class DeviceRequests(Contributor):
         self._marks.mark_pods(self.pods)
 
     def reserve(self, nodes: Iterable[str], *, cdi: bool) -> None:
-        """From now on, devices that device plugins allocate are shared only while they are held for it."""
+        """From now on, share devices of device plugins only while a reservation holds them."""
         self.reserved.enabled, self.reserved.cdi = True, cdi
         self._marks.mark_nodes(nodes)
         self.mark_all()
 
     def open_devices(self, nodes: Container[str], node: str, problem: str) -> None:
-        """Set why no further device of a node can be held for sharing; ``""``: it can."""
+        """Set why no further device of a node can be reserved for sharing; ``""``: it can."""
         if problem:
             self.reserved.refusing[node] = problem
         else:
@@ -65,7 +66,7 @@ class DeviceRequests(Contributor):
     def held_needs(
         self, pod: views.Pod, needs: Needs, problems: tuple[FieldError, ...], *, waiting: bool
     ) -> tuple[Needs, tuple[FieldError, ...]]:
-        """Return the needs of a pod that needs devices, and its problems, as far as held devices change them."""
+        """Return the device needs of a pod and its problems, adjusted to reserved devices."""
         reserved = self.reserved
         if reserved.on_kai_reservation(pod):
             return reserved_devices.without_devices(needs), problems
@@ -80,35 +81,39 @@ class DeviceRequests(Contributor):
         return is_device_annotation(annotation)
 
     def pod_shown(self, old: views.Pod | None, pod: views.Pod) -> None:
-        """Keep what the pod requests, and which held devices it uses."""
-        words = annotation_words(pod.annotations) if pod.annotations else ()
+        """Record the pod's requests, and the reserved devices that it uses."""
+        annotations = annotation_words(pod.annotations) if pod.annotations else ()
         shares, known = pod.shape.speaks_of_parts, pod.key in self.pods
-        if words or shares or pod.shape.claims:
-            self.pods[pod.key] = words
+        if annotations or shares or pod.shape.claims:
+            self.pods[pod.key] = annotations
         elif known:
             del self.pods[pod.key]
-        if known or words or shares or pod.namespace in self.namespaces:
+        if known or annotations or shares or pod.namespace in self.namespaces:
             self._marks.mark_pods(self.reserved.note(old, pod))
 
     def pod_removed(self, pod: views.Pod) -> None:
-        """Forget what the pod requested."""
+        """Forget the pod's requests."""
         if self.pods.pop(pod.key, None) is not None or pod.namespace in self.namespaces:
             self._marks.mark_pods(self.reserved.note(pod, None))
 
     def add_extras(self, pod: views.Pod, place: Place, extras: dict[str, Any]) -> None:
-        """Add what the pod says of devices beside its containers' limits."""
-        words = self.pods.get(pod.key)
-        if words is None:
+        """Add the pod's device requests other than its containers' limits."""
+        annotations = self.pods.get(pod.key)
+        if annotations is None:
             return
         kai, claims = place.dialect is Dialect.KAI, pod.shape.claims
         carries, avoids = device_exclusion.of_pod(pod, self.exclusive)
-        named = pod.containers if any(name in device_needs.CONTAINER_ANNOTATIONS for name, _ in words) else ()
-        asked, pinned = device_needs.NO_CLAIMS, ""
+        named = (
+            pod.containers
+            if any(name in device_needs.CONTAINER_ANNOTATIONS for name, _ in annotations)
+            else ()
+        )
+        needs, pinned = device_needs.NO_CLAIMS, ""
         if claims:
             together = self._sharing.starting_with(pod, place.group)
-            asked, pinned = self._claims.needs_of(pod, together)
-        if words or kai or carries or avoids or claims:
+            needs, pinned = self._claims.needs_of(pod, together)
+        if annotations or kai or carries or avoids or claims:
             mates = place.group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
             extras["cards"] = device_needs.DeviceRequestContext(
-                words, kai, mates, asked, named, pinned, carries=carries, avoids=avoids
+                annotations, kai, mates, needs, named, pinned, carries=carries, avoids=avoids
             )

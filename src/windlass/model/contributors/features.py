@@ -1,4 +1,4 @@
-"""All contributors of a model, by name, in the order in which they are asked."""
+"""All contributors of a model, by name, in the order of their calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from windlass.model.pods.device_exclusion import Rules
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Contributors that are called by others than the registry."""
+    """Contributors that are used directly, and not only through the registry."""
 
     volumes: VolumeClaims
     claims: DeviceClaims
@@ -45,10 +45,11 @@ def register(
     binds: AssumedBinds,
     exclusive: Rules,
 ) -> Features:
-    """Make all contributors and register them.
+    """Create all contributors and register them.
 
-    Sub-groups come before constraints on them, and both before the parts of pods that share claims, which
-    lie in them. ``exclusive``: which pods share no device with one another.
+    Sub-groups come before constraints on them. Both come before the sub-groups of pods
+    that share claims, which lie in them. ``exclusive``: pods that share no device with
+    one another.
     """
     membership, pods, topology = index.membership, objects.pods, TopologyIndex()
     volumes = VolumeClaims(marks)

@@ -12,7 +12,7 @@ from windlass.model.queues import engine_queue
 
 
 class QueueNodeGroups(Contributor):
-    """The queues that name groups of nodes. While there are any, every pod's needs depend on its queue.
+    """Queues that name node groups. While there are any, every pod's needs depend on its queue.
 
     ``queue_named``: the queue of a group, by its key.
     """
@@ -37,7 +37,7 @@ class QueueNodeGroups(Contributor):
         self._affinities: dict[str, views.QueueAffinity] = {}
 
     def queue_shown(self, name: str, queue: views.QueueObject | None) -> None:
-        """Keep the node groups of a queue; mark all pods if they have changed."""
+        """Record the node groups of a queue. Mark all pods if they have changed."""
         affinity = queue.node_groups if queue is not None else None
         if self._affinities.get(name) == affinity:
             return
@@ -49,7 +49,7 @@ class QueueNodeGroups(Contributor):
         self._marks.mark_pods(self._pods)
 
     def group_translated(self, group: str) -> None:
-        """Mark the pods of a group: it may be in another queue now."""
+        """Mark the pods of a group, as it may be in another queue now."""
         self._marks.pods.update(self._membership.pods.get(group, {}))
 
     def add_extras(self, pod: views.Pod, place: Place, extras: dict[str, Any]) -> None:

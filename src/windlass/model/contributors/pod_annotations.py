@@ -1,4 +1,4 @@
-"""Scoring strategy, revocable zone and NUMA policy that a pod's annotations ask for."""
+"""Scoring strategy, revocable zone and NUMA policy from a pod's annotations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _READ = frozenset((names.SCORING_STRATEGY, names.REVOCABLE_ZONE, names.PREEMPTAB
 
 
 class PodAnnotations(Contributor):
-    """The annotations of a pod that become part of its needs as they are."""
+    """Annotations of a pod that become part of its needs unchanged."""
 
     def reads_pod(self, annotation: str) -> bool:
         """Return whether the annotation is one of them."""
         return annotation in _READ
 
     def add_extras(self, pod: views.Pod, place: Place, extras: dict[str, Any]) -> None:
-        """Add what the annotations ask for."""
+        """Add the needs in the annotations."""
         if zone := revocable_zone(pod.annotations):
             extras["revocable_zone"] = zone
         if (scoring := scoring_of(pod.annotations)) is not None:

@@ -1,8 +1,12 @@
-"""Contributors: optional features that have a say in the translation of some pods and groups.
+"""Registry of contributors: optional features of the translation of pods and groups.
 
-A contributor is asked only about what concerns it: objects on which one of its traits is true or that
-carry an annotation it reads, groups for which it is registered, and everything while it is registered
-for all. So a pod that uses no optional feature is translated without a call to any of them.
+A contributor is called only for what concerns it:
+
+* objects on which one of its traits is true, or that carry an annotation it reads,
+* groups for which it is registered,
+* everything while it is registered for all.
+
+So a pod that uses no optional feature is translated without a call to any of them.
 """
 
 from __future__ import annotations
@@ -32,28 +36,31 @@ class Contributor(Protocol):
     group_traits: Sequence[str] = ()
     """The same for PodGroups of any API; an attribute that an API lacks is false."""
     namespaces: Sequence[str] = ()
-    """Namespaces of which every pod concerns the feature."""
+    """Namespaces in which every pod concerns the feature."""
     follows_queues = False
     """True if queues of Volcano concern the feature."""
     follows_nodes = False
     """True if the labels of nodes concern the feature."""
 
     def reads_pod(self, annotation: str) -> bool:
-        """Return whether pods with this annotation concern the feature. Asked once per annotation."""
+        """Return whether pods with this annotation concern the feature. Called once per annotation."""
         return False
 
     def reads_group(self, annotation: str) -> bool:
-        """Return whether PodGroups with this annotation concern the feature. Asked once per annotation."""
+        """Return whether PodGroups with this annotation concern the feature.
+
+        Called once per annotation.
+        """
         return False
 
     def pod_shown(self, old: views.Pod | None, pod: views.Pod) -> None:
         """Mark what depends on a pod that is new or has changed."""
 
     def pod_removed(self, pod: views.Pod) -> None:
-        """Mark what depended on a pod that is gone."""
+        """Mark what depended on a deleted pod."""
 
     def pod_joined(self, pod: views.Pod, group: str) -> None:
-        """Take note that a pod is translated as a member of a group."""
+        """Record that a pod is translated as a member of a group."""
 
     def group_shown(self, group: str) -> None:
         """Mark what depends on the object of a group, which is new or has changed."""
@@ -62,10 +69,10 @@ class Contributor(Protocol):
         """Mark what depends on a group that is translated."""
 
     def queue_shown(self, name: str, queue: views.QueueObject | None) -> None:
-        """Mark what depends on a queue that is new, has changed, or is gone (``None``)."""
+        """Mark what depends on a queue that is new, has changed, or is deleted (``None``)."""
 
     def nodes_relabelled(self) -> None:
-        """Nodes came, went or changed their labels."""
+        """React to nodes that were added, deleted or relabelled."""
 
     def add_extras(self, pod: views.Pod, place: Place, extras: dict[str, Any]) -> None:
         """Add fields of :class:`~windlass.model.pods.task_needs.Extras`."""
@@ -92,7 +99,7 @@ class _Object(Protocol):
 
 
 class Contributors:
-    """The contributors that each pod and each group concerns, in the order in which they are asked."""
+    """Contributors that each pod and each group concerns, in the order of their calls."""
 
     def __init__(self) -> None:
         self._all: Sequence[Contributor] = ()
@@ -103,7 +110,7 @@ class Contributors:
         self._group_readers: dict[str, list[Contributor]] = {}
         self._by_object: dict[str, dict[Contributor, None]] = {}
         self.by_pods: dict[str, dict[Contributor, None]] = {}
-        """Group → contributors for which its pods have registered it; only groups with any."""
+        """Group → contributors that its pods registered; only groups with any."""
         self.of_pod: dict[str, tuple[Contributor, ...]] = {}
         """Pod → contributors that it concerns by itself; only pods with any."""
         self.of_group: dict[str, tuple[Contributor, ...]] = {}
@@ -113,26 +120,26 @@ class Contributors:
         self.of_nodes: list[Contributor] = []
         """Contributors that follow the labels of nodes."""
         self.everywhere = NONE
-        """Contributors that every pod and group concerns for the time being."""
+        """Contributors that every pod and group concerns at present."""
 
     def register(self, contributors: Sequence[Contributor]) -> None:
-        """Set the contributors, in the order in which they are asked."""
+        """Set the contributors, in the order of their calls."""
         self._all = contributors
-        self._pod_traits = [(attrgetter(trait), one) for one in contributors for trait in one.pod_traits]
-        self._group_traits = [(trait, one) for one in contributors for trait in one.group_traits]
-        self.of_queues = [one for one in contributors if one.follows_queues]
-        self.of_nodes = [one for one in contributors if one.follows_nodes]
+        self._pod_traits = [(attrgetter(trait), item) for item in contributors for trait in item.pod_traits]
+        self._group_traits = [(trait, item) for item in contributors for trait in item.group_traits]
+        self.of_queues = [item for item in contributors if item.follows_queues]
+        self.of_nodes = [item for item in contributors if item.follows_nodes]
         for contributor in contributors:
             for name in contributor.namespaces:
                 self._namespaces.setdefault(name, []).append(contributor)
 
     def register_everywhere(self, contributor: Contributor, *, active: bool) -> None:
-        """Have every pod and group concern a contributor, or no longer."""
-        others = [one for one in self.everywhere if one is not contributor]
+        """Register a contributor for every pod and group, or end that."""
+        others = [other for other in self.everywhere if other is not contributor]
         self.everywhere = self._sorted([*others, contributor] if active else others)
 
     def register_group(self, contributor: Contributor, group: str) -> None:
-        """Have a group concern a contributor for as long as the group has pods."""
+        """Register a contributor for a group for as long as the group has pods."""
         known = self.by_pods.setdefault(group, {})
         if contributor not in known:
             known[contributor] = None
@@ -141,73 +148,75 @@ class Contributors:
     # ------------------------------------------------------------------ what is shown
 
     def show_pod(self, old: views.Pod | None, pod: views.Pod) -> None:
-        """Tell the contributors that a pod concerns, or did, that it is new or has changed."""
-        found: dict[Contributor, None] = {}
+        """Pass a new or changed pod to the contributors that it concerns or concerned."""
+        concerned: dict[Contributor, None] = {}
         for read, contributor in self._pod_traits:
             if read(pod):
-                found[contributor] = None
+                concerned[contributor] = None
         for name in pod.annotations:
             readers = self._pod_readers.get(name)
             if readers is None:
-                readers = self._pod_readers[name] = [one for one in self._all if one.reads_pod(name)]
+                readers = self._pod_readers[name] = [reader for reader in self._all if reader.reads_pod(name)]
             if readers:
-                found.update(dict.fromkeys(readers))
+                concerned.update(dict.fromkeys(readers))
         if pod.namespace in self._namespaces:
-            found.update(dict.fromkeys(self._namespaces[pod.namespace]))
+            concerned.update(dict.fromkeys(self._namespaces[pod.namespace]))
         before = self.of_pod.pop(pod.key, NONE)
-        if found:
-            self.of_pod[pod.key] = self._sorted(found)
-        if found or before:
-            for contributor in self._sorted([*found, *before]):
+        if concerned:
+            self.of_pod[pod.key] = self._sorted(concerned)
+        if concerned or before:
+            for contributor in self._sorted([*concerned, *before]):
                 contributor.pod_shown(old, pod)
 
     def remove_pod(self, pod: views.Pod) -> None:
-        """Tell the contributors that a pod concerned that it is gone."""
+        """Pass a deleted pod to the contributors that it concerned."""
         for contributor in self.of_pod.pop(pod.key, NONE):
             contributor.pod_removed(pod)
 
     def show_group(self, key: str, group: _Object) -> None:
-        """Tell the contributors that a group concerns that its object is new or has changed."""
-        found: dict[Contributor, None] = {}
+        """Pass a new or changed group object to the contributors that it concerns."""
+        concerned: dict[Contributor, None] = {}
         for trait, contributor in self._group_traits:
             if getattr(group, trait, None):
-                found[contributor] = None
+                concerned[contributor] = None
         for name in group.annotations:
             readers = self._group_readers.get(name)
             if readers is None:
-                readers = self._group_readers[name] = [one for one in self._all if one.reads_group(name)]
+                readers = self._group_readers[name] = [
+                    reader for reader in self._all if reader.reads_group(name)
+                ]
             if readers:
-                found.update(dict.fromkeys(readers))
-        if found or key in self._by_object:
-            self._by_object[key] = found
+                concerned.update(dict.fromkeys(readers))
+        if concerned or key in self._by_object:
+            self._by_object[key] = concerned
             self._combine(key)
         for contributor in self.of_group.get(key, NONE):
             contributor.group_shown(key)
 
     def remove_group(self, key: str) -> None:
-        """The object of a group is gone."""
+        """Forget the deleted object of a group."""
         if self._by_object.pop(key, None) is not None:
             self._combine(key)
 
     def forget_pods(self, group: str) -> None:
-        """A group has no pods any more."""
+        """Forget the pods of a group that has none any more."""
         if self.by_pods.pop(group, None) is not None:
             self._combine(group)
 
     def _combine(self, group: str) -> None:
-        found = self._sorted([*self._by_object.get(group, ()), *self.by_pods.get(group, ())])
-        if found:
-            self.of_group[group] = found
+        concerned = self._sorted([*self._by_object.get(group, ()), *self.by_pods.get(group, ())])
+        if concerned:
+            self.of_group[group] = concerned
         else:
             self.of_group.pop(group, None)
 
-    # ------------------------------------------------------------------ who is asked
+    # ------------------------------------------------------------------ contributors of a pod
 
     def of(self, pod: str, group: str) -> tuple[Contributor, ...]:
-        """Return the contributors that a pod concerns by itself, by its group, or as every pod does."""
-        mine, theirs = self.of_pod.get(pod, NONE), self.of_group.get(group, NONE)
-        return self._sorted([*mine, *theirs, *self.everywhere])
+        """Return the contributors that a pod concerns by itself, by its group, or like every pod."""
+        by_pod, by_group = self.of_pod.get(pod, NONE), self.of_group.get(group, NONE)
+        return self._sorted([*by_pod, *by_group, *self.everywhere])
 
     def _sorted(self, contributors: Iterable[Contributor]) -> tuple[Contributor, ...]:
-        found = {*contributors}
-        return tuple([one for one in self._all if one in found])
+        selected = {*contributors}
+        return tuple([contributor for contributor in self._all if contributor in selected])

@@ -1,4 +1,4 @@
-"""Sub-groups of a gang, as its PodGroup names them, and segments by which its pods divide it."""
+"""Sub-groups of a gang by its PodGroup, and segments by its pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windlass.spi.objects import Group
 
 
 class SubGroups(Contributor):
-    """``pods_of``: the pods of a group, by its key."""
+    """Sub-groups and segments of gangs. ``pods_of``: the pods of a group, by its key."""
 
     group_traits = ("subgroup_policies", "subgroups")
 
@@ -33,18 +33,18 @@ class SubGroups(Contributor):
 
     def subgroup_of(self, pod: views.Pod, group: str) -> str:
         """Return the sub-group that the PodGroup puts the pod in, else its segment."""
-        return self.part_of(pod, group)
+        return self.subgroup_or_segment(pod, group)
 
     def applied(self, group: Group) -> Group:
         """Return a group of Volcano with the sub-groups of its policies; KAI's are in the group already."""
         view = self._groups.get(group.key)
         if view is None or not view.subgroup_policies:
             return group
-        near = topology_constraint.of_policies(view, self._topology)
-        return altered(group, subgroups=subgroups.subgroups(view, self._pods_of(group.key), near))
+        topologies = topology_constraint.of_policies(view, self._topology)
+        return altered(group, subgroups=subgroups.subgroups(view, self._pods_of(group.key), topologies))
 
-    def part_of(self, pod: views.Pod, group: str) -> str:
-        """Return the sub-group of a pod by the gang's object, or its segment by its annotations; ``""`` for none."""
+    def subgroup_or_segment(self, pod: views.Pod, group: str) -> str:
+        """Return the sub-group of a pod by the gang's object, else its segment; ``""`` for none."""
         if podgroups.kind_prefix(group) == podgroups.KAI:
             kai = self._kai_groups.get(podgroups.shown_key(group))
             part = pod.labels.get(names.SUBGROUP_KAI, "")

@@ -1,4 +1,4 @@
-"""Roles of a job that want to be together or apart, as the annotations of its PodGroup say."""
+"""Roles of a job that are placed together or apart, by annotations of its PodGroup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass.model.groups.podgroups import role_of
 
 
 class TaskTopology(Contributor):
-    """``groups``: the PodGroups of Volcano, by key."""
+    """Placement preferences of roles. ``groups``: the PodGroups of Volcano, by key."""
 
     def __init__(
         self, marks: DirtyMarks, membership: Membership, groups: Mapping[str, views.PodGroup]
@@ -27,7 +27,7 @@ class TaskTopology(Contributor):
         return annotation in task_topology.ANNOTATIONS
 
     def group_translated(self, group: str) -> None:
-        """Mark the pods of the group: what they prefer may have changed."""
+        """Mark the pods of the group: their preferences may have changed."""
         self._marks.pods.update(self._membership.pods.get(group, {}))
 
     def add_extras(self, pod: views.Pod, place: Place, extras: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Topology constraints: how near to one another the pods of a group have to be."""
+"""Topology constraints: maximum distance between the pods of a group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windlass.spi.objects import Group
 
 
 class TopologyConstraints(Contributor):
-    """``pods_of``: the pods of a group, by its key."""
+    """Topology constraints of groups. ``pods_of``: the pods of a group, by its key."""
 
     group_traits = ("topology", "subgroup_policies", "subgroups")
     follows_nodes = True
@@ -61,7 +61,7 @@ class TopologyConstraints(Contributor):
                 marks.mark_pods(self._membership.pods.get(key, ()))
 
     def constraint_of(self, group: str) -> topology_constraint.GroupTopology | None:
-        """Return what a group, by its key, demands; ``None`` if nothing does."""
+        """Return the constraint of a group, by its key; ``None`` without one."""
         demand: topology_constraint.GroupTopology | None = None
         if (view := self._groups.get(group)) is not None:
             demand = topology_constraint.of_pod_group(view, self.index)
@@ -69,12 +69,12 @@ class TopologyConstraints(Contributor):
             kai := self._kai_groups.get(podgroups.shown_key(group))
         ):
             demand = topology_constraint.of_kai_group(kai, self.index)
-        if (demand is None or not demand.asks) and self in self._contributors.by_pods.get(group, ()):
+        if (demand is None or not demand.is_set) and self in self._contributors.by_pods.get(group, ()):
             demand = topology_constraint.of_pods(self._pods_of(group), self.index)
-        return demand if demand is not None and demand.asks else None
+        return demand if demand is not None and demand.is_set else None
 
     def problems(self, group: str) -> tuple[FieldError, ...]:
-        """Return what is wrong with the demand of a group."""
+        """Return the problems of a group's constraint."""
         demand = self.constraint_of(group)
         return demand.problems if demand is not None else ()
 
@@ -82,20 +82,20 @@ class TopologyConstraints(Contributor):
 
     def reads_pod(self, annotation: str) -> bool:
         """Return whether the annotation states a constraint."""
-        return annotation in topology_constraint.WORDS
+        return annotation in topology_constraint.ANNOTATIONS
 
     def nodes_relabelled(self) -> None:
-        """Sort the nodes into the HyperNodes again."""
+        """Assign the nodes to the HyperNodes again."""
         self.index.nodes_changed()
 
     def pod_joined(self, pod: views.Pod, group: str) -> None:
-        """Have the group concern this if the pod states a constraint."""
-        if topology_constraint.speaks(pod.annotations):
+        """Register the pod's group if the pod states a constraint."""
+        if topology_constraint.states_topology(pod.annotations):
             self._contributors.register_group(self, group)
 
     def subgroup_of(self, pod: views.Pod, group: str) -> str:
         """Return the sub-group or segment of the pod."""
-        return self._sub_groups.part_of(pod, group)
+        return self._sub_groups.subgroup_or_segment(pod, group)
 
     def applied(self, group: Group) -> Group:
         """Return the group with its constraint."""

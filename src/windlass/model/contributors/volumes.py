@@ -34,7 +34,7 @@ class VolumeClaims(Contributor):
             self._mark(item)
 
     def set_served(self) -> None:
-        """From now on, a claim that is not known does not exist: the server has claims and classes."""
+        """From now on, treat an unknown claim as missing, as the server has claims and classes."""
         if not self.index.served:
             self.index.serve()
             self._marks.pods.update(self._pods)
@@ -53,7 +53,7 @@ class VolumeClaims(Contributor):
     # ------------------------------------------------------------------ as a contributor
 
     def pod_shown(self, old: views.Pod | None, pod: views.Pod) -> None:
-        """Keep which claims the pod names."""
+        """Record the claims that the pod names."""
         if pod.claims:
             self._pods[pod.key] = None
             for name in pod.claims:

@@ -1,20 +1,23 @@
-"""The status of a PodGroup of the coscheduling plug-in as it should stand. Pure.
+"""Desired status of a PodGroup of the coscheduling plugin. Pure.
 
-Its phases are those that the plug-in's own controller gives it, so that nothing changes for who reads them:
+Its phases are those of the plugin's own controller, so that nothing changes for its
+readers:
 
 | phase | |
 |---|---|
 | ``Pending`` | fewer pods than its minimum |
 | ``Scheduling`` | enough pods, of which fewer than its minimum run or have succeeded |
-| ``Running`` | so many run or have succeeded |
-| ``Finished`` | so many have succeeded |
-| ``Failed`` | some have failed, and with those that run or have succeeded they are the minimum |
+| ``Running`` | at least its minimum run or have succeeded |
+| ``Finished`` | at least its minimum have succeeded |
+| ``Failed`` | some have failed, and with those that run or have succeeded they are the
+minimum |
 
-Who is told to end runs until it has ended (``Reconcile`` in its ``pkg/controllers/podgroup_controller.go``).
+A terminating pod counts as running until it has ended (``Reconcile`` in its
+``pkg/controllers/podgroup_controller.go``).
 
-Two things differ: who runs again after a failure is ``Running`` again, and what nobody waits or runs in any more stays
-``Finished`` or ``Failed`` whatever becomes of its pods. ``scheduleStartTime`` is nobody's: that controller leaves it
-empty, too.
+Two things differ. A group that runs again after a failure is ``Running`` again. A group
+without waiting or running pods stays ``Finished`` or ``Failed`` whatever happens to its
+pods. ``scheduleStartTime`` stays empty, as that controller leaves it empty, too.
 """
 
 from __future__ import annotations
@@ -34,7 +37,11 @@ _OWN_MANAGERS = "windlass"
 
 @dataclass(frozen=True, slots=True)
 class CoschedulingStatus:
-    """``occupied_by``: ``namespace/name`` of what made the pods, as the plug-in's controller writes it."""
+    """Status of a PodGroup.
+
+    ``occupied_by``: ``namespace/name`` of the pods' owners, as the plugin's controller
+        writes it.
+    """
 
     phase: str
     occupied_by: str
@@ -43,23 +50,26 @@ class CoschedulingStatus:
     failed: int
 
     def patch(self) -> dict[str, Any]:
-        """A merge patch for the status subresource."""
+        """Return a merge patch for the status subresource."""
         counts = {"running": self.running, "succeeded": self.succeeded, "failed": self.failed}
         return {"status": {"phase": self.phase, "occupiedBy": self.occupied_by or None, **counts}}
 
 
 def current(view: views.CoschedulingGroup) -> CoschedulingStatus:
-    """The status as written."""
+    """Return the status as written."""
     return CoschedulingStatus(view.phase, view.occupied_by, view.running, view.succeeded, view.failed)
 
 
 def is_managed_by_others(view: views.CoschedulingGroup) -> bool:
-    """Return whether somebody else writes the status, as the plug-in's controller does where it runs."""
+    """Return whether another controller writes the status, such as the plugin's own."""
     return any(not manager.startswith(_OWN_MANAGERS) for manager in view.status_writers)
 
 
 def desired(view: views.CoschedulingGroup, members: Members, pods: Iterable[views.Pod]) -> CoschedulingStatus:
-    """The status as it should be; equal to :func:`current` where nothing has to be written. ``pods``: its own."""
+    """Return the desired status; equal to :func:`current` if nothing has to be written.
+
+    ``pods``: the group's pods.
+    """
     waits_or_runs = members.pending + members.holding
     if not waits_or_runs and (view.phase in _OVER or not (members.finished or view.phase)):
         return current(view)
@@ -72,18 +82,18 @@ def desired(view: views.CoschedulingGroup, members: Members, pods: Iterable[view
 
 
 def _phase(least: int, members: Members, running: int) -> str:
-    going = running + members.succeeded
+    active = running + members.succeeded
     if members.succeeded >= least:
         return FINISHED
-    if going >= least:
+    if active >= least:
         return RUNNING
-    if members.failed and going + members.failed >= least:
+    if members.failed and active + members.failed >= least:
         return FAILED
     return SCHEDULING if members.total >= least else PENDING
 
 
 def _makers(pods: Iterable[views.Pod]) -> str:
-    """The owners of the oldest pod."""
+    """Return the owners of the oldest pod."""
     oldest = oldest_of(pods)
     if oldest is None:
         return ""

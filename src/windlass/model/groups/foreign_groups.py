@@ -1,8 +1,11 @@
-"""Groups of other APIs than Volcano's → the engine's group: KAI's PodGroup, Kubernetes' own, that of the coscheduling
-plug-in, bare pods of KAI, plain pod groups of Kueue.
+"""Translation of groups of other APIs than Volcano's to the engine's group.
 
-KAI's rules: a group without a priority class has that of its kind, ``train`` (50); one whose preemptibility
-is not stated is preemptible below priority 100. A gang that holds less than its minimum is given 60 s.
+These are KAI's PodGroup, Kubernetes' own, that of the coscheduling plugin, bare pods of
+KAI, and plain pod groups of Kueue.
+
+KAI's rules: a group without a priority class has the class of its kind, ``train`` (50).
+A group without a stated preemptibility is preemptible below priority 100. A gang that
+holds less than its minimum is evicted after 60 s.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from windlass.model.groups.podgroups import (
     group_key,
     implicit_group,
     negative_resources,
-    notes_of,
+    pod_policy_annotations,
+    policy_annotations,
     preemptible,
-    read_notes,
     waiting_limit,
 )
 from windlass.model.records.attained_service import attained_service_of
@@ -40,7 +43,7 @@ _PREEMPTIBILITIES = ("", "preemptible", "non-preemptible")
 
 
 def kai_problems(view: views.KaiPodGroup) -> tuple[FieldError, ...]:
-    """What is wrong with a KAI PodGroup's own fields."""
+    """Return the problems of a KAI PodGroup's own fields."""
     problems = list(view.problems)
     for field, number in (("minMember", view.min_member), ("minSubGroup", view.min_sub_group)):
         if number is not None and number < 0:
@@ -66,21 +69,24 @@ def kai_problems(view: views.KaiPodGroup) -> tuple[FieldError, ...]:
 
 
 def _loops(part: views.KaiSubGroup, parts: tuple[views.KaiSubGroup, ...]) -> bool:
-    above = {one.name: one.parent for one in parts}
-    at = part.parent
+    above = {subgroup.name: subgroup.parent for subgroup in parts}
+    name = part.parent
     for _ in parts:
-        if not at:
+        if not name:
             return False
-        if at == part.name:
+        if name == part.name:
             return True
-        at = above.get(at, "")
-    return bool(at)
+        name = above.get(name, "")
+    return bool(name)
 
 
 def kai_group(
     view: views.KaiPodGroup, key: str, queue: str, classes: Classes, pods: Iterable[views.Pod]
 ) -> Group:
-    """A group whose fields contradict themselves is held. ``queue``: the engine's key of its queue."""
+    """Return the group of a KAI PodGroup. It is held if its fields contradict one another.
+
+    ``queue``: the engine's key of its queue.
+    """
     priority, never_preempts = kai_urgency(view.priority_class, classes, pods)
     delay = view.preemption_delay
     if delay is None:
@@ -107,24 +113,24 @@ def kai_group(
         min_subgroups=view.min_sub_group,
         preemption_delay=max(0.0, delay),
         stale_grace=STALE_GRACE_SECONDS if grace is None else grace,
-        stale_since=_moment(view.annotations.get(names.STALE_SINCE_KAI)),
-        started=_moment(view.annotations.get(names.LAST_START_KAI)),
-        last_eviction=_moment(view.annotations.get(names.LAST_EVICTION_KAI)),
+        stale_since=_time_of(view.annotations.get(names.STALE_SINCE_KAI)),
+        started=_time_of(view.annotations.get(names.LAST_START_KAI)),
+        last_eviction=_time_of(view.annotations.get(names.LAST_EVICTION_KAI)),
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
-        annotations=read_notes(view.annotations),
+        annotations=policy_annotations(view.annotations),
         past=attained_service_of(view.annotations, view.created),
     )
 
 
 def _minimum(view: views.KaiPodGroup) -> int:
-    """With parts and no number of its own the group asks only for its parts."""
+    """Return the minimum. A group with sub-groups and no number of its own requires only these."""
     if view.min_member is not None:
         return view.min_member
     return 0 if view.subgroups or view.min_sub_group is not None else 1
 
 
 def kai_urgency(name: str, classes: Classes, pods: Iterable[views.Pod]) -> Urgency:
-    """What the class says; without a class the global default, else class ``train``."""
+    """Return the urgency of the class; without a class the global default, else class ``train``."""
     if name or classes.defined(""):
         return classes.urgency(name, lambda: pods)
     return Urgency(TRAIN_PRIORITY, never_preempts=False)
@@ -137,7 +143,7 @@ def _preemptible(stated: str, priority: int) -> bool:
 
 
 def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
-    """The group of one of a pod that names a queue of KAI and no PodGroup."""
+    """Return the group of a single pod that names a queue of KAI and no PodGroup."""
     priority = kai_urgency(pod.labels.get(_CLASS_LABEL) or pod.priority_class, classes, (pod,)).value
     delay = duration_of(pod.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
     return Group(
@@ -154,12 +160,15 @@ def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
         preemption_delay=max(0.0, delay),
         started=pod.started or None,
         run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
-        annotations=read_notes(pod.annotations),
+        annotations=policy_annotations(pod.annotations),
     )
 
 
 def kai_batch_group(first: views.Pod, key: str, queue: str, classes: Classes) -> Group:
-    """The pods of a batch Job, as KAI's pod grouper gathers them: the ``first`` one speaks for all."""
+    """Return the group of a batch Job's pods, as KAI's pod grouper forms it.
+
+    The ``first`` pod determines its fields.
+    """
     stated = first.annotations.get(names.BATCH_MIN_MEMBER_KAI, "")
     least = int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 8 else 1
     owner = first.controller
@@ -181,7 +190,11 @@ def native_group(
     classes: Classes,
     pods: Sequence[views.Pod],
 ) -> Group:
-    """Where its object names no class, the group is as urgent as the most urgent of its ``pods``."""
+    """Return the group of a PodGroup of Kubernetes' own API.
+
+    If its object names no class, the group has the urgency of the most urgent of its
+    ``pods``.
+    """
     named = view.priority_class
     urgency = classes.urgency(named, lambda: pods) if named else _urgency_of(pods, classes)
     return Group(
@@ -197,12 +210,12 @@ def native_group(
         held=bool(view.problems),
         dialect=dialect,
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
-        annotations=read_notes(view.annotations),
+        annotations=policy_annotations(view.annotations),
     )
 
 
 def coscheduling_problems(view: views.CoschedulingGroup) -> tuple[FieldError, ...]:
-    """What is wrong with the fields of a PodGroup of the coscheduling plug-in."""
+    """Return the problems of a coscheduling PodGroup's fields."""
     problems = [*view.problems, *negative_resources(view.min_resources)]
     if view.min_member < 1:
         problems.append(FieldError.invalid("spec.minMember", view.min_member, "must be at least 1"))
@@ -217,61 +230,67 @@ def coscheduling_group(
     classes: Classes,
     pods: Sequence[views.Pod],
 ) -> Group:
-    """Its object names no class: the group is as urgent as the most urgent of its ``pods``. What is written on the
-    oldest of them holds where the object, which an operator makes, says nothing. With ``minResources`` it has to
-    be let in first, where an action does that (Volcano's ``enqueue``)."""
+    """Return the group of a PodGroup of the coscheduling plugin.
+
+    Its object names no class, so the group has the urgency of the most urgent of its
+    ``pods``. Annotations and labels of the oldest pod apply where the object, which an
+    operator creates, has none. With ``minResources`` it has to be admitted first, if an
+    action does that (Volcano's ``enqueue``).
+    """
     needs = {name: units for name, units in view.min_resources.items() if units > 0}
     urgency = _urgency_of(pods, classes)
     oldest = oldest_of(pods)
-    labels, words, notes = view.labels, view.annotations, read_notes(view.annotations)
+    labels, annotations, read = view.labels, view.annotations, policy_annotations(view.annotations)
     if oldest is not None:
-        labels, words = {**oldest.labels, **labels}, {**oldest.annotations, **words}
-        notes = {**notes_of(oldest), **notes}
+        labels, annotations = {**oldest.labels, **labels}, {**oldest.annotations, **annotations}
+        read = {**pod_policy_annotations(oldest), **read}
     return Group(
         key=key,
         queue=queue,
         priority=urgency.value,
         min_member=max(1, view.min_member),
         min_resources=needs,
-        preemptible=preemptible(labels, words),
+        preemptible=preemptible(labels, annotations),
         never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=not needs,
         held=bool(coscheduling_problems(view)),
         dialect=dialect,
-        run_estimate=duration_of(words.get(names.RUN_ESTIMATE)),
-        waiting_limit=waiting_limit(words),
-        stale_grace=duration_of(words.get(names.STALENESS_GRACE)),
-        annotations=notes,
+        run_estimate=duration_of(annotations.get(names.RUN_ESTIMATE)),
+        waiting_limit=waiting_limit(annotations),
+        stale_grace=duration_of(annotations.get(names.STALENESS_GRACE)),
+        annotations=read,
         past=attained_service_of(view.annotations, view.created),
     )
 
 
 def _urgency_of(pods: Sequence[views.Pod], classes: Classes) -> Urgency:
-    """Of a group whose pods alone say it: that of the most urgent of them."""
+    """Return the urgency of the most urgent pod, for a group without a class of its own."""
     values = [classes.value(pod.priority_class) if pod.priority is None else pod.priority for pod in pods]
     never = bool(pods) and all(pod.preemption_policy == "Never" for pod in pods)
     return Urgency(max(values, default=classes.value("")), never)
 
 
 def kueue_problems(pods: Iterable[views.Pod]) -> tuple[FieldError, ...]:
-    """What is wrong with how many the pods of a plain pod group of Kueue say that they are."""
+    """Return the problems of the group sizes that pods of a plain Kueue pod group state."""
     field = f"metadata.annotations[{names.GROUP_COUNT_KUEUE}]"
-    said = {pod.annotations.get(names.GROUP_COUNT_KUEUE, "") for pod in pods}
-    wrong = sorted(text for text in said if not _count(text))
+    counts = {pod.annotations.get(names.GROUP_COUNT_KUEUE, "") for pod in pods}
+    wrong = sorted(text for text in counts if not _count(text))
     if wrong:
         return (FieldError.invalid(field, wrong[0], "must be a whole number from 1 on"),)
-    if len(said) > 1:
-        return (FieldError.invalid(field, ", ".join(sorted(said)), "must be the same on all its pods"),)
+    if len(counts) > 1:
+        return (FieldError.invalid(field, ", ".join(sorted(counts)), "must be the same on all its pods"),)
     return ()
 
 
 def kueue_group(
     oldest: views.Pod, pods: Sequence[views.Pod], key: str, queue: str, dialect: Dialect, classes: Classes
 ) -> Group:
-    """The pods of a plain pod group of Kueue, which has no object: all of them start together. What is written on the
-    oldest holds for all."""
+    """Return the group of a plain pod group of Kueue, which has no object.
+
+    All its pods start together. Annotations of the oldest pod apply to all.
+    """
     urgency = _urgency_of(pods, classes)
     return altered(
         implicit_group(oldest, classes),
@@ -288,12 +307,15 @@ def kueue_group(
 
 
 def _count(text: str) -> int:
-    """A whole number from 1 on; 0 for anything else."""
+    """Return an integer of at least 1; 0 for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
 
 
 def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """The queue that an object whose API has none names by KAI's label or Volcano's annotation."""
+    """Return the queue that KAI's label or Volcano's annotation names; ``""`` for none.
+
+    This is for objects of an API without a queue field.
+    """
     return (
         annotations.get(names.QUEUE_NAME_VOLCANO)
         or labels.get(names.QUEUE_NAME_KAI)
@@ -302,7 +324,7 @@ def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> st
     )
 
 
-def _moment(text: str | None) -> float | None:
+def _time_of(text: str | None) -> float | None:
     if not text:
         return None
     try:

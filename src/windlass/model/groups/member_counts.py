@@ -1,4 +1,4 @@
-"""How a group's pods stand, as its phase is judged."""
+"""Counts of a group's pods by state, from which its phase follows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HAS_RUN = (RUNNING, UNKNOWN, COMPLETED)
 
 
 def oldest_of(pods: Iterable[views.Pod]) -> views.Pod | None:
-    """The one that speaks for a group where none but its pods say something."""
+    """Return the oldest pod. It determines fields of a group that has no object."""
     return min(pods, key=lambda pod: (pod.created, pod.name), default=None)
 
 
@@ -29,12 +29,12 @@ class Members:
 
     @property
     def scheduled(self) -> int:
-        """On a node, or finished: what Volcano counts against ``minMember``."""
+        """Number of pods on a node or finished. Volcano compares it with ``minMember``."""
         return self.bound + self.running + self.succeeded + self.failed + self.releasing
 
     @property
     def holding(self) -> int:
-        """On a node and not finished."""
+        """Number of pods on a node and not finished."""
         return self.bound + self.running + self.releasing
 
     @property
@@ -47,7 +47,7 @@ class Members:
 
 
 def count(pods: Iterable[views.Pod]) -> Members:
-    """A terminating pod that was never bound counts nowhere: it is as good as gone."""
+    """Return the counts. A terminating pod that was never bound is not counted."""
     pending = bound = running = succeeded = failed = releasing = 0
     for pod in pods:
         if pod.phase == "Succeeded":
@@ -66,15 +66,19 @@ def count(pods: Iterable[views.Pod]) -> Members:
 
 
 def phase(current: str, min_member: int, members: Members, admitted: bool, unschedulable: bool) -> str:
-    """The PodGroup's phase by Volcano's rule (``getPodGroupPhase`` in its ``pkg/scheduler/framework/session.go``, and
-    the action ``enqueue``).
+    """Return the PodGroup's phase by Volcano's rule.
 
-    Running members and a gang that cannot run as a whole: Unknown. Enough members scheduled: Completed when all of
-    those have finished, though others still wait, else Running. Else Inqueue once admitted, and Pending before: who
-    has run and holds too little now is Pending first, and asks to be let in anew.
+    The rule is ``getPodGroupPhase`` in its ``pkg/scheduler/framework/session.go``, and
+    the action ``enqueue``:
 
-    Otherwise than there, an empty group is never Running or Completed, whatever its minimum; a Completed group whose
-    pods have been cleaned away stays Completed.
+    * Running members of a gang that cannot run as a whole: Unknown.
+    * Enough members scheduled: Completed if all of those have finished, even if others
+      still wait, else Running.
+    * Otherwise Inqueue once admitted, and Pending before. A group that has run and
+      lacks its minimum now is Pending first, and has to be admitted again.
+
+    Unlike there, an empty group is never Running or Completed, whatever its minimum. A
+    Completed group stays Completed when its pods have been deleted.
     """
     if members.running and unschedulable:
         return UNKNOWN
@@ -86,9 +90,12 @@ def phase(current: str, min_member: int, members: Members, admitted: bool, unsch
 
 
 def is_ready(min_member: int, pods: Iterable[views.Pod], assumed: Container[str]) -> bool:
-    """Return whether a gang is not unschedulable, by Volcano's rule (``IsReady`` in its
-    ``pkg/scheduler/api/job_info.go``): so many of its pods are bound (or ``assumed`` to be), run or have succeeded,
-    whatever their tasks."""
+    """Return whether a gang is not unschedulable, by Volcano's rule.
+
+    At least ``min_member`` of its pods are bound (or ``assumed`` to be), run or have
+    succeeded, whatever their tasks (``IsReady`` in its
+    ``pkg/scheduler/api/job_info.go``).
+    """
     held = 0
     for pod in pods:
         if pod.phase == "Failed" or (pod.deleted and pod.phase != "Succeeded"):

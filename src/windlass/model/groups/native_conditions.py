@@ -1,9 +1,11 @@
-"""Condition ``PodGroupScheduled`` of a PodGroup of Kubernetes' own API (``scheduling.k8s.io``). Pure.
+"""Condition ``PodGroupScheduled`` of a PodGroup of Kubernetes' own API. Pure.
 
-kube-scheduler writes it on groups whose pods name it; on those whose pods name Windlass it is Windlass', by the same
-rules: ``True`` with reason ``Scheduled`` once the minimum has nodes, and for good; before that ``False`` with reason
-``Unschedulable`` (``SchedulerError`` where the group contradicts itself) and why. A condition that somebody else has
-written is left to them.
+kube-scheduler writes it on groups with pods that name it. On groups with pods that name
+Windlass, Windlass writes it by the same rules: ``True`` with reason ``Scheduled`` once
+the minimum has nodes, permanently. Before that it is ``False`` with reason
+``Unschedulable`` (``SchedulerError`` if the group's fields contradict one another) and
+the explanation. A condition that another controller has written is left to it. The API
+group is ``scheduling.k8s.io``.
 """
 
 from __future__ import annotations
@@ -21,31 +23,34 @@ Condition = dict[str, Any]
 
 
 def desired(
-    view: views.NativeGroup, members: Members, told: Explanation | None, now: float
+    view: views.NativeGroup, members: Members, explanation: Explanation | None, now: float
 ) -> Condition | None:
-    """The condition to be written; ``None``: nothing. ``told``: why the group lacks its minimum, where that may be
-    said; ``now``: Unix seconds."""
-    standing = next((one for one in view.conditions if one.get("type") == TYPE), {})
-    if standing.get("status") == "True" or managed_by_others(view):
+    """Return the condition to write; ``None`` if there is nothing to write.
+
+    ``explanation``: why the group lacks its minimum, if that may be shown.
+    ``now``: Unix seconds.
+    """
+    current = next((condition for condition in view.conditions if condition.get("type") == TYPE), {})
+    if current.get("status") == "True" or managed_by_others(view):
         return None
     if members.scheduled >= view.min_count:
-        words = {"status": "True", "reason": "Scheduled", "message": ""}
-    elif told is not None:
-        reason = "SchedulerError" if told.code is Reason.MISCONFIGURED else "Unschedulable"
-        words = {"status": "False", "reason": reason, "message": told.statement}
+        fields = {"status": "True", "reason": "Scheduled", "message": ""}
+    elif explanation is not None:
+        reason = "SchedulerError" if explanation.code is Reason.MISCONFIGURED else "Unschedulable"
+        fields = {"status": "False", "reason": reason, "message": explanation.statement}
     else:
         return None
-    if all(standing.get(name) == text for name, text in words.items()):
+    if all(current.get(name) == text for name, text in fields.items()):
         return None
-    since = standing.get("lastTransitionTime") if standing.get("status") == words["status"] else None
+    since = current.get("lastTransitionTime") if current.get("status") == fields["status"] else None
     return {
         "type": TYPE,
-        **words,
+        **fields,
         "observedGeneration": view.generation,
         "lastTransitionTime": since or rfc3339(now),
     }
 
 
 def managed_by_others(view: views.NativeGroup) -> bool:
-    """Return whether somebody else has written the condition."""
+    """Return whether another controller has written the condition."""
     return any(not manager.startswith(_OWN_MANAGERS) for manager in view.condition_writers)

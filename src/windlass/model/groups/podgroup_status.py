@@ -1,12 +1,15 @@
-"""The status of a PodGroup as it should stand: phase, counts, conditions. Pure.
+"""Desired status of a PodGroup: phase, counts, conditions. Pure.
 
-The conditions ``Unschedulable`` and ``Scheduled`` stand by the rule of Volcano's plug-in ``gang`` (``OnSessionClose``
-in its ``pkg/scheduler/plugins/gang/gang.go``, 1.15): by whether the pods that are bound, run or have succeeded are
-``minMember``, whatever tasks they are of. Otherwise than there, one that is true no more is turned to ``False``, the
-reason is the one at hand instead of always ``NotEnoughResources``, and a finished group is not unschedulable.
+The conditions ``Unschedulable`` and ``Scheduled`` follow the rule of Volcano's plugin
+``gang`` (``OnSessionClose`` in its ``pkg/scheduler/plugins/gang/gang.go``, 1.15):
+whether ``minMember`` pods are bound, run or have succeeded, whatever their tasks.
+Unlike there, a condition that no longer holds is set to ``False``. The reason is the
+actual one instead of always ``NotEnoughResources``. A finished group is not
+unschedulable.
 
-Conditions are renewed only where their words change; their ``transitionID`` then changes too, and their time; that of
-``Scheduled`` only with its status (:func:`was_whole`). Conditions of other types are kept as they are.
+Conditions are renewed only if their text changes. Their ``transitionID`` and time
+change then, too. The time of ``Scheduled`` changes only with its status
+(:func:`was_whole`). Conditions of other types are left unchanged.
 """
 
 from __future__ import annotations
@@ -30,20 +33,24 @@ from windlass.model.records import gang_reservation
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 GANG_BIND_FAILED = "GangBindFailed"
-"""A condition: the gang did not come to its minimum in time after its first bind."""
+"""Condition: the gang did not reach its minimum in time after its first bind."""
 READY_REASON = "tasks in gang are ready to be scheduled"
-"""Volcano's own words."""
+"""Volcano's own text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroupState:
-    """``told``: the explanation that may be shown now. ``blocked``: the gang as a whole cannot run now.
-    ``failed``: what is said of a start that did not come to the minimum."""
+    """State of a group from which its status follows.
+
+    ``explanation``: the explanation that may be shown now.
+    ``blocked``: true if the gang as a whole cannot run now.
+    ``failed``: message about a start that did not reach the minimum.
+    """
 
     members: Members
     admitted: bool
     blocked: bool
-    told: Explanation | None
+    explanation: Explanation | None
     failed: str = ""
 
 
@@ -56,7 +63,7 @@ class PodGroupStatus:
     conditions: tuple[Condition, ...]
 
     def patch(self) -> dict[str, Any]:
-        """A merge patch for the status subresource."""
+        """Return a merge patch for the status subresource."""
         return {
             "status": {
                 "phase": self.phase,
@@ -69,86 +76,89 @@ class PodGroupStatus:
 
 
 def current(view: views.PodGroup) -> PodGroupStatus:
-    """The status as written."""
+    """Return the status as written."""
     return PodGroupStatus(view.phase, view.running, view.succeeded, view.failed, view.conditions)
 
 
-def phase(view: views.PodGroup, standing: PodGroupState) -> str:
-    """The phase as it should be."""
-    unschedulable = standing.blocked and standing.told is not None
-    return member_counts.phase(
-        view.phase, view.min_member, standing.members, standing.admitted, unschedulable
-    )
+def phase(view: views.PodGroup, state: PodGroupState) -> str:
+    """Return the desired phase."""
+    unschedulable = state.blocked and state.explanation is not None
+    return member_counts.phase(view.phase, view.min_member, state.members, state.admitted, unschedulable)
 
 
 def was_whole(view: views.PodGroup) -> bool:
-    """Return whether the gang has had its minimum since it was last begun. ``Unknown`` alone does not say so: by
-    Volcano's rule it stands as soon as a member runs and the others have no place. The condition ``Scheduled`` is there
-    once there was a minimum, and its time tells whether that was after the reservation of what is there now."""
+    """Return whether the gang has reached its minimum since its last start.
+
+    ``Unknown`` alone does not tell: by Volcano's rule it is set as soon as one member
+    runs and the others have no node. The condition ``Scheduled`` exists once there was
+    a minimum. Its time tells whether that was after the current reservation.
+    """
     if view.phase != member_counts.UNKNOWN:
         return view.phase in (member_counts.RUNNING, member_counts.COMPLETED)
-    begun = gang_reservation.decode(view.annotations.get(names.RESERVATION, ""))
-    if begun is None:
+    reservation = gang_reservation.decode(view.annotations.get(names.RESERVATION, ""))
+    if reservation is None:
         return True
-    return any(c.type == SCHEDULED and moment(c.last_transition_time) >= begun.at for c in view.conditions)
+    return any(
+        c.type == SCHEDULED and moment(c.last_transition_time) >= reservation.at for c in view.conditions
+    )
 
 
-def desired(view: views.PodGroup, standing: PodGroupState, now: float, transition: str) -> PodGroupStatus:
-    """The status as it should be; equal to :func:`current` where nothing has to be written."""
-    members = standing.members
-    wanted = phase(view, standing)
+def desired(view: views.PodGroup, state: PodGroupState, now: float, transition: str) -> PodGroupStatus:
+    """Return the desired status; equal to :func:`current` if nothing has to be written."""
+    members = state.members
+    wanted = phase(view, state)
     return PodGroupStatus(
         wanted,
         members.running,
         members.succeeded,
         members.failed,
-        _conditions(view.conditions, wanted, standing, now, transition),
+        _conditions(view.conditions, wanted, state, now, transition),
     )
 
 
-def same_words(left: Sequence[Condition], right: Sequence[Condition]) -> bool:
-    """Equal but for times and transition ids."""
-    return [_words(c) for c in left] == [_words(c) for c in right]
+def same_text(left: Sequence[Condition], right: Sequence[Condition]) -> bool:
+    """Return whether conditions are equal except for times and transition IDs."""
+    return [_text_of(c) for c in left] == [_text_of(c) for c in right]
 
 
-def _words(condition: Condition) -> tuple[str, str, str, str]:
+def _text_of(condition: Condition) -> tuple[str, str, str, str]:
     return condition.type, condition.status, condition.reason or "", condition.message or ""
 
 
 def _conditions(
-    written: tuple[Condition, ...], phase: str, standing: PodGroupState, now: float, transition: str
+    written: tuple[Condition, ...], phase: str, state: PodGroupState, now: float, transition: str
 ) -> tuple[Condition, ...]:
     wanted: dict[str, tuple[str, str, str]] = {}
-    told = standing.told
+    explanation = state.explanation
     known = {condition.type for condition in written}
-    if told is not None and standing.blocked:
-        wanted[UNSCHEDULABLE] = ("True", told.facts.volcano, told.statement)
+    if explanation is not None and state.blocked:
+        wanted[UNSCHEDULABLE] = ("True", explanation.facts.volcano, explanation.statement)
         if SCHEDULED in known:
-            wanted[SCHEDULED] = ("False", told.facts.volcano, "")
+            wanted[SCHEDULED] = ("False", explanation.facts.volcano, "")
     elif phase in (member_counts.RUNNING, member_counts.COMPLETED):
         wanted[SCHEDULED] = ("True", READY_REASON, "")
         if UNSCHEDULABLE in known:
             wanted[UNSCHEDULABLE] = ("False", READY_REASON, "")
         if GANG_BIND_FAILED in known:
             wanted[GANG_BIND_FAILED] = ("False", READY_REASON, "")
-    if standing.failed and GANG_BIND_FAILED not in wanted:
-        wanted[GANG_BIND_FAILED] = ("True", GANG_BIND_FAILED, standing.failed)
+    if state.failed and GANG_BIND_FAILED not in wanted:
+        wanted[GANG_BIND_FAILED] = ("True", GANG_BIND_FAILED, state.failed)
     result = [_renewed(c, wanted.pop(c.type, None), now, transition) for c in written]
-    result += [_made(kind, words, now, transition) for kind, words in wanted.items()]
+    result += [_made(kind, text, now, transition) for kind, text in wanted.items()]
     return tuple(result)
 
 
 def _renewed(
-    condition: Condition, words: tuple[str, str, str] | None, now: float, transition: str
+    condition: Condition, text: tuple[str, str, str] | None, now: float, transition: str
 ) -> Condition:
-    if words is None or _words(condition)[1:] == words:
+    if text is None or _text_of(condition)[1:] == text:
         return condition
-    made = _made(condition.type, words, now, transition)
-    if condition.type == SCHEDULED and condition.status == made.status:
-        return msgspec.structs.replace(made, last_transition_time=condition.last_transition_time)
-    return made
+    renewed = _made(condition.type, text, now, transition)
+    if condition.type == SCHEDULED and condition.status == renewed.status:
+        return msgspec.structs.replace(renewed, last_transition_time=condition.last_transition_time)
+    return renewed
 
 
-def _made(kind: str, words: tuple[str, str, str], now: float, transition: str) -> Condition:
-    status, reason, message = words
+def _made(kind: str, text: tuple[str, str, str], now: float, transition: str) -> Condition:
+    status, reason, message = text
     return Condition(kind, status, transition, rfc3339(now), reason, message or None)

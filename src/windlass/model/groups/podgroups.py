@@ -1,4 +1,4 @@
-"""Which group a pod belongs to, and PodGroup view → the engine's group."""
+"""Group of a pod, and translation of Volcano's PodGroup to the engine's group."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ NATIVE = "native:"
 COSCHEDULING = "coscheduling:"
 KUEUE = "kueue:"
 OWNER = "owner:"
-"""What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
-of the coscheduling plug-in, a plain pod group of Kueue, the pods of a Job that KAI takes for a gang. Volcano's have
-nothing: the APIs may use one name for two groups."""
+"""Prefixes of the name in a group's key.
+
+They stand for a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
+of the coscheduling plugin, a plain pod group of Kueue, and the pods of a Job that KAI
+treats as a gang. Volcano's PodGroups have none. The prefix is needed as two APIs may
+use one name for different groups.
+"""
 BY_PODS = frozenset((NATIVE, COSCHEDULING, KUEUE, OWNER))
-"""Kinds of groups whose queue their pods may name."""
+"""Kinds of groups with a queue that their pods may name."""
 WITHOUT_OBJECT = frozenset((IMPLICIT, KUEUE, OWNER))
-"""Kinds of groups that their pods alone make up."""
+"""Kinds of groups without an object: their pods alone define them."""
 _PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, KUEUE, OWNER))
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-"""What Go reads as true."""
+"""Texts that Go parses as true."""
 _SLASH_IMPLICIT = f"/{IMPLICIT}"
 _QUEUE_NAMES = frozenset((names.QUEUE_NAME_VOLCANO, names.QUEUE_NAME_KAI, names.QUEUE_NAME_LABEL))
 _READ = (
@@ -50,7 +54,7 @@ _READ = (
     names.MODEL,
 )
 """Annotations of a group (or of a pod without one) that a policy reads."""
-_SPOKEN = frozenset(
+_TRANSLATED = frozenset(
     (
         *_READ,
         names.RUN_ESTIMATE,
@@ -63,31 +67,32 @@ _SPOKEN = frozenset(
 """Annotations of a PodGroup of Volcano that become part of its group."""
 
 
-def read_notes(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those annotations that a policy reads."""
+def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that a policy reads."""
     return {name: annotations[name] for name in _READ if name in annotations} if annotations else {}
 
 
 def group_name(pod: views.Pod) -> str:
-    """The PodGroup that the pod names, ``""`` if none."""
-    found = pod.annotations
-    return found.get(names.GROUP_NAME) or found.get(names.GROUP_NAME_VOLCANO) or ""
+    """Return the PodGroup that the pod names, ``""`` if none."""
+    annotations = pod.annotations
+    return annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO) or ""
 
 
 def kai_group_name(pod: views.Pod) -> str:
-    """The PodGroup of KAI that the pod names, ``""`` if none."""
+    """Return the PodGroup of KAI that the pod names, ``""`` if none."""
     return pod.annotations.get(names.GROUP_NAME_KAI, "")
 
 
 def group_key(pod: views.Pod) -> str:
     """Return the key of a pod's group: ``namespace/name`` of its PodGroup.
 
-    Before the name stands ``pod:``, ``kai:``, ``native:``, ``coscheduling:``, ``kueue:`` or ``owner:`` for
-    a group of another kind than Volcano's. If the pod names several groups, that of its scheduler counts.
+    The name has a prefix ``pod:``, ``kai:``, ``native:``, ``coscheduling:``, ``kueue:``
+    or ``owner:`` for a group of another kind than Volcano's. If the pod names several
+    groups, that of its scheduler counts.
     """
-    found = pod.annotations
-    volcano = found.get(names.GROUP_NAME) or found.get(names.GROUP_NAME_VOLCANO)
-    kai = found.get(names.GROUP_NAME_KAI)
+    annotations = pod.annotations
+    volcano = annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO)
+    kai = annotations.get(names.GROUP_NAME_KAI)
     if kai and (not volcano or pod.scheduler_name == KAI_SCHEDULER):
         return f"{pod.namespace}/{KAI}{kai}"
     if volcano:
@@ -104,15 +109,21 @@ def group_key(pod: views.Pod) -> str:
 
 
 def kueue_group_name(pod: views.Pod) -> str:
-    """The plain pod group of Kueue whose pods start together that the pod is in, ``""`` if none."""
-    notes = pod.annotations
-    name = notes.get(names.GROUP_NAME_KUEUE) or pod.labels.get(names.GROUP_NAME_KUEUE) or ""
-    apart = name and "true" in (notes.get(names.GROUP_FAST_KUEUE), notes.get(names.GROUP_SERVING_KUEUE))
-    return "" if apart else name
+    """Return the plain pod group of Kueue that the pod is in, ``""`` if none.
+
+    Groups with pods that do not start together do not count.
+    """
+    annotations = pod.annotations
+    name = annotations.get(names.GROUP_NAME_KUEUE) or pod.labels.get(names.GROUP_NAME_KUEUE) or ""
+    excluded = name and "true" in (
+        annotations.get(names.GROUP_FAST_KUEUE),
+        annotations.get(names.GROUP_SERVING_KUEUE),
+    )
+    return "" if excluded else name
 
 
 def implicit_key(pod: views.Pod) -> str:
-    """The key of the group of one of a pod that is in no other."""
+    """Return the key of the group of a single pod that is in no other group."""
     return f"{pod.namespace}/{IMPLICIT}{pod.name}"
 
 
@@ -132,30 +143,30 @@ def has_object(key: str) -> bool:
 
 
 def kind_prefix(key: str) -> str:
-    """What the name in a group's key begins with, ``""`` for Volcano's."""
+    """Return the prefix of the name in a group's key, ``""`` for Volcano's."""
     slash = key.find("/")
-    found = key[slash + 1 : key.find(":", slash) + 1] if slash >= 0 else ""
-    return found if found in _PREFIXES else ""
+    prefix = key[slash + 1 : key.find(":", slash) + 1] if slash >= 0 else ""
+    return prefix if prefix in _PREFIXES else ""
 
 
 def shown_key(key: str) -> str:
-    """``namespace/name`` as a person calls the group (or the pod without one)."""
+    """Return ``namespace/name`` as users know the group (or the pod without one)."""
     namespace, _, name = key.partition("/")
     return f"{namespace}/{name.removeprefix(kind_prefix(key))}"
 
 
 def kai_key(group: views.KaiPodGroup) -> str:
-    """The key of a PodGroup of KAI."""
+    """Return the key of a PodGroup of KAI."""
     return f"{group.namespace}/{KAI}{group.name}"
 
 
 def coscheduling_key(group: views.CoschedulingGroup) -> str:
-    """The key of a PodGroup of the coscheduling plug-in."""
+    """Return the key of a PodGroup of the coscheduling plugin."""
     return f"{group.namespace}/{COSCHEDULING}{group.name}"
 
 
 def job_title(key: str) -> str:
-    """``namespace/name`` of the job, as who submitted it calls it, whose group it is."""
+    """Return ``namespace/name`` of the group's job, as submitted."""
     return without_uid(shown_key(key))
 
 
@@ -169,7 +180,11 @@ def index_of(pod: views.Pod) -> int:
 
 
 def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Volcano's annotation wins over its label, unparsable means false, absent true; also KAI's label."""
+    """Return whether a group is preemptible.
+
+    Volcano's annotation takes precedence over its label. An unparsable text means
+    false, a missing one true. KAI's label can also exclude it.
+    """
     text = annotations.get(names.PREEMPTABLE, labels.get(names.PREEMPTABLE))
     if text is not None and text not in _TRUE:
         return False
@@ -177,16 +192,19 @@ def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bo
 
 
 def revocable_zone(annotations: Mapping[str, str]) -> str:
-    """``*`` for a pod that nodes of revocable zones take: it says so itself or, where it says nothing of zones, that
-    it is preemptible. ``""`` for others, and for what is no ``*``."""
-    said = annotations.get(names.REVOCABLE_ZONE)
-    if said is None:
+    """Return ``*`` for a pod that nodes of revocable zones accept, ``""`` for others.
+
+    The pod states that itself with ``*``. A pod that states no zone is accepted if it
+    is preemptible.
+    """
+    zone = annotations.get(names.REVOCABLE_ZONE)
+    if zone is None:
         return "*" if annotations.get(names.PREEMPTABLE) in _TRUE else ""
-    return said if said == "*" else ""
+    return zone if zone == "*" else ""
 
 
 def queue_named(pod: views.Pod) -> str:
-    """The queue that a pod without a PodGroup asks for; ``""`` if it says nothing."""
+    """Return the queue that a pod without a PodGroup names; ``""`` if it names none."""
     if _QUEUE_NAMES.isdisjoint(pod.labels) and _QUEUE_NAMES.isdisjoint(pod.annotations):
         return ""
     return (
@@ -199,7 +217,7 @@ def queue_named(pod: views.Pod) -> str:
 
 
 class Urgency(NamedTuple):
-    """What a priority class gives a group."""
+    """Priority and preemption policy that a priority class gives a group."""
 
     value: int
     never_preempts: bool
@@ -216,7 +234,7 @@ class Classes:
         self._default: views.PriorityClass | None = None
 
     def upsert(self, view: views.PriorityClass) -> bool:
-        """Return whether anything changed."""
+        """Store a class. Return whether anything changed."""
         if self._classes.get(view.name) == view:
             return False
         self._classes[view.name] = view
@@ -230,31 +248,31 @@ class Classes:
         return True
 
     def value(self, name: str) -> int:
-        """An undefined class counts 0; no class means the global default, if there is one."""
-        found = self._find(name)
-        return found.value if found else 0
+        """Return the priority of a class: 0 if undefined, the global default without a name."""
+        known = self._find(name)
+        return known.value if known else 0
 
     def defined(self, name: str) -> bool:
         """Return whether the class exists; for ``""``, whether there is a global default."""
         return self._find(name) is not None
 
     def is_gone(self, name: str) -> bool:
-        """Return whether somebody names a class that is not there."""
+        """Return whether a class is named and does not exist."""
         return bool(name) and name not in self._classes
 
     def never_preempts(self, name: str) -> bool:
-        found = self._find(name)
-        return found is not None and found.preemption_policy == "Never"
+        known = self._find(name)
+        return known is not None and known.preemption_policy == "Never"
 
     def urgency(self, name: str, pods: Callable[[], Iterable[views.Pod]]) -> Urgency:
         """Return the priority of a group with these pods.
 
-        A class that is gone holds on for them: the server wrote into each pod what the class said when the
-        pod was made.
+        A deleted class still applies to them: the server wrote its values into each pod
+        when the pod was created.
         """
-        found = self._classes.get(name) if name else self._default
-        if found is not None:
-            return Urgency(found.value, found.preemption_policy == "Never")
+        known = self._classes.get(name) if name else self._default
+        if known is not None:
+            return Urgency(known.value, known.preemption_policy == "Never")
         if name:
             made = [(pod.priority, pod.preemption_policy) for pod in pods() if pod.priority_class == name]
             values = [value for value, _ in made if value is not None]
@@ -266,13 +284,13 @@ class Classes:
         return self._classes.get(name) if name else self._default
 
     def _choose_default(self) -> None:
-        """Of several the least, as the admission plugin chooses."""
+        """Select the lowest of several defaults, as the admission plugin does."""
         defaults = (known for known in self._classes.values() if known.global_default)
         self._default = min(defaults, key=lambda known: known.value, default=None)
 
 
 def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
-    """Return what is wrong with a PodGroup's own fields."""
+    """Return the problems of a PodGroup's own fields."""
     problems = list(view.problems)
     if view.min_member < 0:
         problems.append(FieldError.invalid("spec.minMember", view.min_member, "must be at least 0"))
@@ -285,7 +303,7 @@ def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
 
 
 def negative_resources(amounts: Mapping[str, int]) -> Iterator[FieldError]:
-    """Yield what is wrong with ``spec.minResources`` of a PodGroup."""
+    """Yield the problems of ``spec.minResources`` of a PodGroup."""
     for name, units in amounts.items():
         if units < 0:
             yield FieldError.invalid(f"spec.minResources[{name}]", units, "must be at least 0")
@@ -294,7 +312,8 @@ def negative_resources(amounts: Mapping[str, int]) -> Iterator[FieldError]:
 def group_of(view: views.PodGroup, urgency: Urgency) -> Group:
     """Return the group of a PodGroup of Volcano.
 
-    A group whose fields contradict themselves is held: it takes nothing until that is corrected.
+    A group with contradictory fields is held: it gets no resources until that is
+    corrected.
     """
     group = Group(
         key=f"{view.namespace}/{view.name}",
@@ -310,24 +329,24 @@ def group_of(view: views.PodGroup, urgency: Urgency) -> Group:
         admitted=view.phase in PHASES_ADMITTED,
         held=bool(group_problems(view)),
     )
-    return group if _SPOKEN.isdisjoint(view.annotations) else _with_annotations(group, view)
+    return group if _TRANSLATED.isdisjoint(view.annotations) else _with_annotations(group, view)
 
 
 def _with_annotations(group: Group, view: views.PodGroup) -> Group:
-    """Return the group with what the annotations of its object add."""
+    """Return the group with the settings in the annotations of its object."""
     annotations = view.annotations
     return altered(
         group,
         run_estimate=duration_of(annotations.get(names.RUN_ESTIMATE)),
         waiting_limit=waiting_limit(annotations),
         stale_grace=duration_of(annotations.get(names.STALENESS_GRACE)),
-        annotations=read_notes(annotations),
+        annotations=policy_annotations(annotations),
         past=attained_service_of(annotations, view.created),
     )
 
 
 def positive(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Return the amounts that are more than nothing."""
+    """Return the amounts above 0."""
     return {name: units for name, units in amounts.items() if units > 0}
 
 
@@ -342,13 +361,13 @@ def duration_of(text: str | None) -> float | None:
 
 
 def waiting_limit(annotations: Mapping[str, str]) -> float | None:
-    """Return after how many seconds Volcano's ``sla`` admits a group; ``None`` if no annotation says so."""
-    found = (duration_of(annotations.get(name)) for name in (names.WAITING_TIME, names.WAITING_TIME_BARE))
-    return next((seconds for seconds in found if seconds is not None and seconds > 0), None)
+    """Return the seconds after which Volcano's ``sla`` admits a group; ``None`` if not set."""
+    limits = (duration_of(annotations.get(name)) for name in (names.WAITING_TIME, names.WAITING_TIME_BARE))
+    return next((seconds for seconds in limits if seconds is not None and seconds > 0), None)
 
 
 def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") -> Group:
-    """The group of one of a pod without a PodGroup."""
+    """Return the group of a single pod without a PodGroup."""
     return Group(
         key=group_key(pod),
         queue=queue_named(pod) or namespace_queue or "default",
@@ -360,13 +379,17 @@ def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") 
         uid=pod.uid,
         admitted=True,
         run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
-        annotations=notes_of(pod),
+        annotations=pod_policy_annotations(pod),
     )
 
 
-def notes_of(pod: views.Pod) -> dict[str, str]:
-    """Those of a pod that a policy reads. Who would not be made anew is not moved, whatever is written on him."""
-    notes = read_notes(pod.annotations)
+def pod_policy_annotations(pod: views.Pod) -> dict[str, str]:
+    """Return the annotations of a pod that a policy reads.
+
+    A pod without a controller is not moved, as it would not be recreated, whatever its
+    annotations state.
+    """
+    annotations = policy_annotations(pod.annotations)
     if pod.controller is None:
-        notes.pop(names.MOVABLE, None)
-    return notes
+        annotations.pop(names.MOVABLE, None)
+    return annotations

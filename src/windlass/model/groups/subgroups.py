@@ -1,10 +1,11 @@
-"""Volcano's ``subGroupPolicy`` → parts of a gang.
+"""Volcano's ``subGroupPolicy``, translated to sub-groups of a gang.
 
-A policy gathers the pods that its selector matches and that carry all of its label keys; those with equal
-values of the keys are one part, of which ``subGroupSize`` pods run together or not at all.
-``minSubGroups`` of a policy's parts have to be whole before the gang starts. In the tree of parts every
-policy is a part directly below the group, and has its parts below it. A pod belongs to the first policy
-that gathers it.
+A policy gathers the pods that match its selector and carry all of its label keys. Pods
+with equal values of the keys form one sub-group, of which ``subGroupSize`` pods run
+together or not at all. ``minSubGroups`` of a policy's sub-groups have to be complete
+before the gang starts. In the tree of sub-groups every policy is directly below the
+group, and has its own sub-groups below it. A pod belongs to the first policy that
+gathers it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SEPARATOR = "/"
 
 
 def subgroup_of(policies: Iterable[SubGroupPolicy], labels: Mapping[str, str]) -> str:
-    """The name of the part that a pod with these labels belongs to; ``""`` for none."""
+    """Return the name of the sub-group of a pod with these labels; ``""`` for none."""
     for policy in policies:
         if not selector_of(policy).matches(labels):
             continue
@@ -32,19 +33,21 @@ def subgroup_of(policies: Iterable[SubGroupPolicy], labels: Mapping[str, str]) -
 
 
 def subgroups(
-    view: views.PodGroup, pods: Iterable[views.Pod], near: Mapping[str, TopologyNeed] | None = None
+    view: views.PodGroup, pods: Iterable[views.Pod], topologies: Mapping[str, TopologyNeed] | None = None
 ) -> tuple[SubGroup, ...]:
-    """The policies, and the parts that ``pods`` make up, sorted by name below each policy. ``near``: how near
-    to one another the pods of each part of a policy are to be."""
+    """Return the policies and the sub-groups that ``pods`` form, sorted by name per policy.
+
+    ``topologies``: topology constraint of each sub-group of a policy, by policy.
+    """
     if not view.subgroup_policies:
         return ()
     sizes = {policy.name: policy.size for policy in view.subgroup_policies}
-    near = near or {}
-    found = [
+    topologies = topologies or {}
+    result = [
         SubGroup(
             policy.name,
             min_subgroups=policy.min_subgroups,
-            topology=None if policy.match_label_keys else near.get(policy.name),
+            topology=None if policy.match_label_keys else topologies.get(policy.name),
         )
         for policy in view.subgroup_policies
     ]
@@ -52,10 +55,10 @@ def subgroups(
     for name in sorted(names):
         policy = name.partition(_SEPARATOR)[0]
         if name != policy:
-            found.append(SubGroup(name, policy, sizes[policy], topology=near.get(policy)))
-    return tuple(found)
+            result.append(SubGroup(name, policy, sizes[policy], topology=topologies.get(policy)))
+    return tuple(result)
 
 
 def selector_of(policy: SubGroupPolicy) -> selectors.Selector:
-    """Which pods the policy gathers."""
+    """Return the selector of the pods that the policy gathers."""
     return selectors.EVERYTHING if policy.selector is None else from_label_selector(policy.selector)

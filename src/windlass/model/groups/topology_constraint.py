@@ -1,8 +1,8 @@
-"""How near to one another the pods of a group are to be: from its object, else from what its pods say.
+"""Topology constraint of a group: from its object, else from annotations of its pods.
 
-An object speaks Volcano's or KAI's words. Pods speak KAI's or Kueue's annotations; all pods of a gang that say
-anything have to say the same. Segments (KAI) and slices (Kueue) divide a gang without sub-groups into neighbours
-by index.
+An object uses Volcano's or KAI's fields. Pods use KAI's or Kueue's annotations. All
+pods of a gang that have any must have the same. Segments (KAI) and slices (Kueue)
+divide a gang without sub-groups into neighbours by index.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from windlass.model.nodes.topology import TopologyIndex
 from windlass.spi.objects import Group, SubGroup
 from windlass.spi.topology import TopologyNeed
 
-WORDS = (
+ANNOTATIONS = (
     names.TOPOLOGY_KAI,
     names.PODSET_REQUIRED,
     names.PODSET_PREFERRED,
     names.PODSET_SLICE_REQUIRED,
     names.SEGMENT_SIZE_KAI,
 )
-_SAID = (
-    *WORDS,
+_ALL_ANNOTATIONS = (
+    *ANNOTATIONS,
     names.TOPOLOGY_REQUIRED_KAI,
     names.TOPOLOGY_PREFERRED_KAI,
     names.SEGMENT_REQUIRED_KAI,
@@ -42,12 +42,17 @@ INDEXES = (
 )
 """Labels that number the pods of a gang."""
 SEGMENT = "segment-"
-_WORDS = frozenset(WORDS)
+_NAMES = frozenset(ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTopology:
-    """What a group asks for: as a whole, by part (of KAI), and in neighbours of ``size`` by index (0: in none)."""
+    """Topology constraint of a group.
+
+    ``whole``: constraint of the whole group.
+    ``parts``: constraints of sub-groups (KAI), by name.
+    ``size``: number of neighbours by index that form a segment; 0 for no segments.
+    """
 
     whole: TopologyNeed | None = None
     parts: Mapping[str, TopologyNeed] = field(default_factory=dict)
@@ -56,79 +61,81 @@ class GroupTopology:
     problems: tuple[FieldError, ...] = ()
 
     @property
-    def asks(self) -> bool:
+    def is_set(self) -> bool:
         return bool(self.whole or self.parts or self.size or self.problems)
 
 
-def speaks(annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod's annotations say anything about it."""
-    return not _WORDS.isdisjoint(annotations)
+def states_topology(annotations: Mapping[str, str]) -> bool:
+    """Return whether a pod's annotations state a topology constraint."""
+    return not _NAMES.isdisjoint(annotations)
 
 
-def of_pod_group(view: views.PodGroup, book: TopologyIndex) -> GroupTopology:
-    """What a PodGroup of Volcano asks for."""
+def of_pod_group(view: views.PodGroup, index: TopologyIndex) -> GroupTopology:
+    """Return the constraint of a PodGroup of Volcano."""
     policies = view.subgroup_policies
     if view.topology is None and not any(policy.topology for policy in policies):
         return GroupTopology()
     anchor = view.annotations.get(names.ALLOCATED_HYPERNODE, "")
-    whole, problems = book.network(view.topology, "spec.networkTopology", anchor)
-    return GroupTopology(whole, problems=problems + _of_policies(view, book)[1])
+    whole, problems = index.network(view.topology, "spec.networkTopology", anchor)
+    return GroupTopology(whole, problems=problems + _of_policies(view, index)[1])
 
 
-def of_policies(view: views.PodGroup, book: TopologyIndex) -> dict[str, TopologyNeed]:
-    """Policy → what it asks for each part that it makes."""
-    return _of_policies(view, book)[0] if view.subgroup_policies else {}
+def of_policies(view: views.PodGroup, index: TopologyIndex) -> dict[str, TopologyNeed]:
+    """Return the constraint of each sub-group, by policy."""
+    return _of_policies(view, index)[0] if view.subgroup_policies else {}
 
 
 def _of_policies(
-    view: views.PodGroup, book: TopologyIndex
+    view: views.PodGroup, index: TopologyIndex
 ) -> tuple[dict[str, TopologyNeed], tuple[FieldError, ...]]:
     parts: dict[str, TopologyNeed] = {}
     problems: tuple[FieldError, ...] = ()
     for at, policy in enumerate(view.subgroup_policies):
-        need, wrong = book.network(policy.topology, f"spec.subGroupPolicy[{at}].networkTopology")
+        need, wrong = index.network(policy.topology, f"spec.subGroupPolicy[{at}].networkTopology")
         problems += wrong
         if need is not None:
             parts[policy.name] = need
     return parts, problems
 
 
-def of_kai_group(view: views.KaiPodGroup, book: TopologyIndex) -> GroupTopology:
-    """What a PodGroup of KAI asks for."""
+def of_kai_group(view: views.KaiPodGroup, index: TopologyIndex) -> GroupTopology:
+    """Return the constraint of a PodGroup of KAI."""
     if view.topology is None and not any(part.topology_constraint for part in view.subgroups):
         return GroupTopology()
-    whole, problems = book.constraint(view.topology, "spec.topologyConstraint")
+    whole, problems = index.constraint(view.topology, "spec.topologyConstraint")
     parts: dict[str, TopologyNeed] = {}
     for at, part in enumerate(view.subgroups):
         field_ = f"spec.subGroups[{at}].topologyConstraint"
-        need, wrong = book.constraint(part.topology_constraint, field_)
+        need, wrong = index.constraint(part.topology_constraint, field_)
         problems += wrong
         if need is not None:
             parts[part.name] = need
     return GroupTopology(whole, parts, problems=problems)
 
 
-def of_pods(pods: Iterable[views.Pod], book: TopologyIndex) -> GroupTopology:
-    """What the pods of a gang say."""
-    said: dict[tuple[tuple[str, str], ...], views.Pod] = {}
+def of_pods(pods: Iterable[views.Pod], index: TopologyIndex) -> GroupTopology:
+    """Return the constraint in the annotations of a gang's pods."""
+    stated: dict[tuple[tuple[str, str], ...], views.Pod] = {}
     for pod in sorted(pods, key=lambda each: each.name):
-        if speaks(pod.annotations):
-            words = tuple((word, pod.annotations[word]) for word in _SAID if word in pod.annotations)
-            said.setdefault(words, pod)
-    if not said:
+        if states_topology(pod.annotations):
+            values = tuple(
+                (name, pod.annotations[name]) for name in _ALL_ANNOTATIONS if name in pod.annotations
+            )
+            stated.setdefault(values, pod)
+    if not stated:
         return GroupTopology()
-    first, *others = said.values()
-    if others:
-        words = f"pods {first.name} and {others[0].name} of one gang ask for different topologies"
-        return GroupTopology(problems=(FieldError("metadata.annotations", words),))
-    whole, problems = book.words(first.annotations)
-    size, segment, wrong = book.parts(first.annotations)
+    first, *more = stated.values()
+    if more:
+        values = f"pods {first.name} and {more[0].name} of one gang ask for different topologies"
+        return GroupTopology(problems=(FieldError("metadata.annotations", values),))
+    whole, problems = index.words(first.annotations)
+    size, segment, wrong = index.parts(first.annotations)
     return GroupTopology(whole, size=size, segment=segment, problems=problems + wrong)
 
 
 def segment_of(pod: views.Pod) -> str:
-    """The segment that a pod belongs to by its index; ``""`` for none."""
-    if not speaks(pod.annotations):
+    """Return the segment that a pod belongs to by its index; ``""`` for none."""
+    if not states_topology(pod.annotations):
         return ""
     slices = names.PODSET_SLICE_REQUIRED in pod.annotations
     text = pod.annotations.get(names.PODSET_SLICE_SIZE if slices else names.SEGMENT_SIZE_KAI, "")
@@ -138,25 +145,27 @@ def segment_of(pod: views.Pod) -> str:
     return f"{SEGMENT}{int(index) // int(text)}" if int(text) else ""
 
 
-def applied(group: Group, near: GroupTopology, pods: Iterable[views.Pod]) -> Group:
-    """The group with what it asks for; held, if that cannot be told."""
-    if near.problems:
+def applied(group: Group, constraint: GroupTopology, pods: Iterable[views.Pod]) -> Group:
+    """Return the group with its constraint. It is held if the constraint is invalid."""
+    if constraint.problems:
         return altered(group, held=True)
-    if near.size and not group.subgroups:
+    if constraint.size and not group.subgroups:
         counts: dict[str, int] = {}
         for pod in pods:
             if name := segment_of(pod):
                 counts[name] = counts.get(name, 0) + 1
         parts = tuple(
-            SubGroup(name, min_members=min(near.size, counts[name]), topology=near.segment)
+            SubGroup(name, min_members=min(constraint.size, counts[name]), topology=constraint.segment)
             for name in sorted(counts, key=lambda each: (len(each), each))
         )
-        least = min(len(parts), -(-group.min_member // near.size))
-        return altered(group, topology=near.whole, subgroups=parts, min_subgroups=least if parts else None)
+        least = min(len(parts), -(-group.min_member // constraint.size))
+        return altered(
+            group, topology=constraint.whole, subgroups=parts, min_subgroups=least if parts else None
+        )
     subgroups = group.subgroups
-    if near.parts:
+    if constraint.parts:
         subgroups = tuple(
-            replace(part, topology=near.parts[part.name]) if part.name in near.parts else part
+            replace(part, topology=constraint.parts[part.name]) if part.name in constraint.parts else part
             for part in subgroups
         )
-    return altered(group, topology=near.whole, subgroups=subgroups)
+    return altered(group, topology=constraint.whole, subgroups=subgroups)

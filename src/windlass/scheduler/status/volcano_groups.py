@@ -232,7 +232,7 @@ class VolcanoGroups:
             wanted.succeeded,
             wanted.failed,
         )
-        return not (same and podgroup_status.same_words(before.conditions, wanted.conditions))
+        return not (same and podgroup_status.same_text(before.conditions, wanted.conditions))
 
     def _record_event(self, view: views.PodGroup, explanation: Explanation | None) -> None:
         if explanation is not None and view.key in self._blocked:
