@@ -57,8 +57,8 @@ def test_volcanos_own_file() -> None:
 @pytest.mark.parametrize(
     ("metrics", "note"),
     [
-        ("{type: graphite, address: 'http://x'}", "metrics.type is 'graphite', none of prometheus,"),
-        ("{address: 'http://x'}", "metrics.type is '', none of"),
+        ("{type: graphite, address: 'http://x'}", "metrics.type is 'graphite', not one of prometheus,"),
+        ("{address: 'http://x'}", "metrics.type is '', not one of"),
         ("{type: prometheus_adaptor}", "metrics.type prometheus_adaptor: loads are read from the cluster's"),
         ("{type: elasticsearch}", "metrics.address is missing: loads are read from the cluster's"),
         ("{type: prometheus, address: 'http://x', adress: y}", "metrics.adress is not known and not used"),
@@ -80,7 +80,7 @@ def test_who_measures_loads() -> None:
         "tls.insecureSkipVerify": "true",
         "elasticsearch.index": "7",
     }
-    with pytest.raises(ConfigError, match="is no URL"):
+    with pytest.raises(ConfigError, match="is not a URL"):
         parse("actions: allocate\nmetrics: {type: prometheus, address: 'prometheus:9090'}\n")
     with pytest.raises(ConfigError, match="neither true nor false"):
         parse("actions: allocate\nconfigurations: [{name: backfill, arguments: {learned: perhaps}}]\n")
@@ -153,12 +153,18 @@ def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
         ("", 0, "", "the file is empty", 'write at least: actions: "allocate"'),
         ("- a\n", 1, "", "is not a mapping", "actions"),
         ("actions: [allocate", 2, "", "expected", ""),
-        ("a: 1\nactions: alocate", 2, "actions", "'alocate', which is no action", "did you mean allocate?"),
-        ("actions: fly", 1, "actions", "no action", "actions are enqueue"),
-        ("actions: 3", 1, "actions", "is no text", "write actions:"),
+        (
+            "a: 1\nactions: alocate",
+            2,
+            "actions",
+            "'alocate', which is not an action",
+            "did you mean allocate?",
+        ),
+        ("actions: fly", 1, "actions", "not an action", "actions are enqueue"),
+        ("actions: 3", 1, "actions", "is not a text", "write actions:"),
         ("actions: ' , '", 1, "actions", "names no action", "actions are"),
         ("actions: [allocate, allocate]", 1, "actions", "names allocate twice", ""),
-        ("actions: a\nactions: b", 2, "actions", "is given twice", ""),
+        ("actions: a\nactions: b", 2, "actions", "occurs twice", ""),
         ("tiers: {}", 1, "tiers", "is not a list", ""),
         ("tiers: [3]", 1, "tiers[0]", "is not a mapping", ""),
         ("tiers:\n- plugins:\n  - gang", 3, "tiers[0].plugins[0]", "is not a mapping", ""),
@@ -177,12 +183,18 @@ def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
             "is not a mapping",
             "",
         ),
-        ("nodeorder:\n- name: x\n  args: '{'", 3, "nodeorder[0].args", "is no JSON", "write arguments"),
+        (
+            "nodeorder:\n- name: x\n  args: '{'",
+            3,
+            "nodeorder[0].args",
+            "is not valid JSON",
+            "write arguments",
+        ),
         (
             "configurations:\n- name: backfill\n  arguments: {reservations: all}",
             3,
             "configurations[0].arguments.reservations",
-            "'all' is none of easy, conservative, none",
+            "'all' is not one of easy, conservative, none",
             "reservations: easy",
         ),
         (

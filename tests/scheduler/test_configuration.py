@@ -40,7 +40,7 @@ def test_an_invalid_file_at_the_start_is_reported_with_line_field_and_remedy(tmp
             path, 'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n    enableJobOder: true\n'
         ).start()
     assert caught.value.code == "WL-CONFIG-465"
-    assert caught.value.message == f"{path}:5: tiers[0].plugins[0].enableJobOder: is no switch of a plugin"
+    assert caught.value.message == f"{path}:5: tiers[0].plugins[0].enableJobOder: is not a switch of a plugin"
     assert caught.value.remedies == ("did you mean enableJobOrder?",)
     path.unlink()
     with pytest.raises(WindlassError, match="does not exist"):

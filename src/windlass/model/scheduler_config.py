@@ -1,12 +1,16 @@
-"""``volcano-scheduler.conf`` and what Windlass adds to it → :class:`~windlass.spi.configuration.SchedulerConfig`.
+"""Reader of ``volcano-scheduler.conf`` and Windlass' extensions of it.
 
-Read are: the policy file itself; a ConfigMap that holds one; command-line flags in the place of a policy
-(they say nothing about placement and are told as notes). Beyond Volcano's format: ``actions`` as a list,
-``compatibility: volcano``, a list ``plugins`` on top of the default policy, a list ``nodeorder`` of node
-scorers, and arguments as JSON text under ``args``. A tier that names nothing but KAI's placement
-(``nodeplacement``, ``gpupack``, ``gpuspread``) is read on top of the default policy, too.
+The result is a :class:`~windlass.spi.configuration.SchedulerConfig`. Three forms are
+read: the policy file itself, a ConfigMap that contains one, and command-line flags in
+place of a policy (they do not affect placement and are reported as notes).
 
-Whatever is wrong raises :class:`ConfigError`, which knows the line.
+Beyond Volcano's format there are ``actions`` as a list, ``compatibility: volcano``, a
+list ``plugins`` on top of the default policy, a list ``nodeorder`` of node scorers, and
+arguments as JSON text under ``args``. A tier that names only KAI's placement
+(``nodeplacement``, ``gpupack``, ``gpuspread``) is also read on top of the default
+policy.
+
+Every error raises :class:`ConfigError` with its line.
 """
 
 from __future__ import annotations
@@ -40,10 +44,10 @@ from windlass.spi.configuration import (
 )
 
 PLACEMENT = ("nodeplacement", "gpupack", "gpuspread", "gpusharingorder")
-"""KAI's plugins that say only where work is placed."""
+"""KAI's plugins that only influence where work is placed."""
 CONFIG_MAP_NAMESPACE = "volcano-system"
 CONFIG_MAP_NAME = "volcano-scheduler-config"
-"""Where a cluster keeps its configuration."""
+"""Name of the ConfigMap with a cluster's configuration."""
 ARGUMENTS_NOTE = "alias: args as a JSON text -> arguments as a map"
 _METRICS = (
     "type",
@@ -56,13 +60,18 @@ _METRICS = (
     "elasticsearch.hostnameFieldName",
 )
 TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
-"""What may stand at the top of a configuration."""
+"""Keys at the top level of a configuration."""
 _COMPATIBILITIES = ("", "windlass", "volcano")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ConfigError(ValueError):
-    """``line`` from 1, 0 where none can be named; ``field`` as a path; ``remedy`` what to write instead."""
+    """Error in a configuration.
+
+    ``line``: from 1; 0 if unknown.
+    ``field``: path of the field.
+    ``remedy``: what to write instead.
+    """
 
     def __init__(self, message: str, *, line: int = 0, field: str = "", remedy: str = "") -> None:
         super().__init__(message)
@@ -78,19 +87,23 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """``notes``: what is read differently from how it stands, or not at all. ``lines``: field → line."""
+    """Configuration that was read.
+
+    ``notes``: settings that are read differently from their text, or ignored.
+    ``lines``: field → line.
+    """
 
     config: SchedulerConfig
     notes: tuple[str, ...] = ()
     lines: Mapping[str, int] | None = None
 
     def line_of(self, field: str) -> int:
-        """The line of a field, or of its nearest parent; 0 where nothing is known."""
+        """Return the line of a field, or of its nearest parent; 0 if unknown."""
         return _line_of(self.lines or {}, field)
 
 
 def parse(text: str) -> Parsed:
-    """The configuration in ``text``. Raises :class:`ConfigError`."""
+    """Return the configuration in ``text``. Raises :class:`ConfigError`."""
     if _is_flags(text):
         return _flags(text)
     value, lines, node = _compose(text)
@@ -100,13 +113,13 @@ def parse(text: str) -> Parsed:
 
 
 def _is_flags(text: str) -> bool:
-    rows = [row.strip() for row in text.splitlines() if row.strip() and not row.strip().startswith("#")]
-    return bool(rows) and all(row.startswith("--") for row in rows) and rows != ["---"]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    return bool(lines) and all(line.startswith("--") for line in lines) and lines != ["---"]
 
 
 def _flags(text: str) -> Parsed:
-    rows = [row.strip() for row in text.splitlines() if row.strip().startswith("--")]
-    notes = tuple(f"{row} is a flag of Volcano's processes; it says nothing about the policy" for row in rows)
+    flags = [flag.strip() for flag in text.splitlines() if flag.strip().startswith("--")]
+    notes = tuple(f"{flag} is a flag of Volcano's processes; it does not affect the policy" for flag in flags)
     return Parsed(SchedulerConfig(), notes)
 
 
@@ -133,7 +146,7 @@ def _config_map(value: Mapping[str, Any], lines: Mapping[str, int], node: yaml.M
 
 
 def text_of(data: Mapping[str, str]) -> str:
-    """The configuration's text in a ConfigMap's data. Raises :class:`ConfigError`."""
+    """Return the configuration's text in a ConfigMap's data. Raises :class:`ConfigError`."""
     return data[_key_of(data, 0)]
 
 
@@ -167,7 +180,7 @@ def _compose(text: str) -> tuple[Any, dict[str, int], Any]:
     finally:
         loader.dispose()
     if duplicates:
-        raise ConfigError("is given twice", line=_line_of(lines, duplicates[0]), field=duplicates[0])
+        raise ConfigError("occurs twice", line=_line_of(lines, duplicates[0]), field=duplicates[0])
     return value, lines, node
 
 
@@ -179,8 +192,8 @@ def _line_of(lines: Mapping[str, int], field: str) -> int:
     while field:
         if field in lines:
             return lines[field]
-        cut = max(field.rfind("."), field.rfind("["))
-        field = field[:cut] if cut > 0 else ""
+        end = max(field.rfind("."), field.rfind("["))
+        field = field[:end] if end > 0 else ""
     return 0
 
 
@@ -221,7 +234,7 @@ def _policy(value: Any, lines: Mapping[str, int]) -> Parsed:
 
 
 def described(config: SchedulerConfig) -> str:
-    """Actions and plugins with their arguments in one line, tier by tier."""
+    """Return actions and plugins with their arguments in one line, tier by tier."""
     named = ["; ".join(_described(option) for option in tier.plugins) for tier in config.tiers]
     named += [_described(option) for option in config.plugins]
     actions = f"actions {', '.join(config.actions)}" if config.actions else "default actions"
@@ -229,15 +242,16 @@ def described(config: SchedulerConfig) -> str:
 
 
 def _described(option: PluginOption) -> str:
-    given = {**option.flags, **option.arguments}
-    said = ", ".join(
-        f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()
+    settings = {**option.flags, **option.arguments}
+    text = ", ".join(
+        f"{name} {str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in settings.items()
     )
-    return f"{option.name} ({said})" if said else option.name
+    return f"{option.name} ({text})" if text else option.name
 
 
 class _Reader:
-    """Reads the parts of a policy; collects notes."""
+    """Reader of the sections of a policy. It collects notes."""
 
     def __init__(self, lines: Mapping[str, int]) -> None:
         self._lines = lines
@@ -246,13 +260,13 @@ class _Reader:
     def wrong(self, field: str, message: str, remedy: str = "") -> ConfigError:
         return ConfigError(message, line=_line_of(self._lines, field), field=field, remedy=remedy)
 
-    def unknown(self, found: Mapping[str, Any], known: Sequence[str], place: str) -> None:
-        for name in found:
+    def unknown(self, section: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+        for name in section:
             if name not in known:
                 field = f"{place}.{name}" if place else str(name)
                 line = _line_of(self._lines, field)
-                near = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                similar = difflib.get_close_matches(str(name), known, n=1)
+                hint = f"; did you mean {similar[0]}?" if similar else ""
                 self.notes.append(f"line {line}: {field} is not known and not used{hint}")
 
     def mapping(self, value: Any, field: str) -> Mapping[str, Any]:
@@ -281,17 +295,17 @@ class _Reader:
         elif isinstance(value, list) and all(isinstance(name, str) for name in value):
             names = [name.strip() for name in value]
         else:
-            raise self.wrong("actions", "is no text", 'write actions: "enqueue, allocate, backfill"')
+            raise self.wrong("actions", "is not a text", 'write actions: "enqueue, allocate, backfill"')
         if not names:
             raise self.wrong("actions", "names no action", f"actions are {', '.join(ACTIONS)}")
         for name in names:
             if name not in ACTIONS:
-                near = difflib.get_close_matches(name, ACTIONS, n=1)
+                similar = difflib.get_close_matches(name, ACTIONS, n=1)
                 known = f"actions are {', '.join(ACTIONS)}"
                 raise self.wrong(
                     "actions",
-                    f"names {name!r}, which is no action",
-                    f"did you mean {near[0]}?" if near else known,
+                    f"names {name!r}, which is not an action",
+                    f"did you mean {similar[0]}?" if similar else known,
                 )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -299,12 +313,12 @@ class _Reader:
         return tuple(names)
 
     def tiers(self, value: Any) -> tuple[PluginTier, ...]:
-        found = []
+        result = []
         for field, tier in self.listed(value, "tiers"):
             self.unknown(tier, ("plugins",), field)
             options = [option for _, option in self.options(tier.get("plugins"), f"{field}.plugins")]
-            found.append(PluginTier(tuple(options)))
-        return tuple(found)
+            result.append(PluginTier(tuple(options)))
+        return tuple(result)
 
     def options(self, value: Any, place: str) -> Iterator[tuple[str, PluginOption]]:
         for field, item in self.listed(value, place):
@@ -322,9 +336,11 @@ class _Reader:
                 continue
             switch = canonical_switch(key)
             if switch is None:
-                near = difflib.get_close_matches(key, SWITCHES, n=1)
+                similar = difflib.get_close_matches(key, SWITCHES, n=1)
                 raise self.wrong(
-                    f"{field}.{key}", "is no switch of a plugin", f"did you mean {near[0]}?" if near else ""
+                    f"{field}.{key}",
+                    "is not a switch of a plugin",
+                    f"did you mean {similar[0]}?" if similar else "",
                 )
             if not isinstance(setting, bool):
                 raise self.wrong(f"{field}.{key}", f"is {setting!r}", "write true or false")
@@ -334,8 +350,8 @@ class _Reader:
         arguments = self.arguments(item, field)
         place = f"{field}.{'args' if 'args' in item else 'arguments'}"
         for problem in problems(name, arguments):
-            told = f"{place}.{problem.name}"
-            self.notes.append(f"line {_line_of(self._lines, told)}: {name}: {told} {problem.text}")
+            path = f"{place}.{problem.name}"
+            self.notes.append(f"line {_line_of(self._lines, path)}: {name}: {path} {problem.text}")
         return PluginOption(name, flags, arguments)
 
     def arguments(self, item: Mapping[str, Any], field: str) -> Mapping[str, Any]:
@@ -346,31 +362,33 @@ class _Reader:
             try:
                 text = json.loads(text)
             except ValueError:
-                raise self.wrong(f"{field}.args", "is no JSON", "write arguments as a mapping") from None
+                raise self.wrong(
+                    f"{field}.args", "is not valid JSON", "write arguments as a mapping"
+                ) from None
         if ARGUMENTS_NOTE not in self.notes:
             self.notes.append(ARGUMENTS_NOTE)
         return self.mapping(text, f"{field}.args")
 
     def scorers(self, value: Any) -> list[PluginOption]:
-        """The top-level list ``nodeorder``: node scorers by name."""
-        found = []
+        """Return the node scorers in the top-level list ``nodeorder``."""
+        options = []
         for _, option in self.options(value, "nodeorder"):
-            given = ", ".join(f"{name} {setting}" for name, setting in option.arguments.items())
+            arguments = ", ".join(f"{name} {setting}" for name, setting in option.arguments.items())
             self.notes.append(
                 f"alias: top-level nodeorder list -> node scorer {option.name}"
-                + (f" with {given}" if given else "")
+                + (f" with {arguments}" if arguments else "")
             )
-            found.append(option)
-        return found
+            options.append(option)
+        return options
 
     def configurations(self, value: Any) -> Mapping[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
+        result: dict[str, Mapping[str, Any]] = {}
         for field, item in self.listed(value, "configurations"):
             self.unknown(item, ("name", "arguments"), field)
             name = item.get("name")
             if not isinstance(name, str) or not name:
                 raise self.wrong(field, "an entry has no name", "- name: preempt")
-            found[name] = arguments = self.mapping(item.get("arguments"), f"{field}.arguments")
+            result[name] = arguments = self.mapping(item.get("arguments"), f"{field}.arguments")
             if name == "backfill":
                 self.backfill(arguments, f"{field}.arguments")
             elif name == FOREIGN:
@@ -378,35 +396,41 @@ class _Reader:
                 if not isinstance(queue, str) or not queue:
                     place = f"{field}.arguments.{FOREIGN_QUEUE}"
                     raise self.wrong(place, "is the name of a queue", f"{FOREIGN_QUEUE}: default")
-        return found
+        return result
 
     def metrics(self, value: Any) -> dict[str, str]:
-        """Who measures loads. What cannot be used is told, and the cluster's metrics API is asked instead."""
-        found = {}
+        """Return the source of load metrics.
+
+        An unusable source is reported in a note, and the cluster's metrics API is used
+        instead.
+        """
+        settings = {}
         for name, text in self.mapping(value, "metrics").items():
             if isinstance(text, bool):
-                found[str(name)] = "true" if text else "false"
+                settings[str(name)] = "true" if text else "false"
             elif isinstance(text, str | int | float):
-                found[str(name)] = str(text)
-        kind, line = found.get("type", ""), _line_of(self._lines, "metrics")
+                settings[str(name)] = str(text)
+        kind, line = settings.get("type", ""), _line_of(self._lines, "metrics")
         instead = "loads are read from the cluster's metrics API (metrics.k8s.io)"
-        if found and kind not in METRICS:
+        if settings and kind not in METRICS:
             self.notes.append(
-                f"line {line}: metrics.type is {kind!r}, none of {', '.join(METRICS)}: {instead}"
+                f"line {line}: metrics.type is {kind!r}, not one of {', '.join(METRICS)}: {instead}"
             )
         elif kind == "prometheus_adaptor":
             self.notes.append(f"line {line}: metrics.type prometheus_adaptor: {instead}")
-        elif kind and not found.get("address"):
+        elif kind and not settings.get("address"):
             self.notes.append(f"line {line}: metrics.address is missing: {instead}")
-        elif kind and urlsplit(found["address"]).scheme not in ("http", "https"):
-            raise self.wrong("metrics.address", f"{found['address']!r} is no URL", "write http://HOST:PORT")
-        self.unknown(found, _METRICS, "metrics")
-        return found
+        elif kind and urlsplit(settings["address"]).scheme not in ("http", "https"):
+            raise self.wrong(
+                "metrics.address", f"{settings['address']!r} is not a URL", "write http://HOST:PORT"
+            )
+        self.unknown(settings, _METRICS, "metrics")
+        return settings
 
     def backfill(self, arguments: Mapping[str, Any], place: str) -> None:
-        kept = arguments.get(RESERVATIONS, BACKFILLS[0])
-        if kept not in BACKFILLS:
-            message = f"{kept!r} is none of {', '.join(BACKFILLS)}"
+        policy = arguments.get(RESERVATIONS, BACKFILLS[0])
+        if policy not in BACKFILLS:
+            message = f"{policy!r} is not one of {', '.join(BACKFILLS)}"
             raise self.wrong(f"{place}.{RESERVATIONS}", message, f"{RESERVATIONS}: easy")
         if str(arguments.get(LEARNED, "true")).lower() not in ("true", "false"):
             raise self.wrong(

@@ -724,7 +724,7 @@ def test_the_configuration_as_installed_gives_queues_what_they_are_due(windlass:
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        ('actions: "allocate, fly"\n', 65, "actions: names 'fly', which is no action"),
+        ('actions: "allocate, fly"\n', 65, "actions: names 'fly', which is not an action"),
         ("", 65, "the file is empty"),
         (None, 2, "does not exist"),
     ],

@@ -23,7 +23,7 @@ from windlass.model.autoscaling.provisioning import (
     decide,
     group_of,
     is_requested_whole,
-    standing,
+    status_of,
     want_of,
 )
 from windlass.model.autoscaling.provisioning_objects import OwningGroup, request_of, template_of
@@ -39,7 +39,7 @@ CONDITIONS = {
     ProvisioningPhase.REVOKED: ("Accepted", "Provisioned", "CapacityRevoked"),
     ProvisioningPhase.FAILED: ("Accepted", "Failed"),
 }
-RETRY = Retry(times=3, seconds=60.0, most_seconds=200.0)
+RETRY = Retry(times=3, seconds=60.0, max_seconds=200.0)
 
 
 def pods(*specs: dict[str, Any]) -> list[views.Pod]:
@@ -79,16 +79,16 @@ def with_conditions(
 
 @pytest.mark.parametrize("stand", ProvisioningPhase)
 def test_how_a_request_stands_is_read_from_its_conditions(stand: ProvisioningPhase) -> None:
-    found = standing(request(wanted(2), stand, since=1500.0))
-    assert found.stand is stand
+    found = status_of(request(wanted(2), stand, since=1500.0))
+    assert found.phase is stand
     assert found.since == (MADE if stand is ProvisioningPhase.ASKED else 1500.0)
 
 
 def test_what_was_not_found_yet_is_said_of_an_accepted_request() -> None:
     made = request(wanted(2), ProvisioningPhase.ACCEPTED)
     yet = RequestCondition("Provisioned", "False", "CapacityIsNotFound", "later", NOW)
-    found = standing(msgspec.structs.replace(made, conditions=(*made.conditions, yet)))
-    assert (found.stand, found.detail) == (ProvisioningPhase.ACCEPTED, "later")
+    found = status_of(msgspec.structs.replace(made, conditions=(*made.conditions, yet)))
+    assert (found.phase, found.detail) == (ProvisioningPhase.ACCEPTED, "later")
 
 
 # ---------------------------------------------------------------------- what is due
@@ -171,7 +171,7 @@ def test_of_any_history_no_two_requests_stand_and_nothing_is_left(history: list[
                 made = request(want, attempt=due.ask)
                 assert made.name not in {one.name for one in seen}
                 seen.append(msgspec.structs.replace(made, uid=str(uids), created=now))
-            live = [one for one in seen if not one.deleted and standing(one).stand not in OVER]
+            live = [one for one in seen if not one.deleted and status_of(one).phase not in OVER]
             assert len(live) <= 1
     assert seen == []
 

@@ -82,7 +82,7 @@ def test_live_a_pod_waits_until_its_claim_is_made() -> None:
     }
     world = World(("node", gpu_node("n")), ("template", template), ("pod", claimer(template="t")))
     world.model.features.claims.index.generated = True
-    assert "is being made" in world.told()
+    assert "is being created" in world.told()
     made = claimer(template="t")
     made["status"] = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "a-g-x"}]}
     world.add("claim", claim("a-g-x", exactly())).add("pod", made)

@@ -246,9 +246,9 @@ def test_a_podgroup_that_is_named_besides_goes_first() -> None:
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        (("two", "2"), 'Invalid value: "two": must be a whole number from 1 on'),
-        (("0",), "must be a whole number from 1 on"),
-        ((None,), "must be a whole number from 1 on"),
+        (("two", "2"), 'Invalid value: "two": must be an integer of at least 1'),
+        (("0",), "must be an integer of at least 1"),
+        ((None,), "must be an integer of at least 1"),
         (("2", "3"), "must be the same on all its pods"),
     ],
 )

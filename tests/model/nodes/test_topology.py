@@ -170,7 +170,7 @@ def test_a_tier_that_does_not_exist_holds_the_group() -> None:
     assert "spec.networkTopology.highestTierAllowed" in told.words()
     assert "the lowest tier of any HyperNode is 1" in told.words()
     told.more(volcano_group("g", **hard(highestTierName="rack")))
-    assert "no HyperNode has this tier name; there are: leaf" in told.words()
+    assert "no HyperNode has this tier name; known names: leaf" in told.words()
     told.more(hypernode("shelf", 0, exact("n0"), tierName="rack"))
     assert not told.groups["default/g"].held
     assert told.need().levels[-1].shown == "tier 0 (rack)"
@@ -196,7 +196,7 @@ def test_what_contradicts_itself_is_told() -> None:
     )
     assert told.nodes["n0"].labels[HYPERNODE_PATH] == "1=leaf0,3=other"
     assert told.model.features.topology.index.problems == (
-        "HyperNode loop (tier 1) has top (tier 3) as a member, which is left out: members are of lower tiers",
+        "HyperNode loop (tier 1) has top (tier 3) as a member, which is ignored: members must be of lower tiers",
         "HyperNode other has a member nobody that does not exist",
         "HyperNode leaf0 is a member of both other and top; it counts as one of other",
         "HyperNodes leaf0 and leaf9 (both tier 1) have 1 node in common; leaf0 keeps it",
@@ -249,9 +249,9 @@ def test_levels_by_label_and_by_alias() -> None:
 
 def test_a_topology_or_level_that_does_not_exist() -> None:
     told = Told(*KAI, kai_group("g", 1, "q", topologyConstraint=constraint("row")), kai_pod("p", "g"))
-    assert "Topology net has no such level; it has: zone (z), rack" in told.words("default/kai:g")
+    assert "Topology net has no such level; its levels: zone (z), rack" in told.words("default/kai:g")
     told.more(kai_group("g", 1, "q", topologyConstraint=constraint("rack", name="web")))
-    assert "there is no such Topology; there are: net" in told.words("default/kai:g")
+    assert "the Topology does not exist; known Topologies: net" in told.words("default/kai:g")
     told.more(topology("web", "rack"))
     assert not told.words("default/kai:g")
     assert told.need("default/kai:g").topology == "web"
@@ -319,7 +319,7 @@ def test_pods_of_one_gang_that_say_different_things() -> None:
         volcano_group("g"),
         noted("p", podset_required_topology="rack", podset_preferred_topology="zone"),
     )
-    assert "a gang asks for one of them" in told.words()
+    assert "a gang sets only one of them" in told.words()
 
 
 def test_slices_are_parts_by_index() -> None:

@@ -376,11 +376,11 @@ def test_a_volume_that_exists_is_given_to_one_claim() -> None:
         found.model.writes.storage_writes("default/b", "n1") == []
     )  # the first patch may be on its way still
     found.model.features.volumes.upsert(_claim_view(claim("a", **named, volumeName="far")))
-    assert found.model.features.volumes.index._given == {"far": "default/a"}
+    assert found.model.features.volumes.index._assigned == {"far": "default/a"}
     (now,) = found.model.writes.storage_writes("default/b", "n1")
     assert (now.name, now.body["spec"]["claimRef"]["name"]) == ("near", "b")
     found.model.features.volumes.remove(_claim_view(claim("b", **named)))
-    assert found.model.features.volumes.index._given == {"far": "default/a"}
+    assert found.model.features.volumes.index._assigned == {"far": "default/a"}
 
 
 def _claim_view(obj: dict[str, Any]):

@@ -55,11 +55,11 @@ def test_every_quota_has_to_agree() -> None:
 def test_what_leaves_gives_back() -> None:
     counted = NamespaceQuotas([quota(hard={"pods": "1"})], [pod("a", node="n"), pod("b"), pod("c")])
     assert list(counted.withheld) == ["default/b", "default/c"]
-    assert counted.ask_again() == []
+    assert counted.retry() == []
     counted.release("default/b")
     counted.release("default/a")
     counted.release("default/a")
-    assert counted.ask_again() == ["default/c"]
+    assert counted.retry() == ["default/c"]
     assert counted.withheld == {}
 
 

@@ -226,7 +226,7 @@ def test_a_circle_of_cohorts_is_refused() -> None:
         f"{{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {{name: {a}}}, spec: {{parentName: {b}}}}}"
         for a, b in (("x", "y"), ("y", "x"))
     )
-    with pytest.raises(ValueError, match="circle"):
+    with pytest.raises(ValueError, match="cycle"):
         of(text)
 
 
@@ -281,7 +281,7 @@ def test_what_names_queues_that_are_not_there_is_told_and_left_out() -> None:
     )
     assert [one["metadata"]["name"] for one in found.namespaces] == ["default"]
     assert found.groups == []
-    told = "LocalQueue lost/l: its ClusterQueue 'x' is not there, so nothing is said of where its jobs go"
+    told = "LocalQueue lost/l: its ClusterQueue 'x' does not exist, so the queue of its jobs is unknown"
     assert found.notes.count(told) == 1
 
 
@@ -298,7 +298,7 @@ def test_names_that_windlass_has_itself_are_told() -> None:
     (space,) = found.namespaces
     assert list(space["metadata"]["annotations"].values()) == ["kueue-default"]
     assert (
-        "ClusterQueue default becomes queue kueue-default: default is one that Windlass has of its own"
+        "ClusterQueue default becomes queue kueue-default: default is a built-in queue of Windlass"
         in found.notes
     )
     assert any("windlass queue set kueue-default state=Closed" in note for note in found.notes)
@@ -323,4 +323,4 @@ def test_a_quota_that_is_not_said_is_none() -> None:
     spec = {"resourceGroups": [{"flavors": flavors}], "fairSharing": {"weight": "0"}}
     found = translate([{**_KUEUE, "kind": "ClusterQueue", "metadata": {"name": "a"}, "spec": spec}])
     assert found.queues[0]["spec"]["capability"] == {"nvidia.com/gpu": "0"}
-    assert "ClusterQueue a: weight 0 cannot be kept exactly; 1 is used" in found.notes
+    assert "ClusterQueue a: weight 0 cannot be represented exactly; 1 is used" in found.notes

@@ -1,1 +1,1 @@
-"""ProvisioningRequests: what gangs ask of a cluster autoscaler."""
+"""ProvisioningRequests: nodes that gangs request from a cluster autoscaler."""

@@ -1,17 +1,20 @@
-"""Nodes that are asked for as a whole: which pods of a gang a ProvisioningRequest counts, how it stands, what is due.
+"""Nodes requested as a whole: the pods in a ProvisioningRequest, its phase, and due actions.
 
-Pure. A gang that lacks nodes for its minimum is wanted nodes for (:func:`want_of`); what has been asked for is on the
-requests themselves (:func:`standing`), and :func:`decide` says what is to be done about the two:
+Pure. A gang that lacks nodes for its minimum wants nodes (:func:`want_of`). The
+requests themselves record what has been requested (:func:`status_of`). :func:`decide`
+returns the action that follows from both:
 
 | wanted | the last request | due |
 |---|---|---|
 | nothing | any | it is withdrawn |
-| something | none | it is asked for |
-| something | for other pods, or by another class | it is withdrawn; once it is gone, the new is asked for |
-| something | asked, accepted, provisioned | nothing |
-| something | failed, booking expired, capacity revoked | asked for anew, after a pause that doubles; so often |
+| something | none | a request is made |
+| something | for other pods, or with another class | it is withdrawn; the new request
+follows its deletion |
+| something | requested, accepted, provisioned | nothing |
+| something | failed, booking expired, capacity revoked | requested again after a pause
+that doubles; a limited number of times |
 
-A request that another has followed is withdrawn.
+A request with a successor is withdrawn.
 """
 
 from __future__ import annotations
@@ -28,15 +31,15 @@ from windlass.model.groups.podgroups import COSCHEDULING, KAI, index_of, role_of
 from windlass.spi.objects import Group
 
 NONE = "none"
-"""No class: nodes are not asked for."""
-MOST_CLASSES = 32
-"""So many kinds of pods may a request count."""
+"""No class: nodes are not requested."""
+MAX_CLASSES = 32
+"""Maximum number of pod classes in a request."""
 _NO_PARAMETERS: Mapping[str, str] = {}
 _OWNERS = {"scheduling.volcano.sh": "", "scheduling.run.ai": KAI, "scheduling.x-k8s.io": COSCHEDULING}
 
 
 class ProvisioningPhase(StrEnum):
-    """How a request stands, in words for people."""
+    """Phase of a request, as shown to users."""
 
     ASKED = "asked"
     ACCEPTED = "accepted"
@@ -54,29 +57,36 @@ _BY_CONDITION = (
     ("Provisioned", ProvisioningPhase.PROVISIONED),
     ("Accepted", ProvisioningPhase.ACCEPTED),
 )
-"""The first that is true tells; those that were true before it stay so."""
+"""Phases by condition, in order of precedence. Earlier conditions stay true."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningStatus:
-    """``since``: Unix seconds. ``detail``: what the autoscaler says of it."""
+    """Phase of a request.
 
-    stand: ProvisioningPhase
+    ``since``: Unix seconds.
+    ``detail``: the autoscaler's message.
+    """
+
+    phase: ProvisioningPhase
     since: float
     detail: str = ""
 
 
-def standing(request: views.ProvisioningRequest) -> ProvisioningStatus:
-    """By the request's conditions. One that was accepted and for which nothing was found yet says so in its detail."""
-    for kind, stand in _BY_CONDITION:
-        found = request.condition(kind)
-        if found is None or found.status != "True":
+def status_of(request: views.ProvisioningRequest) -> ProvisioningStatus:
+    """Return the status of a request by its conditions.
+
+    The detail of an accepted request states whether capacity was found yet.
+    """
+    for kind, phase in _BY_CONDITION:
+        condition = request.condition(kind)
+        if condition is None or condition.status != "True":
             continue
-        detail = found.message
-        if stand is ProvisioningPhase.ACCEPTED:
-            yet = request.condition("Provisioned")
-            detail = yet.message if yet is not None else ""
-        return ProvisioningStatus(stand, found.since or request.created, detail)
+        detail = condition.message
+        if phase is ProvisioningPhase.ACCEPTED:
+            provisioned = request.condition("Provisioned")
+            detail = provisioned.message if provisioned is not None else ""
+        return ProvisioningStatus(phase, condition.since or request.created, detail)
     return ProvisioningStatus(ProvisioningPhase.ASKED, request.created)
 
 
@@ -85,7 +95,7 @@ def standing(request: views.ProvisioningRequest) -> ProvisioningStatus:
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Pods that are alike to a scheduler. ``labels``: those that all of them have."""
+    """Pods that are equal to a scheduler. ``labels``: those that all of them have."""
 
     pods: tuple[str, ...]
     each: str
@@ -94,7 +104,10 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True)
 class WantedRequest:
-    """``digest``: the same for the same pods, asked for by the same class with the same ``parameters``."""
+    """Request to be made.
+
+    ``digest``: equal for the same pods with the same class and ``parameters``.
+    """
 
     class_name: str
     classes: tuple[PodClass, ...]
@@ -103,16 +116,16 @@ class WantedRequest:
 
     @property
     def pods(self) -> Iterable[str]:
-        return (key for one in self.classes for key in one.pods)
+        return (key for pod_class in self.classes for key in pod_class.pods)
 
     @property
     def what(self) -> str:
-        """``4 x 8 GPUs and 1 x 2 CPUs``."""
-        return " and ".join(f"{len(one.pods)} x {one.each}" for one in self.classes)
+        """``4 x 8 GPUs and 1 x 2 CPUs``, for users."""
+        return " and ".join(f"{len(pod_class.pods)} x {pod_class.each}" for pod_class in self.classes)
 
 
 def is_requested_whole(group: Group) -> bool:
-    """Return whether all or none of a group's nodes would be another thing than one node after the other."""
+    """Return whether the group's nodes are requested together, and not one by one."""
     return group.min_member > 1
 
 
@@ -123,8 +136,12 @@ def want_of(
     class_name: str,
     parameters: Mapping[str, str] = _NO_PARAMETERS,
 ) -> WantedRequest | None:
-    """What nodes are to be asked for: as many of a gang's pods that wait as its minimum lacks, all of them where it has
-    sub-groups with minima of their own. ``None``: none lacks. ``assumed``: pods whose binding is on its way."""
+    """Return the request for nodes that a gang needs; ``None`` if it lacks none.
+
+    It contains as many waiting pods as the gang's minimum lacks. For a gang with
+    sub-groups that have minimums of their own, it contains all of them. ``assumed``:
+    pods with a binding in flight.
+    """
     chosen = _lacking(group, pods, assumed)
     by_class: dict[str, list[views.Pod]] = {}
     for pod in chosen:
@@ -132,22 +149,22 @@ def want_of(
     if not by_class:
         return None
     classes = {text: _pod_class(alike) for text, alike in sorted(by_class.items())}
-    counted = [f"{len(one.pods)} {text}" for text, one in classes.items()]
-    handed = tuple(sorted(parameters.items()))
-    asked = [class_name, *map(repr, handed), *counted]
-    digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
-    return WantedRequest(class_name, tuple(classes.values()), digest, handed)
+    counted = [f"{len(pod_class.pods)} {text}" for text, pod_class in classes.items()]
+    settings = tuple(sorted(parameters.items()))
+    lines = [class_name, *map(repr, settings), *counted]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    return WantedRequest(class_name, tuple(classes.values()), digest, settings)
 
 
 def lacks_minimum(group: Group, pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
-    """Return whether fewer pods than its minimum have a place."""
+    """Return whether fewer pods than the group's minimum are placed."""
     return len(_sorted_out(pods, assumed)[0]) < group.min_member
 
 
 def _sorted_out(
     pods: Iterable[views.Pod], assumed: Collection[str]
 ) -> tuple[list[views.Pod], list[views.Pod]]:
-    """Those that have a place, and those that wait."""
+    """Return the pods that are placed, and those that wait."""
     held: list[views.Pod] = []
     waiting: list[views.Pod] = []
     for pod in pods:
@@ -172,24 +189,26 @@ def _lacking(group: Group, pods: Iterable[views.Pod], assumed: Collection[str]) 
 def _by_roles(
     group: Group, held: Sequence[views.Pod], waiting: Sequence[views.Pod], lacks: int
 ) -> list[views.Pod]:
-    """The first of each role that its minimum lacks, and of all until the gang's is there. By Volcano's rule the minima
-    of roles count where ``minMember`` is at least their sum."""
+    """Return the first pods of each role up to its minimum, then others up to the gang's.
+
+    By Volcano's rule, minimums of roles count if ``minMember`` is at least their sum.
+    """
     least = group.min_task_member if group.min_member >= sum(group.min_task_member.values()) else {}
     open_roles = {role: number - sum(role_of(pod) == role for pod in held) for role, number in least.items()}
     first: list[views.Pod] = []
-    others: list[views.Pod] = []
+    rest: list[views.Pod] = []
     for pod in waiting:
         role = role_of(pod)
         if open_roles.get(role, 0) > 0:
             open_roles[role] -= 1
             first.append(pod)
         else:
-            others.append(pod)
-    return [*first, *others[: max(0, lacks - len(first))]]
+            rest.append(pod)
+    return [*first, *rest[: max(0, lacks - len(first))]]
 
 
 def _likeness(pod: views.Pod) -> str:
-    """The same for pods that any node takes, or does not take, alike."""
+    """Return a text that is equal for pods that every node treats alike."""
     shape = pod.shape
     return repr(
         (
@@ -212,7 +231,7 @@ def _pod_class(pods: Sequence[views.Pod]) -> PodClass:
 
 
 def _each(shape: views.PodShape) -> str:
-    """``8 GPUs``: what of one pod is scarce."""
+    """Return the scarce resource of one pod: ``8 GPUs``."""
     devices = [name for name in sorted(shape.request) if is_device(name) and shape.request[name]]
     name = devices[0] if devices else "cpu"
     amount = from_units(name, shape.request.get(name, 0))
@@ -225,27 +244,34 @@ def _each(shape: views.PodShape) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """After a request that is over it is asked for anew ``times`` times, ``seconds`` after the first and twice as long
-    after each further one, ``most_seconds`` at most."""
+    """Retries of a request that is over.
+
+    It is repeated ``times`` times: ``seconds`` after the first, and after twice the
+    previous pause for each further one, at most ``max_seconds``.
+    """
 
     times: int = 3
     seconds: float = 60.0
-    most_seconds: float = 1800.0
+    max_seconds: float = 1800.0
 
     def pause(self, attempt: int) -> float:
-        """After the ``attempt``-th, counted from 1."""
-        return min(self.most_seconds, self.seconds * 2 ** min(attempt - 1, 30))
+        """Return the pause (seconds) after the ``attempt``-th request, counted from 1."""
+        return min(self.max_seconds, self.seconds * 2 ** min(attempt - 1, 30))
 
     def again(self, request: views.ProvisioningRequest) -> float | None:
-        """When it is asked for anew (Unix seconds) after one that is over; ``None``: no more."""
+        """Return when (Unix seconds) a request that is over is repeated; ``None``: not any more."""
         attempt = attempt_of(request)
-        return standing(request).since + self.pause(attempt) if attempt <= self.times else None
+        return status_of(request).since + self.pause(attempt) if attempt <= self.times else None
 
 
 @dataclass(frozen=True, slots=True)
 class DueAction:
-    """``ask``: the attempt to make, 0 for none. ``look_at``: when there is something to do by the clock alone (Unix
-    seconds). ``current``: the request that stands."""
+    """Actions that are due.
+
+    ``ask``: number of the attempt to make; 0 for none.
+    ``look_at``: time (Unix seconds) of the next action that depends on time only.
+    ``current``: the request in effect.
+    """
 
     withdraw: tuple[views.ProvisioningRequest, ...] = ()
     ask: int = 0
@@ -259,43 +285,50 @@ def attempt_of(request: views.ProvisioningRequest) -> int:
 
 
 def last_of(requests: Iterable[views.ProvisioningRequest]) -> views.ProvisioningRequest | None:
-    """The last that was made and is not on its way out."""
-    return max((one for one in requests if not one.deleted), key=attempt_of, default=None)
+    """Return the last request that is not being deleted."""
+    return max((request for request in requests if not request.deleted), key=attempt_of, default=None)
 
 
 def decide(
     want: WantedRequest | None,
     owner: str,
-    seen: Collection[views.ProvisioningRequest],
+    existing: Collection[views.ProvisioningRequest],
     now: float,
     retry: Retry,
 ) -> DueAction:
-    """``owner``: the uid of the gang's object. ``seen``: the requests that Windlass has made for it, or for one of its
-    name. ``now``: Unix seconds."""
-    mine = [one for one in seen if any(found.uid == owner for found in one.owners)]
-    last = last_of(mine) if want is not None else None
+    """Return the due actions.
+
+    ``owner``: the uid of the gang's object.
+    ``existing``: requests that Windlass has made for it, or for a previous object of
+        its name.
+    ``now``: Unix seconds.
+    """
+    own = [request for request in existing if any(reference.uid == owner for reference in request.owners)]
+    last = last_of(own) if want is not None else None
     fits = (
         last is not None
         and want is not None
         and names.read(last.annotations, names.PROVISIONING_FOR) == want.digest
     )
-    others = tuple(one for one in seen if not one.deleted and not (fits and one is last))
+    obsolete = tuple(
+        request for request in existing if not request.deleted and not (fits and request is last)
+    )
     if want is None:
-        return DueAction(others)
+        return DueAction(obsolete)
     if last is None or not fits:
-        return DueAction(others, ask=0 if seen else 1)
-    if standing(last).stand not in OVER:
-        return DueAction(others, current=last)
+        return DueAction(obsolete, ask=0 if existing else 1)
+    if status_of(last).phase not in OVER:
+        return DueAction(obsolete, current=last)
     again = retry.again(last)
     if again is None:
-        return DueAction(others, current=last)
+        return DueAction(obsolete, current=last)
     if now < again:
-        return DueAction(others, look_at=again, current=last)
-    return DueAction(others, ask=attempt_of(last) + 1, current=last)
+        return DueAction(obsolete, look_at=again, current=last)
+    return DueAction(obsolete, ask=attempt_of(last) + 1, current=last)
 
 
 def group_of(request: views.ProvisioningRequest) -> str:
-    """The key of the group that it was made for; ``""`` of one that Windlass has not made."""
+    """Return the key of the request's group; ``""`` for a request that Windlass did not make."""
     if names.read(request.annotations, names.PROVISIONING_FOR) is None:
         return ""
     for owner in request.owners:

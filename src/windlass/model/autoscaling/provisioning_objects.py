@@ -1,8 +1,11 @@
-"""The objects by which nodes are asked for: a ProvisioningRequest, and a PodTemplate of each kind of pod. Pure.
+"""Objects that request nodes: a ProvisioningRequest, and a PodTemplate per class of pods.
 
-A template says what a scheduler needs to know of a pod, and no more: neither commands nor environments nor volumes but
-claims. It is named after what it says, so that asking anew makes it anew only where it is another one. Templates and
-request belong to the gang's PodGroup, and go with it whoever else forgets them.
+Pure.
+
+A template contains what a scheduler needs to know of a pod, and nothing else: no
+commands, no environment, and no volumes except claims. Its name is derived from its
+content, so a repeated request creates it again only if it differs. Templates and
+request belong to the gang's PodGroup and are deleted with it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from windlass.model.autoscaling.provisioning import WantedRequest
 
 Json = dict[str, Any]
 MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
-_MOST_NAME = 200
+_MAX_NAME = 200
 _POD_FIELDS = (
     "nodeSelector",
     "affinity",
@@ -42,7 +45,7 @@ _VOLUME_FIELDS = ("persistentVolumeClaim", "ephemeral")
 
 @dataclass(frozen=True, slots=True)
 class OwningGroup:
-    """The gang's object."""
+    """Object of a gang."""
 
     resource: Resource
     namespace: str
@@ -51,41 +54,44 @@ class OwningGroup:
 
     @property
     def stem(self) -> str:
-        """What names of its requests begin with: another one for another incarnation of it."""
+        """Prefix of the names of its requests. It differs for each incarnation of the object."""
         return f"{self._first}{_digest(self.uid)[:5]}"
 
     @property
     def _first(self) -> str:
-        return f"windlass-{self.name[:_MOST_NAME]}-"
+        return f"windlass-{self.name[:_MAX_NAME]}-"
 
     def is_request(self, name: str) -> bool:
-        """Return whether that is the name of one of them, or of those of a former incarnation."""
+        """Return whether a name is that of a request for this object or a previous incarnation."""
         return name.startswith(self._first)
 
     def request_name(self, attempt: int) -> str:
         return f"{self.stem}-{attempt}"
 
     def reference(self, *, controller: bool) -> Json:
-        found = {
+        reference = {
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
             "name": self.name,
             "uid": self.uid,
         }
-        return {**found, "controller": True} if controller else found
+        return {**reference, "controller": True} if controller else reference
 
 
 def template_of(owner: OwningGroup, pod: Mapping[str, Any], labels: Mapping[str, str]) -> Json:
-    """The PodTemplate for pods like ``pod`` (a whole object); ``labels``: those that they have in common."""
+    """Return the PodTemplate for pods like ``pod`` (a whole object).
+
+    ``labels``: labels that all of them have.
+    """
     spec = pod["spec"]
-    kept: Json = {name: spec[name] for name in _POD_FIELDS if spec.get(name)}
+    copied: Json = {name: spec[name] for name in _POD_FIELDS if spec.get(name)}
     for name in ("initContainers", "containers"):
         if spec.get(name):
-            kept[name] = [_container(one) for one in spec[name]]
-    volumes = [one for one in spec.get("volumes") or () if any(one.get(name) for name in _VOLUME_FIELDS)]
+            copied[name] = [_container(item) for item in spec[name]]
+    volumes = [item for item in spec.get("volumes") or () if any(item.get(name) for name in _VOLUME_FIELDS)]
     if volumes:
-        kept["volumes"] = volumes
-    template = {"metadata": {"labels": dict(labels)}, "spec": kept}
+        copied["volumes"] = volumes
+    template = {"metadata": {"labels": dict(labels)}, "spec": copied}
     digest = _digest(msgspec.json.encode(template, order="sorted").decode())
     return {
         "apiVersion": POD_TEMPLATES.api_version,
@@ -101,14 +107,14 @@ def template_of(owner: OwningGroup, pod: Mapping[str, Any], labels: Mapping[str,
 
 
 def _container(container: Mapping[str, Any]) -> Json:
-    kept = {name: container[name] for name in _CONTAINER_FIELDS if container.get(name)}
+    copied = {name: container[name] for name in _CONTAINER_FIELDS if container.get(name)}
     ports = [port for port in container.get("ports") or () if port.get("hostPort")]
-    return {**kept, "ports": ports} if ports else kept
+    return {**copied, "ports": ports} if ports else copied
 
 
 def request_of(owner: OwningGroup, want: WantedRequest, templates: Sequence[str], attempt: int) -> Json:
-    """``templates``: the name of each class's, in their order."""
-    handed = {"parameters": dict(want.parameters)} if want.parameters else {}
+    """Return the ProvisioningRequest. ``templates``: the template name of each class, in order."""
+    parameters = {"parameters": dict(want.parameters)} if want.parameters else {}
     return {
         "apiVersion": PROVISIONING_REQUESTS.api_version,
         "kind": PROVISIONING_REQUESTS.kind,
@@ -121,17 +127,17 @@ def request_of(owner: OwningGroup, want: WantedRequest, templates: Sequence[str]
         },
         "spec": {
             "provisioningClassName": want.class_name,
-            **handed,
+            **parameters,
             "podSets": [
-                {"count": len(one.pods), "podTemplateRef": {"name": name}}
-                for one, name in zip(want.classes, templates, strict=True)
+                {"count": len(pod_class.pods), "podTemplateRef": {"name": name}}
+                for pod_class, name in zip(want.classes, templates, strict=True)
             ],
         },
     }
 
 
 def consumes(name: str, class_name: str) -> dict[str, str | None]:
-    """The annotations of pods that a request was made for; ``""`` and ``""``: of none any more."""
+    """Return the annotations of a request's pods; with two ``""``, their removal."""
     return {names.NODES_REQUESTED: name or None, names.PROVISIONING_CLASS_NAME: class_name or None}
 
 

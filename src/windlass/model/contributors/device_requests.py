@@ -114,6 +114,6 @@ class DeviceRequests(Contributor):
             needs, pinned = self._claims.needs_of(pod, together)
         if annotations or kai or carries or avoids or claims:
             mates = place.group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
-            extras["cards"] = device_needs.DeviceRequestContext(
+            extras["devices"] = device_needs.DeviceRequestContext(
                 annotations, kai, mates, needs, named, pinned, carries=carries, avoids=avoids
             )

@@ -39,7 +39,7 @@ from windlass.model.devices.dra_needs import ClaimNeeds, GivenDevice, Slot, Sour
 from windlass.spi.devices import ConsumedCounters, DeviceNeed
 from windlass.spi.objects import Device
 
-MOST_CONSUMERS = 256
+MAX_CONSUMERS = 256
 """Maximum number of pods in ``status.reservedFor`` of a claim.
 
 ``ResourceClaimReservedForMaxSize`` of Kubernetes.
@@ -251,9 +251,9 @@ class DraClaims:
             if carrier is not None and carrier.key != pod.key:
                 if carrier.node_name or carrier.key not in mates:
                     self._share(collected, place, reference, carrier)
-                elif (users := len(self.users[f"{pod.namespace}/{reference.claim}"])) > MOST_CONSUMERS:
+                elif (users := len(self.users[f"{pod.namespace}/{reference.claim}"])) > MAX_CONSUMERS:
                     message = (
-                        f"{users} pods name ResourceClaim {reference.claim}, which serves {MOST_CONSUMERS}"
+                        f"{users} pods name ResourceClaim {reference.claim}, which serves {MAX_CONSUMERS}"
                     )
                     collected.problems.append(FieldError.forbidden(place, message))
                 continue
@@ -426,13 +426,15 @@ class DraClaims:
         """Return the requests and constraints of a claim of the pod; ``None`` if it is not known."""
         if reference.device_class:
             if self.generated and self._own_claim(pod, reference) is None:
-                self._missing(collected, place, f"the claim of {reference.name} is being made")
+                self._missing(collected, place, f"the claim of {reference.name} is being created")
             return _of_class(reference), ()
         if reference.template:
             claim = self._own_claim(pod, reference)
             template = self.templates.get(f"{pod.namespace}/{reference.template}")
             if claim is None and self.generated and not pod.node_name:
-                self._missing(collected, place, f"the claim of template {reference.template} is being made")
+                self._missing(
+                    collected, place, f"the claim of template {reference.template} is being created"
+                )
             source = claim or template
             if source is None:
                 self._missing(

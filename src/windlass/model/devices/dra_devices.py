@@ -317,7 +317,7 @@ class DeviceInventory:
         least = min(kind.memory_mib for kind in matched.kinds)
         if all(kind.memory_mib < least for kind in others):
             return DeviceNeed(GPU, count, milli=WHOLE, min_memory_mib=least), ""
-        return None, "the selectors part GPUs of one model that nodes do not tell apart: name models"
+        return None, "the selectors distinguish GPUs of one model, which nodes do not report: select by model"
 
     def name_of(self, node: str, resource: str, index: int) -> DeviceName:
         """Return driver, pool and name of a device."""

@@ -45,7 +45,7 @@ def annotations_of(bind: Bind, pod: views.Pod, node: views.NodeObject, now: floa
     asking = _asking(pod)
     seconds = str(int(now))
     written = {"hami.io/vgpu-node": node.name, "hami.io/vgpu-time": seconds}
-    if not any(container.cards for container in asking):
+    if not any(container.devices for container in asking):
         return written | {names.ALLOCATED_HAMI: _text([shares], devices)}
     text = _text(_shared_out(pod, shares, asking), devices)
     written |= {names.ALLOCATED_HAMI: text, TO_ALLOCATE: text}
@@ -65,13 +65,13 @@ def _entry(share: DeviceShare, device: Device) -> str:
 
 
 class _Asking(NamedTuple):
-    """Container that requests ``cards`` devices from the plugin.
+    """Container that requests ``devices`` devices from the plugin.
 
     ``init``: true if it ends before the others start.
     """
 
     name: str
-    cards: int
+    devices: int
     init: bool
 
 
@@ -105,9 +105,9 @@ def _shared_out(
         own[request.container], remaining = remaining[: request.count], remaining[request.count :]
     for container in asking:
         if container.init:
-            yield shares[: container.cards]
+            yield shares[: container.devices]
         elif container.name in own:
             yield own[container.name]
         else:
-            yield remaining[: container.cards]
-            remaining = remaining[container.cards :]
+            yield remaining[: container.devices]
+            remaining = remaining[container.devices :]

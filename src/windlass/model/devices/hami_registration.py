@@ -24,8 +24,8 @@ from windlass.api.devices.request import GPU
 from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device
 
-_MOST_MIB = 1 << 24
-_MOST = 1024
+_MAX_MIB = 1 << 24
+_MAX_DEVICES = 1024
 
 
 class _Wire(msgspec.Struct, gc=False):
@@ -47,8 +47,8 @@ _entry = msgspec.json.Decoder(_Wire)
 def read(text: str) -> tuple[Device, ...]:
     """Return the devices, numbered from 0 in their order; none if the text cannot be read."""
     entries = _json(text) if text.lstrip().startswith("[") else _legacy(text)
-    valid = [wire for wire in entries if wire.id and 0 < wire.devmem <= _MOST_MIB]
-    return tuple(_device(index, wire) for index, wire in enumerate(valid[:_MOST]))
+    valid = [wire for wire in entries if wire.id and 0 < wire.devmem <= _MAX_MIB]
+    return tuple(_device(index, wire) for index, wire in enumerate(valid[:_MAX_DEVICES]))
 
 
 def _device(index: int, wire: _Wire) -> Device:
@@ -62,7 +62,7 @@ def _device(index: int, wire: _Wire) -> Device:
         healthy=wire.health and mode is not DeviceMode.SLICED,
         numa=wire.numa,
         mode=mode,
-        slots=min(max(0, wire.count), _MOST),
+        slots=min(max(0, wire.count), _MAX_DEVICES),
     )
 
 

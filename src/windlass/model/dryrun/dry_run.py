@@ -1,11 +1,12 @@
-"""A dry run: the engine over a dump of a cluster, cycle by cycle, with the world answering as it would.
+"""Dry run: the engine over a dump of a cluster, cycle by cycle, with a simulated response.
 
-Between two cycles: what was bound runs; what was evicted is gone and its controller has made it anew,
-pending, under the same name; what was terminating is gone, unless it is stuck in that; a group that was let
-in says so. Time stands still. Pure: the same dump gives the same plan.
+Between two cycles bound pods start to run. Evicted pods are deleted and recreated by
+their controllers, pending and with the same name. Terminating pods are deleted, unless
+they are stuck. Admitted groups are marked as such. Time stands still. Pure: the same
+dump gives the same plan.
 
-A cycle is quiet if it decided nothing and nobody is on the way out after it; then all further ones would be
-the same, and the plan is stable.
+A cycle is quiet if it decided nothing and no pod is terminating after it. All further
+cycles would be the same, so the plan is stable.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from windlass.model.groups import podgroups
 from windlass.model.pods import engine_task
 from windlass.model.queues.dry_run_quota import NamespaceQuotas
 
-MOST_CYCLES = 50
-"""How many cycles a run until stability has at most."""
+MAX_CYCLES = 50
+"""Maximum number of cycles of a run until stability."""
 
 
 class Scheduler(Protocol):
@@ -50,12 +51,12 @@ class PlannedBind:
     cycle: int
     devices: tuple[AllocatedDevice, ...] = ()
     zones: Placement = ()
-    """The NUMA zones that it is served from, with amounts."""
+    """NUMA zones that the pod is served from, with amounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedEviction:
-    """``claimer``: the key of the group that the room is for, ``""`` if for none."""
+    """Eviction in a plan. ``claimer``: the key of the group that needs the capacity, or ``""``."""
 
     pod: str
     node: str
@@ -73,7 +74,7 @@ class PlannedNomination:
 
 @dataclass(frozen=True, slots=True)
 class PendingPods:
-    """The pods of a group (by its key) that wait at the end. ``queue``: the engine's key."""
+    """Waiting pods of a group (by its key) at the end. ``queue``: the engine's key."""
 
     group: str
     queue: str
@@ -83,7 +84,11 @@ class PendingPods:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlan:
-    """Pods as ``namespace/name``; lists in the order of decision. ``both``: both APIs have queues."""
+    """Result of a dry run.
+
+    Pods are ``namespace/name``. Lists are in the order of the decisions. ``both``: true
+    if both APIs have queues.
+    """
 
     cycles: int
     stable: bool
@@ -96,7 +101,10 @@ class DryRunPlan:
 
 
 class DryRun:
-    """``model`` holds the dump; it is used up by the run, as are ``engine`` and ``quotas``."""
+    """Dry run of an engine.
+
+    ``model`` contains the dump. The run changes it, and also ``engine`` and ``quotas``.
+    """
 
     def __init__(
         self, model: ClusterModel, engine: Scheduler, now: float, quotas: NamespaceQuotas | None = None
@@ -113,12 +121,14 @@ class DryRun:
         self._queues: dict[str, QueueUsage] = {}
 
     def run(self, cycles: int = 1, *, until_stable: bool = False) -> DryRunPlan:
-        """Run ``cycles`` cycles, or until stability (then at most :data:`MOST_CYCLES`); a quiet cycle is
-        the last one."""
-        most = MOST_CYCLES if until_stable else cycles
+        """Run ``cycles`` cycles, or until stability (at most :data:`MAX_CYCLES` then).
+
+        The run ends early with a quiet cycle.
+        """
+        limit = MAX_CYCLES if until_stable else cycles
         decision = self._decide()
         self._record(decision)
-        while not self._quiet(decision) and self._cycle < most:
+        while not self._quiet(decision) and self._cycle < limit:
             self._advance(decision)
             decision = self._decide()
             self._record(decision)
@@ -140,23 +150,23 @@ class DryRun:
 
     def _record(self, decision: Decision) -> None:
         self._cycle += 1
-        at = self._cycle
+        cycle = self._cycle
         self._binds += [
             PlannedBind(
                 bind.task,
                 bind.node,
-                at,
+                cycle,
                 tuple(map(allocated_devices, bind.devices)),
                 bind.zones.zones if bind.zones is not None else (),
             )
             for bind in decision.binds
         ]
         self._evictions += [
-            PlannedEviction(gone.task, gone.node, at, gone.action, gone.claimer)
-            for gone in decision.evictions
+            PlannedEviction(eviction.task, eviction.node, cycle, eviction.action, eviction.claimer)
+            for eviction in decision.evictions
         ]
         self._nominations += [
-            PlannedNomination(promise.task, promise.node, at) for promise in decision.nominations
+            PlannedNomination(nomination.task, nomination.node, cycle) for nomination in decision.nominations
         ]
         for usage in decision.queues:
             self._queues[usage.queue] = usage
@@ -165,7 +175,10 @@ class DryRun:
         return not decision.binds and not decision.evictions and not any(map(self._leaves, self._pods()))
 
     def _stays(self, decision: Decision) -> bool:
-        """Return whether nothing more would happen. One more cycle, which is not part of the plan, tells."""
+        """Return whether the state is stable.
+
+        One more cycle determines that. It is not part of the plan.
+        """
         if self._quiet(decision):
             return True
         self._advance(decision)
@@ -175,7 +188,7 @@ class DryRun:
         return list(self._model.objects.pods.values())
 
     def _leaves(self, pod: views.Pod) -> bool:
-        """Return whether the pod is on its way out and will be gone after the cycle."""
+        """Return whether the pod is terminating and will be deleted after the cycle."""
         return pod.deleting and not pod.finished and not engine_task.is_stuck(pod, self._now)
 
     # ------------------------------------------------------------------ between two cycles
@@ -186,7 +199,7 @@ class DryRun:
             if self._leaves(pod):
                 model.objects.remove_pod(pod.key)
                 self._quotas.release(pod.key)
-        for key in self._quotas.ask_again():
+        for key in self._quotas.retry():
             model.objects.upsert_pod(model.objects.pods[key])
         for bind in decision.binds:
             self._start(bind)
@@ -210,7 +223,7 @@ class DryRun:
         self._note(bind.group, names.LAST_START_KAI, replace=False)
 
     def _restart(self, eviction: Eviction) -> None:
-        """Gone, and back as its controller makes it: pending, of another incarnation."""
+        """Delete an evicted pod, and recreate it as its controller does: pending, with another uid."""
         pod = self._model.objects.pods[eviction.task]
         annotations = {key: text for key, text in pod.annotations.items() if key not in WRITTEN}
         self._model.objects.upsert_pod(
@@ -229,38 +242,38 @@ class DryRun:
         self._note(eviction.group, names.LAST_EVICTION_KAI)
 
     def _note(self, group: str, annotation: str, *, replace: bool = True, drop: bool = False) -> None:
-        """Write the moment on a PodGroup of KAI, as its scheduler does."""
+        """Write the time on a PodGroup of KAI, as its scheduler does."""
         if podgroups.kind_prefix(group) != podgroups.KAI:
             return
         view = self._model.objects.kai_groups.get(podgroups.shown_key(group))
         if view is None or (not replace and annotation in view.annotations):
             return
-        found = dict(view.annotations)
+        annotations = dict(view.annotations)
         if drop:
-            found.pop(annotation, None)
+            annotations.pop(annotation, None)
         else:
-            found[annotation] = rfc3339(self._now)
-        self._model.objects.upsert_kai_group(msgspec.structs.replace(view, annotations=found))
+            annotations[annotation] = rfc3339(self._now)
+        self._model.objects.upsert_kai_group(msgspec.structs.replace(view, annotations=annotations))
 
     # ------------------------------------------------------------------ what waits
 
     def _waiting(self, decision: Decision) -> Iterable[PendingPods]:
-        """Groups with pods that wait, in the order of the dump."""
+        """Yield the groups with waiting pods, in the order of the dump."""
         model = self._model
         bound = {bind.task for bind in decision.binds}
-        found: dict[str, list[str]] = {}
+        pending: dict[str, list[str]] = {}
         for pod in self._pods():
             if pod.node_name or pod.finished or pod.deleting or pod.key in bound or not model.manages(pod):
                 continue
             group = model.groups.group_of(pod.key)
             if group is not None:
-                found.setdefault(group, []).append(pod.key)
-        for group, pods in found.items():
+                pending.setdefault(group, []).append(pod.key)
+        for group, pods in pending.items():
             queue = model.queue_of(group) or model.queue_named(group)
             yield PendingPods(group, queue, tuple(pods), self._why(group))
 
     def _why(self, group: str) -> Explanation:
-        told = self._model.explanation(group) or self._engine.explain(group, self._now)
-        if told is None:
+        explanation = self._model.explanation(group) or self._engine.explain(group, self._now)
+        if explanation is None:
             raise RuntimeError(f"group {group} has waiting pods and no reason")
-        return self._model.display_names().explanation(told)
+        return self._model.display_names().explanation(explanation)

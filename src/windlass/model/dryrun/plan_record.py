@@ -1,4 +1,4 @@
-"""A :class:`~windlass.model.dryrun.dry_run.DryRunPlan` as the document that ``windlass plan -o json`` prints."""
+"""JSON document of a dry run plan, printed by ``windlass plan -o json``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MILLI = 1000
 
 
 def record(plan: DryRunPlan) -> dict[str, Any]:
-    """Plain JSON; quantities as Kubernetes writes them."""
+    """Return plain JSON, with quantities as Kubernetes writes them."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Plan",
@@ -122,5 +122,5 @@ def _queue(usage: QueueUsage, both: bool, lent: Mapping[str, Mapping[str, int]])
 
 
 def amounts(vector: Mapping[str, int]) -> dict[str, str]:
-    """Quantities by resource, sorted by name."""
+    """Return quantities by resource, sorted by name."""
     return {name: from_units(name, vector[name]) for name in sorted(vector)}

@@ -57,14 +57,12 @@ def kai_problems(view: views.KaiPodGroup) -> tuple[FieldError, ...]:
         place = f"spec.subGroups[{position}]"
         if part.parent and part.parent not in known:
             problems.append(
-                FieldError.invalid(f"{place}.parent", part.parent, "is no sub-group of the group")
+                FieldError.invalid(f"{place}.parent", part.parent, "is not a sub-group of the group")
             )
         if _loops(part, view.subgroups):
             problems.append(FieldError.invalid(f"{place}.parent", part.parent, "is below itself"))
     if len(known) != len(view.subgroups):
-        problems.append(
-            FieldError.invalid("spec.subGroups", len(view.subgroups), "have names that occur twice")
-        )
+        problems.append(FieldError.invalid("spec.subGroups", len(view.subgroups), "must have unique names"))
     return tuple(problems)
 
 
@@ -278,7 +276,7 @@ def kueue_problems(pods: Iterable[views.Pod]) -> tuple[FieldError, ...]:
     counts = {pod.annotations.get(names.GROUP_COUNT_KUEUE, "") for pod in pods}
     wrong = sorted(text for text in counts if not _count(text))
     if wrong:
-        return (FieldError.invalid(field, wrong[0], "must be a whole number from 1 on"),)
+        return (FieldError.invalid(field, wrong[0], "must be an integer of at least 1"),)
     if len(counts) > 1:
         return (FieldError.invalid(field, ", ".join(sorted(counts)), "must be the same on all its pods"),)
     return ()

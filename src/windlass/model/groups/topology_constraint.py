@@ -128,8 +128,8 @@ def of_pods(pods: Iterable[views.Pod], index: TopologyIndex) -> GroupTopology:
     if more:
         values = f"pods {first.name} and {more[0].name} of one gang ask for different topologies"
         return GroupTopology(problems=(FieldError("metadata.annotations", values),))
-    whole, problems = index.words(first.annotations)
-    size, segment, wrong = index.parts(first.annotations)
+    whole, problems = index.gang_need(first.annotations)
+    size, segment, wrong = index.segment_need(first.annotations)
     return GroupTopology(whole, size=size, segment=segment, problems=problems + wrong)
 
 

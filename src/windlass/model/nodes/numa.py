@@ -1,8 +1,8 @@
-"""NUMA zones: what nodes, reports and pods say of them → the engine's words.
+"""Translation of NUMA zones: from nodes, reports and pods to the engine's types.
 
-A node's zones come from one report: the NodeResourceTopology of its name, else its Numatopology, else what its
-own agent has written on the Node. Devices whose zone the agent has found count where the report says nothing of
-devices.
+A node's zones come from one report: the NodeResourceTopology of its name, else its
+Numatopology, else the record of Windlass' own agent on the Node. If the report does not
+contain devices, the devices come from the agent's record.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from windlass.spi.numa import (
 )
 
 WHOLE = 1000
-_UNSAID = ""
+_UNSPECIFIED = ""
 
 
 class NumaReports:
-    """The reports about nodes, by kind and node."""
+    """Reports about nodes, by kind and node."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, NodeTopology]] = {}
 
     def upsert(self, report: NodeTopology) -> bool:
-        """Return whether it says anything new."""
+        """Store a report. Return whether a relevant field changed."""
         known = self._by_node.setdefault(report.name, {})
         old = known.get(report.kind)
         known[report.kind] = report
-        return old is None or _said(old) != _said(report)
+        return old is None or _content(old) != _content(report)
 
     def remove(self, report: NodeTopology) -> bool:
         known = self._by_node.get(report.name, {})
@@ -56,14 +56,14 @@ class NumaReports:
         return True
 
     def of(self, node: str) -> NodeTopology | None:
-        """The report that counts."""
+        """Return the report of a node that takes precedence."""
         known = self._by_node.get(node)
         if not known:
             return None
         return known.get(NRT) or next(iter(known.values()))
 
 
-def _said(report: NodeTopology) -> tuple[object, ...]:
+def _content(report: NodeTopology) -> tuple[object, ...]:
     return (
         report.zones,
         report.policy,
@@ -75,64 +75,70 @@ def _said(report: NodeTopology) -> tuple[object, ...]:
 
 
 def numa_zones_of(view: views.NodeObject, report: NodeTopology | None) -> NumaTopology | None:
-    """The zones of a node; ``None`` where nobody knows of any, or of more than a kubelet aligns pods to."""
-    found: NumaTopology | None = None
+    """Return the zones of a node; ``None`` if unknown, or more than a kubelet aligns pods to."""
+    topology: NumaTopology | None = None
     if report is not None and report.zones:
-        found = _reported(view, report)
+        topology = _reported(view, report)
     else:
         record = numa_annotations.read(view.annotations).record
-        found = _published(view, record) if record is not None and record.zones else None
-    return None if found is None or len(found.zones) > MAX_NUMA_ZONES else found
+        topology = _published(view, record) if record is not None and record.zones else None
+    return None if topology is None or len(topology.zones) > MAX_NUMA_ZONES else topology
 
 
 def _reported(view: views.NodeObject, report: NodeTopology) -> NumaTopology:
-    """An exporter that does not tell which managers run is taken to report what they give: processors and
-    memory of its zones count for Guaranteed pods."""
-    cards = () if devices_in(report) else _cards(view)
-    found = []
+    """Return the zones in a report.
+
+    An exporter that does not state the active managers is assumed to report their
+    allocations. Processors and memory of its zones then count for Guaranteed pods.
+    """
+    devices = () if devices_in(report) else _devices(view)
+    zones = []
     for zone in report.zones:
         capacity, allocatable = dict(zone.capacity), dict(zone.allocatable)
-        for name, amounts in _card_amounts(view, zone.number).items():
+        for name, amounts in _device_amounts(view, zone.number).items():
             if not devices_in(report):
                 capacity[name], allocatable[name] = amounts
-        free = None if zone.free is None or cards else _pairs(zone.free)
+        free = None if zone.free is None or devices else _pairs(zone.free)
         costs = tuple(zone.costs.get(other.number, 0) for other in report.zones) if zone.costs else ()
-        found.append(NumaZone(zone.number, _pairs(capacity), _pairs(allocatable), free, costs))
+        zones.append(NumaZone(zone.number, _pairs(capacity), _pairs(allocatable), free, costs))
     policy = AlignmentPolicy(report.policy)
     aligned = policy is not AlignmentPolicy.NONE
     return NumaTopology(
-        zones=tuple(found),
+        zones=tuple(zones),
         policy=policy,
         pod_scope=report.scope == "pod",
-        exclusive_cpus=report.cpu_manager.lower() in (_UNSAID, "static"),
+        exclusive_cpus=report.cpu_manager.lower() in (_UNSPECIFIED, "static"),
         pinned_memory=report.memory_manager.lower() == "static" or (aligned and not report.memory_manager),
         closest=report.closest,
-        cards=cards or _cards(view) or _counted_off(view, tuple(found)),
+        cards=devices or _devices(view) or _numbered_by_zone(view, tuple(zones)),
     )
 
 
 def _published(view: views.NodeObject, record: numa_annotations.NumaNodeRecord) -> NumaTopology:
-    """What our own agent says. It serves pods by the scheduler's word, so that of a pod counts as well."""
-    left = record.reserved_cpus
-    found = []
+    """Return the zones in the record of Windlass' own agent.
+
+    The agent follows the scheduler's placement, so the zones of every pod count.
+    """
+    unassigned = record.reserved_cpus
+    zones = []
     for zone in sorted(record.zones, key=lambda zone: zone.number):
         cpus = WHOLE * len(_cpus(zone.cpus))
-        kept = min(left, cpus)
-        left -= kept
+        reserved = min(unassigned, cpus)
+        unassigned -= reserved
         capacity = {CPU: cpus, MEMORY: zone.memory}
-        allocatable = {CPU: (cpus - kept) // WHOLE * WHOLE, MEMORY: zone.memory}
-        for name, amounts in _card_amounts(view, zone.number).items():
+        allocatable = {CPU: (cpus - reserved) // WHOLE * WHOLE, MEMORY: zone.memory}
+        for name, amounts in _device_amounts(view, zone.number).items():
             capacity[name], allocatable[name] = amounts
-        found.append(NumaZone(zone.number, _pairs(capacity), _pairs(allocatable), None, zone.distances))
+        zones.append(NumaZone(zone.number, _pairs(capacity), _pairs(allocatable), None, zone.distances))
     return NumaTopology(
-        zones=tuple(found),
+        zones=tuple(zones),
         policy=AlignmentPolicy(record.policy),
         pod_scope=record.scope == "pod",
         exclusive_cpus=True,
         pinned_memory=False,
         closest=record.closest,
         obeys=True,
-        cards=_cards(view),
+        cards=_devices(view),
     )
 
 
@@ -143,34 +149,39 @@ def _cpus(text: str) -> tuple[int, ...]:
         return ()
 
 
-def _cards(view: views.NodeObject) -> tuple[tuple[str, int, int], ...]:
-    """(resource, index, zone) of the devices whose zone is known."""
+def _devices(view: views.NodeObject) -> tuple[tuple[str, int, int], ...]:
+    """Return (resource, index, zone) of the devices with a known zone."""
     return tuple(
-        (card.resource, card.index, card.numa)
-        for card in node_annotation.read(view.annotations).cards
-        if card.numa >= 0 and card.resource in view.allocatable
+        (device.resource, device.index, device.numa)
+        for device in node_annotation.read(view.annotations).cards
+        if device.numa >= 0 and device.resource in view.allocatable
     )
 
 
-def _counted_off(view: views.NodeObject, found: tuple[NumaZone, ...]) -> tuple[tuple[str, int, int], ...]:
-    """Where nobody tells devices apart but every one is in some zone: as drivers number them, zone by zone."""
-    cards = []
+def _numbered_by_zone(
+    view: views.NodeObject, zones: tuple[NumaZone, ...]
+) -> tuple[tuple[str, int, int], ...]:
+    """Return devices numbered zone by zone, as drivers number them.
+
+    This applies if no source identifies the devices, but each is in some zone.
+    """
+    devices = []
     for resource, units in view.allocatable.items():
-        amounts = [(zone.number, dict(zone.capacity).get(resource, 0)) for zone in found]
+        amounts = [(zone.number, dict(zone.capacity).get(resource, 0)) for zone in zones]
         if is_device(resource) and units and sum(amount for _, amount in amounts) == units:
             numbers = [number for number, amount in amounts for _ in range(amount // WHOLE)]
-            cards += [(resource, index, number) for index, number in enumerate(numbers)]
-    return tuple(cards)
+            devices += [(resource, index, number) for index, number in enumerate(numbers)]
+    return tuple(devices)
 
 
-def _card_amounts(view: views.NodeObject, zone: int) -> dict[str, tuple[int, int]]:
-    """Of each resource, all devices of the zone, and those that are healthy."""
-    found: dict[str, tuple[int, int]] = {}
-    for card in node_annotation.read(view.annotations).cards:
-        if card.numa == zone and card.resource in view.allocatable:
-            whole, healthy = found.get(card.resource, (0, 0))
-            found[card.resource] = (whole + WHOLE, healthy + WHOLE * card.healthy)
-    return found
+def _device_amounts(view: views.NodeObject, zone: int) -> dict[str, tuple[int, int]]:
+    """Return the total and the healthy devices of the zone, per resource."""
+    by_resource: dict[str, tuple[int, int]] = {}
+    for device in node_annotation.read(view.annotations).cards:
+        if device.numa == zone and device.resource in view.allocatable:
+            whole, healthy = by_resource.get(device.resource, (0, 0))
+            by_resource[device.resource] = (whole + WHOLE, healthy + WHOLE * device.healthy)
+    return by_resource
 
 
 def _pairs(amounts: Mapping[str, int]) -> Amounts:
@@ -181,18 +192,21 @@ def _pairs(amounts: Mapping[str, int]) -> Amounts:
 
 
 def need_of(shape: PodShape, policy: str = "", parted: Collection[str] = frozenset()) -> NumaNeed | None:
-    """What a pod asks of zones; ``None`` where nothing of it could be given from one. ``policy``: the one that
-    the pod names; a word that is none counts as none. ``parted``: resources of whose devices it has parts."""
+    """Return the NUMA need of a pod; ``None`` if none of its resources can be aligned.
+
+    ``policy``: the policy that the pod names; an unknown text counts as none.
+    ``parted``: resources of which it requests device shares.
+    """
     named = AlignmentPolicy(policy) if policy in numa_annotations.POLICIES else None
     containers = tuple(
         ContainerNeed(
-            tuple((name, units) for name, units in one.amounts if _zoned(name) and name not in parted),
-            ContainerKind(one.kind),
+            tuple((name, units) for name, units in container.amounts if _zoned(name) and name not in parted),
+            ContainerKind(container.kind),
         )
-        for one in shape.containers
+        for container in shape.containers
     )
     counts = shape.guaranteed or named not in (None, AlignmentPolicy.NONE)
-    if not counts and not any(is_device(name) for one in containers for name, _ in one.amounts):
+    if not counts and not any(is_device(name) for container in containers for name, _ in container.amounts):
         return None
     return _shared(NumaNeed(containers, shape.guaranteed, named))
 
@@ -207,14 +221,14 @@ def _zoned(name: str) -> bool:
 
 
 def holding_of(annotations: Mapping[str, str]) -> NumaHolding | None:
-    """What a pod holds, by what was observed or written with its binding."""
+    """Return the zones that a pod uses, as observed or as written with its binding."""
     placement = numa_annotations.placement_of(annotations)
     return None if placement is None else _holding(placement)
 
 
 @lru_cache(maxsize=16384)
 def _holding(placement: numa_annotations.Placement) -> NumaHolding:
-    """Memory of several zones was pinned as one piece, per kind of memory."""
+    """Return the zones of a placement. Memory of several zones is pinned as one span per kind."""
     spans: dict[str, list[int]] = {}
     for number, amounts in placement:
         for name, units in amounts:
@@ -224,7 +238,7 @@ def _holding(placement: numa_annotations.Placement) -> NumaHolding:
 
 
 def annotations_of(holding: NumaHolding | None) -> dict[str, str]:
-    """The annotation that goes with the binding of a pod that is served from certain zones."""
+    """Return the annotation for the binding of a pod that is served from certain zones."""
     if holding is None or not holding.zones:
         return {}
     return {numa_annotations.PLACEMENT: numa_annotations.placement_text(holding.zones)}

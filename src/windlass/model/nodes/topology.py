@@ -1,11 +1,12 @@
-"""HyperNodes, Topologies and plain node labels → levels of topologies, and what groups ask of them.
+"""Levels of topologies (HyperNodes, Topologies, node labels), and the needs of groups.
 
-HyperNodes become labels that nodes carry inside the engine: one per tier, naming the HyperNode of that tier that
-the node is in, and one that names all of them. A node is in at most one HyperNode of a tier: where two claim it,
-the first by name has it, and the book says so (:attr:`TopologyIndex.problems`).
+HyperNodes become labels that nodes carry inside the engine: one per tier with the
+node's HyperNode of that tier, and one with all of them. A node is in at most one
+HyperNode of a tier. If two contain it, the first by name applies and
+:attr:`TopologyIndex.problems` reports it.
 
-Above all HyperNodes is the cluster itself, of a tier one higher than the highest: nodes in no HyperNode are below
-it alone.
+The cluster itself is above all HyperNodes, in a tier one higher than the highest. Nodes
+in no HyperNode are directly below it.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from windlass.api.views.topology import HYPERNODE as KIND_HYPERNODE
 from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed
 
 HYPERNODES = "HyperNodes"
-"""The name of the topology that HyperNodes make up."""
+"""Name of the topology that HyperNodes form."""
 _CONSTRAINT = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
-_WORDS_KAI = (names.TOPOLOGY_KAI, names.TOPOLOGY_REQUIRED_KAI, names.TOPOLOGY_PREFERRED_KAI)
-"""The same three, as annotations of pods."""
+_ANNOTATIONS_KAI = (names.TOPOLOGY_KAI, names.TOPOLOGY_REQUIRED_KAI, names.TOPOLOGY_PREFERRED_KAI)
+"""The same three fields, as annotations of pods."""
 
 
 @dataclass(slots=True)
 class _Tree:
-    """The HyperNodes over the nodes as they are."""
+    """HyperNodes and the current nodes in them."""
 
     tiers: tuple[int, ...] = ()
-    """From low (near) to high."""
+    """Tiers in ascending order: the lowest has the shortest distances."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     """Node → the labels that it carries inside the engine."""
     nodes: dict[str, frozenset[str]] = field(default_factory=dict)
-    """HyperNode → the nodes that it has, directly or by way of others."""
+    """HyperNode → its nodes, direct or through other HyperNodes."""
     parents: dict[str, str] = field(default_factory=dict)
     problems: tuple[tuple[str, str], ...] = ()
-    """HyperNode → what is wrong with it."""
+    """HyperNode → its problem."""
 
 
 class TopologyIndex:
-    """All objects that say what is near to what."""
+    """All objects that define distances between nodes."""
 
     def __init__(self) -> None:
         self.hypernodes: dict[str, views.HyperNode] = {}
@@ -54,12 +55,12 @@ class TopologyIndex:
         self._tree = _Tree()
         self.stale = False
         self.version = 0
-        """Changes whenever the HyperNodes, or the nodes in them, may have changed."""
+        """Version. It changes whenever the HyperNodes, or their nodes, may have changed."""
 
     # ------------------------------------------------------------------ what is told
 
     def upsert(self, item: views.HyperNode | views.Topology) -> bool:
-        """Return whether anything changed for groups or nodes."""
+        """Store an object. Return whether anything changed for groups or nodes."""
         if isinstance(item, views.Topology):
             old = self.topologies.get(item.name)
             self.topologies[item.name] = item
@@ -77,38 +78,41 @@ class TopologyIndex:
     def remove(self, item: views.HyperNode | views.Topology) -> bool:
         if isinstance(item, views.Topology):
             return self.topologies.pop(item.name, None) is not None
-        gone = self.hypernodes.pop(item.name, None) is not None
-        self.stale = self.stale or gone
-        return gone
+        removed = self.hypernodes.pop(item.name, None) is not None
+        self.stale = self.stale or removed
+        return removed
 
     def nodes_changed(self) -> None:
-        """Nodes came, went or changed their labels."""
+        """React to nodes that were added, deleted or relabelled."""
         self.stale = self.stale or bool(self.hypernodes)
 
     def settle(self, nodes: Mapping[str, views.NodeObject]) -> tuple[set[str], bool]:
-        """Bring the HyperNodes in line with the nodes: the nodes whose place has changed, and whether the tiers
-        have."""
+        """Assign the nodes to the HyperNodes again, if anything changed.
+
+        Return the nodes with other HyperNodes than before, and whether the tiers
+        changed.
+        """
         if not self.stale:
             return set(), False
         self.stale = False
         self.version += 1
         old, self._tree = self._tree, _build(self.hypernodes, nodes)
-        found = self._tree
+        tree = self._tree
         moved = {
-            name for name in {*old.labels, *found.labels} if old.labels.get(name) != found.labels.get(name)
+            name for name in {*old.labels, *tree.labels} if old.labels.get(name) != tree.labels.get(name)
         }
-        return moved, old.tiers != found.tiers
+        return moved, old.tiers != tree.tiers
 
     # ------------------------------------------------------------------ what is known
 
     @property
     def tiers(self) -> tuple[int, ...]:
-        """From low (near) to high."""
+        """Tiers in ascending order: the lowest has the shortest distances."""
         return self._tree.tiers
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with HyperNodes and Topologies, in words."""
+        """Problems of HyperNodes and Topologies, as texts."""
         fields = sorted(
             f"Topology {item.name}: {problem.field}: {problem.message}"
             for item in self.topologies.values()
@@ -118,7 +122,7 @@ class TopologyIndex:
 
     @property
     def hypernode_problems(self) -> tuple[tuple[str, str], ...]:
-        """Each HyperNode of which something is wrong, with what it is, in words."""
+        """Pairs of a HyperNode and its problem, as text."""
         fields = sorted(
             (item.name, f"HyperNode {item.name}: {problem.field}: {problem.message}")
             for item in self.hypernodes.values()
@@ -127,24 +131,24 @@ class TopologyIndex:
         return (*fields, *self._tree.problems)
 
     def labels_of(self, node: str) -> Mapping[str, str]:
-        """What a node carries inside the engine for its HyperNodes."""
+        """Return the labels that a node carries inside the engine for its HyperNodes."""
         return self._tree.labels.get(node, {})
 
     def nodes_of(self, hypernode: str) -> frozenset[str]:
-        """The nodes of a HyperNode, directly or by way of others."""
+        """Return the nodes of a HyperNode, direct or through other HyperNodes."""
         return self._tree.nodes.get(hypernode, frozenset())
 
     def parent_of(self, hypernode: str) -> str:
-        """The HyperNode that has it as a member; ``""`` for none."""
+        """Return the HyperNode that has it as a member; ``""`` for none."""
         return self._tree.parents.get(hypernode, "")
 
     def tightest(self, nodes: Iterable[str]) -> str:
-        """The HyperNode of the lowest tier that all of these nodes are in; ``""`` if none is."""
+        """Return the lowest HyperNode that contains all of these nodes; ``""`` without one."""
         paths = [self.labels_of(node) for node in nodes]
         for tier in self.tiers if paths else ():
-            found = {path.get(f"{HYPERNODE}tier-{tier}", "") for path in paths}
-            if len(found) == 1 and "" not in found:
-                return found.pop()
+            hypernodes = {path.get(f"{HYPERNODE}tier-{tier}", "") for path in paths}
+            if len(hypernodes) == 1 and "" not in hypernodes:
+                return hypernodes.pop()
         return ""
 
     # ------------------------------------------------------------------ what groups ask for
@@ -152,7 +156,10 @@ class TopologyIndex:
     def network(
         self, wanted: views.NetworkTopology | None, field_: str, anchor: str = ""
     ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
-        """Volcano's ``networkTopology``. A tier that does not exist is a problem, and nothing is placed."""
+        """Return the need of Volcano's ``networkTopology``.
+
+        A tier that does not exist is a problem. The group is then not placed.
+        """
         if wanted is None:
             return None, ()
         levels = _levels(self.tiers, self._tier_names())
@@ -162,19 +169,22 @@ class TopologyIndex:
             return None, (problem,)
         if coarsest < 0:
             return _network_need(levels, -1, anchor) if finest else None, ()
-        at = 0 if coarsest > max(self.tiers, default=0) else 1 + self.tiers[::-1].index(coarsest)
-        return _network_need(levels, at, anchor) if finest else None, ()
+        level = 0 if coarsest > max(self.tiers, default=0) else 1 + self.tiers[::-1].index(coarsest)
+        return _network_need(levels, level, anchor) if finest else None, ()
 
     def _highest(self, wanted: views.NetworkTopology, field_: str) -> tuple[int, FieldError | None]:
-        """The highest tier that is allowed (one above all: the cluster); -1 where nothing is said."""
+        """Return the highest allowed tier; -1 if none is stated.
+
+        The tier above all HyperNodes is the cluster.
+        """
         top = max(self.tiers, default=0) + 1
         if wanted.highest_tier_name:
             tiers = [h.tier for h in self.hypernodes.values() if h.tier_name == wanted.highest_tier_name]
             if tiers:
                 return max(tiers), None
-            there = sorted({h.tier_name for h in self.hypernodes.values() if h.tier_name})
-            words = f"no HyperNode has this tier name; there are: {', '.join(there) or 'none'}"
-            return -1, FieldError.invalid(f"{field_}.highestTierName", wanted.highest_tier_name, words)
+            known = sorted({h.tier_name for h in self.hypernodes.values() if h.tier_name})
+            message = f"no HyperNode has this tier name; known names: {', '.join(known) or 'none'}"
+            return -1, FieldError.invalid(f"{field_}.highestTierName", wanted.highest_tier_name, message)
         if wanted.highest_tier_allowed is None:
             return -1, None
         if wanted.highest_tier_allowed >= top:
@@ -188,46 +198,52 @@ class TopologyIndex:
         return -1, FieldError.invalid(f"{field_}.highestTierAllowed", wanted.highest_tier_allowed, lowest)
 
     def _tier_names(self) -> tuple[str, ...]:
-        found: dict[int, set[str]] = {}
+        names_by_tier: dict[int, set[str]] = {}
         for hypernode in self.hypernodes.values():
-            found.setdefault(hypernode.tier, set()).add(hypernode.tier_name)
-        return tuple(next(iter(found[tier])) if len(found[tier]) == 1 else "" for tier in self.tiers)
+            names_by_tier.setdefault(hypernode.tier, set()).add(hypernode.tier_name)
+        return tuple(
+            next(iter(names_by_tier[tier])) if len(names_by_tier[tier]) == 1 else "" for tier in self.tiers
+        )
 
     def constraint(
         self, wanted: views.TopologyConstraint | None, field_: str
     ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
-        """KAI's ``topologyConstraint``."""
+        """Return the need of KAI's ``topologyConstraint``."""
         return self._constraint(wanted, *(f"{field_}.{name}" for name in _CONSTRAINT))
 
     def _constraint(
         self, wanted: views.TopologyConstraint | None, place: str, required: str, preferred: str
     ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
-        """The fields are where the topology, the required and the preferred level are given."""
+        """Return the need.
+
+        ``place``, ``required``, ``preferred``: fields with the topology and its
+            required and preferred level.
+        """
         if wanted is None or not (wanted.required_topology_level or wanted.preferred_topology_level):
             return None, ()
         topology = self.topologies.get(wanted.topology)
         if topology is None:
-            there = ", ".join(sorted(self.topologies)) or "none"
-            words = f"there is no such Topology; there are: {there}"
-            return None, (FieldError.invalid(place, wanted.topology, words),)
+            known_names = ", ".join(sorted(self.topologies)) or "none"
+            message = f"the Topology does not exist; known Topologies: {known_names}"
+            return None, (FieldError.invalid(place, wanted.topology, message),)
         problems = []
-        found = []
+        indices = []
         for name, level in (
             (required, wanted.required_topology_level),
             (preferred, wanted.preferred_topology_level),
         ):
-            at = _index(topology, level) if level else -1
-            if level and at < 0:
+            position = _index(topology, level) if level else -1
+            if level and position < 0:
                 levels = ", ".join(_shown(known) for known in topology.levels)
-                words = f"Topology {topology.name} has no such level; it has: {levels}"
-                problems.append(FieldError.invalid(name, level, words))
-            found.append(at)
+                message = f"Topology {topology.name} has no such level; its levels: {levels}"
+                problems.append(FieldError.invalid(name, level, message))
+            indices.append(position)
         if problems:
             return None, tuple(problems)
-        return _need(topology, *found), ()
+        return _need(topology, *indices), ()
 
-    def words(self, annotations: Mapping[str, str]) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
-        """What annotations of pods ask for their gang: KAI's words, or Kueue's."""
+    def gang_need(self, annotations: Mapping[str, str]) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
+        """Return the need of a gang in annotations of its pods, KAI's or Kueue's."""
         if names.TOPOLOGY_KAI in annotations:
             return self._constraint(
                 views.TopologyConstraint(
@@ -235,23 +251,25 @@ class TopologyIndex:
                     annotations.get(names.TOPOLOGY_REQUIRED_KAI, ""),
                     annotations.get(names.TOPOLOGY_PREFERRED_KAI, ""),
                 ),
-                *(f"metadata.annotations[{name}]" for name in _WORDS_KAI),
+                *(f"metadata.annotations[{name}]" for name in _ANNOTATIONS_KAI),
             )
         required = annotations.get(names.PODSET_REQUIRED, "")
         preferred = annotations.get(names.PODSET_PREFERRED, "")
         if required and preferred:
-            words = f"{names.PODSET_REQUIRED} is there too: a gang asks for one of them"
+            message = f"{names.PODSET_REQUIRED} is set too: a gang sets only one of them"
             place = f"metadata.annotations[{names.PODSET_PREFERRED}]"
-            return None, (FieldError.invalid(place, preferred, words),)
+            return None, (FieldError.invalid(place, preferred, message),)
         if not required and not preferred:
             return None, ()
         return self._label(required or preferred, required=bool(required)), ()
 
-    def parts(
+    def segment_need(
         self, annotations: Mapping[str, str]
     ) -> tuple[int, TopologyNeed | None, tuple[FieldError, ...]]:
-        """What annotations of pods ask for neighbours by index: how many belong together, and how near; 0 for
-        nothing."""
+        """Return the size of a segment of neighbours by index, and its need.
+
+        The size is 0 if the annotations define no segments.
+        """
         slices = annotations.get(names.PODSET_SLICE_REQUIRED, "")
         key = names.PODSET_SLICE_SIZE if slices else names.SEGMENT_SIZE_KAI
         text = annotations.get(key, "")
@@ -269,11 +287,16 @@ class TopologyIndex:
         return (int(text) if need is not None else 0), need, problems
 
     def _label(self, label: str, *, required: bool) -> TopologyNeed:
-        """A level by its label: of the first Topology that has it, else a level of its own."""
+        """Return the need for a node label.
+
+        It is a level of the first Topology with that label, else a level of its own.
+        """
         for name in sorted(self.topologies):
-            at = _index(self.topologies[name], label)
-            if at >= 0:
-                return _need(self.topologies[name], at if required else -1, -1 if required else at)
+            position = _index(self.topologies[name], label)
+            if position >= 0:
+                return _need(
+                    self.topologies[name], position if required else -1, -1 if required else position
+                )
         return TopologyNeed(label, (Level(label),), 0 if required else -1, -1 if required else 0)
 
 
@@ -282,11 +305,11 @@ class TopologyIndex:
 
 @lru_cache(maxsize=256)
 def _levels(tiers: tuple[int, ...], tier_names: tuple[str, ...]) -> tuple[Level, ...]:
-    """The cluster, then the tiers from high to low."""
-    found = [Level("", "the whole cluster")]
+    """Return the levels: the cluster, then the tiers in descending order."""
+    levels = [Level("", "the whole cluster")]
     for tier, name in sorted(zip(tiers, tier_names, strict=True), reverse=True):
-        found.append(Level(f"{HYPERNODE}tier-{tier}", f"tier {tier} ({name})" if name else f"tier {tier}"))
-    return tuple(found)
+        levels.append(Level(f"{HYPERNODE}tier-{tier}", f"tier {tier} ({name})" if name else f"tier {tier}"))
+    return tuple(levels)
 
 
 @lru_cache(maxsize=4096)
@@ -307,9 +330,9 @@ def _kai_need(
 
 
 def _index(topology: views.Topology, level: str) -> int:
-    for at, known in enumerate(topology.levels):
+    for position, known in enumerate(topology.levels):
         if level in (known.node_label, known.alias):
-            return at
+            return position
     return -1
 
 
@@ -327,25 +350,25 @@ def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.
     for name, below in members.items():
         for child in below:
             if child in parents:
-                words = (
+                message = (
                     f"is a member of both {parents[child]} and {name}; it counts as one of {parents[child]}"
                 )
-                problems.append((name, f"HyperNode {child} {words}"))
+                problems.append((name, f"HyperNode {child} {message}"))
             else:
                 parents[child] = name
-    found: dict[str, frozenset[str]] = {}
+    nodes_of: dict[str, frozenset[str]] = {}
     labelled = _Labelled(nodes)
     for name in sorted(hypernodes, key=lambda each: (hypernodes[each].tier, each)):
         own = set(_own_nodes(hypernodes[name], nodes, labelled))
         for child in members[name]:
             if parents.get(child) == name:
-                own |= found[child]
-        found[name] = frozenset(own)
-    labels, doubles = _labels(hypernodes, found)
+                own |= nodes_of[child]
+        nodes_of[name] = frozenset(own)
+    labels, doubles = _labels(hypernodes, nodes_of)
     return _Tree(
         tuple(sorted({item.tier for item in hypernodes.values()})),
         labels,
-        found,
+        nodes_of,
         parents,
         (*problems, *doubles),
     )
@@ -354,35 +377,38 @@ def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.
 def _members(
     hypernode: views.HyperNode, hypernodes: Mapping[str, views.HyperNode], problems: list[tuple[str, str]]
 ) -> list[str]:
-    """The HyperNodes directly below one. Every member lies in a lower tier, so there is no cycle."""
-    found: dict[str, None] = {}
+    """Return the HyperNodes directly below one.
+
+    Every member is in a lower tier, so there is no cycle.
+    """
+    below: dict[str, None] = {}
     for member in hypernode.members:
         if member.type != KIND_HYPERNODE:
             continue
         if member.name and member.name not in hypernodes:
-            words = f"HyperNode {hypernode.name} has a member {member.name} that does not exist"
-            problems.append((hypernode.name, words))
+            message = f"HyperNode {hypernode.name} has a member {member.name} that does not exist"
+            problems.append((hypernode.name, message))
         for name in _matching(member, hypernodes):
             if hypernodes[name].tier < hypernode.tier:
-                found[name] = None
+                below[name] = None
             elif member.name or name != hypernode.name:
-                words = (
+                message = (
                     f"HyperNode {hypernode.name} (tier {hypernode.tier}) has {name} (tier "
-                    f"{hypernodes[name].tier}) as a member, which is left out: members are of lower tiers"
+                    f"{hypernodes[name].tier}) as a member, which is ignored: members must be of lower tiers"
                 )
-                problems.append((hypernode.name, words))
-    return sorted(found)
+                problems.append((hypernode.name, message))
+    return sorted(below)
 
 
 class _Labelled:
-    """Nodes by what they carry of a label, for the labels that somebody asks for."""
+    """Nodes by label value, indexed per label on first use."""
 
     def __init__(self, nodes: Mapping[str, views.NodeObject]) -> None:
         self._nodes = nodes
         self._by_key: dict[str, dict[str, list[str]]] = {}
 
     def selected(self, wire: LabelSelector) -> Iterable[str]:
-        """The nodes that a selector matches."""
+        """Return the nodes that a selector matches."""
         selector, candidates = from_label_selector(wire), self._candidates(wire)
         return (name for name in candidates if selector.matches(self._nodes[name].labels))
 
@@ -410,24 +436,24 @@ def _own_nodes(
             yield from _matching(member, nodes)
 
 
-def _matching(member: views.HyperNodeMember, there: Mapping[str, object]) -> list[str]:
+def _matching(member: views.HyperNodeMember, candidates: Mapping[str, object]) -> list[str]:
     if member.name:
-        return [member.name] if member.name in there else []
+        return [member.name] if member.name in candidates else []
     if not member.pattern:
         return []
     pattern = re.compile(member.pattern)
-    return sorted(name for name in there if pattern.search(name))
+    return sorted(name for name in candidates if pattern.search(name))
 
 
 def _labels(
-    hypernodes: Mapping[str, views.HyperNode], found: Mapping[str, frozenset[str]]
+    hypernodes: Mapping[str, views.HyperNode], nodes_of: Mapping[str, frozenset[str]]
 ) -> tuple[dict[str, dict[str, str]], list[tuple[str, str]]]:
-    """What the nodes carry; and of which HyperNodes one node is claimed twice."""
+    """Return the labels of the nodes, and the problems of nodes in two HyperNodes of a tier."""
     labels: dict[str, dict[str, str]] = {}
     doubles: dict[tuple[str, str], int] = {}
     for name in sorted(hypernodes, key=lambda each: (hypernodes[each].tier, each)):
         key = f"{HYPERNODE}tier-{hypernodes[name].tier}"
-        for node in found[name]:
+        for node in nodes_of[name]:
             carried = labels.setdefault(node, {})
             if key in carried:
                 pair = (carried[key], name)

@@ -1,8 +1,13 @@
-"""Which nodes a pod's volumes allow: claims, volumes and storage classes → :class:`VolumeNeed`.
+"""Nodes that a pod's volumes allow, as :class:`VolumeNeed`.
 
-Where nobody provides storage (no class, and no volume that a claim has, as in a box, whose node makes a folder of each
-claim) unbound claims say nothing. Nor do any as long as not a single claim is known: the cluster does not let them be
-read. Neither holds once the server is known to serve classes and claims (:attr:`VolumeIndex.served`).
+Unbound claims are ignored in two cases:
+
+* No component provides storage: there is no class and no volume with a claim. That is
+  so in single-node mode, in which the node agent creates a directory for each claim.
+* No claim is known at all, as the cluster does not permit reading them.
+
+Neither applies once the server is known to serve classes and claims
+(:attr:`VolumeIndex.served`).
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ LIMIT = "attachable-volumes-csi-"
 
 @dataclass(frozen=True, slots=True)
 class StorageWrite:
-    """A merge patch of a claim, or of a volume (no ``namespace``), that goes before a binding."""
+    """Merge patch of a claim, or of a volume (no ``namespace``), that is sent before a binding."""
 
     namespace: str
     name: str
@@ -50,33 +55,37 @@ Item = (
 
 
 class VolumeIndex:
-    """What is known of storage."""
+    """Known storage objects."""
 
     def __init__(self) -> None:
         self.claims: dict[str, views.PersistentVolumeClaim] = {}
         self.volumes: dict[str, views.PersistentVolume] = {}
         self.classes: dict[str, views.StorageClass] = {}
         self.limits: dict[str, Mapping[str, int]] = {}
-        """Node → resource that counts attached volumes → how many."""
+        """Node → resource that counts attached volumes → maximum number."""
         self.counting: dict[str, bool] = {}
-        """CSI driver → whether it makes a volume only where one of its pools suffices."""
+        """CSI driver → whether it creates a volume only where one of its pools suffices."""
         self.pools: dict[str, views.StorageCapacity] = {}
         self.served = False
-        """True if the server has claims and classes of them and lets them be read: what is not there does not exist."""
+        """True if the server serves claims and classes. A missing object then does not exist."""
         self._provides: bool | None = None
         self._open: dict[str, None] = {}
         """Claims that have no volume yet."""
         self._holders: dict[str, dict[str, None]] = {}
-        """Volume → the claims that name it as theirs."""
-        self._given: dict[str, str] = {}
-        """Volume → the claim that it was given to, until the volume itself shows it, or the claim needs it no more."""
+        """Volume → the claims that name it."""
+        self._assigned: dict[str, str] = {}
+        """Volume → the claim that it was assigned to.
+
+        An entry is removed when the volume shows it, or when the claim no longer needs
+        it.
+        """
 
     def serve(self) -> None:
-        """See :attr:`served`."""
+        """Set :attr:`served`."""
         self.served, self._provides = True, None
 
     def upsert(self, item: Item) -> bool:
-        """Take in an object as it is now; whether anything changed that matters."""
+        """Store an object. Return whether a relevant field changed."""
         self._provides = None
         match item:
             case views.PersistentVolumeClaim():
@@ -86,7 +95,7 @@ class VolumeIndex:
                 return put_if_changed(self.claims, item.key, item)
             case views.PersistentVolume():
                 if item.claim:
-                    self._given.pop(item.name, None)
+                    self._assigned.pop(item.name, None)
                 return put_if_changed(self.volumes, item.name, item)
             case views.StorageClass():
                 return put_if_changed(self.classes, item.name, item)
@@ -100,7 +109,7 @@ class VolumeIndex:
                 return put_if_changed(self.pools, item.key, item) and self._pool_matters(before, item)
 
     def remove(self, item: Item) -> bool:
-        """The object is gone; whether it was known."""
+        """Remove an object. Return whether it was known."""
         self._provides = None
         match item:
             case views.PersistentVolumeClaim():
@@ -108,7 +117,7 @@ class VolumeIndex:
                 self._file(item.key, None)
                 return self.claims.pop(item.key, None) is not None
             case views.PersistentVolume():
-                self._given.pop(item.name, None)
+                self._assigned.pop(item.name, None)
                 return self.volumes.pop(item.name, None) is not None
             case views.StorageClass():
                 return self.classes.pop(item.name, None) is not None
@@ -120,7 +129,7 @@ class VolumeIndex:
                 return self.pools.pop(item.key, None) is not None
 
     def _file(self, key: str, claim: views.PersistentVolumeClaim | None) -> None:
-        """The claim is now so, and was as :attr:`claims` still has it."""
+        """Index a claim as it is now; :attr:`claims` still has its previous state."""
         before = self.claims.get(key)
         self._open.pop(key, None)
         if before is not None and before.volume and (holders := self._holders.get(before.volume)) is not None:
@@ -133,7 +142,7 @@ class VolumeIndex:
             self._open[key] = None
 
     def concerned(self, item: Item) -> Iterable[str] | None:
-        """The claims (keys) that may be judged otherwise since this object changed; ``None``: whichever there are."""
+        """Return the claims (keys) that a change of this object may affect; ``None``: all."""
         if isinstance(item, views.PersistentVolumeClaim):
             return None if len(self.claims) <= 1 else (item.key,)  # whether there are any matters to all
         if not self.served:
@@ -142,17 +151,20 @@ class VolumeIndex:
         return (*holders, *self._open)
 
     def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
-        """What the claims of a pod, by name, say about nodes."""
+        """Return the needs of a pod's claims, by name."""
         if not self.claims and not self.served:
             return ()
-        found = (self._need(f"{namespace}/{name}") for name in dict.fromkeys(claims))
-        return tuple(need for need in found if need is not None)
+        needs = (self._need(f"{namespace}/{name}") for name in dict.fromkeys(claims))
+        return tuple(need for need in needs if need is not None)
 
     def writes_for(self, namespace: str, claims: Sequence[str], node: Node) -> list[StorageWrite]:
-        """What has to be written before a pod with these claims is bound to the node: each claim that
-        waits for its first consumer gets the smallest volume that exists and is reached from there, or
-        the word that one has to be made there. A volume that was given is given to nobody else."""
-        found = []
+        """Return the writes before a pod with these claims is bound to the node.
+
+        Each claim that waits for its first consumer gets the smallest existing volume
+        that the node reaches. Without one, an annotation requests a new volume for that
+        node. A volume that was assigned is not assigned to another claim.
+        """
+        writes = []
         for name in dict.fromkeys(claims):
             claim = self.claims.get(f"{namespace}/{name}")
             if claim is None or claim.volume or claim.deleted:
@@ -164,7 +176,7 @@ class VolumeIndex:
                 (o for o in self._options(claim, storage_class.name) if _reaches(o.terms, node)), None
             )
             if chosen is not None:
-                self._given[chosen.volume] = claim.key
+                self._assigned[chosen.volume] = claim.key
                 reference = {
                     "apiVersion": "v1",
                     "kind": "PersistentVolumeClaim",
@@ -172,17 +184,20 @@ class VolumeIndex:
                     "name": name,
                     "uid": claim.uid,
                 }
-                found.append(StorageWrite("", chosen.volume, {"spec": {"claimRef": reference}}))
+                writes.append(StorageWrite("", chosen.volume, {"spec": {"claimRef": reference}}))
             elif storage_class.provisioner != NO_PROVISIONER:
                 annotations = {SELECTED_NODE: node.name}
-                found.append(StorageWrite(namespace, name, {"metadata": {"annotations": annotations}}))
-        return found
+                writes.append(StorageWrite(namespace, name, {"metadata": {"annotations": annotations}}))
+        return writes
 
     def _take_back(self, claim: str, has: str = "") -> None:
-        """The claim is bound to what it ``has``, or gone: what it was given besides is free. (Before then it may be on
-        its way to what it was given first.)"""
-        if self._given:
-            self._given = {name: to for name, to in self._given.items() if to != claim or name == has}
+        """Release the assignments of a claim that is bound to the volume ``has``, or deleted.
+
+        Before that, the claim may still become bound to the volume that it was assigned
+        first.
+        """
+        if self._assigned:
+            self._assigned = {name: to for name, to in self._assigned.items() if to != claim or name == has}
 
     def _need(self, key: str) -> VolumeNeed | None:
         claim = self.claims.get(key)
@@ -195,32 +210,35 @@ class VolumeIndex:
         exclusive = EXCLUSIVE in claim.access_modes
         if claim.volume:
             return self._bound(claim, exclusive)
-        found = self._class_of(claim)
-        if found is None or not found.waits:
+        storage_class = self._class_of(claim)
+        if storage_class is None or not storage_class.waits:
             return VolumeNeed(key, fault=f"claim {key} is not bound to a volume yet")
-        options = tuple(self._options(claim, found.name))
-        if found.provisioner == NO_PROVISIONER:
+        options = tuple(self._options(claim, storage_class.name))
+        if storage_class.provisioner == NO_PROVISIONER:
             return VolumeNeed(key, options=options, exclusive=exclusive)
-        terms = _provisioned(found, options, self._roomy(found, claim.request))
+        terms = _provisioned(storage_class, options, self._nodes_with_capacity(storage_class, claim.request))
         size = from_units("storage", claim.request)
         if terms == ():
             return VolumeNeed(
-                key, problem=f"no storage pool of class {found.name} has {size} for claim {key}"
+                key, problem=f"no storage pool of class {storage_class.name} has {size} for claim {key}"
             )
         return VolumeNeed(
             key,
             terms=terms,
             exclusive=exclusive,
-            limit=LIMIT + found.provisioner,
+            limit=LIMIT + storage_class.provisioner,
             identity=key,
             size=size if terms is not None else "",
         )
 
-    def _roomy(self, storage_class: views.StorageClass, request: int) -> tuple[NodeTerm, ...] | None:
-        """The nodes that reach a storage pool in which a volume of that size can be made; ``None``: all do,
-        or its driver does not count.
+    def _nodes_with_capacity(
+        self, storage_class: views.StorageClass, request: int
+    ) -> tuple[NodeTerm, ...] | None:
+        """Return the nodes with a storage pool that has capacity for a volume of this size.
 
-        As kube-scheduler's volume binder judges: each claim by itself, and by what is published alone.
+        ``None``: all nodes have, or the driver does not publish capacities. As in
+            kube-scheduler's volume binder, each claim is checked on its own, and only
+            against published capacities.
         """
         if not request or not self.counting.get(storage_class.provisioner):
             return None
@@ -236,18 +254,18 @@ class VolumeIndex:
                 values.setdefault(labels[0].key, {}).update(dict.fromkeys(labels[0].values))
             else:
                 terms.append(NodeTerm(labels))
-        single = [NodeTerm((Expression(key, "In", tuple(found)),)) for key, found in values.items()]
+        single = [NodeTerm((Expression(key, "In", tuple(names)),)) for key, names in values.items()]
         return tuple(dict.fromkeys((*single, *terms)))
 
     def _pool_matters(self, before: views.StorageCapacity | None, pool: views.StorageCapacity) -> bool:
-        """Return whether a claim that waits could be judged otherwise now. Pools are told anew all the time."""
+        """Return whether a changed pool can affect a waiting claim. Pools are updated very often."""
         if before is None or (before.nodes, before.storage_class) != (pool.nodes, pool.storage_class):
             return True
         low, high = sorted((before.limit, pool.limit))
         return any(low < claim.request <= high and not claim.volume for claim in self.claims.values())
 
     def _provided(self) -> bool:
-        """Return whether somebody makes volumes for claims, or binds them."""
+        """Return whether a component creates volumes for claims, or binds them."""
         if self._provides is None:
             self._provides = (
                 self.served or bool(self.classes) or any(volume.claim for volume in self.volumes.values())
@@ -267,15 +285,15 @@ class VolumeIndex:
 
     def _class_of(self, claim: views.PersistentVolumeClaim) -> views.StorageClass | None:
         if claim.storage_class is None:
-            defaults = sorted(name for name, found in self.classes.items() if found.default)
+            defaults = sorted(name for name, candidate in self.classes.items() if candidate.default)
             return self.classes[defaults[0]] if defaults else None
         return self.classes.get(claim.storage_class)
 
     def _options(self, claim: views.PersistentVolumeClaim, storage_class: str) -> Iterator[VolumeOption]:
-        """The volumes that could serve the claim, the smallest first."""
+        """Yield the volumes that could serve the claim, the smallest first."""
         for volume in sorted(self.volumes.values(), key=lambda v: (v.capacity, v.name)):
             if (
-                (volume.claim or self._given.get(volume.name, "")) in ("", claim.key)
+                (volume.claim or self._assigned.get(volume.name, "")) in ("", claim.key)
                 and not volume.deleted
                 and volume.phase in ("", "Available")
                 and volume.storage_class == storage_class
@@ -290,27 +308,33 @@ class VolumeIndex:
 def _provisioned(
     storage_class: views.StorageClass,
     options: Sequence[VolumeOption],
-    roomy: tuple[NodeTerm, ...] | None,
+    pool_nodes: tuple[NodeTerm, ...] | None,
 ) -> tuple[NodeTerm, ...] | None:
-    """Where a volume of the class can be made, or one exists. ``roomy``: the nodes with room for it; ``None``
-    for all."""
+    """Return the nodes on which a volume of the class exists or can be created.
+
+    ``pool_nodes``: the nodes with sufficient pool capacity; ``None`` for all.
+    """
     if any(option.terms is None for option in options):
         return None
-    if roomy is None and not storage_class.topologies:
+    if pool_nodes is None and not storage_class.topologies:
         return None
     terms = [
         NodeTerm(tuple(Expression(term.key, "In", term.values) for term in topology))
         for topology in storage_class.topologies
     ]
-    if roomy is not None:
-        terms = [NodeTerm((*a.labels, *b.labels)) for a in terms for b in roomy] if terms else list(roomy)
+    if pool_nodes is not None:
+        terms = (
+            [NodeTerm((*a.labels, *b.labels)) for a in terms for b in pool_nodes]
+            if terms
+            else list(pool_nodes)
+        )
     for option in options:
         terms += option.terms or ()
     return tuple(dict.fromkeys(terms))
 
 
 def _terms(volume: views.PersistentVolume) -> tuple[NodeTerm, ...] | None:
-    """The nodes that reach a volume: by its node affinity and its zone labels; ``None`` for all."""
+    """Return the nodes that reach a volume, by node affinity and zone labels; ``None`` for all."""
     zones = tuple(
         Expression(key, "In", tuple(sorted(volume.labels[key].split("__"))))
         for key in ZONES

@@ -1,13 +1,16 @@
-"""With whom a pod shares a device: its own word, and Volcano's rules about exclusive GPUs.
+"""Exclusion from sharing a device: labels of pods, and Volcano's exclusive GPU rules.
 
-Both come to tokens that a part of a device carries and avoids: a device never holds two parts of which one carries
-what the other avoids (:class:`~windlass.spi.devices.DeviceNeed`).
+Both become tokens that a device share carries and avoids. A device never holds two
+shares of which one carries what the other avoids
+(:class:`~windlass.spi.devices.DeviceNeed`).
 
-* ``windlass.dev/device-sharing-label`` says what a pod is, ``windlass.dev/device-sharing-exclude`` which
-  of these labels it shares no device with; either side's word is enough.
-* ``deviceshare.GPUExclusiveRules``: a list of label sets. Pods that carry all labels of any of them share no
-  device with one another, but with others they may. (Volcano leaves devices in MIG mode out, whose slices are
-  isolated; here the rule holds for them as well.)
+* ``windlass.dev/device-sharing-label`` labels a pod.
+  ``windlass.dev/device-sharing-exclude`` names the labels with which it shares no
+  device. One side's annotation is sufficient.
+* ``deviceshare.GPUExclusiveRules`` is a list of label sets. Pods that carry all labels
+  of one of them share no device with one another, but may share it with other pods.
+  (Volcano exempts devices in MIG mode, as their slices are isolated. Here the rule
+  applies to them as well.)
 """
 
 from __future__ import annotations
@@ -26,12 +29,12 @@ Rules = tuple[Labels, ...]
 
 
 def of_pod(pod: Pod, rules: Rules) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the pod carries, and what it avoids; sorted."""
+    """Return the tokens that the pod carries, and those that it avoids; sorted."""
     carries = {
-        f"role:{word}" for word in _words(names.read(pod.annotations, names.DEVICE_SHARING_LABEL) or "")
+        f"role:{label}" for label in _words(names.read(pod.annotations, names.DEVICE_SHARING_LABEL) or "")
     }
     avoids = {
-        f"role:{word}" for word in _words(names.read(pod.annotations, names.DEVICE_SHARING_EXCLUDE) or "")
+        f"role:{label}" for label in _words(names.read(pod.annotations, names.DEVICE_SHARING_EXCLUDE) or "")
     }
     if any(_matches(pod.labels, rule) for rule in rules):
         carries.add(EXCLUSIVE)
@@ -40,7 +43,7 @@ def of_pod(pod: Pod, rules: Rules) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _words(text: str) -> Iterable[str]:
-    return filter(None, (word.strip() for word in text.split(",")))
+    return filter(None, (entry.strip() for entry in text.split(",")))
 
 
 def _matches(labels: Mapping[str, str], rule: Labels) -> bool:
@@ -48,13 +51,16 @@ def _matches(labels: Mapping[str, str], rule: Labels) -> bool:
 
 
 def exclusive_rules(config: SchedulerConfig) -> Rules:
-    """The rules of a configuration; what is no set of labels, or an empty one, is none."""
-    found: list[Labels] = []
+    """Return the rules of a configuration.
+
+    Entries that are not label sets, or empty, are ignored.
+    """
+    rules: list[Labels] = []
     for tier in config.tiers:
         for option in tier.plugins:
             if option.name == "deviceshare":
-                found += _rules(option.arguments.get(RULES))
-    return tuple(found)
+                rules += _rules(option.arguments.get(RULES))
+    return tuple(rules)
 
 
 def _rules(value: Any) -> Iterable[Labels]:

@@ -1,4 +1,4 @@
-"""Pod view → the engine's task."""
+"""Translation of a pod view to the engine's task."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from windlass.model.nodes.numa import holding_of
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
 STUCK_SECONDS = 120.0
-"""A pod that should have been gone for longer than this is stuck in its termination."""
+"""Delay (seconds) after its deletion time at which a terminating pod counts as stuck."""
 _CRITICAL_CLASSES = ("system-cluster-critical", "system-node-critical")
 _COOLDOWN = "volcano.sh/cooldown-time"
-"""The one of which Volcano reads the label first."""
+"""Setting for which Volcano's label takes precedence over the annotation."""
 _READ = (
     _COOLDOWN,
     "volcano.sh/revocable-zone",
@@ -27,22 +27,28 @@ _READ = (
 """Annotations (or labels) of a pod that a policy reads."""
 _READ_AT_ALL = frozenset(_READ)
 FOREIGN = ""
-"""The group of pods that another scheduler placed: they only hold room."""
+"""Group of pods that another scheduler placed. They only hold resources."""
 
 
 @lru_cache(maxsize=4096)
 def devices_of(text: str) -> tuple[int, ...]:
-    """``"0,3"`` → (0, 3). Entries that are no index are left out: the node then counts amounts alone."""
-    found = []
+    """Return the indices in a text: ``"0,3"`` is (0, 3).
+
+    Invalid entries are skipped. The node then counts amounts only.
+    """
+    indices = []
     for piece in text.split(","):
         digits = piece.strip()
         if digits.isascii() and digits.isdigit() and len(digits) < 5:
-            found.append(int(digits))
-    return tuple(sorted(set(found)))
+            indices.append(int(digits))
+    return tuple(sorted(set(indices)))
 
 
 def state_of(pod: views.Pod, now: float = 0.0) -> TaskState:
-    """A terminating pod that is bound still holds its room. ``now``: Unix seconds; 0.0: nothing is stuck."""
+    """Return the state of a pod. A terminating pod that is bound still holds its resources.
+
+    ``now``: Unix seconds; 0.0: no pod is stuck.
+    """
     if pod.phase == "Succeeded":
         return TaskState.SUCCEEDED
     if pod.phase == "Failed":
@@ -55,26 +61,29 @@ def state_of(pod: views.Pod, now: float = 0.0) -> TaskState:
 
 
 def started_at(pod: views.Pod, decided: float) -> float | None:
-    """Since when a pod runs, Unix seconds; ``None``: it does not yet. Objects tell whole seconds, rounded down: in the
-    second in which its bind was ``decided`` it cannot have started before that. (0.0: nobody knows when that was.)"""
+    """Return the start of a pod (Unix seconds); ``None`` before its start.
+
+    Objects state whole seconds, rounded down. In the second of its decision a pod
+    cannot have started before it was ``decided`` (0.0: unknown).
+    """
     if not pod.started:
         return None
     return decided if pod.started < decided < pod.started + 1.0 else pod.started
 
 
 def is_critical(pod: views.Pod) -> bool:
-    """Return whether the cluster itself rests on it: it is never asked to go."""
+    """Return whether the cluster itself depends on the pod: it is never evicted."""
     return pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES
 
 
 def is_stuck(pod: views.Pod, now: float) -> bool:
-    """Return whether nobody counts any more on the pod's end."""
-    moment = stuck_from(pod)
-    return moment is not None and now >= moment
+    """Return whether the pod's termination counts as stuck."""
+    deadline = stuck_from(pod)
+    return deadline is not None and now >= deadline
 
 
 def stuck_from(pod: views.Pod) -> float | None:
-    """From when on (Unix seconds) a termination counts as stuck; ``None`` if it never does: of pods that run alone."""
+    """Return when (Unix seconds) a termination counts as stuck; ``None``: only running pods do."""
     return pod.deleted + STUCK_SECONDS if pod.phase == "Running" and pod.deleted > 0 else None
 
 
@@ -91,8 +100,13 @@ def task_of(
     budgets: tuple[str, ...] = (),
     decided: float = 0.0,
 ) -> Task:
-    """``group`` :data:`FOREIGN` for a pod of another scheduler. ``dialect``: that of its queue. ``node``: that
-    of a bound pod, where it is known. ``decided``: see :func:`started_at`."""
+    """Return the engine's task.
+
+    ``group``: :data:`FOREIGN` for a pod of another scheduler.
+    ``dialect``: the API of its queue.
+    ``node``: the node of a bound pod, if known.
+    ``decided``: see :func:`started_at`.
+    """
     held = held_devices(pod.annotations, node) if pod.node_name and pod.annotations else ""
     if dialect is Dialect.KAI:
         priority = _number(pod.labels.get(names.TASK_PRIORITY_KAI, ""))
@@ -130,16 +144,16 @@ def task_of(
 
 def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:
     annotations, labels = pod.annotations, pod.labels
-    found = [
+    settings = [
         (name, labels.get(name) or annotations.get(name))
         if name == _COOLDOWN
         else (name, annotations.get(name) or labels.get(name))
         for name in _READ
     ]
-    return tuple((name, text) for name, text in found if text)
+    return tuple((name, text) for name, text in settings if text)
 
 
 def _number(text: str) -> int:
-    """An integer; 0 for what is none."""
+    """Return an integer; 0 for any other text."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0

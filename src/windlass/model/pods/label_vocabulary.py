@@ -1,7 +1,7 @@
-"""Which pod labels matter to placement: those that some pod's affinity or spread selects on, or a policy reads.
+"""Pod labels that matter to placement: pod affinity, spread or a policy reads them.
 
-Two pods are of one task class only if no affinity can tell them apart. Most clusters have no pod
-affinity at all; then neither labels nor namespaces split classes.
+Two pods are in one task class only if no affinity can distinguish them. Most clusters
+have no pod affinity at all. Then neither labels nor namespaces split classes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windlass.api.views.podshape import LabelSelector, PodAffinityTerm
 
 
 class Vocabulary:
-    """The label keys that were ever selected on or read. Grows only; ``version`` counts its growth."""
+    """Label keys that were ever selected on or read. Grows only; ``version`` counts its growth."""
 
     def __init__(self) -> None:
         self.keys: tuple[str, ...] = ()
@@ -21,14 +21,14 @@ class Vocabulary:
         self.version = 0
 
     def read(self, keys: Iterable[str]) -> None:
-        """Policies look at these labels themselves."""
+        """Add label keys that policies read."""
         known = {*self.keys, *keys}
         if len(known) != len(self.keys):
             self.keys = tuple(sorted(known))
             self.version += 1
 
     def learn(self, shape: PodShape) -> None:
-        """Take in the terms of a shape."""
+        """Add the label keys in the terms of a shape."""
         if shape.affinity is None and not shape.spread:
             return
         known = set(self.keys)
@@ -47,18 +47,18 @@ class Vocabulary:
 
 
 def terms(shape: PodShape) -> Iterator[PodAffinityTerm]:
-    """All pod affinity and anti-affinity terms, required and preferred."""
+    """Yield all pod affinity and anti-affinity terms, required and preferred."""
     if shape.affinity is None:
         return
     for side in (shape.affinity.pod_affinity, shape.affinity.pod_anti_affinity):
         if side is not None:
             yield from side.required or ()
-            for wish in side.preferred or ():
-                yield wish.pod_affinity_term
+            for preference in side.preferred or ():
+                yield preference.pod_affinity_term
 
 
 def selects_namespaces(shape: PodShape) -> bool:
-    """Return whether a term chooses namespaces by their labels."""
+    """Return whether a term selects namespaces by their labels."""
     return any(term.namespace_selector is not None for term in terms(shape))
 
 

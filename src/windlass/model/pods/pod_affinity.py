@@ -1,6 +1,6 @@
-"""What a pod asks about other pods: affinity, anti-affinity and spread, translated and checked.
+"""Affinity, anti-affinity and spread of a pod, translated and checked.
 
-Also here: requirements on labels in general, which node affinity uses as well.
+Requirements on labels in general are here, too, as node affinity also uses them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def expressions(
     operators: Sequence[str],
     problems: list[FieldError],
 ) -> tuple[Expression, ...]:
-    found = []
+    result = []
     for i, requirement in enumerate(requirements or ()):
         place = f"{field}[{i}]"
         values = requirement.values or ()
@@ -61,8 +61,8 @@ def expressions(
         if problem is not None:
             problems.append(problem)
             continue
-        found.append(Expression(requirement.key, requirement.operator, values))
-    return tuple(found)
+        result.append(Expression(requirement.key, requirement.operator, values))
+    return tuple(result)
 
 
 def _objection(
@@ -83,8 +83,11 @@ def _objection(
 
 
 class PodRelations:
-    """Translates what one class of pods asks about other pods. ``labels``: its own, as far as any pod
-    selects on them; ``namespaces``: the labels of each namespace."""
+    """Translation of the pod affinity of one class of pods.
+
+    ``labels``: the class's own labels, as far as any pod selects on them.
+    ``namespaces``: the labels of each namespace.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class PodRelations:
         self._problems = problems
 
     def required(self, wire: PodAffinityWire | None, side: str) -> tuple[PodTerm, ...]:
-        """``side``: ``podAffinity`` or ``podAntiAffinity``."""
+        """Return the required terms. ``side``: ``podAffinity`` or ``podAntiAffinity``."""
         if wire is None:
             return ()
         base = f"spec.affinity.{side}.requiredDuringSchedulingIgnoredDuringExecution"
@@ -107,19 +110,19 @@ class PodRelations:
         if wire is None:
             return ()
         base = f"spec.affinity.{side}.preferredDuringSchedulingIgnoredDuringExecution"
-        found = []
-        for i, wish in enumerate(wire.preferred or ()):
-            if not 1 <= wish.weight <= 100:
+        result = []
+        for i, preference in enumerate(wire.preferred or ()):
+            if not 1 <= preference.weight <= 100:
                 self._problems.append(
-                    FieldError.invalid(f"{base}[{i}].weight", wish.weight, "must be in the range 1-100")
+                    FieldError.invalid(f"{base}[{i}].weight", preference.weight, "must be in the range 1-100")
                 )
-            term = self._term(wish.pod_affinity_term, f"{base}[{i}].podAffinityTerm")
-            found.append(WeightedPodTerm(wish.weight, term))
-        return tuple(found)
+            term = self._term(preference.pod_affinity_term, f"{base}[{i}].podAffinityTerm")
+            result.append(WeightedPodTerm(preference.weight, term))
+        return tuple(result)
 
     def spread(self, constraints: Sequence[SpreadConstraint]) -> tuple[SpreadTerm, ...]:
-        """Topology spread constraints; what is no sound one goes to the problems."""
-        found = []
+        """Return the topology spread constraints. Invalid ones are added to the problems."""
+        result = []
         for i, wire in enumerate(constraints):
             field = f"spec.topologySpreadConstraints[{i}]"
             problems = [*_spread_problems(wire, field)]
@@ -128,7 +131,7 @@ class PodRelations:
             if selector is not None:
                 selector += self._own(wire.match_label_keys, "In")
             if not problems:
-                found.append(
+                result.append(
                     SpreadTerm(
                         wire.topology_key,
                         wire.max_skew,
@@ -139,7 +142,7 @@ class PodRelations:
                         wire.node_taints_policy == _HONOR,
                     )
                 )
-        return tuple(found)
+        return tuple(result)
 
     def _term(self, term: PodAffinityTerm, field: str) -> PodTerm:
         if not term.topology_key:
@@ -160,7 +163,10 @@ class PodRelations:
         return PodTerm(selector, term.topology_key, namespaces)
 
     def _own(self, keys: Sequence[str] | None, operator: str) -> tuple[Expression, ...]:
-        """``matchLabelKeys``: the pod's own values (the API server merges them on creation, too)."""
+        """Return terms of ``matchLabelKeys`` with the pod's own values.
+
+        The API server merges them on creation, too.
+        """
         return tuple(
             Expression(key, operator, (self._labels[key],)) for key in keys or () if key in self._labels
         )

@@ -1,4 +1,7 @@
-"""Pod shape → :class:`~windlass.spi.objects.Needs`, one object for all pods that need the same."""
+"""Translation of a pod shape to :class:`~windlass.spi.objects.Needs`.
+
+Pods with equal needs share one object.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class TranslatedPod:
-    """``problems`` are the fields that contradict themselves; ``needs`` then lacks them."""
+    """Needs of a pod. ``problems``: contradictory fields, which ``needs`` lacks."""
 
     needs: Needs
     problems: tuple[FieldError, ...] = ()
@@ -46,19 +49,19 @@ class TranslatedPod:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a pod needs beside what its spec says: by its claims, its queue, its annotations."""
+    """Needs of a pod in addition to its spec: by its claims, its queue and its annotations."""
 
     volumes: tuple[VolumeNeed, ...] = ()
     node_groups: NodeGroups | None = None
     revocable_zone: str = ""
     scoring: Scoring | None = None
-    cards: DeviceRequestContext | None = None
+    devices: DeviceRequestContext | None = None
     zone_policy: str = ""
     roles: RolePreferences | None = None
 
 
 def scoring_of(annotations: Mapping[str, str]) -> Scoring | None:
-    """How a pod wants to be scored by resources; weights that cannot be read are none."""
+    """Return the resource scoring that a pod requests; unreadable weights count as none."""
     strategy = annotations.get(names.SCORING_STRATEGY, "")
     if not strategy:
         return None
@@ -77,7 +80,10 @@ _NO_CONTEXT = DeviceRequestContext()
 
 
 class NeedsTable:
-    """Translates shapes once. ``namespaces`` are the labels of each namespace, for namespace selectors."""
+    """Cache of translated shapes.
+
+    ``namespaces``: labels of each namespace, for namespace selectors.
+    """
 
     def __init__(self, vocabulary: Vocabulary, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self._vocabulary = vocabulary
@@ -85,37 +91,40 @@ class NeedsTable:
         self._version = -1
         self.facts = ClusterDeviceFacts()
         self.zoned = False
-        """True if NUMA zones of any node are known: else nobody's needs of them are told."""
+        """True if NUMA zones of some node are known. Otherwise NUMA needs are left out."""
         self.images = False
-        """True if a policy looks at container images: else nobody's are told."""
+        """True if a policy reads container images. Otherwise images are left out."""
         self.table: dict[_Key, TranslatedPod] = {}
 
     def learn_devices(self, facts: ClusterDeviceFacts) -> None:
-        """What is known of the cluster's devices has changed: parts of them are charged anew."""
+        """Set new facts about the cluster's devices: shares are charged again."""
         self.facts = facts
         self.table.clear()
 
     def learn_zones(self) -> None:
-        """A node with NUMA zones has come."""
+        """Record that a node has NUMA zones."""
         self.zoned = True
         self.table.clear()
 
     def namespaces_changed(self) -> None:
-        """Forget what depended on the labels of namespaces."""
+        """Forget the entries that depend on labels of namespaces."""
         self.table = {key: entry for key, entry in self.table.items() if not selects_namespaces(key[0])}
 
     def of(
         self, pod: Pod, dialect: Dialect = Dialect.WINDLASS, extras: Extras | None = None
     ) -> TranslatedPod:
-        """The needs of a pod, placed by the rules of ``dialect``. ``vocabulary`` must have learned its shape."""
+        """Return the needs of a pod, placed by the rules of ``dialect``.
+
+        The vocabulary must have learned its shape.
+        """
         vocabulary = self._vocabulary
         if vocabulary.version != self._version:
             self.table.clear()
             self._version = vocabulary.version
         labels: tuple[tuple[str, str], ...] = ()
         if vocabulary.keys:
-            found = pod.labels
-            labels = tuple((key, found[key]) for key in vocabulary.keys if key in found)
+            own = pod.labels
+            labels = tuple((key, own[key]) for key in vocabulary.keys if key in own)
         namespace = pod.namespace if vocabulary.active else ""
         images = _named(pod.images) if self.images else ()
         key = (pod.shape, namespace, labels, dialect, extras, images)
@@ -123,25 +132,25 @@ class NeedsTable:
         if entry is None:
             entry = _translate(pod.shape, namespace, labels, self._namespaces)
             extras = extras or _NO_EXTRAS
-            parts = charges_of(pod.shape, extras.cards or _NO_CONTEXT, self.facts)
+            charges = charges_of(pod.shape, extras.devices or _NO_CONTEXT, self.facts)
             needs = replace(
                 entry.needs,
-                request=tuple(sorted(parts.request.items())),
-                devices=parts.devices,
-                node_terms=_pinned(entry.needs.node_terms, extras.cards),
-                by_card=parts.by_card,
+                request=tuple(sorted(charges.request.items())),
+                devices=charges.devices,
+                node_terms=_pinned(entry.needs.node_terms, extras.devices),
+                by_card=charges.by_card,
                 dialect=dialect,
                 volumes=extras.volumes,
                 node_groups=extras.node_groups,
                 revocable_zone=extras.revocable_zone,
                 scoring=extras.scoring,
                 roles=extras.roles,
-                zones=need_of(pod.shape, extras.zone_policy, _parted(parts.devices))
+                zones=need_of(pod.shape, extras.zone_policy, _parted(charges.devices))
                 if self.zoned or extras.zone_policy
                 else None,
                 images=images,
             )
-            entry = self.table[key] = TranslatedPod(needs, (*entry.problems, *parts.problems))
+            entry = self.table[key] = TranslatedPod(needs, (*entry.problems, *charges.problems))
         return entry
 
     def retain(self, shapes: set[int]) -> None:
@@ -149,19 +158,19 @@ class NeedsTable:
         self.table = {key: entry for key, entry in self.table.items() if id(key[0]) in shapes}
 
     def reset(self) -> None:
-        """Forget everything but whether images are told, for another engine."""
+        """Forget everything except whether images are included, for another engine."""
         self.facts, self.zoned, self._version = ClusterDeviceFacts(), False, -1
         self.table.clear()
 
 
 @lru_cache(maxsize=4096)
 def _named(images: tuple[str, ...]) -> tuple[str, ...]:
-    """Images by the names that nodes list them under: without tag or digest ``latest`` is meant."""
+    """Return images by the names that nodes list: a missing tag or digest means ``latest``."""
     return tuple(sorted(i if i.rfind(":") > i.rfind("/") else f"{i}:latest" for i in images))
 
 
 def _parted(devices: tuple[DeviceNeed, ...]) -> frozenset[str]:
-    """The resources of whose devices parts are asked for: a kubelet gives none of them from zones."""
+    """Return the resources of requested device shares: a kubelet does not align those."""
     return frozenset(need.resource for need in devices if not need.whole)
 
 
@@ -174,17 +183,17 @@ def _translate(
     problems: list[FieldError] = []
     terms, preferred = _node_affinity(shape, problems)
     relations = PodRelations(dict(labels), namespaces, problems)
-    near = shape.affinity.pod_affinity if shape.affinity is not None else None
-    far = shape.affinity.pod_anti_affinity if shape.affinity is not None else None
+    affinity = shape.affinity.pod_affinity if shape.affinity is not None else None
+    anti_affinity = shape.affinity.pod_anti_affinity if shape.affinity is not None else None
     needs = Needs(
         node_selector=tuple(sorted(shape.node_selector.items())),
         node_terms=terms,
         preferred_nodes=preferred,
         tolerations=_tolerations(shape.tolerations, problems),
-        affinity=relations.required(near, "podAffinity"),
-        anti_affinity=relations.required(far, "podAntiAffinity"),
-        preferred_affinity=relations.preferred(near, "podAffinity"),
-        preferred_anti_affinity=relations.preferred(far, "podAntiAffinity"),
+        affinity=relations.required(affinity, "podAffinity"),
+        anti_affinity=relations.required(anti_affinity, "podAntiAffinity"),
+        preferred_affinity=relations.preferred(affinity, "podAffinity"),
+        preferred_anti_affinity=relations.preferred(anti_affinity, "podAntiAffinity"),
         spread=relations.spread(shape.spread),
         host_ports=tuple(HostPort(*port) for port in shape.host_ports),
         labels=labels,
@@ -194,13 +203,13 @@ def _translate(
 
 
 def _pinned(
-    terms: tuple[NodeTerm, ...] | None, cards: DeviceRequestContext | None
+    terms: tuple[NodeTerm, ...] | None, devices: DeviceRequestContext | None
 ) -> tuple[NodeTerm, ...] | None:
-    """The pod's own terms, on the one node where a claim that it shares is."""
-    if cards is None or not cards.pinned:
+    """Return the pod's own terms, restricted to the node of a claim that it shares."""
+    if devices is None or not devices.pinned:
         return terms
-    here = Expression("metadata.name", "In", (cards.pinned,))
-    return tuple(NodeTerm(term.labels, (*term.fields, here)) for term in (terms or (NodeTerm(),)))
+    node = Expression("metadata.name", "In", (devices.pinned,))
+    return tuple(NodeTerm(term.labels, (*term.fields, node)) for term in (terms or (NodeTerm(),)))
 
 
 def _node_affinity(
@@ -240,7 +249,7 @@ def _node_term(term: NodeSelectorTerm, field: str, problems: list[FieldError]) -
 
 
 def _tolerations(tolerations: Sequence[WireToleration], problems: list[FieldError]) -> tuple[Toleration, ...]:
-    found = []
+    result = []
     for i, t in enumerate(tolerations):
         operator = t.operator or "Equal"
         if operator not in ("Equal", "Exists"):
@@ -256,5 +265,5 @@ def _tolerations(tolerations: Sequence[WireToleration], problems: list[FieldErro
                 )
             )
         else:
-            found.append(Toleration(t.key, operator, t.value, t.effect))
-    return tuple(found)
+            result.append(Toleration(t.key, operator, t.value, t.effect))
+    return tuple(result)

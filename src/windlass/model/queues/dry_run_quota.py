@@ -1,8 +1,10 @@
-"""ResourceQuotas in a dry run: which pods of a dump would not have been created.
+"""ResourceQuotas in a dry run: the pods of a dump that would not be created.
 
-Kubernetes counts a quota when a pod is made, not when it is scheduled. In a dump of a real cluster every
-pod has passed; in a dump that somebody has changed to ask "what if" this says which had not. Pods that are
-bound come first, then the others by age, in the order of the dump among equals. What leaves gives back.
+Kubernetes counts a quota when a pod is created, not when it is scheduled. In a dump of
+a real cluster every pod has passed its quotas. In a dump that a user has changed for a
+what-if question, this module determines which pods would not. Bound pods come first,
+then the others by age, and in the order of the dump at equal age. Deleted pods release
+their quota.
 """
 
 from __future__ import annotations
@@ -30,16 +32,19 @@ class _Quota:
 
 @dataclass(slots=True)
 class _Share:
-    """What a pod uses of each quota of its namespace that counts it."""
+    """Use of each quota of the namespace that counts a pod."""
 
     amounts: tuple[tuple[_Quota, Usage], ...]
 
 
 class NamespaceQuotas:
-    """``withheld``: pods that their quota does not let be made, by key, with the reason."""
+    """Quotas of namespaces.
+
+    ``withheld``: pods that their quota does not permit, by key, with the reason.
+    """
 
     def __init__(self, quotas: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> None:
-        """Raw objects. Raises ``QuantityError`` on an amount that cannot be read."""
+        """Read raw objects. Raises ``QuantityError`` on an unreadable amount."""
         self.withheld: dict[str, Explanation] = {}
         self._quotas: dict[str, list[_Quota]] = {}
         self._shares: dict[str, _Share] = {}
@@ -58,20 +63,20 @@ class NamespaceQuotas:
             else:
                 waiting.append((str(metadata.get("creationTimestamp") or ""), key))
         for _, key in sorted(waiting, key=lambda entry: entry[0]):
-            self._ask(key)
+            self._admit(key)
 
     def release(self, key: str) -> None:
-        """A pod is gone for good."""
+        """Release the quota of a deleted pod."""
         share = self._shares.pop(key, None)
         if share is not None and self.withheld.pop(key, None) is None:
             _charge(share, -1)
 
-    def ask_again(self) -> list[str]:
-        """Pods that may be made now, after others have left."""
+    def retry(self) -> list[str]:
+        """Return the withheld pods that can be created now."""
         before = list(self.withheld)
         self.withheld.clear()
         for key in before:
-            self._ask(key)
+            self._admit(key)
         return [key for key in before if key not in self.withheld]
 
     def _enter(self, quota: Mapping[str, Any]) -> None:
@@ -86,15 +91,15 @@ class NamespaceQuotas:
             self._quotas.setdefault(namespace, []).append(_Quota(metadata["name"], spec, hard))
 
     def _share(self, namespace: str, pod: Mapping[str, Any]) -> _Share | None:
-        found = []
+        uses = []
         for quota in self._quotas.get(namespace, ()):
             if in_scope(quota.spec, PODS, pod):
                 amounts = {name: amount for name, amount in usage(PODS, pod).items() if name in quota.hard}
                 if any(amounts.values()):
-                    found.append((quota, amounts))
-        return _Share(tuple(found)) if found else None
+                    uses.append((quota, amounts))
+        return _Share(tuple(uses)) if uses else None
 
-    def _ask(self, key: str) -> None:
+    def _admit(self, key: str) -> None:
         share = self._shares[key]
         blockers = tuple(
             Blocker(
@@ -132,6 +137,6 @@ def _explain(key: str, blockers: tuple[Blocker, ...]) -> Explanation:
         blockers=blockers,
         remedies=(
             f"raise spec.hard[{first.resource}] of {first.detail}",
-            f"end other pods of namespace {namespace}",
+            f"delete other pods of namespace {namespace}",
         ),
     )

@@ -1,4 +1,4 @@
-"""Queue view → the engine's queue."""
+"""Translation of a queue view to the engine's queue."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ _STATES = {
 
 
 def queue_of(view: views.QueueObject) -> Queue:
-    """An absent parent is ``root``, an absent state Open; a state that is no known one takes no work.
+    """Return the engine's queue of a Volcano queue.
 
-    A resource whose limit cannot be read is left out of its list (``view.problems`` say so).
+    A missing parent means ``root``, a missing state means Open. A queue in an unknown
+    state admits no work. A resource with an unreadable limit is left out of its list
+    (``view.problems`` reports it).
     """
     return Queue(
         name=view.name,
@@ -55,28 +57,30 @@ def queue_of(view: views.QueueObject) -> Queue:
 
 
 def amounts_named(queue: Queue) -> tuple[Mapping[str, int], ...]:
-    """The lists of amounts that a queue states."""
+    """Return the lists of amounts that a queue states."""
     return queue.guarantee, queue.deserved, queue.capability
 
 
 def node_groups_of(name: str, known: Mapping[str, views.QueueObject]) -> NodeGroups | None:
-    """The groups of nodes that a queue names, else those of its nearest ancestor that names any; with the
-    limits of the queue itself there."""
-    seen: set[str] = set()
+    """Return the node groups that a queue names, else those of its nearest ancestor with any.
+
+    They include the queue's own limits there.
+    """
+    visited: set[str] = set()
     queue, inherited = name, False
-    while name and name not in seen:
-        seen.add(name)
+    while name and name not in visited:
+        visited.add(name)
         view = known.get(name)
         if view is None:
             return None
-        found = view.node_groups
-        if found is not None and found.named:
+        affinity = view.node_groups
+        if affinity is not None and affinity.named:
             limits = _limits(known[queue].node_groups)
             return NodeGroups(
-                found.required,
-                found.preferred,
-                found.anti_required,
-                found.anti_preferred,
+                affinity.required,
+                affinity.preferred,
+                affinity.anti_required,
+                affinity.anti_preferred,
                 inherited,
                 queue,
                 limits or (),
@@ -87,13 +91,13 @@ def node_groups_of(name: str, known: Mapping[str, views.QueueObject]) -> NodeGro
 
 
 def _limits(
-    found: views.QueueAffinity | None,
+    affinity: views.QueueAffinity | None,
 ) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...] | None:
-    """The limits by group of nodes; ``None`` for a text that says none."""
-    if found is None or not found.limits:
+    """Return the limits by node group; ``None`` for an unreadable text."""
+    if affinity is None or not affinity.limits:
         return ()
     try:
-        texts = msgspec.json.decode(found.limits, type=dict[str, dict[str, str | int | float]])
+        texts = msgspec.json.decode(affinity.limits, type=dict[str, dict[str, str | int | float]])
         return tuple(
             (group, tuple(sorted((name, to_units(name, amount)) for name, amount in amounts.items())))
             for group, amounts in sorted(texts.items())
@@ -103,7 +107,10 @@ def _limits(
 
 
 def kai_queue_of(view: views.KaiQueue) -> Queue:
-    """KAI's roots have no parent: they stand beside Volcano's ``root``."""
+    """Return the engine's queue of a KAI queue.
+
+    KAI's roots have no parent: they are next to ``root``.
+    """
     return Queue(
         name=KAI + view.name,
         parent=KAI + view.parent if view.parent else "",
@@ -126,20 +133,26 @@ def is_kai(key: str) -> bool:
 
 
 def plain(key: str) -> str:
-    """The queue's own name."""
+    """Return the queue's own name."""
     return key.removeprefix(KAI)
 
 
 def shown(key: str, both: bool) -> str:
-    """A queue's name for people: plain, or ``kai/x`` and ``volcano/x`` where ``both`` APIs have queues."""
+    """Return a queue's display name.
+
+    It is the plain name, or ``kai/x`` and ``volcano/x`` if ``both`` APIs have queues.
+    """
     if not both or not key:
         return plain(key)
     return key if is_kai(key) else VOLCANO + key
 
 
 def share_record(usage: QueueUsage) -> dict[str, dict[str, str]]:
-    """What is written on a queue for people and tools: Kubernetes quantities by resource, and in words
-    how the fair share came about."""
+    """Return the fair share record on a queue, for users and tools.
+
+    It contains Kubernetes quantities by resource, and a text that explains the fair
+    share.
+    """
 
     def amounts(vector: Mapping[str, int]) -> dict[str, str]:
         return {name: from_units(name, units) for name, units in sorted(vector.items()) if units}
@@ -153,5 +166,5 @@ def share_record(usage: QueueUsage) -> dict[str, dict[str, str]]:
 
 
 def implied(name: str) -> Queue:
-    """``root`` or ``default`` while nobody has made the object."""
+    """Return ``root`` or ``default`` while its object does not exist."""
     return Queue(name=name, parent="" if name == ROOT else ROOT)

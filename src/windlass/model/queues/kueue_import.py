@@ -1,18 +1,23 @@
-"""Queues of Kueue as queues of Windlass: pure, from published objects (``kueue.x-k8s.io`` v1beta1, v1beta2).
+"""Import of Kueue's queues as queues of Windlass. Pure, from published objects.
+
+The API is ``kueue.x-k8s.io``, v1beta1 and v1beta2.
 
 | Kueue | Windlass |
 |---|---|
-| Cohort, also one that is only named | a queue above its members; deserves what they do together, and its own quota |
+| Cohort, also one that is only named | a queue above its members; deserves their sum
+and its own quota |
 | ClusterQueue | a queue; ``deserved`` is the nominal quota, over all flavors |
-| ``lendingLimit`` | ``guarantee``: the nominal quota without what may be lent; of a Cohort, that of all below it |
-| ``borrowingLimit`` | ``capability``: the nominal quota with what may be borrowed (nothing without a cohort) |
-| ``reclaimWithinCohort`` | ``reclaimable``: false where nobody in the cohort takes back |
+| ``lendingLimit`` | ``guarantee``: the nominal quota minus the limit; of a Cohort, that
+of all below it |
+| ``borrowingLimit`` | ``capability``: the nominal quota plus the limit (plus nothing
+without a cohort) |
+| ``reclaimWithinCohort`` | ``reclaimable``: false if no queue of the cohort reclaims |
 | ``queueingStrategy`` | ``dequeueStrategy``: ``fifo`` or ``traverse`` |
-| ``fairSharing.weight`` | ``weight``, in whole numbers of the same ratio |
-| LocalQueue | the queue of its namespace, where there is one alone |
-| Workload that waits | a PodGroup with its minimum and its queue |
+| ``fairSharing.weight`` | ``weight``, in integers of the same ratio |
+| LocalQueue | the queue of its namespace, if there is exactly one |
+| waiting Workload | a PodGroup with its minimum and its queue |
 
-What has no counterpart is told in a note, never dropped in silence.
+A note reports everything without a counterpart.
 """
 
 from __future__ import annotations
@@ -32,13 +37,17 @@ Json = dict[str, Any]
 Amounts = dict[str, int]
 GROUP = "kueue.x-k8s.io"
 KINDS = ("Cohort", "ClusterQueue", "LocalQueue", "ResourceFlavor", "Workload")
-MOST_WEIGHT = 65535
+MAX_WEIGHT = 65535
 _TAKEN = ("root", "default")
 
 
 @dataclass(slots=True)
 class KueueImport:
-    """``objects``: queues, parents first, then namespaces (only what is to be patched), then PodGroups."""
+    """Imported objects.
+
+    They are queues, parents first, then namespaces (only the fields to patch), then
+    PodGroups.
+    """
 
     queues: list[Json] = field(default_factory=list)
     namespaces: list[Json] = field(default_factory=list)
@@ -47,20 +56,26 @@ class KueueImport:
 
 
 def translate(objects: Iterable[Mapping[str, Any]]) -> KueueImport:
-    """Raises :class:`~windlass.api.quantities.QuantityError` on an amount that is none, ``ValueError`` on cohorts that
-    are above one another; both say of which object."""
+    """Translate Kueue's objects.
+
+    Raises :class:`~windlass.api.quantities.QuantityError` on an invalid amount, and
+    ``ValueError`` on a cycle of cohorts. Both name the object.
+    """
     return _Work(objects).done()
 
 
 @dataclass(slots=True)
 class _Quota:
-    """Over all flavors, in engine units. ``borrowed`` only for resources that are limited in every flavor."""
+    """Quota over all flavors, in engine units.
+
+    ``borrowed`` only contains resources that are limited in every flavor.
+    """
 
     nominal: Amounts = field(default_factory=dict)
     borrowed: Amounts = field(default_factory=dict)
     kept: Amounts = field(default_factory=dict)
     lent: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Resource and flavor → what may be lent, where that is limited."""
+    """Resource and flavor → lending limit, if there is one."""
     by_flavor: dict[tuple[str, str], int] = field(default_factory=dict)
     """Resource and flavor → the nominal quota."""
     flavors: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -118,12 +133,12 @@ class _Work:
         return str(self._cohorts[cohort].get("parentName") or self._cohorts[cohort].get("parent") or "")
 
     def _depth(self, cohort: str) -> int:
-        seen = [cohort]
-        while above := self._above(seen[-1]):
-            if above in seen:
-                raise ValueError(f"cohorts are above one another in a circle: {', '.join([*seen, above])}")
-            seen.append(above)
-        return len(seen)
+        path = [cohort]
+        while above := self._above(path[-1]):
+            if above in path:
+                raise ValueError(f"cohorts form a cycle: {', '.join([*path, above])}")
+            path.append(above)
+        return len(path)
 
     def _root(self, cohort: str) -> str:
         while above := self._above(cohort):
@@ -135,33 +150,33 @@ class _Work:
 
     # ------------------------------------------------------------------ amounts
 
-    def _total(self, cohort: str, seen: tuple[str, ...]) -> Amounts:
-        """What the members and the cohort itself are entitled to together."""
-        found: Amounts = dict(_quota(self._cohorts[cohort]).nominal)
+    def _total(self, cohort: str, visited: tuple[str, ...]) -> Amounts:
+        """Return the sum of the quotas of a cohort and of all its members."""
+        total: Amounts = dict(_quota(self._cohorts[cohort]).nominal)
         for spec in self._specs.values():
             if _cohort_of(spec) == cohort:
-                _add(found, _quota(spec).nominal)
+                _add(total, _quota(spec).nominal)
         for below in self._cohorts:
-            if self._above(below) == cohort and below not in seen:
-                _add(found, self._total(below, (*seen, cohort)))
-        return found
+            if self._above(below) == cohort and below not in visited:
+                _add(total, self._total(below, (*visited, cohort)))
+        return total
 
     def _whole_weights(self) -> dict[str, int]:
-        """``ClusterQueue NAME``, ``Cohort NAME`` → a weight; all in the ratio in which they are written."""
+        """Return integer weights by ``ClusterQueue NAME`` and ``Cohort NAME``, in the same ratio."""
         written = {
             **{f"ClusterQueue {name}": _weight(spec) for name, spec in self._specs.items()},
             **{f"Cohort {name}": _weight(spec) for name, spec in self._cohorts.items()},
         }
         scale = lcm(*(weight.denominator for weight in written.values())) if written else 1
-        found: dict[str, int] = {}
+        weights: dict[str, int] = {}
         for key, weight in written.items():
             whole = int(weight * scale)
-            if not 1 <= whole <= MOST_WEIGHT:
+            if not 1 <= whole <= MAX_WEIGHT:
                 self._note(
-                    f"{key}: weight {weight} cannot be kept exactly; {min(max(whole, 1), MOST_WEIGHT)} is used"
+                    f"{key}: weight {weight} cannot be represented exactly; {min(max(whole, 1), MAX_WEIGHT)} is used"
                 )
-            found[key] = min(max(whole, 1), MOST_WEIGHT)
-        return found
+            weights[key] = min(max(whole, 1), MAX_WEIGHT)
+        return weights
 
     # ------------------------------------------------------------------ queues
 
@@ -175,8 +190,8 @@ class _Work:
         if total:
             spec["deserved"] = _texts(total)
         quota = _quota(self._cohorts[name])
-        if above and (kept := self._kept_below(name, quota)):
-            spec["guarantee"] = {"resource": _texts(kept)}
+        if above and (unlent := self._kept_below(name, quota)):
+            spec["guarantee"] = {"resource": _texts(unlent)}
         if total and not above:
             spec["capability"] = _texts(total)
         elif quota.borrowed:
@@ -186,83 +201,83 @@ class _Work:
         return _queue(self._cohort_name(name), spec)
 
     def _kept_below(self, cohort: str, quota: _Quota) -> Amounts:
-        """What a cohort does not lend to those beside it, of all that its members and itself are entitled to."""
-        kept: Amounts = {}
-        for (resource, flavor), most in quota.lent.items():
-            there = sum(
+        """Return the part of a cohort's quota, with its members, that is not lent to its siblings."""
+        unlent: Amounts = {}
+        for (resource, flavor), limit in quota.lent.items():
+            nominal = sum(
                 _quota(spec).by_flavor.get((resource, flavor), 0)
                 for spec in (*self._specs.values(), *self._cohorts.values())
                 if self._is_within(spec, cohort)
             )
-            there += quota.by_flavor.get((resource, flavor), 0)
-            if there > most:
-                _add(kept, {resource: there - most})
-        return kept
+            nominal += quota.by_flavor.get((resource, flavor), 0)
+            if nominal > limit:
+                _add(unlent, {resource: nominal - limit})
+        return unlent
 
     def _is_within(self, spec: Mapping[str, Any], cohort: str) -> bool:
-        """Return whether a ClusterQueue or a Cohort is somewhere below a cohort."""
+        """Return whether a ClusterQueue or a Cohort is below a cohort, at any depth."""
         above = _cohort_of(spec)
         while above and above != cohort:
             above = self._above(above)
         return bool(above)
 
     def _cluster_queue(self, name: str) -> Json:
-        given = self._specs[name]
-        quota, cohort = _quota(given), _cohort_of(given)
+        source = self._specs[name]
+        quota, cohort = _quota(source), _cohort_of(source)
         spec: Json = {
             "weight": self._weights[f"ClusterQueue {name}"],
             "parent": self._cohort_name(cohort) if cohort else "root",
             "reclaimable": self._taken_back(cohort) if cohort else False,
-            "dequeueStrategy": "fifo" if given.get("queueingStrategy") == "StrictFIFO" else "traverse",
+            "dequeueStrategy": "fifo" if source.get("queueingStrategy") == "StrictFIFO" else "traverse",
         }
         if quota.nominal:
             spec["deserved"] = _texts(quota.nominal)
-        kept = {key: units for key, units in quota.kept.items() if units}
-        if kept:
-            spec["guarantee"] = {"resource": _texts(kept)}
+        guaranteed = {key: units for key, units in quota.kept.items() if units}
+        if guaranteed:
+            spec["guarantee"] = {"resource": _texts(guaranteed)}
         if not cohort and quota.nominal:
             spec["capability"] = _texts(quota.nominal)
         elif quota.borrowed:
             limits = {key: quota.nominal[key] + more for key, more in quota.borrowed.items()}
             spec["capability"] = _texts(limits)
-        self._remarks(name, given, quota)
+        self._remarks(name, source, quota)
         return _queue(self._queue_name(name), spec)
 
     def _remarks(self, name: str, spec: Mapping[str, Any], quota: _Quota) -> None:
         where = f"ClusterQueue {name}"
         if self._queue_name(name) != name:
             self._note(
-                f"{where} becomes queue {self._queue_name(name)}: {name} is one that Windlass has of its own"
+                f"{where} becomes queue {self._queue_name(name)}: {name} is a built-in queue of Windlass"
             )
         for resource, flavors in sorted(quota.flavors.items()):
             if len(flavors) > 1:
                 several = ", ".join(sorted(flavors))
                 self._note(
-                    f"{where}: the quotas of {resource} in flavors {several} are added up, none holds alone"
+                    f"{where}: the quotas of {resource} in flavors {several} are added up, flavors have no limits"
                 )
         if (spec.get("stopPolicy") or "None") != "None":
             queue = self._queue_name(name)
             self._note(f"{where} is stopped ({spec['stopPolicy']}): windlass queue set {queue} state=Closed")
         if spec.get("namespaceSelector"):
-            self._note(f"{where}: namespaceSelector is not kept; any namespace may name the queue")
+            self._note(f"{where}: namespaceSelector is not imported; any namespace may name the queue")
         if spec.get("admissionChecks") or spec.get("admissionChecksStrategy"):
             self._note(
-                f"{where}: its admission checks are not asked; to ask for nodes, all or none, annotate it with"
-                f" {PROVISIONING_CLASS}"
+                f"{where}: its admission checks are not evaluated; to request all of its nodes or none, annotate it"
+                f" with {PROVISIONING_CLASS}"
             )
         policy = spec.get("preemption") or {}
         if (policy.get("withinClusterQueue") or "Never") == "Never":
             self._note(
-                f"{where}: work of higher priority takes the place of lower in a queue, unless it is preemptable=false"
+                f"{where}: work of higher priority preempts lower in a queue, unless the latter is preemptable=false"
             )
 
     def _taken_back(self, cohort: str) -> bool:
-        """Return whether somebody in the whole tree of cohorts takes back what others have borrowed."""
+        """Return whether any queue in the whole tree of cohorts reclaims borrowed quota."""
         root = self._root(cohort)
         for spec in self._specs.values():
-            mine = _cohort_of(spec)
+            own_cohort = _cohort_of(spec)
             policy = (spec.get("preemption") or {}).get("reclaimWithinCohort") or "Never"
-            if mine and self._root(mine) == root and policy != "Never":
+            if own_cohort and self._root(own_cohort) == root and policy != "Never":
                 return True
         return False
 
@@ -272,14 +287,14 @@ class _Work:
         homes: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for obj in self._kinds["LocalQueue"]:
             homes[str(obj["metadata"].get("namespace", ""))].append(obj)
-        for namespace, found in sorted(homes.items()):
-            if len(found) > 1:
-                names = ", ".join(sorted(_name(obj) for obj in found))
+        for namespace, local_queues in sorted(homes.items()):
+            if len(local_queues) > 1:
+                names = ", ".join(sorted(_name(obj) for obj in local_queues))
                 self._note(
                     f"namespace {namespace} has several LocalQueues ({names}): jobs have to name their queue"
                 )
                 continue
-            queue = self._queue_of(found[0])
+            queue = self._queue_of(local_queues[0])
             if not queue:
                 continue
             metadata = {"name": namespace, "annotations": {QUEUE_NAME_VOLCANO: queue}}
@@ -288,48 +303,48 @@ class _Work:
             )
 
     def _queue_of(self, local: Mapping[str, Any]) -> str:
-        """The queue that a LocalQueue's ClusterQueue becomes; ``""``, which is noted, where that is not there."""
+        """Return the queue of a LocalQueue's ClusterQueue; ``""`` and a note if that is missing."""
         name = str((local.get("spec") or {}).get("clusterQueue", ""))
         if name in self._specs:
             return self._queue_name(name)
         where = f"LocalQueue {local['metadata'].get('namespace', '')}/{_name(local)}"
-        self._note(
-            f"{where}: its ClusterQueue {name!r} is not there, so nothing is said of where its jobs go"
-        )
+        self._note(f"{where}: its ClusterQueue {name!r} does not exist, so the queue of its jobs is unknown")
         return ""
 
     def _flavors(self) -> None:
         for obj in self._kinds["ResourceFlavor"]:
             labels = (obj.get("spec") or {}).get("nodeLabels") or {}
             if labels:
-                words = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
-                self._note(f"ResourceFlavor {_name(obj)}: jobs that mean it need the node selector {words}")
+                selector = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+                self._note(f"ResourceFlavor {_name(obj)}: its jobs need the node selector {selector}")
 
     def _workload(self, obj: Mapping[str, Any]) -> None:
-        """A PodGroup for what waits; what was admitted runs on, and needs none."""
+        """Add a PodGroup for a waiting Workload. Admitted ones run on and need none."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         done = any(
-            one.get("type") == "Finished" and one.get("status") == "True"
-            for one in status.get("conditions") or ()
+            entry.get("type") == "Finished" and entry.get("status") == "True"
+            for entry in status.get("conditions") or ()
         )
         if status.get("admission") or done or spec.get("active") is False:
             return
         namespace, sets = str(obj["metadata"]["namespace"]), spec.get("podSets") or ()
-        local = {(_name(one), one["metadata"].get("namespace")): one for one in self._kinds["LocalQueue"]}
-        found = local.get((str(spec.get("queueName", "")), namespace))
-        if found is None:
+        local = {
+            (_name(entry), entry["metadata"].get("namespace")): entry for entry in self._kinds["LocalQueue"]
+        }
+        local_queue = local.get((str(spec.get("queueName", "")), namespace))
+        if local_queue is None:
             self._note(
-                f"Workload {namespace}/{_name(obj)}: its LocalQueue {spec.get('queueName', '')!r} is not there"
+                f"Workload {namespace}/{_name(obj)}: its LocalQueue {spec.get('queueName', '')!r} does not exist"
             )
             return
-        queue = self._queue_of(found)
+        queue = self._queue_of(local_queue)
         if not queue:
             return
-        least = sum(int(one.get("minCount") or one.get("count") or 1) for one in sets)
+        least = sum(int(entry.get("minCount") or entry.get("count") or 1) for entry in sets)
         group: Json = {"minMember": least, "queue": queue}
         wanted, own = _priority(spec)
         if wanted and own:
-            self._note(f"WorkloadPriorityClass {wanted} has no counterpart: make a PriorityClass of it")
+            self._note(f"WorkloadPriorityClass {wanted} has no counterpart: create a PriorityClass instead")
         elif wanted:
             group["priorityClassName"] = wanted
         self._out.groups.append(
@@ -347,7 +362,7 @@ def _name(obj: Mapping[str, Any]) -> str:
 
 
 def _cohort_of(spec: Mapping[str, Any]) -> str:
-    """The cohort of a ClusterQueue (v1beta2, v1beta1), or the one above a Cohort."""
+    """Return the cohort of a ClusterQueue (v1beta2, v1beta1), or the parent of a Cohort."""
     for field_name in ("cohortName", "cohort", "parentName", "parent"):
         if spec.get(field_name):
             return str(spec[field_name])
@@ -355,13 +370,13 @@ def _cohort_of(spec: Mapping[str, Any]) -> str:
 
 
 def _weight(spec: Mapping[str, Any]) -> Fraction:
-    """``fairSharing.weight``; 1 where nothing is said."""
+    """Return ``fairSharing.weight``; 1 if missing."""
     written = (spec.get("fairSharing") or {}).get("weight")
     return Fraction(1) if written is None else Fraction(quantities.parse(str(written)))
 
 
 def _priority(spec: Mapping[str, Any]) -> tuple[str, bool]:
-    """The class of a Workload, and whether it is one of Kueue's own (v1beta2, v1beta1)."""
+    """Return the class of a Workload, and whether it is one of Kueue's own (v1beta2, v1beta1)."""
     reference = spec.get("priorityClassRef") or {}
     if reference:
         return str(reference.get("name", "")), reference.get("kind") == "WorkloadPriorityClass"
@@ -372,7 +387,7 @@ def _priority(spec: Mapping[str, Any]) -> tuple[str, bool]:
 
 def _quota(spec: Mapping[str, Any]) -> _Quota:
     quota = _Quota()
-    endless: set[str] = set()
+    unlimited: set[str] = set()
     for group in spec.get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
             for entry in flavor.get("resources") or ():
@@ -382,7 +397,7 @@ def _quota(spec: Mapping[str, Any]) -> _Quota:
                 quota.by_flavor[place] = nominal
                 quota.nominal[name] = quota.nominal.get(name, 0) + nominal
                 if entry.get("borrowingLimit") is None:
-                    endless.add(name)
+                    unlimited.add(name)
                 else:
                     more = _units(name, entry["borrowingLimit"])
                     quota.borrowed[name] = quota.borrowed.get(name, 0) + more
@@ -390,7 +405,7 @@ def _quota(spec: Mapping[str, Any]) -> _Quota:
                     quota.lent[place] = _units(name, entry["lendingLimit"])
                     kept = max(0, nominal - quota.lent[place])
                     quota.kept[name] = quota.kept.get(name, 0) + kept
-    for name in endless:
+    for name in unlimited:
         quota.borrowed.pop(name, None)
     return quota
 

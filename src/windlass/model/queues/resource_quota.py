@@ -1,4 +1,7 @@
-"""ResourceQuota → what the engine lets groups in by: the requests of pods, quotas without scopes."""
+"""Translation of a ResourceQuota to the limits by which the engine admits groups.
+
+Requests of pods count; quotas with scopes do not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _REQUESTS = "requests."
 
 
 def quota_of(view: views.ResourceQuota) -> NamespaceQuota | None:
-    """``None`` where it says nothing about all pods of its namespace."""
+    """Return the limits; ``None`` if the quota does not apply to all pods of its namespace."""
     if view.scopes or view.scope_selector:
         return None
     hard: dict[str, int] = {}

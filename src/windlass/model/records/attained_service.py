@@ -1,12 +1,13 @@
-"""What a group that shares time has behind it, as its object says: between this and the engine's account.
+"""Attained service of a time-sharing group, as stored on its object.
 
-The scheduler writes it at each suspension, before the first pod goes, and reads it only when it opens the group's
-account: once it begins, not while it decides. ``windlass.dev/attained`` is for how long the group has had its room in
-all, up to ``windlass.dev/attained-at``; what it ran after that moment is counted from its pods. So it does not matter
-when it was written, nor how often. A Volcano Job that is started over has a new object, to which that is carried
-(:func:`carried`).
+The scheduler writes it at each suspension, before the first pod is removed. It reads it
+only when it starts to account for the group, not while it decides.
+``windlass.dev/attained`` is the total time for which the group has held its resources,
+up to ``windlass.dev/attained-at``. Its run time after that is counted from its pods. So
+neither the time nor the number of writes matters. A Volcano Job that is restarted has a
+new object, to which the record is copied (:func:`carried`).
 
-What cannot be true is nobody's past: it is told, and the group counts as if nothing was written. Pure.
+A record that cannot be true is reported and ignored. Pure.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from windlass.spi.objects import AttainedService
 
 _Said = TypeVar("_Said")
 SLACK_SECONDS = 60.0
-"""By so much may be attained more than there was time for: moments are whole seconds, of several clocks."""
+"""Maximum excess (seconds) of attained service over elapsed time.
+
+Times are whole seconds, of several clocks.
+"""
 CARRIED = (names.ATTAINED, names.ATTAINED_AT, names.SUSPENSIONS, names.ATTAINED_SINCE)
 
 
 def written(past: AttainedService) -> dict[str, str | None]:
-    """As annotations: whole seconds, rounded down."""
+    """Return the annotations, in whole seconds, rounded down."""
     return {
         names.ATTAINED: durations.write(past.attained),
         names.ATTAINED_AT: rfc3339(past.at),
@@ -35,16 +39,21 @@ def written(past: AttainedService) -> dict[str, str | None]:
 
 
 def carried(annotations: Mapping[str, str], created: str) -> dict[str, str]:
-    """What stands on an object of what it has behind it, for the one that is made in its place. ``created``: when this
-    one was made (RFC 3339)."""
+    """Return the record on an object for its successor.
+
+    ``created``: its creation time (RFC 3339).
+    """
     if names.ATTAINED not in annotations:
         return {}
-    found = {name: annotations[name] for name in CARRIED if name in annotations}
-    return {names.ATTAINED_SINCE: created} | found
+    record = {name: annotations[name] for name in CARRIED if name in annotations}
+    return {names.ATTAINED_SINCE: created} | record
 
 
 def attained_service_of(annotations: Mapping[str, str], created: float) -> AttainedService | None:
-    """What is written; ``None`` where nothing is, or what cannot be true. ``created``: when the object was made."""
+    """Return the stored record; ``None`` without one, or if it cannot be true.
+
+    ``created``: creation time of the object.
+    """
     if names.ATTAINED not in annotations:
         return None
     try:
@@ -54,7 +63,7 @@ def attained_service_of(annotations: Mapping[str, str], created: float) -> Attai
 
 
 def problem(annotations: Mapping[str, str], created: float) -> str:
-    """What is wrong with it, for people; empty where nothing is."""
+    """Return the problem of the record as text; "" without one."""
     if names.ATTAINED not in annotations:
         return ""
     try:
@@ -74,15 +83,15 @@ def _read(annotations: Mapping[str, str], created: float) -> AttainedService:
         created = min(created, since)
     if attained < 0 or times < 0:
         name = names.ATTAINED if attained < 0 else names.SUSPENSIONS
-        raise ValueError(f"{name}: {annotations[name]} is less than nothing")
+        raise ValueError(f"{name}: {annotations[name]} is negative")
     if at < created - SLACK_SECONDS:
         raise ValueError(
-            f"{names.ATTAINED_AT}: {annotations[names.ATTAINED_AT]} is before the object was made ({rfc3339(created)}):"
-            " it was copied from another one"
+            f"{names.ATTAINED_AT}: {annotations[names.ATTAINED_AT]} is before the object was created"
+            f" ({rfc3339(created)}): it was copied from another one"
         )
     if attained > at - created + SLACK_SECONDS:
         raise ValueError(
-            f"{names.ATTAINED}: {annotations[names.ATTAINED]} is longer than the object was there by"
+            f"{names.ATTAINED}: {annotations[names.ATTAINED]} is longer than the object existed by"
             f" {annotations[names.ATTAINED_AT]} (since {rfc3339(created)})"
         )
     return AttainedService(attained, at, int(times), since)

@@ -1,9 +1,13 @@
-"""Which pods of a gang have to go together, as text on its PodGroup, written before the first of them is evicted.
+"""Pods of a gang that are evicted together, as text on its PodGroup.
 
-Whoever schedules after a crash finds there what was begun, and sees it to its end: the rest of a gang of which some
-went would hold its room for nothing. The text is JSON, ``{"at": "2026-01-01T12:00:00Z", "action": "preempt", "for":
-"ns/claimer", "pods": {"g-0": "0a1b2c3d"}}``, pods with the first characters of their uids, which tell whether it still
-speaks of those that are there. Long texts are deflated. Pure.
+It is written before the first eviction. After a crash the next scheduler completes the
+evictions: the rest of a gang that has lost members would hold its resources for
+nothing.
+
+The text is JSON, ``{"at": "2026-01-01T12:00:00Z", "action": "preempt", "for":
+"ns/claimer", "pods": {"g-0": "0a1b2c3d"}}``. Pods have the first characters of their
+uids, which tell whether the record still refers to the existing pods. Long texts are
+deflated. Pure.
 """
 
 from __future__ import annotations
@@ -28,8 +32,12 @@ class _Text(msgspec.Struct, frozen=True, rename={"claimer": "for"}):
 
 @dataclass(frozen=True, slots=True)
 class EvictionRecord:
-    """``at``: when it was decided, Unix seconds. ``action``, ``claimer``: as of an eviction. ``pods``: name → uid, or
-    how it begins."""
+    """Decided evictions.
+
+    ``at``: time of the decision, Unix seconds.
+    ``action``, ``claimer``: as in an eviction.
+    ``pods``: name → uid, or its first characters.
+    """
 
     at: float
     action: str
@@ -37,23 +45,23 @@ class EvictionRecord:
     pods: Mapping[str, str]
 
     def is_of(self, pod: str, uid: str) -> bool:
-        """Return whether this incarnation of a pod is to go."""
+        """Return whether this incarnation of a pod is to be evicted."""
         known = self.pods.get(pod)
         return bool(known) and known is not None and uid.startswith(known)
 
 
-def encode(departure: EvictionRecord) -> str | None:
-    """The text; ``None`` for a gang so large that no annotation holds it."""
-    pods = {name: uid[:_UID] for name, uid in departure.pods.items()}
+def encode(record: EvictionRecord) -> str | None:
+    """Return the text; ``None`` for a gang too large for an annotation."""
+    pods = {name: uid[:_UID] for name, uid in record.pods.items()}
     return packed_text.pack(
-        msgspec.json.encode(_Text(rfc3339(departure.at), departure.action, pods, departure.claimer))
+        msgspec.json.encode(_Text(rfc3339(record.at), record.action, pods, record.claimer))
     )
 
 
 def decode(text: str) -> EvictionRecord | None:
-    """What a text says; ``None`` for one that is none (somebody edited it)."""
+    """Return the record in a text; ``None`` for an invalid text (a user edited it)."""
     try:
-        found = msgspec.json.decode(packed_text.unpack(text), type=_Text)
-        return EvictionRecord(parse_rfc3339(found.at), found.action, found.claimer, found.pods)
+        record = msgspec.json.decode(packed_text.unpack(text), type=_Text)
+        return EvictionRecord(parse_rfc3339(record.at), record.action, record.claimer, record.pods)
     except ValueError:
         return None

@@ -1,13 +1,14 @@
-"""A gang's reservation: which member goes where, with what, as text on its PodGroup.
+"""Reservation of a gang: node and devices of each member, as text on its PodGroup.
 
-It is written before the gang's first bind. Whoever schedules after a crash finds there what was meant, and
-finishes the gang on it, instead of deciding anew beside binds that are half done or still on their way.
+It is written before the gang's first bind. After a crash the next scheduler completes
+the gang by it, instead of deciding again while some binds are done or still in flight.
 
-The text is JSON, ``{"at": "2026-01-01T12:00:00Z", "seats": {"g-0": ["0a1b2c3d", "n1", "nvidia.com/gpu:0,1"]}}``:
-per pod the first eight characters of its uid, its node, and its devices: all of devices by index (with the
-memory of one behind ``@`` where it is known), or one list per share with the fields of
-:class:`~windlass.engine.decision.DeviceShare`; where NUMA zones are known, what it holds of them comes last.
-Long texts are deflated, in base64 behind ``z:``. Pure.
+The text is JSON, ``{"at": "2026-01-01T12:00:00Z", "seats": {"g-0": ["0a1b2c3d", "n1",
+"nvidia.com/gpu:0,1"]}}``. Each pod has the first eight characters of its uid, its node,
+and its devices. Whole devices are listed by index, with the memory of one after ``@``
+if known. Otherwise there is one list per share with the fields of
+:class:`~windlass.engine.decision.DeviceShare`. If NUMA zones are known, the pod's zones
+come last. Long texts are deflated, in base64 after ``z:``. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _UID = 8
 
 @dataclass(frozen=True, slots=True)
 class ReservedPlace:
-    """``uid``: the first characters of the pod's."""
+    """Node and devices of a pod. ``uid``: first characters of the pod's uid."""
 
     pod: str
     uid: str
@@ -38,44 +39,44 @@ class ReservedPlace:
     zones: NumaHolding | None = None
 
     def is_of(self, uid: str) -> bool:
-        """Return whether it was given to this incarnation of the pod."""
+        """Return whether it belongs to this incarnation of the pod."""
         return bool(self.uid) and uid.startswith(self.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class GangReservation:
-    """``at``: when it was decided, Unix seconds."""
+    """Reservation of a gang. ``at``: time of the decision, Unix seconds."""
 
     at: float
     seats: tuple[ReservedPlace, ...]
 
 
 def encode(binds: Iterable[Bind], now: float) -> str | None:
-    """The text; ``None`` for a gang so large that no annotation holds it (some ten thousand pods)."""
+    """Return the text; ``None`` for a gang too large for an annotation (some ten thousand pods)."""
     seats: dict[str, list[Any]] = {}
     for bind in binds:
-        seat: list[Any] = [bind.uid[:_UID], bind.node]
+        place: list[Any] = [bind.uid[:_UID], bind.node]
         if bind.devices or bind.zones is not None:
-            seat.append(_devices_text(bind.devices))
+            place.append(_devices_text(bind.devices))
         if bind.zones is not None:
-            seat.append(msgspec.to_builtins(bind.zones))
-        seats[bind.task.partition("/")[2]] = seat
+            place.append(msgspec.to_builtins(bind.zones))
+        seats[bind.task.partition("/")[2]] = place
     text = msgspec.json.encode({"at": rfc3339(now), "seats": seats})
     return packed_text.pack(text)
 
 
 def decode(text: str) -> GangReservation | None:
-    """What a text says; ``None`` for one that is none (somebody edited it)."""
+    """Return the reservation in a text; ``None`` for an invalid text (a user edited it)."""
     try:
-        found = msgspec.json.decode(packed_text.unpack(text))
-        seats = tuple(_seat(pod, said) for pod, said in found["seats"].items())
-        return GangReservation(parse_rfc3339(found["at"]), seats)
+        record = msgspec.json.decode(packed_text.unpack(text))
+        seats = tuple(_seat(pod, fields) for pod, fields in record["seats"].items())
+        return GangReservation(parse_rfc3339(record["at"]), seats)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _devices_text(shares: Sequence[DeviceShare]) -> Any:
-    """The short form where all shares are whole devices of one kind, else a list of fields per share."""
+    """Return the short form if all shares are whole devices of one kind, else fields per share."""
     kinds = {(s.resource, s.card_mib) for s in shares}
     plain = (WHOLE, 0, "", -1, ())
     whole = all((s.milli, s.memory_mib, s.profile, s.start, s.draws) == plain for s in shares)
@@ -88,23 +89,23 @@ def _devices_text(shares: Sequence[DeviceShare]) -> Any:
     return f"{resource}:{indices}@{mib}" if mib else f"{resource}:{indices}"
 
 
-def _devices(said: Any) -> tuple[DeviceShare, ...]:
-    if isinstance(said, str):
-        if not said:
+def _devices(encoded: Any) -> tuple[DeviceShare, ...]:
+    if isinstance(encoded, str):
+        if not encoded:
             return ()
-        resource, _, rest = said.rpartition(":")
-        indices, _, mib = rest.partition("@")
+        resource, _, listing = encoded.rpartition(":")
+        indices, _, mib = listing.partition("@")
         return tuple(
             DeviceShare(int(index), resource, card_mib=int(mib or 0)) for index in indices.split(",")
         )
-    return tuple(msgspec.convert(dict(zip(_FIELDS, fields, strict=False)), DeviceShare) for fields in said)
+    return tuple(msgspec.convert(dict(zip(_FIELDS, fields, strict=False)), DeviceShare) for fields in encoded)
 
 
 _FIELDS = ("index", "resource", "milli", "memory_mib", "profile", "start", "card_mib", "draws")
 
 
-def _seat(pod: str, said: Sequence[Any]) -> ReservedPlace:
-    uid, node, *more = said
+def _seat(pod: str, fields: Sequence[Any]) -> ReservedPlace:
+    uid, node, *more = fields
     if not (isinstance(uid, str) and isinstance(node, str) and node):
         raise ValueError("a seat is the pod's uid and a node")
     devices = _devices(more[0]) if more else ()

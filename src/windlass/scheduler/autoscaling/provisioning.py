@@ -31,7 +31,7 @@ from windlass.client.responses import may_pass
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.autoscaling.provisioning import (
-    MOST_CLASSES,
+    MAX_CLASSES,
     NONE,
     OVER,
     ProvisioningPhase,
@@ -43,7 +43,7 @@ from windlass.model.autoscaling.provisioning import (
     is_requested_whole,
     lacks_minimum,
     last_of,
-    standing,
+    status_of,
     want_of,
 )
 from windlass.model.autoscaling.provisioning_objects import OwningGroup
@@ -157,17 +157,17 @@ class ProvisioningRequests:
         return explanation
 
     def _describe(self, wanted: str, request: views.ProvisioningRequest) -> NodesRequested:
-        status, retry = standing(request), self._retry
-        again = retry.again(request) if status.stand in OVER else None
-        detail = UNTAKEN if status.stand is ProvisioningPhase.ASKED else status.detail
-        if status.stand in OVER and again is None:
+        status, retry = status_of(request), self._retry
+        again = retry.again(request) if status.phase in OVER else None
+        detail = UNTAKEN if status.phase is ProvisioningPhase.ASKED else status.detail
+        if status.phase in OVER and again is None:
             given_up = (
                 f"given up after {attempt_of(request)} attempts: delete the request to have it created again"
             )
             detail = f"{detail}; {given_up}" if detail else given_up
         return NodesRequested(
             wanted,
-            str(status.stand),
+            str(status.phase),
             status.since,
             detail,
             request.name,
@@ -276,20 +276,20 @@ class ProvisioningRequests:
         """
         before = self._phases.pop(group, {})
         if requests:
-            self._phases[group] = {request.uid: standing(request).stand for request in requests.values()}
+            self._phases[group] = {request.uid: status_of(request).phase for request in requests.values()}
         for request in requests.values():
-            status, former = standing(request), before.get(request.uid)
-            if former is status.stand:
+            status, former = status_of(request), before.get(request.uid)
+            if former is status.phase:
                 continue
-            self._metrics.node_requests.labels(str(status.stand)).inc()
-            if status.stand is ProvisioningPhase.PROVISIONED:
+            self._metrics.node_requests.labels(str(status.phase)).inc()
+            if status.phase is ProvisioningPhase.PROVISIONED:
                 self._metrics.node_request_seconds.observe(max(0.0, status.since - request.created))
-            if former is not None and owner is not None and status.stand in _EVENTS:
+            if former is not None and owner is not None and status.phase in _EVENTS:
                 self._record_event(owner, request.name, status)
 
     def _record_event(self, owner: OwningGroup, request: str, status: ProvisioningStatus) -> None:
-        kind, reason = _EVENTS[status.stand]
-        text = f"ProvisioningRequest {request}: {status.stand}"
+        kind, reason = _EVENTS[status.phase]
+        text = f"ProvisioningRequest {request}: {status.phase}"
         text = f"{text}: {status.detail}" if status.detail else text
         self._recorder.event(_reference(owner), kind, reason, text)
 
@@ -298,9 +298,9 @@ class ProvisioningRequests:
             kind = resources.PROVISIONING_REQUESTS.qualified
             self._reject(group, f"the cluster has no {kind}, or does not show them")
             return
-        if len(want.classes) > MOST_CLASSES:
+        if len(want.classes) > MAX_CLASSES:
             kinds = f"pods of {len(want.classes)} kinds are not alike"
-            self._reject(group, f"{kinds}, and a ProvisioningRequest counts {MOST_CLASSES} at most")
+            self._reject(group, f"{kinds}, and a ProvisioningRequest counts {MAX_CLASSES} at most")
             return
         try:
             result = await self._writer.create(owner, want, attempt)

@@ -74,7 +74,7 @@ class EvictionRecords:
             text = eviction_record.encode(_new_record(evictions, self._time.now()))
             if text is not None:
                 annotations |= names.both(names.EVICTION, text)
-                if 2 * len(text) > packed_text.MOST_BYTES:  # both exceed what an object may hold
+                if 2 * len(text) > packed_text.MAX_BYTES:  # both exceed what an object may hold
                     annotations[names.FORMER_NAMES[names.EVICTION]] = None
         if not annotations:
             return None
