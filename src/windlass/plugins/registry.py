@@ -1,5 +1,8 @@
 """From a scheduler configuration to the policies and actions of an engine.
 
+Plugins are listed in ``default_node_plugins`` (default policy), ``extra_scores`` (added
+by name) and ``volcano_catalogue`` (Volcano's tiers); this module only selects.
+
 Without tiers the default policy runs, restricted to the actions that are named. With tiers (Volcano's
 format) work in Volcano queues follows them: orders, scores and votes come from the file alone; what makes
 a placement possible at all (resources, selectors, taints, ports, limits, …) is always tested, named or

@@ -32,7 +32,8 @@ from windlass.scheduler.commit.bind_checks import BindChecks
 from windlass.scheduler.commit.bind_queue import BindQueue
 from windlass.scheduler.commit.node_locks import SerialNodes
 from windlass.scheduler.commit.pod_lookup import PodLookup
-from windlass.scheduler.commit.pre_bind_writer import OVERLOAD, PreBindWriter, new_backoff, pause
+from windlass.scheduler.commit.pre_bind_writer import PreBindWriter
+from windlass.scheduler.commit.request_retry import OVERLOAD, new_backoff, pause
 
 MAX_CONTESTED = 4
 """Maximum number of binds in progress while another scheduler binds pods."""

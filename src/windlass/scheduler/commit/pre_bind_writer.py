@@ -8,15 +8,13 @@ from windlass.api.errors import StatusError
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.responses import may_pass, retry_after
-from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.observe import logs
 from windlass.scheduler.commit.bind_batch import Condition, PreBindWrite
 from windlass.scheduler.commit.concurrency_limit import AdaptiveLimit
+from windlass.scheduler.commit.request_retry import OVERLOAD, new_backoff, pause
 
-OVERLOAD = (429, 503, 504)
-"""Status codes of an overloaded server."""
 VOLUME_SECONDS = 600.0
 """Timeout of volume provisioning in seconds, kube-scheduler's ``bindTimeoutSeconds``."""
 LEASE_CHECK_SECONDS = 0.1
@@ -24,17 +22,6 @@ LEASE_CHECK_SECONDS = 0.1
 STRAY_SECONDS = 5.0
 """Time in seconds for which an error that may be temporary is not taken as final."""
 log = logs.get("scheduler")
-
-
-async def pause(clock: Clock, error: StatusError | Unreachable, backoff: Backoff) -> None:
-    """Wait as long as the server asked for, or for the next back-off."""
-    requested = retry_after(error) if isinstance(error, StatusError) else None
-    await clock.sleep(backoff.next() if requested is None else requested)
-
-
-def new_backoff(rng: Random) -> Backoff:
-    """Return the back-off of requests around binds."""
-    return Backoff(rng, 0.1, 2.0, 5.0, 0.5)
 
 
 class PreBindWriter:
