@@ -343,7 +343,7 @@ async def test_a_pod_that_cannot_be_given_its_device_is_held_back(api: Scheduler
         assert api.bound() == []
         messages = {o["metadata"]["name"]: str(o["status"].get("conditions")) for o in api.objects(PODS)}
         assert "env[NVIDIA_VISIBLE_DEVICES]" in messages["silent"]
-        assert "would give it a whole GPU" in messages["hami"]
+        assert "would allocate a whole GPU" in messages["hami"]
 
 
 async def test_pods_with_hami_resources_use_hami_nodes(api: SchedulerApi) -> None:

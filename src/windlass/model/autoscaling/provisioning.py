@@ -90,7 +90,7 @@ def status_of(request: views.ProvisioningRequest) -> ProvisioningStatus:
     return ProvisioningStatus(ProvisioningPhase.ASKED, request.created)
 
 
-# ---------------------------------------------------------------------- what is wanted
+# ---------------------------------------------------------------------- wanted nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def _each(shape: views.PodShape) -> str:
     return f"{amount} {unit}{'' if amount == '1' else 's'}" if unit else f"{amount} {name}"
 
 
-# ---------------------------------------------------------------------- what is due
+# ---------------------------------------------------------------------- due actions
 
 
 @dataclass(frozen=True, slots=True)

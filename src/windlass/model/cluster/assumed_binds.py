@@ -43,7 +43,7 @@ class AssumedBinds:
         self.decided: dict[str, tuple[str, float]] = {}
         """Pod that was bound as decided → its uid, and the time of the decision (Unix seconds)."""
         self.awaited: dict[str, dict[Reason, str]] = {}
-        """Assumed pod that is not bound before something is there → what, in words."""
+        """Assumed pod that waits to be bound → what it waits for, as text."""
         self.listeners: list[Callable[[str], None]] = []
         """Callbacks, called with the key of each pod when its bind is no longer assumed."""
 
@@ -80,18 +80,18 @@ class AssumedBinds:
         self.awaited.pop(key, None)
 
     def set_awaited(self, pod: str, reason: Reason, what: str) -> None:
-        """Set what has to be there before a pod that has its place is bound; ``""``: nothing for this reason.
+        """Set what a pod with a decided bind waits for; ``""``: nothing for this reason.
 
         ``reason``: ``RESERVING_DEVICE``, ``AWAITING_VOLUME``, ``AWAITING_DEVICE`` or ``AWAITING_NODE_LOCK``.
         """
         waiting = self.awaited.get(pod, {})
         if waiting.get(reason, "") == what:
             return
-        others = {code: text for code, text in waiting.items() if code is not reason}
+        remaining = {code: text for code, text in waiting.items() if code is not reason}
         if what:
-            others[reason] = what
-        if others:
-            self.awaited[pod] = others
+            remaining[reason] = what
+        if remaining:
+            self.awaited[pod] = remaining
         else:
             del self.awaited[pod]
         if (group := self._membership.group_of.get(pod)) is not None:

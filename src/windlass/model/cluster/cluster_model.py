@@ -122,7 +122,7 @@ class ClusterModel:
         """In a dry run: hide these pods from the engine, as they would not have been created."""
         self._tasks.withheld = pods
 
-    # ------------------------------------------------------------------ what the engine is told
+    # ------------------------------------------------------------------ deltas
 
     def take(self, now: float = 0.0, most: int | None = None) -> list[deltas.Delta]:
         """Return the deltas since the last call (:meth:`.delta_builder.DeltaBuilder.take`)."""

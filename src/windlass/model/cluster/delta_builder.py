@@ -63,7 +63,7 @@ class DeltaBuilder:
         self._seen_vocabulary = 0
         self._reads_images = False
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ deltas
 
     def take(self, now: float = 0.0, most: int | None = None) -> list[deltas.Delta]:
         """Return the deltas since the last call, in an order in which names mostly exist before they are named.
@@ -301,7 +301,7 @@ class DeltaBuilder:
         active = sound.pending + sound.bound + sound.running + sound.succeeded
         return active < group.min_member and any(pod.key in faults for pod in pods)
 
-    # ------------------------------------------------------------------ time, and what is reported
+    # ------------------------------------------------------------------ time, and changed groups
 
     def time_was_set(self) -> None:
         """Mark terminating pods: the next :meth:`take` may be of an earlier time than the last."""

@@ -93,7 +93,7 @@ class BudgetIndex:
 
 def _label(selector: selectors.Selector) -> _Label:
     """Return a label that all selected pods have, if the selector requires one."""
-    for wanted in selector.requirements:
-        if wanted.operator == "In" and len(wanted.values) == 1:
-            return wanted.key, wanted.values[0]
+    for requirement in selector.requirements:
+        if requirement.operator == "In" and len(requirement.values) == 1:
+            return requirement.key, requirement.values[0]
     return None

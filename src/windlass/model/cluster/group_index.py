@@ -48,7 +48,7 @@ class GroupIndex:
         """Enter a pod as a member of a group."""
         self.membership.group_of[pod] = group
         self._members.setdefault(group, {})[pod] = None
-        if group in self.others:  # it may have been another scheduler's
+        if group in self.others:  # the group may have belonged to another scheduler
             self._marks.groups[group] = None
 
     def leave(self, pod: str) -> str | None:
@@ -124,7 +124,7 @@ class GroupIndex:
         return self._objects.native_groups.get(podgroups.shown_key(key).partition(":")[0])
 
     def coscheduling_of(self, key: str) -> views.CoschedulingGroup | None:
-        """Return the object of a group of the coscheduling plug-in."""
+        """Return the object of a group of the coscheduling plugin."""
         return self._objects.coscheduling_groups.get(podgroups.shown_key(key))
 
     def native_object_of(self, group: str) -> views.NativeGroup | None:
@@ -152,6 +152,6 @@ class GroupIndex:
         return None if view is None else (resource, view)
 
     def other_api_keys(self) -> Iterator[str]:
-        """Yield the keys of the groups of KAI and of the coscheduling plug-in."""
+        """Yield the keys of the groups of KAI and of the coscheduling plugin."""
         yield from map(podgroups.kai_key, self._objects.kai_groups.values())
         yield from map(podgroups.coscheduling_key, self._objects.coscheduling_groups.values())

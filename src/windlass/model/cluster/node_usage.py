@@ -39,7 +39,7 @@ class NodeUsage:
         if before is not None and after is not None and _same(before, after):
             held = self._with_devices.get(after.node_name)
             if held is not None and after.uid in held:
-                held[after.uid] = after  # the older view is not to be kept
+                held[after.uid] = after  # replace the older view
             return
         if before is not None:
             self._book(before, -1)
@@ -79,7 +79,7 @@ class NodeUsage:
         for crowded in free.crowded(pod, taken=True) if not problem else ():
             device, _, why = crowded.partition(") ")
             return f"{device}) of node {node.name} {why}" if why else f"node {node.name}: {crowded}"
-        if not problem:  # devices in parts count as taken
+        if not problem:  # shared devices count as used
             held = {name: units - free.left[name] for name, units in allocatable.items()}
             problem = _excess(node.name, amounts, allocatable, held)
         return problem or None

@@ -253,12 +253,12 @@ class ObjectCache:
             self._marks.mark_pods(self._members.get(group, ()))
 
     def upsert_coscheduling_group(self, group: views.CoschedulingGroup) -> None:
-        """Enter a PodGroup of the coscheduling plug-in."""
+        """Enter a PodGroup of the coscheduling plugin."""
         self.coscheduling_groups[group.key] = group
         self._mark_coscheduling(group)
 
     def remove_coscheduling_group(self, key: str) -> None:
-        """Remove a PodGroup of the coscheduling plug-in."""
+        """Remove a PodGroup of the coscheduling plugin."""
         group = self.coscheduling_groups.pop(key, None)
         if group is not None:
             self._mark_coscheduling(group)

@@ -13,7 +13,7 @@ from windlass.spi.objects import Group
 
 
 def traits_of(group: Group, shape: str = "") -> Traits:
-    """Return the features of a group. Its namespace stands for its owner.
+    """Return the features of a group. Its namespace represents its owner.
 
     ``shape``: result of :func:`shape_of`; empty if no pod of it is known.
     """
@@ -41,7 +41,7 @@ def shape_of(pod: views.Pod) -> str:
 
 
 def shape_in(model: GroupIndex, group: str) -> str:
-    """Return the request of the group's first known pod, which stands for all; "" without pods."""
+    """Return the request of the group's first known pod, for all of them; "" without pods."""
     pod = next(iter(model.pods_of(group)), None)
     return "" if pod is None else shape_of(pod)
 

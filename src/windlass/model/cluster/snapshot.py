@@ -113,7 +113,7 @@ def _flatten(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple
             for index, item in enumerate(items):
                 if not isinstance(item, Mapping):
                     raise SnapshotError(f"{place}: items[{index}]", "is not an object")
-                if "kind" not in item and obj["kind"] != "List":  # typed lists leave it out
+                if "kind" not in item and obj["kind"] != "List":  # items of typed lists lack it
                     kind = str(obj["kind"]).removesuffix("List")
                     item = {"apiVersion": obj.get("apiVersion", ""), "kind": kind, **item}
                 yield f"{place}: items[{index}]", item

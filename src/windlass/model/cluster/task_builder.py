@@ -320,7 +320,7 @@ class TaskBuilder:
         self._marks.reported[group] = None
         self.mark_dependent(group)
         if group not in self._index.membership.pods:
-            if group in self._index.others:  # it is another scheduler's now
+            if group in self._index.others:  # the group belongs to another scheduler now
                 self._marks.groups[group] = None
             self._contributors.forget_pods(group)
             self.flawed.pop(group, None)

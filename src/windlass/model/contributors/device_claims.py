@@ -56,7 +56,7 @@ class DeviceClaims(Contributor):
     def _mark(self, item: Item) -> None:
         if isinstance(item, views.ResourceSlice):
             self._marks.mark_nodes(self.index.inventory.nodes_of(item))
-        if isinstance(item, views.DeviceClaim):  # it says nothing about other claims
+        if isinstance(item, views.DeviceClaim):  # other claims are not affected
             self._marks.mark_pods(self.index.users_of(item.key))
             self._marks.mark_nodes(item.nodes)
         else:

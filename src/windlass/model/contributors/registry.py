@@ -135,8 +135,8 @@ class Contributors:
 
     def register_everywhere(self, contributor: Contributor, *, active: bool) -> None:
         """Register a contributor for every pod and group, or end that."""
-        others = [other for other in self.everywhere if other is not contributor]
-        self.everywhere = self._sorted([*others, contributor] if active else others)
+        rest = [other for other in self.everywhere if other is not contributor]
+        self.everywhere = self._sorted([*rest, contributor] if active else rest)
 
     def register_group(self, contributor: Contributor, group: str) -> None:
         """Register a contributor for a group for as long as the group has pods."""
@@ -145,7 +145,7 @@ class Contributors:
             known[contributor] = None
             self._combine(group)
 
-    # ------------------------------------------------------------------ what is shown
+    # ------------------------------------------------------------------ objects
 
     def show_pod(self, old: views.Pod | None, pod: views.Pod) -> None:
         """Pass a new or changed pod to the contributors that it concerns or concerned."""

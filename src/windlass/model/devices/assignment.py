@@ -135,7 +135,7 @@ def _per_container(bind: Bind, pod: views.Pod, uuids: Mapping[int, str]) -> Sequ
     """Return one text per container, in their order; empty for a container without devices."""
     remaining = [share for share in bind.devices if share.resource == node_devices.REGISTERED]
     parsed = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
-    places = {one.name: _place(one.place) for one in pod.shape.devices}
+    places = {device_request.name: _place(device_request.place) for device_request in pod.shape.devices}
     texts: dict[int, str] = {}
     for request in parsed.asks:
         if not any(resource == VOLCANO_VGPU.number for resource, _ in request.words):
@@ -153,7 +153,7 @@ def _place(field: str) -> int:
     return int(match[1]) if match else 0
 
 
-# ------------------------------------------------------------------ what running pods report
+# ------------------------------------------------------------------ annotations of running pods
 
 
 def names_devices(

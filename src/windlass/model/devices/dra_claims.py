@@ -111,7 +111,7 @@ class DraClaims:
         self._allocated: dict[str, dict[str, None]] = {}
         """Node → the claims (by key) that are allocated there."""
 
-    # ------------------------------------------------------------------ what is shown
+    # ------------------------------------------------------------------ objects
 
     def upsert(self, item: Item) -> bool:
         """Store an object. Return whether a relevant field changed."""
@@ -230,7 +230,7 @@ class DraClaims:
         for _, name in pod.claim_names:
             _without(self._owners, f"{pod.namespace}/{name}", pod.key)
 
-    # ------------------------------------------------------------------ what a pod needs
+    # ------------------------------------------------------------------ needs of a pod
 
     def needs_of(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], mates: Container[str] = ()
@@ -292,11 +292,11 @@ class DraClaims:
             if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key != pod.key
         }
         devices = (
-            GivenDevice(one.resource, one.index, one.draws)
-            for one in self.allocations_of(pod)
-            if one.claim not in shared
+            GivenDevice(device.resource, device.index, device.draws)
+            for device in self.allocations_of(pod)
+            if device.claim not in shared
         )
-        return tuple(sorted(devices, key=lambda one: (one.resource, bool(one.draws), one)))
+        return tuple(sorted(devices, key=lambda device: (device.resource, bool(device.draws), device)))
 
     def _is_admin_only(self, pod: views.Pod) -> bool:
         """Return whether the pod's claims are allocated and hold no device (admin access only)."""
@@ -383,14 +383,14 @@ class DraClaims:
         return bool(pod.node_name) or (assumed is not None and assumed.uid == pod.uid)
 
     def keeps_in_use(
-        self, pod: views.Pod, pods: Mapping[str, views.Pod], apart: Callable[[views.Pod], bool]
+        self, pod: views.Pod, pods: Mapping[str, views.Pod], outside: Callable[[views.Pod], bool]
     ) -> bool:
         """Return whether devices that a pod carries stay in use when it is removed.
 
-        That is so if bound pods that are not removed with it (``apart``) use them too.
+        That is so if bound pods that are not removed with it (``outside``) use them too.
         """
         return bool(pod.node_name) and any(
-            stays(other) and bool(other.node_name) and apart(other)
+            stays(other) and bool(other.node_name) and outside(other)
             for reference in pod.shape.claims
             if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key == pod.key
             for user in self.users[f"{pod.namespace}/{reference.claim}"]
@@ -461,7 +461,7 @@ class DraClaims:
         name = dict(pod.claim_names).get(reference.name) or reference.claim
         return self.claims.get(f"{pod.namespace}/{name}") if name else None
 
-    # ------------------------------------------------------------------ what is written
+    # ------------------------------------------------------------------ writes
 
     def allocation(
         self,
@@ -488,17 +488,17 @@ class DraClaims:
                 own.append(claim)
         plan = self._needs.plan(tuple((claim.requests, claim.constraints) for claim in own))
         listed = self.inventory.listed_devices(node) or self.inventory.reported_devices(node)
-        resources = {one.resource for one in listed}
+        resources = {result.resource for result in listed}
         selected = [device for device in devices if device.resource in resources] if listed else list(devices)
         results = self._needs.results(plan, selected, listed)
         if results is None:
             raise ClaimsChanged(f"the devices that were chosen on {node} serve its claims no longer")
         for number, claim in enumerate(own):
-            own_results = [one for one in results if one.claim == number]
-            config = self._config(claim, list(dict.fromkeys(one.option for one in own_results)))
+            own_results = [result for result in results if result.claim == number]
+            config = self._config(claim, list(dict.fromkeys(result.option for result in own_results)))
             written = [
-                self._result(one.option, node, one.card, f"{claim.uid}/{claim.resource_version}/{at}")
-                for at, one in enumerate(own_results)
+                self._result(result.option, node, result.card, f"{claim.uid}/{claim.resource_version}/{at}")
+                for at, result in enumerate(own_results)
             ]
             yield claim, {"results": written, **({"config": config} if config else {})}
 
@@ -603,9 +603,9 @@ def writes_for(
 
     Raises :class:`ClaimsChanged`.
     """
-    cards = [GivenDevice(share.resource, share.index, share.draws) for share in bind.devices]
+    selected = [GivenDevice(share.resource, share.index, share.draws) for share in bind.devices]
     writes = []
-    for claim, devices in claims.allocation(pod, bind.node, cards, pods):
+    for claim, devices in claims.allocation(pod, bind.node, selected, pods):
         version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}
         if not devices:
             carrier = claims.carrier_of(claim.key, pods)

@@ -92,7 +92,7 @@ class DeviceInventory:
         self._own: dict[str, tuple[Device, ...]] = {}
         """Node → the devices that it reports."""
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ devices
 
     def upsert(self, item: views.ResourceSlice) -> bool:
         before = self._slices.get(item.name)
@@ -190,7 +190,7 @@ class DeviceInventory:
             del self._kinds[node]
         return True
 
-    # ------------------------------------------------------------------ what is meant
+    # ------------------------------------------------------------------ selection
 
     def matching(
         self, selectors: Sequence[str], option: views.DeviceRequest
@@ -236,7 +236,7 @@ class DeviceInventory:
                 f"no device of class {option.device_class} that meets the selectors can give {requested}",
             )
         tolerated = tuple(device for device in listed if device.tolerated_by(option.tolerations))
-        if option.mode == ALL:  # one that may not be had stands in the way of all others of its node
+        if option.mode == ALL:  # a tainted device blocks all others of its node
             blocked = {device.node for device in listed if not device.tolerated_by(option.tolerations)}
             tolerated = tuple(device for device in tolerated if device.node not in blocked)
         if len(tolerated) == len(listed):

@@ -160,7 +160,7 @@ class ClaimNeeds:
             for pick in picks
         ]
 
-    # ------------------------------------------------------------------ one way to serve a request
+    # ------------------------------------------------------------------ one alternative of a request
 
     def serve(self, option: views.DeviceRequest) -> RequestOption:
         key = msgspec.structs.replace(option, name="")
@@ -206,7 +206,7 @@ class ClaimNeeds:
         shared = tuple(sorted(parts.items()))
         return RequestOption(need, "", matched, every and len(numbers) > 1, most, milli, shared)
 
-    # ------------------------------------------------------------------ all of a pod
+    # ------------------------------------------------------------------ all claims of a pod
 
     def _plan(self, sources: tuple[Source, ...]) -> ClaimPlan:
         draft = _Draft()
@@ -313,8 +313,8 @@ def _are_independent(draft: _Draft) -> bool:
     if any(served.need is not None and not served.need.resource for _, served in first):
         return False
     return all(
-        one.matched == other.matched or not one.matched.meets(other.matched)
-        for (_, one), (_, other) in combinations(first, 2)
+        left.matched == right.matched or not left.matched.meets(right.matched)
+        for (_, left), (_, right) in combinations(first, 2)
     )
 
 

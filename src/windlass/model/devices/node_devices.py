@@ -66,7 +66,7 @@ def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
         else:
             devices += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
     for resource, recorded_devices in recorded.items():
-        if view.allocatable.get(resource, 0) < WHOLE:  # all of them are carved, and count for nothing whole
+        if view.allocatable.get(resource, 0) < WHOLE:  # all are sliced, and none counts as a whole
             devices += tuple(device for device in recorded_devices if device.mode is DeviceMode.SLICED)
     return devices + registered(view)
 
@@ -103,8 +103,8 @@ def _hami_device_count(view: views.NodeObject) -> int | None:
 def _hami_registered(view: views.NodeObject) -> tuple[Device, ...]:
     """Return the devices that HAMi's device plugin registered; unhealthy if the plugin is gone."""
     devices = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
-    gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
-    return tuple(replace(device, healthy=False) for device in devices) if gone else devices
+    removed = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
+    return tuple(replace(device, healthy=False) for device in devices) if removed else devices
 
 
 def whole(devices: Iterable[Device]) -> dict[str, int]:

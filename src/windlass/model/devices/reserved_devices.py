@@ -97,13 +97,13 @@ def fault(pod: views.Pod) -> FieldError | None:
         if any(name == GPU for name, _ in request.taken):
             return FieldError.forbidden(
                 f"{where}.resources.limits[{GPU}]",
-                "the nodes' device plug-in would give it a whole GPU: ask for the part by annotation "
-                f"({names.DEVICE_MEMORY} or {names.FRACTION_KAI}) and leave this out",
+                "the nodes' device plugin would allocate a whole GPU to it: request the share by annotation "
+                f"({names.DEVICE_MEMORY} or {names.FRACTION_KAI}) and remove this limit",
             )
         if container not in pod.told_cards:
             return FieldError.required(
                 f"{where}.env[NVIDIA_VISIBLE_DEVICES]",
-                f"the nodes' device plug-in hands out whole GPUs; take it from valueFrom.fieldRef.fieldPath {_FIELD}",
+                f"the nodes' device plugin allocates whole GPUs; take it from valueFrom.fieldRef.fieldPath {_FIELD}",
             )
     return None
 
@@ -132,7 +132,7 @@ class DeviceReservationIndex:
         self._by_plugin: dict[str, None] = {}
         self._elsewhere: dict[str, None] = {}
 
-    # ------------------------------------------------------------------ what is shown
+    # ------------------------------------------------------------------ objects
 
     def note(self, old: views.Pod | None, new: views.Pod | None) -> Iterable[str]:
         """Record a change of a pod. Return the keys of other pods that have to be translated again."""
@@ -210,7 +210,7 @@ class DeviceReservationIndex:
                 known.pop(name, None)
         return self.enabled and self.strict != before
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries
 
     @property
     def strict(self) -> bool:

@@ -131,9 +131,9 @@ def shares_held(
     claimed = list(_claimed(pod, claims)) if claims is not None else []
     if claimed and not pod.shape.devices:
         return claimed
-    # With devices of several kinds, an index stands for the first of them.
+    # With devices of several kinds, an index refers to the first of them.
     resource = next((name for name in sorted(resources_held(pod)) if is_device(name)), GPU)
-    if claims is not None and pod.shape.claims and not pod.shape.devices:  # its claims do not say it yet
+    if claims is not None and pod.shape.claims and not pod.shape.devices:  # its claims show no allocation yet
         listed = {slot_resource(device) for device in claims.listed_devices(node.name)}
         if len(listed) > 1:
             return []

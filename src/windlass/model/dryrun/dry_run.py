@@ -255,7 +255,7 @@ class DryRun:
             annotations[annotation] = rfc3339(self._now)
         self._model.objects.upsert_kai_group(msgspec.structs.replace(view, annotations=annotations))
 
-    # ------------------------------------------------------------------ what waits
+    # ------------------------------------------------------------------ waiting groups
 
     def _waiting(self, decision: Decision) -> Iterable[PendingPods]:
         """Yield the groups with waiting pods, in the order of the dump."""

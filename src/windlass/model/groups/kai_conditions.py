@@ -34,9 +34,9 @@ def desired(view: views.KaiPodGroup, explanation: Explanation | None, now: float
         for condition in view.conditions
         if (condition.get("type"), condition.get("nodePool")) == (TYPE, pool)
     ]
-    others = [condition for condition in view.conditions if condition not in own]
+    remaining = [condition for condition in view.conditions if condition not in own]
     if explanation is None:
-        return others if own else None
+        return remaining if own else None
     fields = {
         "type": TYPE,
         "nodePool": pool,
@@ -48,7 +48,7 @@ def desired(view: views.KaiPodGroup, explanation: Explanation | None, now: float
     if len(own) == 1 and all(own[0].get(name) == value for name, value in fields.items()):
         return None
     number = max((_number(condition) for condition in view.conditions), default=0) + 1
-    return [*others, {**fields, "transitionID": str(number), "lastTransitionTime": rfc3339(now)}]
+    return [*remaining, {**fields, "transitionID": str(number), "lastTransitionTime": rfc3339(now)}]
 
 
 def _reason(explanation: Explanation) -> str:

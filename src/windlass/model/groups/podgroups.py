@@ -26,7 +26,7 @@ KUEUE = "kueue:"
 OWNER = "owner:"
 """Prefixes of the name in a group's key.
 
-They stand for a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
+They mark a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
 of the coscheduling plugin, a plain pod group of Kueue, and the pods of a Job that KAI
 treats as a gang. Volcano's PodGroups have none. The prefix is needed as two APIs may
 use one name for different groups.

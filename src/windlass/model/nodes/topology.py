@@ -57,7 +57,7 @@ class TopologyIndex:
         self.version = 0
         """Version. It changes whenever the HyperNodes, or their nodes, may have changed."""
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ objects
 
     def upsert(self, item: views.HyperNode | views.Topology) -> bool:
         """Store an object. Return whether anything changed for groups or nodes."""
@@ -103,7 +103,7 @@ class TopologyIndex:
         }
         return moved, old.tiers != tree.tiers
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ queries
 
     @property
     def tiers(self) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ class TopologyIndex:
                 return hypernodes.pop()
         return ""
 
-    # ------------------------------------------------------------------ what groups ask for
+    # ------------------------------------------------------------------ needs of groups
 
     def network(
         self, wanted: views.NetworkTopology | None, field_: str, anchor: str = ""

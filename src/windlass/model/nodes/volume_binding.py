@@ -144,7 +144,7 @@ class VolumeIndex:
     def concerned(self, item: Item) -> Iterable[str] | None:
         """Return the claims (keys) that a change of this object may affect; ``None``: all."""
         if isinstance(item, views.PersistentVolumeClaim):
-            return None if len(self.claims) <= 1 else (item.key,)  # whether there are any matters to all
+            return None if len(self.claims) <= 1 else (item.key,)  # the first and the last claim affect all
         if not self.served:
             return None
         holders = self._holders.get(item.name, {}) if isinstance(item, views.PersistentVolume) else {}

@@ -159,7 +159,7 @@ class PodRelations:
             matching = {name for name, labels in self._namespaces.items() if matcher.matches(labels)}
             namespaces = tuple(sorted(matching | set(namespaces)))
             if not namespaces:
-                selector = None  # no namespace is meant, not even the pod's own
+                selector = None  # no namespace is selected, not even the pod's own
         return PodTerm(selector, term.topology_key, namespaces)
 
     def _own(self, keys: Sequence[str] | None, operator: str) -> tuple[Expression, ...]:

@@ -281,7 +281,7 @@ class _Work:
                 return True
         return False
 
-    # ------------------------------------------------------------------ the rest
+    # ------------------------------------------------------------------ other kinds
 
     def _local_queues(self) -> None:
         homes: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -342,11 +342,13 @@ class _Work:
             return
         least = sum(int(entry.get("minCount") or entry.get("count") or 1) for entry in sets)
         group: Json = {"minMember": least, "queue": queue}
-        wanted, own = _priority(spec)
-        if wanted and own:
-            self._note(f"WorkloadPriorityClass {wanted} has no counterpart: create a PriorityClass instead")
-        elif wanted:
-            group["priorityClassName"] = wanted
+        priority_class, own = _priority(spec)
+        if priority_class and own:
+            self._note(
+                f"WorkloadPriorityClass {priority_class} has no counterpart: create a PriorityClass instead"
+            )
+        elif priority_class:
+            group["priorityClassName"] = priority_class
         self._out.groups.append(
             {
                 "apiVersion": POD_GROUPS.api_version,
@@ -403,8 +405,8 @@ def _quota(spec: Mapping[str, Any]) -> _Quota:
                     quota.borrowed[name] = quota.borrowed.get(name, 0) + more
                 if entry.get("lendingLimit") is not None:
                     quota.lent[place] = _units(name, entry["lendingLimit"])
-                    kept = max(0, nominal - quota.lent[place])
-                    quota.kept[name] = quota.kept.get(name, 0) + kept
+                    unlent = max(0, nominal - quota.lent[place])
+                    quota.kept[name] = quota.kept.get(name, 0) + unlent
     for name in unlimited:
         quota.borrowed.pop(name, None)
     return quota

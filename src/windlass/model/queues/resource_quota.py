@@ -25,7 +25,7 @@ def quota_of(view: views.ResourceQuota) -> NamespaceQuota | None:
         try:
             units = to_units(resource, text)
         except QuantityError:
-            continue  # the API server refuses such quotas; a dump may hold anything
+            continue  # the API server rejects such quotas, a dump may contain them
         hard[resource] = min(units, hard.get(resource, units))
     return NamespaceQuota(view.key, hard) if hard else None
 
