@@ -256,7 +256,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="connection refused") as caught, client_of(url) as client:
         client.get(PODS, "p", "ns")
     assert caught.value.refused
-    assert caught.value.remedies[1] == "windlass up, if it is this box's own"
+    assert caught.value.remedies[1] == "windlass up   (if it is this machine's control plane)"
     refused = ConnectionRefusedError(errno.ECONNREFUSED, "no")
     elsewhere = errors.connect_failed(refused, "https://10.0.0.1:6443", unix=False)
     assert elsewhere.remedies == ("check the server address: kubectl config view --minify",)

@@ -294,7 +294,7 @@ async def test_an_answer_that_breaks_in_the_middle() -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
 
     async def test(transport: HttpTransport) -> None:
-        with pytest.raises(Unreachable, match="in the middle of the answer"):
+        with pytest.raises(Unreachable, match="in the middle of the response"):
             await transport.request(GET)
 
     async with RawServer(behaviour) as server:

@@ -214,10 +214,10 @@ class TestBad:
             ({"user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1"}}}, "exec.command: not set"),
             ({"user": {"exec": {"command": "x", "apiVersion": "v9"}}}, "'v9' is not supported"),
             ({"cluster": {"proxy-url": "socks5://p"}}, "proxy-url: socks5:// proxies are not supported"),
-            ({"cluster": {"proxy-url": "http://"}}, "proxy-url: there is no host in it"),
+            ({"cluster": {"proxy-url": "http://"}}, "proxy-url: the host is missing"),
             ({"user": {"as-groups": ["a"]}}, 'user "u": as: not set'),
             ({"user": {"as": "a", "as-groups": "b"}}, "as-groups: must be a list"),
-            ({"user": {"as": "a\r\nx: y"}}, "cannot stand in a request's header"),
+            ({"user": {"as": "a\r\nx: y"}}, "cannot be sent in a request header"),
             ({"clusters": {"c": 1}}, "clusters: must be a list"),
             ({"users": [{"user": {}}]}, "users[0]: must have a name and a user"),
         ],
@@ -289,8 +289,8 @@ class TestPlugins:
         ("script", "text"),
         [
             ("echo not logged in >&2; exit 3", "exit status 3: not logged in"),
-            ("echo nonsense", "cannot be understood"),
-            ('echo \'{"apiVersion":"v2"}\'', "answers in 'v2'"),
+            ("echo nonsense", "cannot be parsed"),
+            ('echo \'{"apiVersion":"v2"}\'', "has apiVersion 'v2'"),
             (
                 'echo \'{"apiVersion":"client.authentication.k8s.io/v1","status":{}}\'',
                 "neither a token nor a certificate",

@@ -360,7 +360,7 @@ def test_no_proxy(host: str, entry: str, bypassed: bool) -> None:
         ("socks5://p:1080", "socks5:// proxies are not supported"),
         ("https://p:3128", "https:// proxies are not supported"),
         ("http://p:port", "Port could not be cast"),
-        ("http://", "there is no host in it"),
+        ("http://", "the host is missing"),
         ("http://me:secret@p:99999", "Port out of range"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The client without an event loop, for the command line: same verbs, one connection, quick to import.
+"""Client without an event loop, for the command line: same verbs, quick to import.
 
-It stands on a bare socket and the shared HTTP codec instead of ``http.client``, because that one imports
-``ssl`` and ``email`` (20 ms) even for a Unix socket. ``asyncio`` is never imported, ``ssl`` only for TLS.
-Not thread-safe: a thread takes a client of its own.
+It uses a plain socket and the shared HTTP codec. ``http.client`` would import ``ssl``
+and ``email`` (20 ms) even for a Unix socket. ``asyncio`` is never imported, and ``ssl``
+only for TLS. The client is not thread-safe: each thread needs its own.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ P = ParamSpec("P")
 _READ = 1 << 18
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 PAGE = 500
-"""Objects per request of a whole list: the first page is on the screen early."""
+"""Number of objects per request of a whole list, so that the first page is shown early."""
 
 
 class _Channel:
-    """One connected socket and the parser of its answers."""
+    """Connected socket with the parser of its responses."""
 
     def __init__(self, sock: socket.socket, where: str) -> None:
         self.sock = sock
@@ -71,7 +71,10 @@ class _Channel:
         return bool(readable)
 
     def read(self) -> bool:
-        """Take what arrives next. False when the peer closed. Raises ``OSError`` and ``Unreachable``."""
+        """Read what arrives next. Return False if the peer closed.
+
+        Raises ``OSError`` and ``Unreachable``.
+        """
         data = self.sock.recv(_READ)
         if not data:
             return False
@@ -106,7 +109,10 @@ def _done(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClient, P
 
 
 class BlockingClient:
-    """``timeout_seconds`` bounds every wait for the next bytes of an answer, but not of a stream."""
+    """Client for one server. ``timeout_seconds``: maximum wait for the next bytes of a response.
+
+    Streams have no such limit.
+    """
 
     def __init__(
         self,
@@ -149,14 +155,15 @@ class BlockingClient:
     # Below the verbs.
 
     def request(self, request: Request) -> Response:
-        """Send as it is and read the whole answer: no repeats, no interpretation. Raises Unreachable."""
+        """Send a request once and return its whole response. Raises :class:`Unreachable`."""
         channel = self._send(request)
         return Response(channel.status, channel.headers, self._read_body(channel))
 
     def call(self, request: Request) -> bytes:
-        """Send, repeat as the rules say, return the body of a success.
+        """Send a request, with retries, and return the body of a successful response.
 
-        Raises :class:`StatusError`; :class:`Unreachable`, also when the server knows us not (401).
+        Raises :class:`StatusError`; :class:`Unreachable`, also if the server rejects
+        the credentials (401).
         """
         policy = self._retries
         backoff = Backoff(self._rng, policy.initial_seconds, 2.0, policy.cap_seconds, 1.0)
@@ -177,11 +184,12 @@ class BlockingClient:
     def stream(
         self, path: str, query: str = "", *, accept: str = "*/*", silence_seconds: float | None = None
     ) -> Iterator[bytes]:
-        """Send a GET with an open-ended response (logs, watches) and yield its chunks, without a time limit.
+        """Send a GET with an open-ended response (logs, watches) and yield its chunks.
 
-        With ``silence_seconds`` it yields ``b""`` whenever nothing came for so long.
-        The request is sent at the first ``next``. Closing the generator closes the connection. Raises
-        :class:`StatusError` and :class:`Unreachable` (also when the stream breaks).
+        There is no time limit. With ``silence_seconds`` it yields ``b""`` whenever
+        nothing arrived for that time. The request is sent at the first ``next``.
+        Closing the generator closes the connection. Raises :class:`StatusError` and
+        :class:`Unreachable` (also when the stream breaks).
         """
         request = Request("GET", path, query, {"accept": accept})
         channel = self._send(request)
@@ -218,7 +226,7 @@ class BlockingClient:
         if not alive and not channel.parser.end_of_stream():
             channel.close()
             raise errors.disconnected(
-                self.connection.where, "the server closed it in the middle of the answer", processed=True
+                self.connection.where, "the server closed it in the middle of the response", processed=True
             )
 
     def _broken(self, error: OSError) -> Unreachable:
@@ -261,7 +269,7 @@ class BlockingClient:
             evidence=f"{problem.message or 'Unauthorized'}; credentials from: {origin}",
             remedies=(
                 "log in to the cluster again, as you got this kubeconfig: its token may have expired",
-                "of a box, use the kubeconfig of the control plane that runs now: windlass status",
+                "for this machine's control plane, use its current kubeconfig: windlass status",
                 "kubectl config view --minify",
             ),
         )
@@ -274,7 +282,11 @@ class BlockingClient:
     # Sending.
 
     def _send(self, request: Request) -> _Channel:
-        """Send and read up to the head of the answer, with fresh credentials once if they are refused."""
+        """Send a request and read the head of its response.
+
+        If the server rejects the credentials, they are refreshed and the request is
+        sent once more.
+        """
         channel = self._exchange(request)
         if channel.status == 401 and self._credentials.reject():
             self.close()
@@ -315,18 +327,18 @@ class BlockingClient:
     def _until_head(self, channel: _Channel, data: bytes) -> None:
         channel.begin()
         channel.sock.settimeout(self._timeout)
-        refused: OSError | None = None
+        rejection: OSError | None = None
         try:
             channel.sock.sendall(data)
         except (BrokenPipeError, ConnectionResetError) as error:
-            refused = error  # a server that will not read it all has answered why, and closed
+            rejection = error  # a server that will not read it all has answered why, and closed
         while not channel.head:
             try:
                 more = channel.read()
             except ConnectionResetError as error:
-                raise refused or error from None
+                raise rejection or error from None
             if not more:
-                raise refused or ConnectionResetError("the server closed it before it answered")
+                raise rejection or ConnectionResetError("the server closed it before it answered")
 
     def _connect(self) -> _Channel:
         connection = self.connection
@@ -366,12 +378,15 @@ class BlockingClient:
         return sock
 
     def _open_tunnel(self, sock: socket.socket, proxy: proxies.Proxy) -> None:
-        """Have the proxy connect ``sock`` to the server. Raises :class:`Unreachable`, with ``sock`` closed."""
+        """Have the proxy connect ``sock`` to the server.
+
+        Raises :class:`Unreachable`, with ``sock`` closed.
+        """
         connection = self.connection
         try:
             sock.sendall(proxies.tunnel_request(proxy, *connection.address))
-            answer = proxies.TunnelAnswer(proxy, connection.where)
-            while not answer.feed(sock.recv(_READ)):
+            head = proxies.TunnelAnswer(proxy, connection.where)
+            while not head.feed(sock.recv(_READ)):
                 pass
         except OSError as error:
             sock.close()
@@ -415,7 +430,7 @@ class BlockingClient:
         return responses.decoded(type, self.call(verbs.get(resource, name, namespace, subresource)))
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
-        """Like :meth:`get`, but None when there is no such object."""
+        """Like :meth:`get`, but return ``None`` if the object does not exist."""
         try:
             return self.get(resource, name, namespace)
         except StatusError as problem:
@@ -433,7 +448,11 @@ class BlockingClient:
         limit: int = 0,
         type: type[Any] = dict,
     ) -> ListResult[Any]:
-        """Return all objects (in pages, restarted when a page's snapshot has expired), or the first ``limit``."""
+        """Return all objects, or the first ``limit``.
+
+        They are read in pages. The list restarts if the snapshot of its pages has
+        expired.
+        """
         restarts = 0
         while True:
             items = []
@@ -478,7 +497,7 @@ class BlockingClient:
         initial_events: bool = False,
         type: type[Any] = dict,
     ) -> Iterator[tuple[str, Any]]:
-        """Events as (type, object), until the server ends the watch. An ERROR event is raised."""
+        """Yield events as (type, object) until the server ends the watch. An ERROR event is raised."""
         request = verbs.watch(
             resource,
             namespace,
@@ -497,7 +516,7 @@ class BlockingClient:
                 yield responses.watched(event, decode)
 
     def logs(self, namespace: str, name: str, **options: Any) -> Iterator[bytes]:
-        """A container's output; options as in ``verbs.logs``."""
+        """Yield a container's output; options as in ``verbs.logs``."""
         request = verbs.logs(namespace, name, **options)
         return self.stream(request.path, request.query)
 

@@ -1,7 +1,8 @@
-"""The asyncio client: each verb of the API on any transport.
+"""Asyncio client: each verb of the API on any transport.
 
-Objects are plain dicts, or of a msgspec Struct type given as ``type``. What the server refuses is a
-``StatusError``; what cannot be reached is ``Unreachable``. Repeats follow ``client.retries``.
+Objects are plain dicts, or a msgspec Struct type given as ``type``. A rejected request
+raises ``StatusError``, an unreachable server ``Unreachable``. Retries follow
+``client.retries``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from windlass.kits.rng import Random
 P = ParamSpec("P")
 T = TypeVar("T")
 PAGE = 5000
-"""Objects asked for at once when a whole list is wanted."""
+"""Number of objects per request of a whole list."""
 _EXPIRED_RESTARTS = 3
 
 
@@ -57,7 +58,10 @@ def _done(build: Callable[P, Request]) -> Callable[Concatenate[Client, P], Corou
 
 
 class Client:
-    """One identity on one server. ``on_warning`` receives the texts of the server's Warning headers."""
+    """Client with one identity on one server.
+
+    ``on_warning``: receives the texts of the server's Warning headers.
+    """
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class Client:
     # Below the verbs.
 
     async def request(self, request: Request) -> Response:
-        """Send as it is: no repeats, no interpretation. A stream in the answer is the caller's to close."""
+        """Send a request once and return its response. The caller has to close a stream in it."""
         headers = {**request.headers, "user-agent": self._user_agent}
         try:
             response = await self.transport.request(replace(request, headers=headers))
@@ -101,7 +105,7 @@ class Client:
         return response
 
     async def call(self, request: Request) -> bytes:
-        """Send, repeat as the rules say, return the body of a success.
+        """Send a request, with retries, and return the body of a successful response.
 
         Raises :class:`StatusError` and :class:`Unreachable`.
         """
@@ -109,7 +113,7 @@ class Client:
         return await whole(response)
 
     async def open(self, request: Request) -> ByteStream:
-        """Like :meth:`call`, for an answer that keeps coming; the caller must exhaust or ``aclose`` it."""
+        """Like :meth:`call`, for a streamed response. The caller must exhaust it or call ``aclose``."""
         response = await self._successful(request)
         return response.stream if response.stream is not None else _single(response.body)
 
@@ -178,7 +182,7 @@ class Client:
     async def find(
         self, resource: Resource, name: str, namespace: str | None = None
     ) -> dict[str, Any] | None:
-        """Like :meth:`get`, but None when there is no such object."""
+        """Like :meth:`get`, but return ``None`` if the object does not exist."""
         try:
             return await self.get(resource, name, namespace)
         except StatusError as problem:
@@ -217,9 +221,11 @@ class Client:
         limit: int = 0,
         type: type[Any] = dict,
     ) -> ListResult[Any]:
-        """Return all objects at the newest state, in pages of 5 000, restarted when a page's snapshot expires.
+        """Return all objects at the newest state.
 
-        With ``limit``, the first so many; ``continue_token`` of the result goes into :meth:`list_page`.
+        They are read in pages of 5,000. The list restarts if the snapshot of its pages
+        expires. With ``limit``, only the first objects are returned, and
+        ``continue_token`` of the result is the argument of :meth:`list_page`.
         """
         if limit:
             return await self.list_page(
@@ -262,7 +268,10 @@ class Client:
         match: str = "",
         type: type[Any] = dict,
     ) -> ListResult[Any]:
-        """One request. ``resource_version`` and ``match`` as in the API: unset is the newest state."""
+        """Return one page.
+
+        ``resource_version`` and ``match`` as in the API; unset: the newest state.
+        """
         request = verbs.list_(
             resource,
             namespace,
@@ -313,9 +322,10 @@ class Client:
         bookmarks: bool = True,
         initial_events: bool = False,
     ) -> Watch:
-        """A single watch: ``async with client.watch(…) as watch: async for batch in watch: …``.
+        """Open a single watch.
 
-        It ends when the server ends it. Informers do the rest (resuming, lists, caches).
+        Usage: ``async with client.watch(…) as watch: async for batch in watch: …``. It
+        ends when the server ends it. Informers add the rest (resuming, lists, caches).
         """
         request = verbs.watch(
             resource,
@@ -330,7 +340,10 @@ class Client:
         return Watch(self, request)
 
     async def logs(self, namespace: str, name: str, **options: Any) -> ByteStream:
-        """A container's output; options as in ``verbs.logs``. The caller must exhaust or ``aclose`` it."""
+        """Return a container's output; options as in ``verbs.logs``.
+
+        The caller must exhaust it or call ``aclose``.
+        """
         return await self.open(verbs.logs(namespace, name, **options))
 
     # Writing.
@@ -345,8 +358,10 @@ class Client:
 
 
 class Listing:
-    """A list that is coming in: iterates over its objects, undecoded, many at a time. ``metadata`` counts once it has
-    ended."""
+    """List response that is still arriving. It yields batches of undecoded objects.
+
+    ``metadata`` is valid once it has ended.
+    """
 
     def __init__(self, resource: Resource, stream: ByteStream) -> None:
         self._stream = stream
@@ -358,27 +373,30 @@ class Listing:
         return self._splitter.metadata
 
     async def aclose(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         await self._stream.aclose()
 
     def __aiter__(self) -> Listing:
         return self
 
     async def __anext__(self) -> Sequence[msgspec.Raw]:
-        """Raises :class:`Unreachable` when the stream breaks, or is no list."""
+        """Return the next objects.
+
+        Raises :class:`Unreachable` if the stream breaks, or is not a list.
+        """
         while not self._ended:
             try:
-                found = self._splitter.feed(await self._stream.__anext__())
+                objects = self._splitter.feed(await self._stream.__anext__())
             except StopAsyncIteration:
                 self._ended = True
-                found = self._splitter.finish()
-            if found:
-                return found
+                objects = self._splitter.finish()
+            if objects:
+                return objects
         raise StopAsyncIteration
 
 
 class Watch:
-    """An open watch: an async context manager that iterates over lists of :class:`WatchEvent`."""
+    """Open watch: an async context manager that yields lists of :class:`WatchEvent`."""
 
     def __init__(self, client: Client, request: Request) -> None:
         self._client = client
@@ -387,7 +405,10 @@ class Watch:
         self._lines = responses.LineSplitter()
 
     async def __aenter__(self) -> Watch:
-        """Sends the request once, without repeats. Raises :class:`StatusError` and :class:`Unreachable`."""
+        """Send the request once, without retries.
+
+        Raises :class:`StatusError` and :class:`Unreachable`.
+        """
         response = await self._client.request(self._request)
         if response.status >= 300:
             raise responses.error(response.status, response.headers, await whole(response))
@@ -405,7 +426,10 @@ class Watch:
         return self
 
     async def __anext__(self) -> list[WatchEvent]:
-        """The events that have arrived, at least one. Raises :class:`Unreachable` when the stream breaks."""
+        """Return the events that have arrived, at least one.
+
+        Raises :class:`Unreachable` if the stream breaks.
+        """
         if self._stream is None:
             raise RuntimeError("a watch is used as an async context manager")
         while True:
@@ -414,7 +438,10 @@ class Watch:
                 return events
 
     async def objects(self, type: type[Any] = dict) -> AsyncIterator[tuple[str, Any]]:
-        """Single decoded events. An ERROR event is raised as :class:`StatusError`; bookmarks come too."""
+        """Yield single decoded events, including bookmarks.
+
+        An ERROR event is raised as :class:`StatusError`.
+        """
         decode = responses.decoder(type)
         async for batch in self:
             for event in batch:

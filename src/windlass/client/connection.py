@@ -22,14 +22,16 @@ KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-"""Socket options with which the kernel notices within a minute that the other machine is gone, also under a
-stream that is silent by right."""
+"""Socket options by which the kernel detects a lost peer within a minute.
+
+They also apply to streams that are silent for a long time.
+"""
 _LOOPBACK = ("localhost", "127.", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
-    """A command that prints an ``ExecCredential`` (client.authentication.k8s.io)."""
+    """Command that prints an ``ExecCredential`` (client.authentication.k8s.io)."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -38,15 +40,16 @@ class ExecPlugin:
     install_hint: str = ""
     provide_cluster_info: bool = False
     folder: str = ""
-    """Relative commands with a slash are looked up from here (the kubeconfig's own folder)."""
+    """Directory of the kubeconfig, in which relative commands with a slash are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One server and one identity.
+    """Address of one server, and one identity.
 
-    ``server`` is ``https://host:port`` (a path prefix is kept) or ``http://…``; with ``unix_socket`` it
-    only names the host in requests. Certificates and keys are PEM bytes.
+    ``server`` is ``https://host:port`` (a path prefix is preserved) or ``http://…``.
+    With ``unix_socket`` it is only the host name in requests. Certificates and keys are
+    PEM bytes.
     """
 
     server: str = "http://localhost"
@@ -57,7 +60,7 @@ class Connection:
     client_cert: bytes = b""
     client_key: bytes = field(default=b"", repr=False)
     client_files: tuple[str, str] | None = None
-    """Files that the certificate and the key were read from, if any: they may be renewed there."""
+    """Files of the certificate and the key, if any. They may be renewed there."""
     username: str = ""
     password: str = field(default="", repr=False)
     exec_plugin: ExecPlugin | None = None
@@ -67,10 +70,10 @@ class Connection:
     impersonate: tuple[tuple[str, str], ...] = ()
     """Impersonation headers (``as`` of the user in a kubeconfig)."""
     proxy_url: str = field(default="", repr=False)
-    """``proxy-url`` of the cluster. Without it the environment names the proxy."""
+    """``proxy-url`` of the cluster. Without it, environment variables determine the proxy."""
     context: str = ""
     source: str = ""
-    """The file that it came from; empty when made by hand."""
+    """File that it was read from; empty if there is none."""
 
     @property
     def secure(self) -> bool:
@@ -79,7 +82,7 @@ class Connection:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port to connect to. Raises :class:`WindlassError` when the address is not one."""
+        """Host and port to connect to. Raises :class:`WindlassError` for an invalid address."""
         try:
             parts = urlsplit(self.server)
             host, port = parts.hostname, parts.port
@@ -97,7 +100,7 @@ class Connection:
 
     @property
     def path_prefix(self) -> str:
-        """``/k8s/clusters/c-1`` for a server behind a proxy; mostly empty."""
+        """``/k8s/clusters/c-1`` for a server behind a proxy; usually empty."""
         return "" if self.unix_socket else urlsplit(self.server).path.rstrip("/")
 
     @property
@@ -107,7 +110,10 @@ class Connection:
 
     @property
     def may_send_secrets(self) -> bool:
-        """Bearer tokens go over TLS, a Unix socket or loopback only (kubectl: over TLS only)."""
+        """True if bearer tokens may be sent: over TLS, a Unix socket or loopback.
+
+        kubectl sends them over TLS only.
+        """
         if self.unix_socket or self.secure:
             return True
         host = self.address[0]
@@ -131,9 +137,10 @@ def over_socket(path: str | Path) -> Connection:
 
 
 def ssl_context(connection: Connection, client_cert: bytes = b"", client_key: bytes = b"") -> ssl.SSLContext:
-    """The TLS settings of a connection; the given client certificate goes before the connection's own.
+    """Return the TLS settings of a connection.
 
-    Raises :class:`WindlassError` naming the part that cannot be used.
+    The given client certificate takes precedence over the connection's own. Raises
+    :class:`WindlassError` that names the part which cannot be used.
     """
     import ssl
 
@@ -170,7 +177,10 @@ def belong_together(cert: bytes, key: bytes) -> bool:
 
 
 def _load_pair(context: ssl.SSLContext, cert: bytes, key: bytes) -> None:
-    """OpenSSL reads pairs from files only: use one in memory where there is such a thing."""
+    """Load a certificate and its key, through a file in memory if possible.
+
+    OpenSSL reads pairs only from files.
+    """
     pem = cert.rstrip(b"\n") + b"\n" + key
     try:
         descriptor = os.memfd_create("client-certificate")

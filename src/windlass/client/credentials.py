@@ -1,7 +1,7 @@
-"""Bearer tokens and client certificates that may change: in their files, or by a credential plugin.
+"""Bearer tokens and client certificates that may change, in files or by a credential plugin.
 
-Blocking, so that the command line needs no event loop; the asyncio transport calls :meth:`refresh` in a
-thread. What stands in the kubeconfig itself never needs it.
+The calls block, so that the command line needs no event loop. The asyncio transport
+calls :meth:`refresh` in a thread. Credentials in the kubeconfig itself need no refresh.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from windlass.kits.clock import Clock
 
 TOKEN_FILE_SECONDS = 60.0
-"""A token file, and those of a client certificate, are read again after this time (client-go's period)."""
+"""Interval (seconds) between reads of token and certificate files (as in client-go)."""
 _EARLY_SECONDS = 10.0
-"""A plugin's token is renewed so long before it expires."""
+"""Time (seconds) before expiry at which a plugin's token is renewed."""
 
 
 class Credentials:
-    """``header()`` is the ``Authorization`` value, or ``None`` while :meth:`refresh` must be called first."""
+    """Current credentials of a connection.
+
+    ``header()`` is the ``Authorization`` value, or ``None`` if :meth:`refresh` must be
+    called first.
+    """
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
@@ -64,7 +68,7 @@ class Credentials:
         return self._renews_token or self._files is not None
 
     def reject(self) -> bool:
-        """The server said 401. Returns whether :meth:`refresh` could give something better."""
+        """Record a response 401. Return whether :meth:`refresh` may give better credentials."""
         self._stale = self.renewable
         return self.renewable
 
@@ -90,7 +94,7 @@ class Credentials:
             self._expires = min(self._expires, self._clock.now() + TOKEN_FILE_SECONDS)
 
     def _read_pair(self, *paths: str) -> None:
-        """One of them may just be written: then what was there goes on."""
+        """Read certificate and key. A pair that does not match is ignored: a file is being written."""
         try:
             cert, key = (Path(path).read_bytes() for path in paths)
         except OSError:
@@ -135,8 +139,8 @@ class Credentials:
             hint = (plugin.install_hint.strip(),) if plugin.install_hint else ()
             raise self._plugin_failed(plugin, str(error), hint) from error
         if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip()[-500:]
-            raise self._plugin_failed(plugin, f"exit status {done.returncode}: {said}")
+            output = done.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise self._plugin_failed(plugin, f"exit status {done.returncode}: {output}")
         self._take(plugin, done.stdout)
 
     def _take(self, plugin: ExecPlugin, output: bytes) -> None:
@@ -145,21 +149,21 @@ class Credentials:
         from windlass.kits.timestamps import parse_rfc3339
 
         try:
-            answer = msgspec.json.decode(output)
-            status = answer.get("status") or {}
-            if answer.get("apiVersion") != plugin.api_version:
+            credential = msgspec.json.decode(output)
+            status = credential.get("status") or {}
+            if credential.get("apiVersion") != plugin.api_version:
                 raise ValueError(
-                    f"it answers in {answer.get('apiVersion')!r}, asked was {plugin.api_version!r}"
+                    f"its output has apiVersion {credential.get('apiVersion')!r}, requested was {plugin.api_version!r}"
                 )
             expires = status.get("expirationTimestamp")
             self._expires = parse_rfc3339(expires) - _EARLY_SECONDS if expires else float("inf")
         except (ValueError, AttributeError, TypeError) as error:
-            raise self._plugin_failed(plugin, f"its output cannot be understood: {error}") from error
+            raise self._plugin_failed(plugin, f"its output cannot be parsed: {error}") from error
         token = status.get("token") or ""
         self.client_cert = (status.get("clientCertificateData") or "").encode()
         self.client_key = (status.get("clientKeyData") or "").encode()
         if not token and not self.client_cert:
-            raise self._plugin_failed(plugin, "it gave neither a token nor a certificate")
+            raise self._plugin_failed(plugin, "its output has neither a token nor a certificate")
         self._header = f"Bearer {token}" if token else ""
 
     def _cluster_info(self) -> dict[str, Any]:
@@ -181,9 +185,9 @@ class Credentials:
         command = " ".join((plugin.command, *plugin.args))
         return Unreachable(
             errors.CREDENTIALS,
-            f"the credential plugin {plugin.command!r} gave no credential",
+            f"the credential plugin {plugin.command!r} returned no credential",
             evidence=why,
-            remedies=(*hints, f"run it by hand: {command}"),
+            remedies=(*hints, f"run it manually: {command}"),
         )
 
 

@@ -1,6 +1,6 @@
-"""The server could not be reached, or does not speak what was expected of it.
+"""Errors of a server that cannot be reached, or that does not answer as expected.
 
-An answer of the server that says no is an :class:`windlass.api.errors.StatusError` instead.
+A rejection by the server is an :class:`windlass.api.errors.StatusError` instead.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
 
 
 class Unreachable(WindlassError):
-    """No answer can be had.
+    """No response can be obtained.
 
-    ``refused``: no process listens there (the request was certainly not processed).
-    ``processed``: the request may have been carried out although no answer came.
+    ``refused``: true if no process listens there. The request was then certainly not
+        processed.
+    ``processed``: true if the request may have been processed although no response
+        arrived.
     """
 
     def __init__(
@@ -75,7 +77,11 @@ def connect_failed(error: OSError, where: str, *, unix: bool) -> Unreachable:
             evidence=evidence,
             remedies=(
                 "check the server address: kubectl config view --minify",
-                *(("windlass up, if it is this box's own",) if _LOOPBACK.search(where) else ()),
+                *(
+                    ("windlass up   (if it is this machine's control plane)",)
+                    if _LOOPBACK.search(where)
+                    else ()
+                ),
             ),
             refused=True,
         )
@@ -88,7 +94,11 @@ def connect_failed(error: OSError, where: str, *, unix: bool) -> Unreachable:
 
 
 def tls_failed(error: Exception, where: str) -> Unreachable:
-    """A TLS handshake that failed: not TLS, an unknown authority, a wrong name, an expired certificate."""
+    """Return the error for a failed TLS handshake.
+
+    Causes are a server without TLS, an unknown authority, a wrong name or an expired
+    certificate.
+    """
     text = str(error)
     remedies: tuple[str, ...] = ("check certificate-authority-data of the cluster in the kubeconfig",)
     why = "the TLS handshake failed"
@@ -133,8 +143,8 @@ def disconnected(where: str, detail: str, *, processed: bool) -> Unreachable:
 def garbled(where: str, detail: str) -> Unreachable:
     return Unreachable(
         PROTOCOL,
-        f"{where} is not what a Kubernetes API server answers",
+        f"{where}: not a response of a Kubernetes API server",
         evidence=detail,
-        remedies=("is this the address of a Kubernetes API server? (https:// instead of http://?)",),
+        remedies=("check that this is the address of a Kubernetes API server (and https://, not http://)",),
         processed=True,
     )

@@ -1,11 +1,13 @@
-"""client-go's event correlation: counting repeats, folding similar events, refusing spam. Pure.
+"""Event correlation of client-go: repeats, similar events, spam filter. Pure.
 
-- The same event again (source, object, type, reason, message) counts up the one that exists.
-- More than ten different messages of one source, object, type and reason within ten minutes become a single
-  event "(combined from similar events): …".
-- Each source and object has 25 events of burst and one more every five minutes; the rest is dropped.
+- A repeated event (source, object, type, reason, message) increments the count of the
+  existing one.
+- More than ten different messages of one source, object, type and reason within ten
+  minutes become one event "(combined from similar events): …".
+- Each source and object has a burst of 25 events and one more every five minutes. The
+  rest is dropped.
 
-All three memories hold the 4 096 keys used last.
+All three memories hold the 4,096 keys used last.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class ObjectRef:
 
     @staticmethod
     def of(obj: dict[str, Any], field_path: str = "") -> ObjectRef:
-        """The reference to an object that carries apiVersion and kind."""
+        """Return the reference to an object that has apiVersion and kind."""
         metadata = obj["metadata"]
         return ObjectRef(
             obj["apiVersion"],
@@ -70,7 +72,11 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class Correlated:
-    """An event to write. ``repeat`` means it exists (or is about to): only count, time and message change."""
+    """Event to write.
+
+    ``repeat``: true if it exists (or is about to), so that only count, time and message
+        change.
+    """
 
     event: dict[str, Any]
     repeat: bool
@@ -91,7 +97,7 @@ class _Similar:
 
 @dataclass(slots=True)
 class _Bucket:
-    """A token bucket without waiting."""
+    """Token bucket without waiting."""
 
     tokens: float
     at: float
@@ -106,7 +112,7 @@ class _Bucket:
 
 
 class _Recent(Generic[V]):
-    """The keys used last."""
+    """Keys that were used last."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Key, V] = OrderedDict()
@@ -125,7 +131,7 @@ class _Recent(Generic[V]):
 
 
 class EventCorrelator:
-    """``observe`` each event; write what comes back."""
+    """Correlator: pass each event to ``observe``, and write the result."""
 
     def __init__(self, component: str, clock: Clock, host: str = "") -> None:
         self._component = component
@@ -139,12 +145,24 @@ class EventCorrelator:
     def observe(
         self, ref: ObjectRef, kind: str, reason: str, message: str, *, vital: bool = False
     ) -> Correlated | None:
-        """``kind`` is Normal or Warning. None: too many, not to be written; what is ``vital`` never is."""
+        """Return the event to write; ``None`` if it exceeds the rate.
+
+        ``kind``: Normal or Warning.
+        ``vital``: true if it is never dropped.
+        """
         now = self._clock.now()
         message = shorten(message)
-        who: Key = (self._component, self._host, ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version)
-        key: Key = (*who, ref.field_path, kind, reason, message)
-        family: Key = (*who, kind, reason)
+        identity: Key = (
+            self._component,
+            self._host,
+            ref.kind,
+            ref.namespace,
+            ref.name,
+            ref.uid,
+            ref.api_version,
+        )
+        key: Key = (*identity, ref.field_path, kind, reason, message)
+        family: Key = (*identity, kind, reason)
         if self._folded(family, message, now):
             key = family
             message = shorten(COMBINED + message)
@@ -154,7 +172,7 @@ class EventCorrelator:
             known = _Observed(self._name(ref, now), 0, stamp)
         known.count += 1
         self._observed.put(key, known)
-        if not self._accepted(who, now) and not vital:
+        if not self._accepted(identity, now) and not vital:
             return None
         event = self._event(ref, kind, reason, message)
         event["metadata"]["name"] = known.name
@@ -173,15 +191,15 @@ class EventCorrelator:
         record.messages.pop()
         return True
 
-    def _accepted(self, who: Key, now: float) -> bool:
-        bucket = self._buckets.get(who)
+    def _accepted(self, identity: Key, now: float) -> bool:
+        bucket = self._buckets.get(identity)
         if bucket is None:
             bucket = _Bucket(float(BURST), now)
-            self._buckets.put(who, bucket)
+            self._buckets.put(identity, bucket)
         return bucket.take(now)
 
     def _name(self, ref: ObjectRef, now: float) -> str:
-        """client-go's ``NAME.NANOSECONDS`` in hex; a serial keeps names of one instant apart."""
+        """Return client-go's ``NAME.NANOSECONDS`` in hex; a serial number makes names unique."""
         self._serial += 1
         return f"{ref.name[:230]}.{int(now * 1e6) * 1000 + self._serial % 1000:x}"
 
@@ -204,7 +222,7 @@ class EventCorrelator:
 
 
 def shorten(message: str) -> str:
-    """At most 1 024 bytes, the limit of the API for an event's text."""
+    """Return the text, cut to 1,024 bytes, the API's limit for event texts."""
     raw = message.encode()
     if len(raw) <= MESSAGE_LIMIT:
         return message

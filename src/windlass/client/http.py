@@ -1,16 +1,20 @@
-"""The asyncio transport: HTTP/1.1 over TLS, TCP or a Unix socket, with a keep-alive pool.
+"""Asyncio transport: HTTP/1.1 over TLS, TCP or a Unix socket, with a keep-alive pool.
 
-Why an own one: at 32 bindings in flight a general client costs 160-460 µs of CPU per request, this one
-about 55; and watches need exact control of back-pressure and of what a cancelled request leaves behind.
+With 32 bindings in flight, a general-purpose client costs 160-460 µs of CPU per
+request, this one about 55. Watches also need exact control of back-pressure and of the
+state that a cancelled request leaves behind.
 
 Invariants:
-- a connection is idle, or serves exactly one exchange; after an exchange that was cancelled, broke or was
-  not read to its end, it is closed and never reused;
-- at most ``limit`` exchanges run at once (watches and followed logs do not count once their head is there);
-- a watch reads frequent events in batches: after each piece, reading pauses briefly. A single event, or one of
-  a few, is read at once;
-- a request is sent a second time only when nothing of it can have been processed, or when its method is
-  idempotent and a reused connection broke before the first byte of the answer.
+
+- A connection is idle, or serves exactly one exchange. After an exchange that was
+  cancelled, broke or was not read to its end, it is closed and never reused.
+- At most ``limit`` exchanges run at once. Watches and followed logs do not count once
+  their head has arrived.
+- A watch reads frequent events in batches: after each piece, reading pauses briefly. A
+  single event, or one of a few, is read at once.
+- A request is sent a second time only if nothing of it can have been processed, or if
+  its method is idempotent and a reused connection broke before the first byte of the
+  response.
 """
 
 from __future__ import annotations
@@ -33,13 +37,16 @@ from windlass.kits.clock import Clock, SystemClock
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _HIGH_WATER = 1 << 20
 _SURELY_OPEN_SECONDS = 0.01
-"""A connection idle for longer is looked at before it is used: the loop may have been busy elsewhere (a
-scheduling cycle) while the server restarted, and a POST that meets a closed connection is not repeated."""
+"""Maximum idle time (seconds) after which a connection is used without a check.
+
+The loop may have been busy (a scheduling cycle) while the server restarted, and a POST
+on a closed connection is not repeated.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Limits; times in seconds. ``idle_seconds`` lies below what servers keep idle connections for."""
+    """Limits; times in seconds. ``idle_seconds`` is below the keep-alive time of servers."""
 
     limit: int = 64
     connect_seconds: float = 10.0
@@ -48,8 +55,11 @@ class HttpOptions:
     sweep_seconds: float = 1.0
     """Interval between checks of the time limits above, in seconds."""
     breath_seconds: float = 0.05
-    """At most so long a watch is not read after each piece where they come thick: some (``breath.FEW_PIECES``), none
-    later than twice this after the one before. 0: it always is."""
+    """Maximum pause (seconds) of a watch after each piece while pieces arrive frequently.
+
+    A watch does not pause after a few pieces (``watch_batching.FEW_PIECES``), or later
+    than twice this time after the previous piece. 0: it never pauses.
+    """
 
 
 class _Dropped(Exception):
@@ -57,7 +67,7 @@ class _Dropped(Exception):
 
 
 class BodyStream:
-    """A body that is still arriving. Reading yields what has come; unread bytes hold the sender back."""
+    """Response body that is still arriving. Unread bytes hold the sender back."""
 
     __slots__ = ("_chunks", "_closed", "_connection", "_done", "_error", "_size", "_waiter")
 
@@ -122,7 +132,10 @@ class BodyStream:
 
 
 class _HttpConnection(asyncio.Protocol):
-    """One connection; ``exchange`` sends a request and returns when the answer (or its head) is there."""
+    """One connection.
+
+    ``exchange`` sends a request and returns when the response (or its head) is there.
+    """
 
     def __init__(self, owner: HttpTransport) -> None:
         self._owner = owner
@@ -147,7 +160,11 @@ class _HttpConnection(asyncio.Protocol):
     # The exchange.
 
     async def exchange(self, data: bytes) -> Response:
-        """Raises :class:`_Dropped`, :class:`Unreachable`; on cancellation the connection is closed."""
+        """Send a request and return its response.
+
+        Raises :class:`_Dropped` and :class:`Unreachable`. A cancellation closes the
+        connection.
+        """
         if self.closed or self._transport is None or self._transport.is_closing():
             raise _Dropped
         self._answering = False
@@ -269,7 +286,7 @@ class _HttpConnection(asyncio.Protocol):
         else:
             self.fail(
                 errors.disconnected(
-                    self._owner.where, f"{detail} in the middle of the answer", processed=True
+                    self._owner.where, f"{detail} in the middle of the response", processed=True
                 )
             )
 
@@ -317,7 +334,7 @@ class _HttpConnection(asyncio.Protocol):
 
 
 class HttpTransport:
-    """Implements ``client.transport.Transport`` for a :class:`Connection`. Belongs to one event loop."""
+    """``client.transport.Transport`` of a :class:`Connection`. It belongs to one event loop."""
 
     def __init__(
         self, connection: Connection, *, options: HttpOptions | None = None, clock: Clock | None = None
@@ -342,7 +359,11 @@ class HttpTransport:
         self._closed = False
 
     async def request(self, request: Request) -> Response:
-        """Raises :class:`~windlass.client.errors.Unreachable` and, for credentials, ``WindlassError``."""
+        """Send a request and return its response.
+
+        Raises :class:`~windlass.client.errors.Unreachable` and, for credentials,
+        ``WindlassError``.
+        """
         authorization = self._credentials.header()
         if authorization is None:
             authorization = await self._renew()
@@ -356,7 +377,7 @@ class HttpTransport:
         return response
 
     async def close(self) -> None:
-        """Close all connections; what is in flight ends with Unreachable."""
+        """Close all connections. Requests in flight end with :class:`Unreachable`."""
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -473,7 +494,7 @@ class HttpTransport:
         return made
 
     async def _connect_tcp(self) -> _HttpConnection:
-        """Raises ``OSError``, ``TimeoutError`` and :class:`Unreachable`."""
+        """Return a TCP connection. Raises ``OSError``, ``TimeoutError`` and :class:`Unreachable`."""
         loop, connection, proxy = asyncio.get_running_loop(), self.connection, self._proxy
         host, port = connection.address
         tls = self._tls_context() if connection.secure else None
@@ -503,8 +524,8 @@ class HttpTransport:
             raise proxies.not_reached(proxy, self.where, error) from error
         try:
             await loop.sock_sendall(tunnel, proxies.tunnel_request(proxy, *self.connection.address))
-            answer = proxies.TunnelAnswer(proxy, self.where)
-            while not answer.feed(await loop.sock_recv(tunnel, 1 << 16)):
+            head = proxies.TunnelAnswer(proxy, self.where)
+            while not head.feed(await loop.sock_recv(tunnel, 1 << 16)):
                 pass
         except OSError as error:
             tunnel.close()

@@ -1,7 +1,8 @@
 """HTTP/1.1 without input or output: requests to bytes, bytes to responses.
 
-Shared by the asyncio transport and by the blocking client, so that there is one place that knows the
-protocol. The parser is httptools (llhttp). Repeated header fields are joined by ``", "``.
+The asyncio transport and the blocking client share it, so that the protocol is
+implemented once. The parser is httptools (llhttp). Repeated header fields are joined by
+``", "``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ class ProtocolError(Exception):
 
 
 def encode(request: Request, fixed_headers: bytes, authorization: str = "") -> bytes:
-    """The request as one buffer. ``fixed_headers`` are whole lines that every request carries."""
+    """Return the request as one buffer.
+
+    ``fixed_headers``: whole lines that every request carries.
+    """
     target = f"{request.path}?{request.query}" if request.query else request.path
     lines = [f"{request.method} {target} HTTP/1.1\r\n"]
     for name, value in request.headers.items():
@@ -37,8 +41,10 @@ def encode(request: Request, fixed_headers: bytes, authorization: str = "") -> b
 
 
 def fixed_headers(host: str, more: Sequence[tuple[str, str]] = ()) -> bytes:
-    """Header lines that are the same for each request of a connection. Raises ``ValueError`` where ``more``, names and
-    values, are none."""
+    """Return header lines that are the same for each request of a connection.
+
+    ``more``: further names and values. Raises ``ValueError`` if they are invalid.
+    """
     lines = [f"host: {host}", "accept-encoding: identity", *(f"{name}: {value}" for name, value in more)]
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a header contains a line break")
@@ -46,10 +52,10 @@ def fixed_headers(host: str, more: Sequence[tuple[str, str]] = ()) -> bytes:
 
 
 class ResponseParser:
-    """Feeds on bytes; calls back with the head, with parts of the body and at the end.
+    """Incremental parser that calls back with the head, parts of the body, and the end.
 
-    One parser serves one connection; ``reset`` is not needed between responses. Interim (1xx)
-    responses are skipped. After an exception the connection is unusable.
+    One parser serves one connection. ``reset`` is not needed between responses. Interim
+    (1xx) responses are skipped. After an exception the connection is unusable.
     """
 
     __slots__ = (
@@ -82,14 +88,17 @@ class ResponseParser:
         self.keep_alive = False
 
     def feed(self, data: bytes) -> None:
-        """Raises :class:`ProtocolError`."""
+        """Parse received bytes. Raises :class:`ProtocolError`."""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise ProtocolError(f"{type(error).__name__}: {error}; received {data[:60]!r}") from error
 
     def end_of_stream(self) -> bool:
-        """The peer closed. Returns whether the response is whole by that (a body without length)."""
+        """Record that the peer closed.
+
+        Return whether the response is complete by that (a body without a length).
+        """
         if self.complete:
             return True
         if not self.framed:

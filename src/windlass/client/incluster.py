@@ -1,7 +1,8 @@
-"""The connection of a process that runs in a pod: its ServiceAccount's token, which the kubelet renews.
+"""Connection of a process in a pod, with the token of its ServiceAccount.
 
-Kubernetes tells a container of the API server by ``KUBERNETES_SERVICE_HOST`` and ``_PORT`` and mounts the
-token, the certificate authority and the namespace as files.
+The kubelet renews the token. Kubernetes passes the API server's address in
+``KUBERNETES_SERVICE_HOST`` and ``_PORT``, and mounts the token, the certificate
+authority and the namespace as files.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ from windlass.client.connection import Connection
 FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-def connection(environ: Mapping[str, str] | None = None, folder: Path = FOLDER) -> Connection | None:
-    """``None`` outside a pod, and in one without a mounted token. Raises :class:`WindlassError` on half of it."""
+def connection(environ: Mapping[str, str] | None = None, directory: Path = FOLDER) -> Connection | None:
+    """Return the connection; ``None`` outside a pod, and in a pod without a mounted token.
+
+    Raises :class:`WindlassError` if only some of the files exist.
+    """
     env = os.environ if environ is None else environ
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "")
-    token = folder / "token"
+    token = directory / "token"
     if not host or not port or not token.is_file():
         return None
     try:
-        authority = (folder / "ca.crt").read_bytes()
-        namespace = (folder / "namespace").read_text().strip()
+        authority = (directory / "ca.crt").read_bytes()
+        namespace = (directory / "namespace").read_text().strip()
     except OSError as error:
         raise WindlassError(
             errors.KUBECONFIG,
-            f"the ServiceAccount's files are not whole: {error.filename} cannot be read",
+            f"the ServiceAccount's files are incomplete: {error.filename} cannot be read",
             evidence=str(error.strerror),
             remedies=("mount the ServiceAccount's token with automountServiceAccountToken: true",),
         ) from error
@@ -41,5 +45,5 @@ def connection(environ: Mapping[str, str] | None = None, folder: Path = FOLDER) 
         token_file=str(token),
         namespace=namespace or "default",
         context="in-cluster",
-        source=str(folder),
+        source=str(directory),
     )

@@ -1,17 +1,23 @@
-"""Caches of collections that follow the server: decoded records, shared streams, synchronous handlers.
+"""Caches of collections that follow the server: decoded records, shared streams, handlers.
 
-A *stream* is one list-and-watch of a collection (resource, namespace, selectors). Several *informers* may
-share a stream, each with its own decoder, so that every consumer keeps only what it needs: a decoder turns
-an object's JSON into a small record (or ``None``: of no interest), and nothing else of the object is kept.
+A *stream* is one list-and-watch of a collection (resource, namespace, selectors).
+Several *informers* may share a stream, each with its own decoder, so that every
+consumer stores only what it needs. A decoder converts an object's JSON into a small
+record (or ``None`` to ignore it). Nothing else of the object is stored.
 
 Invariants:
-- ``items`` shows a state the server had: nothing before the first sync, a relist is swapped in at once; but an
-  *early* informer shows the first state while it comes in, and its handlers are told of each object as it comes;
-- handlers are called in the order of the changes, after all informers of the stream show the change;
-- an object that was deleted and recreated under the same name between two observations is a delete and an add;
-- an object never goes back to an older version: an event that comes again, or later than a newer one of the
-  same object, changes nothing (until a list shows the whole state again);
-- a deletion that was missed (detected by a relist) is a delete with the last record known.
+
+- ``items`` shows a state that the server had. It is empty before the first sync, and a
+  relist is swapped in at once. An *early* informer shows the first state while it
+  arrives, and its handlers receive each object as it arrives.
+- Handlers are called in the order of the changes, after all informers of the stream
+  show the change.
+- An object that was deleted and recreated with the same name between two observations
+  is a delete and an add.
+- An object never returns to an older version. An event that is repeated, or arrives
+  after a newer one of the same object, changes nothing (until a list shows the whole
+  state again).
+- A missed deletion (detected by a relist) is a delete with the last record known.
 """
 
 from __future__ import annotations
@@ -40,11 +46,13 @@ T = TypeVar("T")
 _log = logging.getLogger("windlass.client")
 _MOST_TOLD = 1000
 MANY = frozenset({PODS})
-"""Kinds of which a cluster may have a hundred thousand: listed in pages that come in piece by piece, and then watched.
-A WatchList of 150 000 pods costs the API server twice as much (median 9.2 s of its CPU against 4.6 s), and the client
-1.5 times."""
+"""Kinds with up to a hundred thousand objects: listed in pages that are read piece by piece.
+
+A watch follows. A WatchList of 150,000 pods costs the API server twice as much (median
+9.2 s of its CPU against 4.6 s), and the client 1.5 times.
+"""
 INACTIVITY_SECONDS = 70.0
-"""A watch with bookmarks (one a minute) that is silent for so long is taken for dead."""
+"""Maximum silence (seconds) of a watch with bookmarks (one a minute); it is restarted then."""
 REST_SECONDS = 1.0
 """Minimum pause of a stream after a failure (seconds), even if the server answers other streams."""
 
@@ -52,7 +60,7 @@ Decode = Callable[[msgspec.Raw], Any]
 
 
 def key_of(namespace: str, name: str) -> str:
-    """``namespace/name``, or ``name`` for a cluster-wide object."""
+    """Return ``namespace/name``, or ``name`` for a cluster-scoped object."""
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -74,7 +82,7 @@ class _Handler(Generic[T]):
 
 
 class Informer(Generic[T]):
-    """One consumer's view of a collection. Made by :meth:`SharedInformers.informer`."""
+    """One consumer's view of a collection. Created by :meth:`SharedInformers.informer`."""
 
     def __init__(self, resource: Resource, decode: Decode) -> None:
         self.resource = resource
@@ -100,9 +108,10 @@ class Informer(Generic[T]):
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T], None] | None = None,
     ) -> None:
-        """Be told of changes, synchronously; ``on_add`` is called at once for what is there already.
+        """Register callbacks for changes, which are called synchronously.
 
-        An exception in a handler ends :meth:`SharedInformers.run`.
+        ``on_add`` is called at once for each existing object. An exception in a handler
+        ends :meth:`SharedInformers.run`.
         """
         handler = _Handler(on_add, on_update, on_delete)
         self._handlers = (*self._handlers, handler)
@@ -113,7 +122,7 @@ class Informer(Generic[T]):
     # For the stream.
 
     def put(self, key: str, record: T | None) -> T | None:
-        """Store, or drop on None; returns what was there."""
+        """Store a record, or remove it if it is ``None``. Return the previous record."""
         if record is None:
             return self._items.pop(key, None)
         old = self._items.get(key)
@@ -139,7 +148,7 @@ class Informer(Generic[T]):
 
 
 class _Stream:
-    """The cache side of one collection (a ``reflector.Sink``) and the task that drives it."""
+    """Cache of one collection (a ``reflector.Sink``), and the task that fills it."""
 
     def __init__(self, owner: SharedInformers, resource: Resource, scope: tuple[str, str, str]) -> None:
         self._owner = owner
@@ -275,7 +284,7 @@ class _Stream:
             view.tell(old, new)
 
     def _metadata(self, obj: msgspec.Raw) -> SlimMetadata | None:
-        """None for what is no object; it is reported and passed over."""
+        """Return the metadata; ``None`` for an invalid object, which is reported and skipped."""
         try:
             return responses.decode_slim_envelope(obj).metadata
         except msgspec.DecodeError as error:
@@ -391,14 +400,14 @@ class _Stream:
     async def _silence(self) -> None:
         clock = self._owner.clock
         while True:
-            left = self._heard_at + INACTIVITY_SECONDS - clock.monotonic()
-            if left <= 0:
+            remaining = self._heard_at + INACTIVITY_SECONDS - clock.monotonic()
+            if remaining <= 0:
                 return
-            await clock.sleep(left)
+            await clock.sleep(remaining)
 
 
 class SharedInformers:
-    """All caches of one process on one server. Make the informers, then :meth:`run`."""
+    """All caches of one process on one server. Create the informers, then call :meth:`run`."""
 
     def __init__(
         self,
@@ -425,12 +434,12 @@ class SharedInformers:
         """Set, and another one by then, when the server serves a stream that it did not."""
 
     def serves_again(self) -> None:
-        """A stream is served that was not: those that wait because they were not may ask, too."""
+        """Wake the waiting streams: a stream is served that was not."""
         self._served_again.set()
         self._served_again = asyncio.Event()
 
     async def pause(self, wait: Pause) -> None:
-        """Let a stream that failed wait: after a server was away no longer than until the first is served."""
+        """Wait after a failure of a stream; after an outage, until the first stream is served."""
         served_again = self._served_again
         least = max(REST_SECONDS, wait.at_least)
         await self.clock.sleep(min(least, wait.seconds))
@@ -447,14 +456,16 @@ class SharedInformers:
         decode: type[T] | Callable[[msgspec.Raw], T | None] = dict,
         early: bool = False,
     ) -> Informer[T]:
-        """The cache of a collection, decoded by ``decode``.
+        """Return the cache of a collection, decoded by ``decode``.
 
-        ``decode`` is ``dict``, a msgspec Struct type, or a function from the object's JSON to a record or
-        ``None`` (not kept); a ``ValueError`` in it is reported, and passed over. Equal arguments give
-        the same informer. One added after its stream has started gets a stream of its own.
+        ``decode`` is ``dict``, a msgspec Struct type, or a function from the object's
+        JSON to a record or ``None`` (not stored). A ``ValueError`` in it is reported,
+        and the object skipped. Equal arguments return the same informer. An informer
+        added after its stream has started gets a stream of its own.
 
-        ``early``: show the first state while it arrives, if all informers of the stream are early. The state
-        may restart before it is complete: objects that vanish by this are then deletes.
+        ``early``: show the first state while it arrives, if all informers of the stream
+            are early. The state may restart before it is complete. Objects that
+            disappear by this are then deletes.
         """
         decoder: Decode = responses.decoder(decode) if isinstance(decode, type) else decode
         scope = (namespace or "", labels, fields)
@@ -487,7 +498,10 @@ class SharedInformers:
         self._group.create_task(stream.run(), name=f"informer {stream.resource.qualified}")
 
     async def run(self) -> None:
-        """Follow the server until cancelled. Raises what a handler raised (in an exception group)."""
+        """Follow the server until cancelled.
+
+        Raises the exceptions of handlers (in an exception group).
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -499,45 +513,45 @@ class SharedInformers:
 
     @property
     def synced(self) -> bool:
-        """True if every informer made so far is synced."""
+        """True if every informer created so far is synced."""
         return all(informer.synced for informer in self._informers)
 
     def unsynced(self) -> list[str]:
-        """The kinds that are not known completely yet."""
+        """Kinds that are not completely known yet."""
         return [informer.resource.qualified for informer in self._informers if not informer.synced]
 
     async def wait_synced(self) -> None:
-        """Return when every informer made so far is synced."""
+        """Return when every informer created so far is synced."""
         for informer in list(self._informers):
             await informer.wait_synced()
 
     def undecodable(self, resource: Resource, key: str, error: Exception) -> None:
-        """An object of an unexpected shape was passed over."""
+        """Report an object of an unexpected shape, which was skipped."""
         if self._on_undecodable is not None:
             self._on_undecodable(resource, key, error)
         elif (resource, key) not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add((resource, key))
             fields = {"kind": resource.qualified, "object": key, "why": str(error)}
-            words = "an object cannot be read: it counts as it was, a new one as absent"
-            _log.error(words, extra={"fields": fields})
+            message = "an object cannot be decoded: its previous version stays, a new object is ignored"
+            _log.error(message, extra={"fields": fields})
 
 
 _VERSION_BITS = 80
 _OPAQUE = 1 << (_VERSION_BITS - 1)
-"""Marks a version that is no decimal number: such versions have no order."""
+"""Marks a version that is not a decimal number: such versions have no order."""
 _GONE_KEPT = 1024
 
 
 def _stamp(metadata: SlimMetadata) -> int:
-    """Uid and resourceVersion in one integer: 36 bytes an object instead of two strings (190)."""
+    """Return uid and resourceVersion as one integer: 36 bytes per object instead of 190."""
     version = metadata.resource_version
     number = int(version) if version.isdecimal() else _OPAQUE | hash(version) & 0xFFFFFFFFFFFFFFFF
     incarnation = hash(metadata.uid) & 0xFFFFFFFFFFFFFFFF
     return (incarnation << _VERSION_BITS) | (number & ((1 << _VERSION_BITS) - 1))
 
 
-def _same_object(left: int, right: int) -> bool:
-    return left >> _VERSION_BITS == right >> _VERSION_BITS
+def _same_object(first: int, second: int) -> bool:
+    return first >> _VERSION_BITS == second >> _VERSION_BITS
 
 
 def _older(stamp: int, known: int) -> bool:
@@ -546,5 +560,5 @@ def _older(stamp: int, known: int) -> bool:
     The versions of all objects of a server are one sequence.
     """
     mask = (1 << _VERSION_BITS) - 1
-    left, right = stamp & mask, known & mask
-    return left < right and not (left | right) & _OPAQUE
+    version, right = stamp & mask, known & mask
+    return version < right and not (version | right) & _OPAQUE

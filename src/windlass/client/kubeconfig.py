@@ -1,8 +1,10 @@
-"""Reading kubeconfig files into a :class:`~windlass.client.connection.Connection`.
+"""Reader of kubeconfig files.
 
-Order: the path given, ``$KUBECONFIG`` (several files, merged as kubectl does: the first definition of a
-name wins), ``~/.kube/config``, the ServiceAccount of the pod. Every complaint names the file, the entry, the
-field and a remedy.
+The result is a :class:`~windlass.client.connection.Connection`.
+
+Order: the given path, ``$KUBECONFIG`` (several files, merged as in kubectl: the first
+definition of a name wins), ``~/.kube/config``, the ServiceAccount of the pod. Every
+error names the file, the entry, the field and a remedy.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _SECTIONS = (("clusters", "cluster"), ("users", "user"), ("contexts", "context")
 
 
 def search_path(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> list[Path]:
-    """The files that :func:`load` reads, in order; they need not exist."""
+    """Return the files that :func:`load` reads, in order. They need not exist."""
     if path is not None:
         return [Path(path)]
     env = os.environ if environ is None else environ
@@ -42,9 +44,10 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> Connection:
-    """The connection of ``context`` (default: the file's current one). Raises :class:`WindlassError`.
+    """Return the connection of ``context`` (default: the file's current one).
 
-    In a pod, where nothing names a file and no context is asked for, it is the ServiceAccount's.
+    In a pod without a file and a requested context, it is the ServiceAccount's. Raises
+    :class:`WindlassError`.
     """
     files = search_path(path, environ)
     merged = _Merged()
@@ -65,7 +68,7 @@ def load(
 
 
 class _Entry:
-    """One named cluster, user or context, and the file that it stands in."""
+    """Named cluster, user or context, and the file that defines it."""
 
     def __init__(self, file: Path, section: str, name: str, body: Mapping[str, Any]) -> None:
         self.file = file
@@ -97,11 +100,11 @@ class _Entry:
         return value
 
     def resolve(self, name: str) -> Path:
-        """Relative paths start at the file's own folder."""
+        """Return a path; relative paths start at the file's own directory."""
         return self.file.parent / os.path.expanduser(name)
 
     def material(self, field: str) -> bytes:
-        """``FIELD-data`` (base64) or the content of the file ``FIELD``; inline data wins."""
+        """Return ``FIELD-data`` (base64), else the content of the file in ``FIELD``."""
         inline = self.text(f"{field}-data")
         if inline:
             try:
@@ -119,7 +122,7 @@ class _Entry:
             ) from error
 
     def files(self, first: str, second: str) -> tuple[str, str] | None:
-        """The paths of two fields, if both are read from files."""
+        """Return the paths in two fields, if both are read from files."""
         if any(self.text(f"{field}-data") or not self.text(field) for field in (first, second)):
             return None
         return str(self.resolve(self.text(first))), str(self.resolve(self.text(second)))
@@ -191,7 +194,7 @@ class _Merged:
                 errors.KUBECONFIG,
                 f'{origin}: there is no {singular} "{name}"',
                 evidence=f"{section} defined: {self._names(section)}",
-                remedies=(*(f"did you mean {one}?" for one in close), "kubectl config get-contexts"),
+                remedies=(*(f"did you mean {match}?" for match in close), "kubectl config get-contexts"),
             )
         return entry
 
@@ -200,7 +203,7 @@ class _Merged:
 
 
 def _parse(file: Path, raw: bytes) -> Mapping[str, Any]:
-    """YAML, or JSON, which is read without importing the YAML parser."""
+    """Parse YAML, or JSON, which needs no import of the YAML parser."""
     try:
         if raw.lstrip()[:1] == b"{":
             import msgspec
@@ -312,14 +315,14 @@ def _impersonation(user: _Entry) -> Iterator[tuple[str, str]]:
         raise user.refuse("as-groups", "must be a list, and as-user-extra a mapping of lists")
     if (uid or groups or extra) and not name:
         raise user.refuse("as", "not set, but as-uid, as-groups or as-user-extra is")
-    found = [("impersonate-user", name)] if name else []
-    found += [("impersonate-uid", uid)] if uid else []
-    found += [("impersonate-group", str(group)) for group in groups]
+    headers = [("impersonate-user", name)] if name else []
+    headers += [("impersonate-uid", uid)] if uid else []
+    headers += [("impersonate-group", str(group)) for group in groups]
     for key, values in extra.items():
-        found += [(f"impersonate-extra-{quote(str(key), safe='')}", str(value)) for value in values]
-    for header, value in found:
+        headers += [(f"impersonate-extra-{quote(str(key), safe='')}", str(value)) for value in values]
+    for header, value in headers:
         if not value.isprintable() or not value.isascii():
-            raise user.refuse("as", f"{value!r} cannot stand in a request's header")
+            raise user.refuse("as", f"{value!r} cannot be sent in a request header")
         yield header, value
 
 

@@ -1,9 +1,11 @@
-"""Objects of a list response while it is still arriving, so that a large list is never held in memory as a whole.
+"""Splitter of a list response that is still arriving: large lists need little memory.
 
-API servers write a list object by object (``StreamingCollectionEncodingToJSON``, on since Kubernetes 1.33). The start
-of its items is known early, but not the end of each: the separator between two items may also occur within one. So a
-cut is tried at the likely end of an object. It is valid if the bytes before it are complete JSON: then the cut lies
-neither within an object nor within a string. A body that begins otherwise is decoded as a whole at its end.
+API servers write a list object by object (``StreamingCollectionEncodingToJSON``, on
+since Kubernetes 1.33). The start of its items is known early, but not the end of each:
+the separator between two items may also occur within one. So a cut is tried at the
+likely end of an object. It is valid if the bytes before it are complete JSON: then the
+cut is neither within an object nor within a string. A body that begins differently is
+decoded as a whole at its end.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class ListSplitter:
         self.metadata = ListMeta()
 
     def feed(self, chunk: bytes) -> Sequence[msgspec.Raw]:
-        """The objects that are whole by now and were not given before."""
+        """Return the objects that became complete with these bytes."""
         self._kept.append(chunk)
         self._size += len(chunk)
         if self._whole or self._size < self._enough:
@@ -73,12 +75,15 @@ class ListSplitter:
         data = self._joined()
         if not self._begun:
             data = self._begin(data)
-        found = self._cut(data) if self._begun and self._size >= PIECE_BYTES else ()
-        self._enough = PIECE_BYTES if found or self._size < PIECE_BYTES else self._size + PIECE_BYTES
-        return found
+        objects = self._cut(data) if self._begun and self._size >= PIECE_BYTES else ()
+        self._enough = PIECE_BYTES if objects or self._size < PIECE_BYTES else self._size + PIECE_BYTES
+        return objects
 
     def finish(self) -> Sequence[msgspec.Raw]:
-        """The body has ended: what is left of its objects. Raises :class:`Unreachable` when it is no list."""
+        """Return the remaining objects at the end of the body.
+
+        Raises :class:`Unreachable` if it is not a list.
+        """
         data = self._joined()
         try:
             part = _decode_part(b"{" + _ITEMS + data if self._begun else data)
@@ -102,7 +107,7 @@ class ListSplitter:
         return data
 
     def _begin(self, data: bytes) -> bytes:
-        """Look for the first object: what is left behind the head."""
+        """Find the first object. Return what follows the head."""
         at = data.find(_ITEMS, 0, _HEAD_BYTES)
         if at < 0:
             self._whole = len(data) >= _HEAD_BYTES
@@ -117,7 +122,7 @@ class ListSplitter:
         return self._keep(data[at:])
 
     def _cut(self, data: bytes) -> Sequence[msgspec.Raw]:
-        """The objects before the last place at which one ends and another begins."""
+        """Return the objects before the last position between two objects."""
         if not self._separator:
             # All of them begin with the same key.
             self._separator = b"}," + data[: data.find(b'"', data.find(b'"') + 1) + 1]
@@ -127,9 +132,9 @@ class ListSplitter:
             if end < 0:
                 break
             try:
-                found = _decode_items(b"[" + data[: end + 1] + b"]")
+                objects = _decode_items(b"[" + data[: end + 1] + b"]")
             except msgspec.DecodeError:
                 continue
             self._keep(data[end + 2 :])
-            return found
+            return objects
         return ()

@@ -72,7 +72,7 @@ def parse(address: str, origin: str) -> Proxy:
     if parts.scheme != "http":
         raise ValueError(f"{parts.scheme}:// proxies are not supported, only http:// proxies are")
     if not host or not host.isprintable() or " " in host:
-        raise ValueError("there is no host in it")
+        raise ValueError("the host is missing")
     authorization = ""
     if parts.username is not None:
         import base64
@@ -215,11 +215,11 @@ class TunnelAnswer:
                 raise refused(self._proxy, self._where, detail)
             return False
         line = self._data.split(b"\r\n", 1)[0].decode("latin-1")
-        words = line.split(" ", 2)
-        if not words[0].startswith("HTTP/1.") or len(words) < 2:
+        fields = line.split(" ", 2)
+        if not fields[0].startswith("HTTP/1.") or len(fields) < 2:
             raise refused(self._proxy, self._where, f"it does not speak HTTP: {line[:60]!r}")
-        if not words[1].startswith("2"):
-            raise refused(self._proxy, self._where, " ".join(words[1:]), status=words[1])
+        if not fields[1].startswith("2"):
+            raise refused(self._proxy, self._where, " ".join(fields[1:]), status=fields[1])
         return True
 
 

@@ -1,11 +1,14 @@
 """Event recorder: never blocks its caller, never raises to it, never floods the server.
 
-:meth:`EventRecorder.event` correlates (``client.event_correlator``) and queues; :meth:`EventRecorder.run` writes. A
-repeat of an event that still waits in the queue only changes that one. A full queue drops, and counts what
-it dropped. Events of one object are written in order. A *vital* event is lost to nothing but a server that refuses
-it for good, or fails at it for as long as it would keep it: neither to the spam filter, nor to a full queue, nor to a
-server that is long away. What the server fails at again and again is set aside with the later events of its object, so
-that those of others are written.
+:meth:`EventRecorder.event` correlates (``client.event_correlator``) and queues an
+event. :meth:`EventRecorder.run` writes the queue. A repeat of an event that is still
+queued only changes the queued one. A full queue drops events and counts them. Events of
+one object are written in order.
+
+A *vital* event is lost only if the server rejects it permanently, or fails for as long
+as it would retain the event. The spam filter, a full queue and a long outage do not
+drop it. An event at which the server fails repeatedly is set aside, with the later
+events of its object, so that those of other objects are written.
 """
 
 from __future__ import annotations
@@ -38,13 +41,16 @@ Beyond the second limit the server is considered down, and the recorder waits fo
 KEPT_SECONDS = 3600.0
 """Retention time of events on a server (seconds)."""
 LANES = 4
-"""Writes in flight. An object's events always take the same lane."""
+"""Number of writes in flight. The events of an object always use the same lane."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """``about``: its object. ``failed``: how often the server has answered with a failure that may pass, overload
-    apart."""
+    """Event to write.
+
+    ``about``: its object.
+    ``failed``: number of temporary failures of the server, except overload.
+    """
 
     event: dict[str, Any]
     repeat: bool
@@ -56,7 +62,7 @@ class _Pending:
 
 
 class EventRecorder:
-    """Events of one component. ``host`` names the machine, where that matters (a node agent)."""
+    """Recorder of one component's events. ``host``: the machine, if relevant (a node agent)."""
 
     def __init__(self, client: Client, component: str, clock: Clock, rng: Random, *, host: str = "") -> None:
         self._client = client
@@ -73,7 +79,7 @@ class EventRecorder:
         self._unfinished = 0
         self.written = 0
         self.dropped = 0
-        """Lost to a full queue, to the spam filter, or refused by the server."""
+        """Number of events lost to a full queue, to the spam filter, or to rejection."""
 
     def event(self, ref: ObjectRef, type: str, reason: str, message: str, *, vital: bool = False) -> None:
         """Record that ``reason`` happened to ``ref``. ``type`` is ``Normal`` or ``Warning``."""
@@ -102,7 +108,7 @@ class EventRecorder:
 
     @property
     def waiting(self) -> int:
-        """Events recorded and not yet written or dropped."""
+        """Number of events recorded and not yet written or dropped."""
         return self._unfinished
 
     async def run(self) -> None:
@@ -112,7 +118,7 @@ class EventRecorder:
                 group.create_task(self._run_lane(lane, group), name=f"events lane {lane}")
 
     async def drain(self) -> None:
-        """Return when all that was recorded is written or dropped. :meth:`run` must be running."""
+        """Return when all recorded events are written or dropped. :meth:`run` must be running."""
         await self._idle.wait()
 
     async def _run_lane(self, lane: int, group: asyncio.TaskGroup) -> None:
@@ -136,7 +142,10 @@ class EventRecorder:
         del self._aside[about]
 
     async def _write(self, pending: _Pending, *, may_leave: bool) -> bool:
-        """Until it is written or given up; or, with ``may_leave``, until it is to be set aside: False."""
+        """Try until the event is written or given up.
+
+        With ``may_leave``, return False if it has to be set aside.
+        """
         metadata = pending.event["metadata"]
         self._waiting.pop(f"{metadata['namespace']}/{metadata['name']}", None)
         while not await self._try(pending):
@@ -158,11 +167,11 @@ class EventRecorder:
             if isinstance(problem, StatusError) and problem.reason == "AlreadyExists":
                 self.written += 1  # its answer was lost
                 return True
-            refused = isinstance(problem, StatusError)
+            rejection = isinstance(problem, StatusError)
             pending.tries += 1
-            pending.failed += refused and problem.code != 429
+            pending.failed += rejection and problem.code != 429
             # a terminating namespace, no permission: trying again changes nothing
-            final = refused and not may_pass(problem)
+            final = rejection and not may_pass(problem)
             late = pending.failed > 0 and self._clock.monotonic() - pending.since >= KEPT_SECONDS
             if final or late or (pending.tries >= TRIES and not pending.vital):
                 self.dropped += 1
@@ -173,9 +182,9 @@ class EventRecorder:
         return True
 
     def _pause(self, problem: StatusError | Unreachable, tries: int) -> float:
-        asked = retry_after(problem) if isinstance(problem, StatusError) else None
-        if asked is not None:
-            return max(LEAST_PAUSE_SECONDS, asked)
+        requested = retry_after(problem) if isinstance(problem, StatusError) else None
+        if requested is not None:
+            return max(LEAST_PAUSE_SECONDS, requested)
         # client-go: the first wait is random, so that components do not come back in step
         return RETRY_SECONDS * (self._rng.random() if tries == 1 else 1.0)
 

@@ -1,20 +1,26 @@
-"""client-go's reflector (v0.36) as a state machine without I/O, but for what its first list asks for.
+"""State machine of client-go's reflector (v0.36), without I/O. It differs in its first list.
 
-It says what to do next (:meth:`Reflector.step`: list a page, open a watch, wait) and is told what came of
-it; what it learns about objects goes into a :class:`Sink`. Time and chance are parameters. The rules:
+It returns the next action (:meth:`Reflector.step`: list a page, open a watch, wait) and
+is called with the result. Objects go into a :class:`Sink`. Time and randomness are
+parameters. The rules:
 
-- WatchList first (present objects as events, collected aside until the marked bookmark, then swapped in at
-  once); a server that refuses it is asked by plain list and watch from then on, any other failure of it
-  falls back to one plain list;
-- a list asks for the newest state ("") at first and when the last version seen was refused as expired or unknown, in
-  pages; else for at least that version, in one piece. (client-go's asks for "0" at first, whatever the server has in
-  its cache; since Kubernetes 1.31 a server also returns the newest state for "", and a scheduler should decide by it);
-- a watch starts at the last version seen; after one started from ""/"0" synthetic ADDED events do not move
-  that version, since they come in no order, until something else arrives;
-- 410 in a watch leads to a list; 429 and a server that cannot be reached keep the version and try the watch
-  again after a back-off; so does a 500 for a while; everything else lists again;
-- a watch that ends within a second without an event counts as a failure;
-- back-off 0.8 s doubled to 30 s, each with up to as much jitter, forgotten after two minutes without one.
+- WatchList first: existing objects arrive as events, are staged until the marked
+  bookmark, and then swapped in at once. If a server rejects it, plain list and watch
+  are used from then on. Any other failure of it causes one plain list.
+- A list requests the newest state ("") at first, and when the last version was rejected
+  as expired or unknown, in pages. Otherwise it requests at least that version, in one
+  piece. (client-go requests "0" at first, which is whatever the server has in its
+  cache. Since Kubernetes 1.31 a server also returns the newest state for "", and a
+  scheduler should use that.)
+- A watch starts at the last version seen. After one started from ""/"0", synthetic
+  ADDED events do not change that version until another event arrives, since they have
+  no order.
+- 410 in a watch causes a list. After 429, or if a server cannot be reached, the version
+  is kept and the watch retried after a back-off. The same applies to 500 for a while.
+  Everything else causes a list.
+- A watch that ends within a second without an event counts as a failure.
+- The back-off doubles from 0.8 s to 30 s, with up to as much jitter. It is reset after
+  two minutes without one.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from windlass.kits.rng import Random
 
 PAGE = 5000
 WATCH_SECONDS = 300.0
-"""A watch lives between this and twice this long, by the server's clock."""
+"""Minimum duration (seconds) of a watch by the server's clock; the maximum is twice as long."""
 SHORT_WATCH_SECONDS = 1.0
 HEALTHY_SECONDS = 120.0
 INTERNAL_RETRY_SECONDS = 60.0
@@ -45,7 +51,7 @@ INTERNAL_RETRY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Ask for a page of the list. ``resource_version`` counts only without ``continue_token``."""
+    """Request a page of the list. ``resource_version`` only applies without ``continue_token``."""
 
     resource_version: str
     limit: int
@@ -63,7 +69,7 @@ class OpenWatch:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for so long. ``at_least``: the part of it that the server asked for."""
+    """Wait. ``at_least``: the part of the time that the server requested."""
 
     seconds: float
     at_least: float = 0.0
@@ -84,7 +90,7 @@ class Sink(Protocol):
     def swap(self, resource_version: str) -> None: ...
 
     def upsert(self, obj: msgspec.Raw) -> str:
-        """Returns the object's resourceVersion; empty for what is no object, which is passed over."""
+        """Store an object. Return its resourceVersion; "" for an invalid object, which is skipped."""
         ...
 
     def remove(self, obj: msgspec.Raw) -> str: ...
@@ -104,10 +110,13 @@ class _State(Enum):
 
 
 class Reflector:
-    """One collection's state machine. ``synced`` turns true at the first complete state and stays so."""
+    """State machine of one collection.
+
+    ``synced`` turns true at the first complete state and stays so.
+    """
 
     def __init__(self, sink: Sink, clock: Clock, rng: Random, *, use_watch_list: bool = True) -> None:
-        """``use_watch_list``: unless the server refuses it; else lists and plain watches."""
+        """``use_watch_list``: use WatchLists unless the server rejects them, else lists and watches."""
         self._sink = sink
         self._clock = clock
         self._rng = rng
@@ -134,7 +143,7 @@ class Reflector:
 
     @property
     def resource_version(self) -> str:
-        """The last version seen; empty before the first sync."""
+        """Last version seen; "" before the first sync."""
         return self._last_rv
 
     @property
@@ -144,7 +153,7 @@ class Reflector:
     # What to do next.
 
     def step(self) -> Step:
-        """The next thing to do. While a watch is open this is not called."""
+        """Return the next action. It is not called while a watch is open."""
         if self._wait is not None:
             wait, self._wait = self._wait, None
             return wait
@@ -175,7 +184,7 @@ class Reflector:
         return ListPage(self._list_rv, PAGE if paged else 0)
 
     def _known_rv(self) -> str:
-        """The last version seen, unless the server refused it."""
+        """Return the last version seen, unless the server rejected it."""
         return "" if self._rv_unavailable else self._last_rv
 
     def _start_over(self) -> None:
@@ -204,12 +213,12 @@ class Reflector:
     # Lists.
 
     def listing(self, objects: Sequence[msgspec.Raw]) -> None:
-        """Objects of a page that is coming."""
+        """Stage objects of a page that is arriving."""
         for obj in objects:
             self._sink.stage(obj)
 
     def listed(self, resource_version: str, continue_token: str) -> None:
-        """The page has come as a whole."""
+        """Record that the page is complete."""
         self._continue = continue_token
         if continue_token:
             return
@@ -217,7 +226,7 @@ class Reflector:
         self._state = _State.WATCH
 
     def list_failed(self, problem: StatusError | Unreachable) -> None:
-        """A page did not come."""
+        """Record that a page failed."""
         continued, self._continue = bool(self._continue), ""
         if _wrong_version(problem):
             if continued and not self._whole:
@@ -241,7 +250,7 @@ class Reflector:
     # Watches.
 
     def watch_refused(self, problem: StatusError | Unreachable) -> None:
-        """The watch could not be opened."""
+        """Record that the watch could not be opened."""
         if self._state is _State.WATCH_LIST:
             self._watch_list_failed(problem)
             return
@@ -250,11 +259,14 @@ class Reflector:
             self._start_over()
 
     def watch_opened(self) -> None:
-        """The server's head is there; events follow."""
+        """Record that the head of the watch has arrived. Events follow."""
         self._state = _State.INITIAL if self._state is _State.WATCH_LIST else _State.FOLLOW
 
     def events(self, batch: Sequence[WatchEvent]) -> StatusError | None:
-        """Take events in order. An ERROR event ends the watch: it is returned, for :meth:`watch_ended`."""
+        """Process events in order. An ERROR event ends the watch and is returned.
+
+        The caller passes it to :meth:`watch_ended`.
+        """
         for event in batch:
             kind = event.type
             if kind == "ERROR":
@@ -304,7 +316,7 @@ class Reflector:
             self._last_rv = rv  # an event that comes again does not turn the clock back
 
     def watch_ended(self, problem: StatusError | Unreachable | None = None) -> None:
-        """The stream is over: by its time, by an ERROR event, or broken."""
+        """Record the end of the stream: regular, by an ERROR event, or broken."""
         initial = self._state is _State.INITIAL
         elapsed = self._clock.monotonic() - self._opened_at
         short = problem is None and elapsed < SHORT_WATCH_SECONDS and self._events == 0

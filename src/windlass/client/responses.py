@@ -19,7 +19,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class WatchEvent(msgspec.Struct, gc=False):
-    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; ``object`` is undecoded JSON."""
+    """Watch event: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR. ``object``: undecoded JSON."""
 
     type: str
     object: msgspec.Raw
@@ -34,7 +34,7 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
 
 
 class Envelope(msgspec.Struct, gc=False):
-    """The parts of any object that a cache needs."""
+    """Fields of any object that a cache needs."""
 
     metadata: Metadata
 
@@ -57,14 +57,18 @@ class ListMeta(msgspec.Struct, rename={"continue_token": "continue"}):
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """One answer to a list request."""
+    """One response to a list request."""
 
     metadata: ListMeta
     items: list[T] | None = None
 
 
 class ListResult(msgspec.Struct, Generic[T], frozen=True):
-    """``resource_version``: where to watch from; ``continue_token``: empty unless ``limit`` cut the list."""
+    """Objects of a list.
+
+    ``resource_version``: version from which to watch.
+    ``continue_token``: "" unless ``limit`` cut the list.
+    """
 
     items: list[T]
     resource_version: str
@@ -82,32 +86,35 @@ _page_decoders: dict[Any, Callable[[Any], Page[Any]]] = {}
 
 
 def decoder(kind: type[T]) -> Callable[[Any], T]:
-    """A decoder for one object: ``dict``, ``msgspec.Raw`` or a Struct type; made once per type."""
-    found = _decoders.get(kind)
-    if found is None:
-        found = _decoders[kind] = msgspec.json.Decoder(kind).decode
-    return found
+    """Return a decoder of one object: ``dict``, ``msgspec.Raw`` or a Struct type; one per type."""
+    known = _decoders.get(kind)
+    if known is None:
+        known = _decoders[kind] = msgspec.json.Decoder(kind).decode
+    return known
 
 
 def decoded(kind: type[T], body: bytes) -> T:
-    """The object in an answer. Raises :class:`Unreachable` when it is no JSON: a proxy's page, say."""
+    """Return the object in a response.
+
+    Raises :class:`Unreachable` if it is not JSON (a proxy's page).
+    """
     try:
         return decoder(kind)(body)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError as problem:
-        raise errors.garbled("what answered", str(problem)) from problem
+        raise errors.garbled("the server", str(problem)) from problem
 
 
 def page_decoder(kind: type[T]) -> Callable[[Any], Page[T]]:
-    found = _page_decoders.get(kind)
-    if found is None:
-        found = _page_decoders[kind] = msgspec.json.Decoder(Page[kind]).decode  # type: ignore[valid-type]
-    return found
+    known = _page_decoders.get(kind)
+    if known is None:
+        known = _page_decoders[kind] = msgspec.json.Decoder(Page[kind]).decode  # type: ignore[valid-type]
+    return known
 
 
 def list_result(resource: Resource, kind: type[Any], body: bytes) -> ListResult[Any]:
-    """The page in the answer to a list request. Raises :class:`Unreachable` when it is none."""
+    """Return the page in the response to a list. Raises :class:`Unreachable` if there is none."""
     try:
         page = page_decoder(kind)(body)
     except msgspec.DecodeError as problem:
@@ -141,8 +148,10 @@ _REASONS = {
 
 
 def error(status: int, headers: Mapping[str, str], body: bytes) -> StatusError:
-    """The error that an answer of 300 and above stands for (redirects are not followed). Bodies that are no Status are
-    wrapped into one."""
+    """Return the error of a response with status 300 or above (redirects are not followed).
+
+    A body that is not a Status is wrapped into one.
+    """
     try:
         decoded = decode_any(body)
     except msgspec.DecodeError:
@@ -157,7 +166,7 @@ def error(status: int, headers: Mapping[str, str], body: bytes) -> StatusError:
 
 
 def event_error(obj: Any) -> StatusError:
-    """The Status object of an ERROR event."""
+    """Return the Status of an ERROR event."""
     if not isinstance(obj, dict):
         obj = {"message": f"an ERROR event without a Status: {obj!r}"}
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, **obj}
@@ -165,7 +174,7 @@ def event_error(obj: Any) -> StatusError:
 
 
 def is_expired(problem: StatusError) -> bool:
-    """The resourceVersion, or the continue token, is older than what the server remembers."""
+    """Return whether the server no longer knows the resourceVersion or the continue token."""
     return problem.code == 410 or problem.reason in ("Expired", "Gone")
 
 
@@ -204,20 +213,20 @@ def refusal_by_budget(problem: StatusError) -> str:
     """
     if problem.code != 429:
         return ""
-    said = [
+    message = [
         cause for cause in problem.details.get("causes") or () if cause.get("reason") == "DisruptionBudget"
     ]
-    return (said[0].get("message") or problem.message) if said else ""
+    return (message[0].get("message") or problem.message) if message else ""
 
 
 def is_too_large(problem: StatusError) -> bool:
-    """The resourceVersion is newer than anything the server knows."""
+    """Return whether the resourceVersion is newer than any that the server knows."""
     causes = problem.details.get("causes") or ()
     return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
 
 
 def retry_after(problem: StatusError) -> float | None:
-    """Seconds the server asks to wait; None when it does not."""
+    """Return the seconds that the server requests to wait; ``None`` if it does not."""
     header = problem.headers.get("retry-after", "")
     if header.isdigit():
         return float(header)
@@ -230,7 +239,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def warnings(headers: Mapping[str, str]) -> list[str]:
-    """The texts of ``Warning: 299 - "text"`` headers."""
+    """Return the texts of ``Warning: 299 - "text"`` headers."""
     value = headers.get("warning")
     if not value:
         return []
@@ -238,16 +247,16 @@ def warnings(headers: Mapping[str, str]) -> list[str]:
 
 
 def watched(event: WatchEvent, decode: Callable[[Any], T]) -> tuple[str, T]:
-    """Type and decoded object; an ERROR event is raised as :class:`StatusError`."""
+    """Return type and decoded object. An ERROR event is raised as :class:`StatusError`."""
     if event.type == "ERROR":
         raise event_error(decode_any(event.object))
     return event.type, decode(event.object)
 
 
 class LineSplitter:
-    """Cuts a byte stream into decoded watch events, many at a time.
+    """Splitter of a byte stream into batches of decoded watch events.
 
-    A last line without its newline is kept until its rest arrives; what is left when the stream ends is
+    A last line without its newline waits for its rest. At the end of the stream, it is
     half an event and is dropped (``rest`` tells).
     """
 
@@ -257,7 +266,10 @@ class LineSplitter:
         self._kept: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[WatchEvent]:
-        """Raises :class:`Unreachable` when a line is no event."""
+        """Return the events in these bytes.
+
+        Raises :class:`Unreachable` for a line that is not an event.
+        """
         end = chunk.rfind(b"\n") + 1
         if end == 0:
             self._kept.append(chunk)

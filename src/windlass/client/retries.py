@@ -1,12 +1,15 @@
-"""Retry rules: whether a request is sent again, and after which pause. Pure; both clients follow them.
+"""Retry rules: whether a request is sent again, and after which pause. Pure.
 
-Rules (those of client-go, with connection errors added):
-- 429 and 503 with ``Retry-After``: any method, after the time asked for;
-- 503 without it: idempotent methods, with back-off; a 429 without it is final;
-- a rejection by a disruption budget is final, also with ``Retry-After`` (the controller has not counted the budget
-  yet): the evicting component has other pods to evict meanwhile, and its own time limit;
-- no process listened, or the connection broke before the request was sent: any method, with back-off;
-- the connection broke later: idempotent methods only.
+Both clients follow these rules (those of client-go, and connection errors):
+
+- 429 and 503 with ``Retry-After``: any method, after the requested time.
+- 503 without it: idempotent methods, with back-off. A 429 without it is final.
+- A rejection by a disruption budget is final, also with ``Retry-After`` (the controller
+  has not counted the budget yet). The evicting component has other pods to evict
+  meanwhile, and its own time limit.
+- No process listened, or the connection broke before the request was sent: any method,
+  with back-off.
+- The connection broke later: idempotent methods only.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ _TRANSIENT = frozenset({UNREACHABLE, NOT_RUNNING, PROXY_UNREACHABLE})
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """``attempts`` counts the first one; 1 never repeats. ``longest_seconds`` bounds one wait."""
+    """Limits of retries. ``attempts`` includes the first one; 1: no retry.
+
+    ``longest_seconds``: maximum of one pause.
+    """
 
     attempts: int = 6
     initial_seconds: float = 0.1
@@ -47,14 +53,14 @@ def idempotent(request: Request) -> bool:
 def wait_after(
     problem: StatusError | Unreachable, request: Request, policy: RetryPolicy, backoff: Backoff
 ) -> float | None:
-    """Seconds to wait before the next attempt, None when the problem is final."""
+    """Return the seconds to wait before the next attempt; ``None`` if the problem is final."""
     if isinstance(problem, Unreachable):
         if problem.code not in _TRANSIENT or (problem.refused and not policy.retry_refused):
             return None
         return backoff.next() if not problem.processed or idempotent(request) else None
     if problem.code not in (429, 503) or refusal_by_budget(problem):
         return None
-    asked = retry_after(problem) if "retry-after" in problem.headers else None
-    if asked is not None:
-        return asked + backoff.next() * 0.1 if asked <= policy.longest_seconds else None
+    requested = retry_after(problem) if "retry-after" in problem.headers else None
+    if requested is not None:
+        return requested + backoff.next() * 0.1 if requested <= policy.longest_seconds else None
     return backoff.next() if problem.code == 503 and idempotent(request) else None

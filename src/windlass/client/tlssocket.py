@@ -1,8 +1,8 @@
-"""The TLS socket of the blocking client, which closes its descriptor whenever wrapping fails.
+"""TLS socket of the blocking client, which closes its descriptor whenever wrapping fails.
 
-``SSLContext.wrap_socket`` takes the descriptor away from the socket it is given. When the peer has reset the
-connection by then, it reads from it to learn more, and what that raises leaves the new socket open without an
-owner that could close it.
+``SSLContext.wrap_socket`` takes the descriptor from the given socket. If the peer has
+reset the connection by then, it reads from the socket to learn more. The resulting
+exception leaves the new socket open, without an owner that could close it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class ClientSocket(ssl.SSLSocket):
-    """To be set as ``SSLContext.sslsocket_class`` for sockets that are connected already."""
+    """Socket class for ``SSLContext.sslsocket_class``, for sockets that are already connected."""
 
     def getpeername(self) -> Any:
         """Return the peer's address. Closes the socket and raises ``OSError`` if the peer is gone."""

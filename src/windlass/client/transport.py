@@ -1,8 +1,9 @@
 """Requests and responses, independent of any HTTP library.
 
-Two transports implement :class:`Transport`: HTTP (``client.http``) and, for tests, the in-process one
-that ``server`` provides. The in-process transport enters the server after HTTP decoding, so it
-passes authentication's result, authorisation, admission and validation like any other caller.
+Two transports implement :class:`Transport`: HTTP (``client.http``) and, for tests, the
+in-process one of ``server``. The in-process transport enters the server after HTTP
+decoding. So its requests pass authentication's result, authorisation, admission and
+validation like all others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import msgspec
 
 
 class Request(msgspec.Struct, frozen=True):
-    """``path`` without query; ``query`` as it stands after ``?``, undecoded; header names lower case."""
+    """HTTP request.
+
+    ``path``: without the query.
+    ``query``: the text after ``?``, not decoded.
+    Header names are lower case.
+    """
 
     method: str
     path: str
@@ -24,7 +30,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class ByteStream(Protocol):
-    """Async iterator of bytes. A stream that breaks raises ``client.errors.Unreachable``."""
+    """Async iterator of bytes. A broken stream raises ``client.errors.Unreachable``."""
 
     def __aiter__(self) -> Any: ...
 
@@ -34,10 +40,10 @@ class ByteStream(Protocol):
 
 
 class Response(msgspec.Struct):
-    """Either a whole ``body`` or a ``stream`` of byte chunks (watch, followed log).
+    """HTTP response: a whole ``body``, or a ``stream`` of chunks (watch, followed log).
 
-    The consumer of a stream must exhaust it or call its ``aclose``. Header names are lower case; the
-    values of a repeated header are joined by ``", "``.
+    The consumer of a stream must exhaust it or call ``aclose``. Header names are lower
+    case. The values of a repeated header are joined by ``", "``.
     """
 
     status: int
@@ -47,8 +53,11 @@ class Response(msgspec.Struct):
 
 
 async def whole(response: Response, most: int | None = None) -> bytes:
-    """The whole body, arriving or there. Raises ``client.errors.Unreachable`` when the stream breaks, and
-    :class:`TooLong` for a body of more than ``most`` bytes."""
+    """Return the whole body, of a stream as well.
+
+    Raises ``client.errors.Unreachable`` if the stream breaks, and :class:`TooLong` for
+    a body of more than ``most`` bytes.
+    """
     if response.stream is None:
         if most is not None and len(response.body) > most:
             raise TooLong(most)
@@ -66,14 +75,17 @@ async def whole(response: Response, most: int | None = None) -> bytes:
 
 
 class TooLong(ValueError):
-    """An answer of more bytes than are taken."""
+    """Response with more bytes than accepted."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"the answer is longer than {most} bytes")
 
 
 class Transport(Protocol):
-    """Sends one request. Raises ``client.errors.Unreachable`` when no answer can be had."""
+    """Transport that sends one request.
+
+    Raises ``client.errors.Unreachable`` if there is no response.
+    """
 
     async def request(self, request: Request) -> Response: ...
 

@@ -1,6 +1,9 @@
-"""Each verb of the Kubernetes API as a :class:`Request`: paths, query parameters, bodies. No I/O.
+"""Verbs of the Kubernetes API as :class:`Request` objects: paths, query parameters, bodies.
 
-Shared by the asyncio client and the blocking one. Their writing verbs take exactly these parameters.
+No I/O.
+
+The asyncio client and the blocking one share them. Their writing verbs take exactly
+these parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 def path(
     resource: Resource, namespace: str | None = None, name: str | None = None, subresource: str | None = None
 ) -> str:
-    """Like ``Resource.path``, with names quoted for the URL. Raises ``ValueError`` on an empty name."""
+    """Like ``Resource.path``, with quoted names. Raises ``ValueError`` on an empty name."""
     if name is not None and not name:
         raise ValueError(f"a {resource.kind} without a name")
     text = resource.path(namespace, name, subresource)
@@ -43,7 +46,7 @@ def _needs_quoting(text: str) -> bool:
 
 
 def query(**parameters: str | int | bool | None) -> str:
-    """Encoded query; what is None or empty is left out, booleans are ``true``/``false``."""
+    """Return the encoded query. ``None`` and "" are omitted; booleans are ``true``/``false``."""
     pairs = []
     for name, value in parameters.items():
         if value is None or value == "":
@@ -90,7 +93,10 @@ def watch(
     bookmarks: bool = True,
     initial_events: bool = False,
 ) -> Request:
-    """``initial_events`` asks for the present objects first (WatchList), ended by a marked bookmark."""
+    """Return a watch.
+
+    ``initial_events``: existing objects first (WatchList), up to a marked bookmark.
+    """
     text = query(
         watch=True,
         allowWatchBookmarks=bookmarks or None,
@@ -113,7 +119,7 @@ def create(
     field_validation: str | None = None,
     field_manager: str | None = None,
 ) -> Request:
-    """``namespace`` None: the object's own, else ``default``."""
+    """Return a create. ``namespace`` ``None``: the object's own, else ``default``."""
     text = query(
         fieldManager=field_manager,
         fieldValidation=field_validation,
@@ -132,7 +138,10 @@ def update(
     field_validation: str | None = None,
     field_manager: str | None = None,
 ) -> Request:
-    """PUT: whole object; with ``metadata.resourceVersion`` set it is refused when someone was faster."""
+    """Return a PUT of the whole object.
+
+    With ``metadata.resourceVersion`` it is rejected if the object has changed.
+    """
     metadata = obj["metadata"]
     text = query(
         fieldManager=field_manager,
@@ -156,7 +165,7 @@ def patch(
     dry_run: bool = False,
     force: bool | None = None,
 ) -> Request:
-    """``force`` only means something for ``apply``, which also needs a field manager."""
+    """Return a patch. ``force`` only applies to ``apply``, which also needs a field manager."""
     text = query(
         fieldManager=field_manager,
         fieldValidation=field_validation,
@@ -178,7 +187,11 @@ def delete(
     resource_version: str | None = None,
     dry_run: bool = False,
 ) -> Request:
-    """Answered with a Status, or with the object when it stays a while (finalizers, grace)."""
+    """Return a delete.
+
+    The response is a Status, or the object if its deletion takes time (finalizers,
+    grace).
+    """
     options = delete_options(propagation, grace_seconds, uid, resource_version, dry_run)
     return Request("DELETE", path(resource, namespace, name), "", _JSON, _encode(options))
 
@@ -222,9 +235,10 @@ def delete_options(
 def bind(
     namespace: str, name: str, node: str, *, uid: str, annotations: Mapping[str, str] | None = None
 ) -> Request:
-    """Bind a pod to a node: ``uid`` is a precondition, ``annotations`` are merged into the pod's.
+    """Bind a pod to a node.
 
-    409 when it is bound already, gated, deleted, or another pod by now.
+    ``uid`` is a precondition. ``annotations`` are merged into the pod's. The response
+    is 409 if the pod is already bound, gated, deleted, or another one by now.
     """
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if uid:
@@ -241,7 +255,7 @@ def bind(
 
 
 def evict(namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None) -> Request:
-    """Evict a pod through its Eviction subresource. 429 when a disruption budget forbids it."""
+    """Evict a pod through its Eviction subresource. The response is 429 if a budget forbids it."""
     body: dict[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -283,7 +297,7 @@ def _namespace_of(resource: Resource, obj: Mapping[str, Any], namespace: str | N
 
 
 def _typed(resource: Resource, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The object with apiVersion and kind; custom kinds are refused without."""
+    """Return the object with apiVersion and kind. An object of a custom kind must have them."""
     if "kind" in obj and "apiVersion" in obj:
         return obj
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}

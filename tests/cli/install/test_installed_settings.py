@@ -225,7 +225,7 @@ def test_remedies_name_the_cluster_that_was_meant() -> None:
         "windlass install",
         "kubectl get pods",
         "windlass up",
-        "windlass up, if it is this box's own",
+        "windlass up   (if it is this machine's control plane)",
         "did you mean team?",
         "windlass --context b ps",
     )
@@ -235,7 +235,7 @@ def test_remedies_name_the_cluster_that_was_meant() -> None:
         "windlass --context a install",
         "kubectl --context a get pods",
         "windlass up",
-        "windlass up, if it is this box's own",
+        "windlass up   (if it is this machine's control plane)",
         "did you mean team?",
         "windlass --context b ps",
     )
