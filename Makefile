@@ -58,7 +58,7 @@ chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluste
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --nodes 400 --report docs/operations/chaos.md
 
 cards: $(STAMP)  ## a random walk of a million steps over the books of cards: none above one, none both shared and whole
-	@cd tests/support && ../../$(BIN)/python card_walk.py --steps 1000000
+	@PYTHONPATH=tests/support/engine:tests/support/reference $(BIN)/python tests/support/engine/device_walk.py --steps 1000000
 
 fuzz: $(STAMP)  ## the property tests on new examples, round by round; ROUNDS=N, SEED=N, ONLY=PATHS
 	@$(BIN)/python tools/fuzz.py --rounds $(or $(ROUNDS),0) $(if $(SEED),--seed $(SEED)) $(ONLY)

@@ -25,10 +25,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.extend(map(str, Path(__file__).resolve().parents[1].glob("tests/support/*/")))
 
-from liveparts import KubeScheduler, Part, WindlassPart, usage
 from realkube import REQUIRED, RealKube, missing
+from scheduler_processes import KubeScheduler, Part, WindlassPart, usage
 
 from benchmarks.end_to_end import in_parallel, until_ready
 from benchmarks.live_load import (

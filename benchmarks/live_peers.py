@@ -12,8 +12,7 @@
              for 12.5.
 
 Clients are without limits on requests unless ``--limited``: then each keeps to what its own installation says. Every
-other setting is that of its installation. tests/support/livepeers.py and livekube.py say how each
-is installed.
+other setting is that of its installation (tests/support/peers: gang_schedulers.py and kube_scheduler_setups.py).
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.extend(map(str, Path(__file__).resolve().parents[1].glob("tests/support/*/")))
 
-from liveparts import Part, usage
-from livepeer import BUILD, GPU, Peer, lacking
-from livepeers import PEERS
+from gang_schedulers import PEERS
+from peer_scheduler import BUILD, GPU, Peer, lacking
 from realkube import REQUIRED, RealKube, missing
+from scheduler_processes import Part, usage
 
 from benchmarks.live import alone
 from benchmarks.live_gangs import by_gang, incomplete_seconds, most_incomplete

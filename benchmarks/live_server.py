@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.extend(map(str, Path(__file__).resolve().parents[1].glob("tests/support/*/")))
 
-from liveparts import Part, usage
 from realkube import REQUIRED, RealKube
+from scheduler_processes import Part, usage
 
 from benchmarks.end_to_end import until_ready
 from benchmarks.live_load import Batch, Books, create_nodes

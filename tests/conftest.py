@@ -1,4 +1,5 @@
-"""Fixtures for every room's tests. Helper modules lie in ``tests/support``."""
+"""Fixtures for every room's tests. Helper modules are in ``tests/support``, grouped by
+what they stand for, and imported by their file names."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from windlass.kits.clock import FakeClock
 if TYPE_CHECKING:
     from clusters import Cluster
     from embeddedkube import EmbeddedKube
-    from liveparts import KubeScheduler
     from realkube import RealKube
+    from scheduler_processes import KubeScheduler
 
 
 # Property tests draw the same examples in every run and on every machine, and remember none, so that a failure
@@ -100,8 +101,8 @@ def real_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
 @pytest.fixture(scope="module")
 def kube_scheduler(real_kube: RealKube) -> Iterator[KubeScheduler]:
     """Kubernetes' own scheduler, at work on ``real_kube`` beside whoever else schedules there."""
-    from liveparts import KubeScheduler
     from realkube import need
+    from scheduler_processes import KubeScheduler
 
     need(KubeScheduler.BINARY)
     part = KubeScheduler(real_kube)
@@ -114,14 +115,14 @@ def _least_privilege(kube: RealKube) -> None:
 
     ``WINDLASS_RIGHTS=FILE`` adds what was used to a file, one right a line.
     """
-    import rights
+    import audited_rights
 
-    requests = list(rights.asked(kube.audit_log))
+    requests = list(audited_rights.asked(kube.audit_log))
     record = os.environ.get("WINDLASS_RIGHTS")
     if record:
         with open(record, "a") as lines:
             lines.writelines(" ".join(part or '""' for part in one.right) + "\n" for one in requests)
-    wanting = rights.denied(requests)
+    wanting = audited_rights.denied(requests)
     assert not wanting, f"the chart's roles lack: {wanting}"
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from livepeers import PEERS
+from gang_schedulers import PEERS
 
 _FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
-from schedapi import Recorder, Running, SchedulerApi
+from scheduler_api import Recorder, Running, SchedulerApi
 
 from windlass.api.errors import WindlassError
 from windlass.app import scheduler_extras, settings

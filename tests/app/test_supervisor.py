@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box import processes_naming
+from single_node import processes_naming
 
 from windlass.app.options import UpOptions
 from windlass.app.running import resumed

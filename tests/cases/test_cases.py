@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from plancases import CASES, FOLDER, RUNNER, deviations, outcome
+from scheduling_cases import CASES, FOLDER, RUNNER, deviations, outcome
 
 RUN = sorted(CASES)
 DEVIATIONS = deviations()

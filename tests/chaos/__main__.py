@@ -10,7 +10,7 @@ import statistics
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.extend(map(str, Path(__file__).resolve().parents[1].glob("support/*/")))
 
 from chaos_rounds import FAULTS, Outcome, run_round
 from tests.chaos.report import machine, write_section

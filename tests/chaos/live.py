@@ -20,12 +20,12 @@ from pathlib import Path
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.extend(map(str, Path(__file__).resolve().parents[1].glob("support/*/")))
 
-from livecompany import GUESTS
-from livefaults import FAULTS, Outcome, World, run_round
+from fault_rounds import FAULTS, Outcome, World, run_round
 from realkube import REQUIRED, missing
 from tests.chaos.report import machine, write_section
+from workload_rounds import GUESTS
 
 TITLE = "Real cluster"
 _decoder = msgspec.json.Decoder(Outcome)

@@ -11,11 +11,11 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.extend(map(str, Path(__file__).resolve().parents[1].glob("support/*/")))
 
-from liveparts import KubeScheduler
 from realkube import REQUIRED, missing
-from sidebyside import Result, SideBySide
+from scheduler_processes import KubeScheduler
+from side_by_side import Result, SideBySide
 from tests.chaos.report import machine, write_section
 
 TITLE = "Next to kube-scheduler"

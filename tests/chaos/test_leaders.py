@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from livefaults import two_lead, who_leads
+from fault_rounds import two_lead, who_leads
 
 
 class Asked:

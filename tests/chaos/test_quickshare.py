@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from livesharing import QUICK_SHARE
+from timeshare_workloads import QUICK_SHARE
 
 from windlass.plugins.registry import build
 from windlass.plugins.timeshare.gittins import LearnedSharing

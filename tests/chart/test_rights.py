@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import rights
+import audited_rights
 
 
 def entry(who: str, verb: str, resource: str, **target: Any) -> dict[str, Any]:
@@ -23,10 +23,10 @@ def entry(who: str, verb: str, resource: str, **target: Any) -> dict[str, Any]:
     }
 
 
-def read(tmp_path: Path, *entries: dict[str, Any]) -> list[rights.Asked]:
+def read(tmp_path: Path, *entries: dict[str, Any]) -> list[audited_rights.Asked]:
     log = tmp_path / "audit.log"
     log.write_text("".join(json.dumps(one) + "\n" for one in entries) + '{"cut off')
-    return list(rights.asked(log))
+    return list(audited_rights.asked(log))
 
 
 def test_a_part_is_told_by_its_account_or_its_agent(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_part_is_told_by_its_account_or_its_agent(tmp_path: Path) -> None:
         ("scheduler", "", "pods/binding", "create"),
         ("controllers", "batch.volcano.sh", "jobs", "watch"),
     ]
-    assert rights.denied(found) == []
+    assert audited_rights.denied(found) == []
 
 
 def test_what_no_rule_covers_is_found(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_no_rule_covers_is_found(tmp_path: Path) -> None:
         ),
     ]
     found = read(tmp_path, *refused)
-    assert len(rights.denied(found)) == len(refused)
+    assert len(audited_rights.denied(found)) == len(refused)
 
 
 def test_what_a_role_gives_holds_in_its_namespace_and_for_its_names(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_what_a_role_gives_holds_in_its_namespace_and_for_its_names(tmp_path: Pa
             name="windlass-run-times",
         ),
     )
-    assert rights.denied(found) == []
+    assert audited_rights.denied(found) == []

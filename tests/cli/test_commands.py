@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import click
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
@@ -24,7 +24,7 @@ from windlass.cli.main import COMMANDS
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 # The group.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import click
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
@@ -16,7 +16,7 @@ from windlass.cli import main
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 def test_help_explains_codes_and_reasons_offline(windlass, cluster):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
@@ -16,7 +16,7 @@ from windlass.api.resources import NODES, PODS, QUEUES
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 def test_queue_create_and_set(windlass, cluster):

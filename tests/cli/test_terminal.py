@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
@@ -28,7 +28,7 @@ LISTS = (
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 @pytest.mark.parametrize("words", LISTS, ids=" ".join)

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from testpki import Authority
-from threadserver import Caller, serving
+from threaded_server import Caller, serving
+from throwaway_certificates import Authority
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import PODS

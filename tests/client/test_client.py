@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from faketransport import FakeTransport, FedStream, Handler, ok, page, query_of, script, streaming
+from fake_transport import FakeTransport, FedStream, Handler, ok, page, query_of, script, streaming
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

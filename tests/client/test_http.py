@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from loopclock import LoopClock
-from rawserver import CHUNKED_HEAD, Peer, RawServer
-from testpki import Authority
-from threadserver import Caller, serving
+from loop_clock import LoopClock
+from raw_server import CHUNKED_HEAD, Peer, RawServer
+from threaded_server import Caller, serving
+from throwaway_certificates import Authority
 
 from windlass.api.errors import WindlassError
 from windlass.client import errors, kubeconfig

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from faketransport import FakeTransport, FedStream, ok, query_of, streaming
+from fake_transport import FakeTransport, FedStream, ok, query_of, streaming
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tinyserver import TinyServer
+from list_watch_server import TinyServer
 
 from windlass.api.errors import expired, failure
 from windlass.api.resources import CONFIG_MAPS, PODS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from testpki import Authority
+from throwaway_certificates import Authority
 
 from windlass.api.errors import WindlassError
 from windlass.client import errors

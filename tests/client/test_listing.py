@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from faketransport import FakeTransport, FedStream, ok, streaming
+from fake_transport import FakeTransport, FedStream, ok, streaming
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

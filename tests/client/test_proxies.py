@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from smallproxy import proxying
-from testpki import Authority
-from threadserver import Caller, serving
+from http_proxy import proxying
+from threaded_server import Caller, serving
+from throwaway_certificates import Authority
 
 from windlass.api.errors import WindlassError
 from windlass.client import errors, proxies

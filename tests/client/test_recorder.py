@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from faketransport import Answer, FakeTransport, ok
+from fake_transport import Answer, FakeTransport, ok
 
 from windlass.api.errors import already_exists, failure, not_found
 from windlass.api.resources import EVENTS

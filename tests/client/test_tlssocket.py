@@ -8,7 +8,7 @@ import struct
 import warnings
 
 import pytest
-from testpki import Authority
+from throwaway_certificates import Authority
 
 from windlass.api.resources import PODS
 from windlass.client import errors

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from clusters import Cluster, eventually
-from serverpair import Pair
+from server_pair import Pair
 
 if TYPE_CHECKING:
     from embeddedkube import EmbeddedKube

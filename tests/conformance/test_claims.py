@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from clusters import MERGE, Answer
-from serverpair import Pair
+from server_pair import Pair
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 GROUP = "/apis/resource.k8s.io/v1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from deviations import DEVIATIONS
+from server_deviations import DEVIATIONS
 
 
 def test_every_deviation_is_asserted_somewhere_and_has_its_reason() -> None:

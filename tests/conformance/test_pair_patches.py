@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from clusters import JSON_PATCH, MERGE, STRATEGIC, Answer
-from serverpair import PODS, Pair, same, verdict
+from server_pair import PODS, Pair, same, verdict
 
 from windlass.api.wire import protobuf, schema
 

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 import pytest
-from serverpair import PODS, Pair, same, stripped, warnings
+from server_pair import PODS, Pair, same, stripped, warnings
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from clusters import APPLY, Cluster, eventually
 from coschedulingobjects import coscheduling_group
-from deviations import deviates
 from realkube import CRDS
-from volcanobodies import group, queue
+from server_deviations import deviates
+from volcanoobjects import group, queue
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from clusters import APPLY, JSON_PATCH, MERGE, STRATEGIC, Cluster, config_map, pod, status_of
-from deviations import deviates
-from volcanobodies import group
+from server_deviations import deviates
+from volcanoobjects import group
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 

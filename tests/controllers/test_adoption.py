@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakeapi import FakeApi
 from kaiobjects import kai_group, kai_pod, kai_queue
-from volcanobodies import group, queue
+from volcanoobjects import group, queue
 
 from windlass.api.annotations import ADOPTED, ADOPTED_POOL, ADOPTED_SUFFIX, NODE_POOL_KAI
 from windlass.api.errors import not_found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fakeapi import FakeApi
-from volcanobodies import queue as queue_body
+from volcanoobjects import queue as queue_body
 
 from windlass.api import aliases
 from windlass.api.resources import PODS, QUEUES

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from fakeapi import FakeApi, Words
-from jobworld import job
 from prometheus_client import CollectorRegistry
+from vcjob_cluster import job
 
 from windlass.api import errors
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, VOLCANO_JOBS, Resource

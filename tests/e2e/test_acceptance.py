@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-import acceptance
+import acceptance_manifests
 import pytest
 import yaml
-from box import Box
+from single_node import Box
 
 from windlass.api.resources import POD_GROUPS, PODS, RESOURCE_QUOTAS, VOLCANO_JOBS
 from windlass.client import verbs
@@ -26,7 +26,7 @@ TOOLS = ("windlass", "kubectl")
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
-    acceptance.folder()
+    acceptance_manifests.folder()
     with Box("--gpus", "none") as one:
         one.windlass(
             "apply", "-f", "-", stdin="{apiVersion: v1, kind: Namespace, metadata: {name: ai-team-a}}"
@@ -60,7 +60,7 @@ def _names(box: Box, kind: str) -> set[str]:
 
 def add_nodes(box: Box, number: int) -> None:
     """The nodes of ``expect.json``, simulated."""
-    for index, shape in enumerate(acceptance.expectation(number)["nodes"]):
+    for index, shape in enumerate(acceptance_manifests.expectation(number)["nodes"]):
         count, gpu_count = str(shape["count"]), str(shape.get("gpus", 0))
         cpu, memory = str(shape.get("cpu", 64)), shape.get("memory", "256Gi")
         command = [
@@ -94,7 +94,7 @@ def apply(box: Box, tool: str, text: str) -> list[str]:
 
 def prepare(box: Box, number: int) -> None:
     for needed in NEEDS.get(number, ()):
-        box.windlass("apply", "-f", str(acceptance.manifest_path(needed)))
+        box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(needed)))
 
 
 def running_pods(box: Box) -> list[dict[str, Any]]:
@@ -110,21 +110,25 @@ def gpus(pod: dict[str, Any]) -> int:
 @pytest.mark.parametrize("number", WHOLE)
 def test_is_accepted_with_exactly_the_promised_warnings(box: Box, number: int, tool: str):
     prepare(box, number)
-    warnings = apply(box, tool, acceptance.manifest_path(number).read_text())
-    expected = acceptance.expected_warnings(number)
-    assert acceptance.all_there(warnings, expected), (warnings, expected)
+    warnings = apply(box, tool, acceptance_manifests.manifest_path(number).read_text())
+    expected = acceptance_manifests.expected_warnings(number)
+    assert acceptance_manifests.all_there(warnings, expected), (warnings, expected)
 
 
 @pytest.mark.parametrize("number", WHOLE)
 def test_strict_refuses_aliases_and_defaults_and_nothing_else(box: Box, number: int):
     prepare(box, number)
-    done = box.windlass("apply", "--strict", "-f", str(acceptance.manifest_path(number)), check=False)
-    refused = any(t.startswith(("alias:", "default:")) for t in acceptance.expected_warnings(number))
+    done = box.windlass(
+        "apply", "--strict", "-f", str(acceptance_manifests.manifest_path(number)), check=False
+    )
+    refused = any(
+        t.startswith(("alias:", "default:")) for t in acceptance_manifests.expected_warnings(number)
+    )
     assert (done.returncode != 0) == refused, done.stderr
     if refused:
         assert "error[WL-" in done.stderr
         assert "try:" in done.stderr
-        for document in acceptance.documents(number):
+        for document in acceptance_manifests.documents(number):
             kind = document["kind"]
             plural = {"Job": "vcjob", "Queue": "queues", "Pod": "pods"}[kind]
             assert document["metadata"]["name"] not in _names(box, plural)
@@ -133,14 +137,14 @@ def test_strict_refuses_aliases_and_defaults_and_nothing_else(box: Box, number: 
 @pytest.mark.parametrize("number", [n for n in WHOLE if n in (2, 6, 9, 20, 26, 30)])
 def test_the_gang_starts_whole_on_the_stated_nodes(box: Box, number: int):
     prepare(box, number)
-    entry = acceptance.expectation(number)
+    entry = acceptance_manifests.expectation(number)
     if number == 30:  # one cluster that holds its nine GPUs
         box.windlass(
             "node", "add-simulated", "--count", "1", "--gpus", "9", "--cpu", "80", "--memory", "300Gi"
         )
     else:
         add_nodes(box, number)
-    box.windlass("apply", "-f", str(acceptance.manifest_path(number)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(number)))
     groups = entry["gang"]["podgroups"]
     pods, whole = sum(g["pods"] for g in groups), sum(g["gpus"] for g in groups)
     box.wait_for(f"{pods} pods run", lambda: len(running_pods(box)) == pods)
@@ -160,8 +164,8 @@ def test_one_gpu_too_few_and_nothing_of_the_gang_starts(box: Box, number: int):
     for index, (count, each) in enumerate(shapes):
         box.windlass("node", "add-simulated", "--count", str(count), "--gpus", str(each), "--cpu", "80",
                      "--memory", "300Gi", "--prefix", f"few{index}")  # fmt: skip
-    box.windlass("apply", "-f", str(acceptance.manifest_path(number)))
-    name = acceptance.documents(number)[0]["metadata"]["name"]
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(number)))
+    name = acceptance_manifests.documents(number)[0]["metadata"]["name"]
     box.wait_for("a reason", lambda: "nvidia.com/gpu" in _explained(box, name))
     assert running_pods(box) == []
 
@@ -178,7 +182,7 @@ def _explained(box: Box, name: str) -> str:
 
 def test_02_stays_restart_always_and_needs_no_group_object(box: Box):
     add_nodes(box, 2)
-    box.windlass("apply", "-f", str(acceptance.manifest_path(2)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(2)))
     (pod,) = box.items("pods")
     assert pod["spec"]["restartPolicy"] == "Always"
     box.wait_for("it runs", lambda: running_pods(box))
@@ -186,7 +190,7 @@ def test_02_stays_restart_always_and_needs_no_group_object(box: Box):
 
 
 def test_04_guarantee_is_readable_where_volcano_has_it(box: Box):
-    box.windlass("apply", "-f", str(acceptance.manifest_path(4)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(4)))
     queue = box.get("queue/default-queue")
     assert queue["spec"]["guarantee"]["resource"] == {"cpu": "20", "memory": "100G", "nvidia.com/gpu": "10"}
     assert queue["spec"]["deserved"] == queue["spec"]["guarantee"]["resource"]
@@ -197,7 +201,7 @@ def test_04_guarantee_is_readable_where_volcano_has_it(box: Box):
 def test_05_waits_for_eight_pods_with_the_stated_roles(box: Box):
     prepare(box, 5)
     add_nodes(box, 2)
-    box.windlass("apply", "-f", str(acceptance.manifest_path(5)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(5)))
 
     def pod(role: str, index: int) -> str:
         return yaml.safe_dump({
@@ -219,7 +223,7 @@ def test_05_waits_for_eight_pods_with_the_stated_roles(box: Box):
 
 def test_09_is_pending_for_want_of_the_rdma_device(box: Box):
     box.windlass("node", "add-simulated", "--count", "1", "--gpus", "8")
-    box.windlass("apply", "-f", str(acceptance.manifest_path(9)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(9)))
     box.wait_for("a reason", lambda: "rdma/roce_v2" in _explained(box, "rdma-pod"))
 
     def described() -> str:
@@ -234,13 +238,13 @@ def test_09_is_pending_for_want_of_the_rdma_device(box: Box):
 def test_10_two_copies_land_on_two_hosts(box: Box, tool: str, product: str):
     labels = ["--label", f"nvidia.com/gpu.product={product}", "--label", "topology.kubernetes.io/zone=zone-a"]
     box.windlass("node", "add-simulated", "--count", "2", "--gpus", "8", "--prefix", "h100", *labels)
-    pod = acceptance.merged(10)
+    pod = acceptance_manifests.merged(10)
     pod["metadata"]["labels"] = {"app": "training-job"}
     warnings: list[str] = []
     for name in ("one", "two"):
         pod["metadata"]["name"] = name
         warnings = apply(box, tool, yaml.safe_dump(pod))
-    assert acceptance.all_there(warnings, acceptance.expected_warnings(10)), warnings
+    assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(10)), warnings
     box.wait_for("both run", lambda: len(running_pods(box)) == 2)
     assert len({pod["spec"]["nodeName"] for pod in running_pods(box)}) == 2
 
@@ -248,7 +252,7 @@ def test_10_two_copies_land_on_two_hosts(box: Box, tool: str, product: str):
 def test_20_tiers_are_found_by_the_product_where_nobody_has_labelled_a_node(box: Box):
     for count, card, prefix in ((8, "H100-80GB", "big"), (4, "A40", "middle"), (1, "T4", "small")):
         box.windlass("node", "add-simulated", "--devices", f"{count}x{card}", "--prefix", prefix)
-    apply(box, "windlass", acceptance.manifest_path(20).read_text())
+    apply(box, "windlass", acceptance_manifests.manifest_path(20).read_text())
     box.wait_for("all three run", lambda: len(running_pods(box)) == 3)
     assert {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in running_pods(box)} == {
         "llm-training": "big-0",
@@ -277,7 +281,7 @@ def _taken_over(box: Box, words: str = "") -> int:
 def configure(box: Box, number: int, words: str = "", tool: str = "windlass") -> list[str]:
     """Apply the configuration of a manifest and wait until it is in force; the warnings."""
     before = _taken_over(box, words)
-    warnings = apply(box, tool, acceptance.manifest_path(number).read_text())
+    warnings = apply(box, tool, acceptance_manifests.manifest_path(number).read_text())
     box.wait_for(f"{number} is taken over", lambda: _taken_over(box, words) > before)
     return warnings
 
@@ -287,8 +291,8 @@ def configure(box: Box, number: int, words: str = "", tool: str = "windlass") ->
 def test_policies_are_accepted_with_exactly_the_promised_warnings(
     box: Box, volcano_system: None, number: int, tool: str
 ):
-    warnings = apply(box, tool, acceptance.manifest_path(number).read_text())
-    assert acceptance.all_there(warnings, acceptance.expected_warnings(number)), warnings
+    warnings = apply(box, tool, acceptance_manifests.manifest_path(number).read_text())
+    assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(number)), warnings
 
 
 def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None):
@@ -297,7 +301,7 @@ def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None)
     configure(box, 21, weights)
     box.windlass("node", "add-simulated", "--devices", "4xA40", "--prefix", "four")
     box.windlass("node", "add-simulated", "--devices", "1xA40", "--prefix", "one")
-    pod = acceptance.documents(2)[0]
+    pod = acceptance_manifests.documents(2)[0]
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
     pod["spec"]["schedulerName"] = "volcano"
     box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))
@@ -314,7 +318,7 @@ def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None)
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_13_all_entries_are_kept_and_six_are_counted(box: Box, tool: str):
-    apply(box, tool, acceptance.manifest_path(13).read_text())
+    apply(box, tool, acceptance_manifests.manifest_path(13).read_text())
     quota = box.wait_for("usage is counted", lambda: _used(box, "gpu-quota", "ai-team-a"))
     assert len(quota["spec"]["hard"]) == 7
     assert set(quota["status"]["used"]) == set(quota["spec"]["hard"]) - {"limits.nvidia.com/gpu"}
@@ -326,11 +330,11 @@ def _used(box: Box, name: str, namespace: str) -> dict[str, Any] | None:
 
 
 def test_16_is_the_default_of_later_pods_and_the_only_one(box: Box):
-    box.windlass("apply", "-f", str(acceptance.manifest_path(16)))
-    box.windlass("apply", "-f", str(acceptance.manifest_path(2)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(16)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(2)))
     (pod,) = box.items("pods")
     assert (pod["spec"]["priority"], pod["spec"]["priorityClassName"]) == (100, "low-priority-training")
-    (second,) = acceptance.documents(16)
+    (second,) = acceptance_manifests.documents(16)
     second["metadata"]["name"] = "another-default"
     done = box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(second), check=False)
     assert done.returncode != 0
@@ -341,7 +345,7 @@ def test_17_the_taint_is_no_label_and_explain_says_so(box: Box):
     taints = ["gpu-node=true:NoSchedule", "gpu-type=A100:NoSchedule"]
     box.windlass("node", "add-simulated", "--count", "1", "--gpus", "4", "--prefix", "gpu-node",
                  "--taint", taints[0], "--taint", taints[1])  # fmt: skip
-    assert apply(box, "windlass", yaml.safe_dump(acceptance.merged(17))) == []
+    assert apply(box, "windlass", yaml.safe_dump(acceptance_manifests.merged(17))) == []
     text = box.wait_for("a reason", lambda: _told_of(box, "gpu-pod", "gpu-type"))
     assert "label" in text
     (node,) = [n for n in _names(box, "nodes") if n.startswith("gpu-node")]
@@ -351,7 +355,7 @@ def test_17_the_taint_is_no_label_and_explain_says_so(box: Box):
 
 def test_26_has_an_automatic_group_of_one(box: Box):
     add_nodes(box, 26)
-    box.windlass("apply", "-f", str(acceptance.manifest_path(26)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(26)))
     box.wait_for("it runs", lambda: running_pods(box))
     (group,) = box.items("podgroups")
     assert group["spec"]["minMember"] == 1
@@ -360,7 +364,7 @@ def test_26_has_an_automatic_group_of_one(box: Box):
 
 def test_30_is_found_by_its_short_name(box: Box):
     prepare(box, 30)
-    box.windlass("apply", "-f", str(acceptance.manifest_path(30)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(30)))
     box.wait_for("it has a status", lambda: box.job_phase("pytorch-distributed-gang"))
     shown = box.kubectl("get", "vjob", "pytorch-distributed-gang", "-o", "yaml").stdout
     assert "status" in shown
@@ -370,9 +374,9 @@ def test_30_is_found_by_its_short_name(box: Box):
 
 
 def test_33_caps_the_class_only(box: Box):
-    box.windlass("apply", "-f", str(acceptance.manifest_path(33)))
-    box.windlass("apply", "-f", str(acceptance.manifest_path(32)))
-    pod = acceptance.documents(2)[0]
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(33)))
+    box.windlass("apply", "-f", str(acceptance_manifests.manifest_path(32)))
+    pod = acceptance_manifests.documents(2)[0]
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 65
     box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))  # another class: not counted
     pod["metadata"]["name"] = "slurm-pod"
@@ -389,9 +393,9 @@ def test_21_the_scores_of_a_configuration_are_taken_over_and_seen(box: Box, tool
     )
     try:
         warnings = configure(box, 21, "gpu-aware", tool)
-        assert acceptance.all_there(warnings, acceptance.expected_warnings(21)), warnings
+        assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(21)), warnings
         box.windlass("node", "add-simulated", "--count", "2", "--devices", "4xH100-80GB", "--prefix", "y21")
-        pod = acceptance.documents(2)[0]
+        pod = acceptance_manifests.documents(2)[0]
         box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))
         name = pod["metadata"]["name"]
 

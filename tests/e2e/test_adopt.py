@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from adoptpeers import KaiScene, VolcanoScene
-from adoptscene import Scene
 from clusters import Cluster, eventually
 from installedkube import windlass
 from realkube import serving
+from takeover_cluster import Scene
+from takeover_peers import KaiScene, VolcanoScene
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 SCHEDULER = "/apis/apps/v1/namespaces/windlass-system/deployments/windlass-scheduler"

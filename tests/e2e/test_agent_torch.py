@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nodebox import NodeBox, pod, serving
+from node_agent_server import NodeBox, pod, serving
 
 from windlass.api.resources import SERVICES
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from autoscaler import Autoscaler, GrowingScene, configure, looked, need_autoscaler
+from cluster_autoscaler import Autoscaler, GrowingScene, configure, looked, need_autoscaler
 from clusters import Cluster
-from livescene import eventually
+from provisioning_request_crd import ATOMIC, install_requests
 from realkube import RealKube, serving
-from requestcrd import ATOMIC, install_requests
+from scheduling_over_http import eventually
 
 from windlass.api.annotations import PROVISIONING_CLASS
 from windlass.api.resources import POD_TEMPLATES, PODS, QUEUES

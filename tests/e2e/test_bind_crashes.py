@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from faulttransport import FaultTransport, Storm
+from fault_transport import FaultTransport, Storm
 from kubeobjects import group, node, pod, queue
 
 from windlass.api.resources import NODES, POD_GROUPS, PODS, QUEUES

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from clusters import Cluster
-from faulttransport import DiesAfterBinds, FaultTransport
-from livescene import Json, Scene, eventually
-from pace import Pace
+from fault_transport import DiesAfterBinds, FaultTransport
+from machine_speed import Pace
 from realkube import RealKube
+from scheduling_over_http import Json, Scene, eventually
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import (

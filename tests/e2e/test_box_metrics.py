@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from box import Box
 from clusters import eventually
 from prometheus_client.parser import text_string_to_metric_families
+from single_node import Box
 
 from windlass.api.annotations import EXPLANATION
 from windlass.client.transport import Request

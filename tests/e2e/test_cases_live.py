@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import livecases
-import plancases
 import pytest
+import scheduling_cases
+import scheduling_cases_live
 from clusters import Cluster
 from embeddedkube import EmbeddedKube
 from realkube import serving
 
-CASES = livecases.chosen(30, seed=20261121)
+CASES = scheduling_cases_live.chosen(30, seed=20261121)
 
 
 @pytest.fixture(
@@ -47,7 +47,7 @@ def _real(folder: Path) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_what_happens_is_what_was_planned(server: Cluster, name: str, tmp_path: Path) -> None:
-    case = livecases.LiveCase(server, plancases.CASES[name], tmp_path)
+    case = scheduling_cases_live.LiveCase(server, scheduling_cases.CASES[name], tmp_path)
     case.clear()
     case.create()
     wanted = case.planned()
@@ -55,6 +55,6 @@ async def test_what_happens_is_what_was_planned(server: Cluster, name: str, tmp_
 
 
 def test_the_thirty_are_of_all_kinds() -> None:
-    areas = {plancases.CASES[name]["area"] for name in CASES}
+    areas = {scheduling_cases.CASES[name]["area"] for name in CASES}
     assert len(CASES) == 30
     assert len(areas) >= 13, areas

@@ -10,10 +10,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from claimcases import CASES, ECC, SHARED, Case, at, at_random, shared_at_random
+from claim_cases import CASES, ECC, SHARED, Case, at, at_random, shared_at_random
 from claimobjects import device, device_class, devices_of, exactly
-from claimsbeside import KUBE_SCHEDULER, TEMPLATES, claims_scene, create
-from livescene import Json, Scene, eventually
+from claims_with_kube_scheduler import KUBE_SCHEDULER, TEMPLATES, claims_scene, create
+from scheduling_over_http import Json, Scene, eventually
 
 from windlass.api.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from windlass.scheduler.service import SchedulerService

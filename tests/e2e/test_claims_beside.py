@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from claimsbeside import KUBE_SCHEDULER, TEMPLATES, claims_scene, create
-from livescene import Json, Scene, eventually
+from claims_with_kube_scheduler import KUBE_SCHEDULER, TEMPLATES, claims_scene, create
+from scheduling_over_http import Json, Scene, eventually
 
 from windlass.api.resources import (
     DEVICE_CLASSES,

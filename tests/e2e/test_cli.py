@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box import WINDLASS, Box
 from realkube import free_ports
+from single_node import WINDLASS, Box
 
 from windlass.api.annotations import EXPLANATION
 from windlass.controllers.vcjob.reconcile import BATCH

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 import yaml
-from adoptpeers import loose_definition
-from adoptscene import Repeated
 from clusters import Cluster, eventually
 from installedkube import InstalledProcess
 from realkube import RealKube, serving
+from takeover_cluster import Repeated
+from takeover_peers import loose_definition
 
 from windlass.cli import errors, main
 from windlass.cli.invocation import InvocationContext, ServerTarget, connect

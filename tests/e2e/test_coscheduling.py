@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 from clusters import Cluster
 from coschedulingobjects import LABEL, coscheduling_group
-from livescene import Json, Scene, eventually
 from realkube import CRDS, RealKube
+from scheduling_over_http import Json, Scene, eventually
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import COSCHEDULING_POD_GROUPS

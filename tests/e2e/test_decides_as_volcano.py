@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 from clusters import Cluster, eventually
-from liveparts import WindlassPart
-from livepeer import definitions, lacking
-from livepeers import Volcano
+from gang_schedulers import Volcano
+from peer_scheduler import definitions, lacking
 from realkube import CRDS, RealKube, serving
-from samecases import CASES, POLICIES, Case
-from samedecisions import Stage, make_priorities, open_queue
+from same_decision_cases import CASES, POLICIES, Case
+from same_decisions import Stage, make_priorities, open_queue
+from scheduler_processes import WindlassPart
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
 SECONDS = 60.0

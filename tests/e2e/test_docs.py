@@ -15,8 +15,8 @@ from pathlib import Path
 
 import kubectl
 import pytest
-from box import ROOT, WINDLASS, processes_naming
-from consoleblocks import PageError, Shell, Step, check, matches, normal, steps
+from console_blocks import PageError, Shell, Step, check, matches, normal, steps
+from single_node import ROOT, WINDLASS, processes_naming
 
 FOLDERS = ("start", "guides", "concepts", "operations", "operations/benchmarks")
 PROSE = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from box import ROOT, Box
+from single_node import ROOT, Box
 
 EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "01-distributed-digits"

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import acceptance
+import acceptance_manifests
 import pytest
 import yaml
-from box import ROOT, Box
-from gpubox import gpu_box, gpu_environment, gpu_pod, kill_agent, mps_daemon
-from scriptednvml import A100_40, H100_80, Script, card
+from scripted_nvml import A100_40, H100_80, Script, card
+from single_node import ROOT, Box
+from single_node_gpus import gpu_box, gpu_environment, gpu_pod, kill_agent, mps_daemon
 
 from windlass.api.devices import node_annotation
 from windlass.api.devices.node_annotation import DeviceRecord
@@ -311,14 +311,14 @@ class TestAcceptance03:
 
     @pytest.mark.parametrize(("memory", "most"), [("16GiB", 1), ("24GiB", 2)])
     def test_as_many_fit_as_there_is_memory(self, memory: str, most: int, tmp_path: Path) -> None:
-        (shared,) = acceptance.documents(3)
+        (shared,) = acceptance_manifests.documents(3)
         shared["spec"]["containers"][0]["command"] = ["sh", "-c", STAY]
         pods = [
             {**shared, "metadata": {"name": f"share-{number}", "namespace": "default"}} for number in range(3)
         ]
         with Box("--gpus", f"simulated:1:{memory}") as box:
             done = box.windlass("apply", "-f", "-", stdin=yaml.safe_dump_all(pods))
-            (warning,) = acceptance.expected_warnings(3)
+            (warning,) = acceptance_manifests.expected_warnings(3)
             assert warning in done.stderr
             names = [pod["metadata"]["name"] for pod in pods]
             box.wait_for("as many run as fit", lambda: len(those_running(box, names)) == most)

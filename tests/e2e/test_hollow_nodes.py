@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from clusters import Cluster, eventually
-from liveparts import WindlassPart
 from realkube import RealKube, end, free_ports, need, spawn, tools_folder
+from scheduler_processes import WindlassPart
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from box import WINDLASS, Box
+from single_node import WINDLASS, Box
 
 MAP = "lab/tool:*:\n  path: tool\n  env: {GREETING: hello}\n  command: greet\n"
 POD = """

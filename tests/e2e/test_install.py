@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import consoleblocks
+import audited_rights
+import console_blocks
 import pytest
-import rights
 from clusters import Cluster, eventually
 from installedkube import CRDS, SPACE, InstalledProcess, windlass
+from provisioning_request_crd import install_requests
 from realkube import USER_TOKEN, RealKube, serving, tools_folder
-from requestcrd import install_requests
-from rightsscene import RightsScene
+from rights_workload import RightsScene
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "chart"))
@@ -145,13 +145,13 @@ def test_the_guide_tells_the_truth(kube: RealKube, tmp_path: Path) -> None:
         "KUBECONFIG": str(tmp_path / "kubeconfig"),
         "NO_COLOR": "1",
     }
-    shell = consoleblocks.Shell(tmp_path, environment)
+    shell = console_blocks.Shell(tmp_path, environment)
     (shell.where / "deploy").symlink_to(ROOT / "deploy")
     page = ROOT / "docs" / "guides" / "kubernetes.md"
-    found = consoleblocks.steps(page.read_text(), page.name)
+    found = console_blocks.steps(page.read_text(), page.name)
     assert len(found) >= 8
     for step in found:
-        fault = consoleblocks.check(step, shell.run(step.command), str)
+        fault = console_blocks.check(step, shell.run(step.command), str)
         assert fault is None, f"{page.name} {fault}"
 
 
@@ -475,10 +475,10 @@ def test_a_gang_runs_under_the_charts_rights(kube: RealKube, api: Cluster, runni
         json.loads(line)["message"] for line in follower.text().splitlines()
     ]  # the chart asks for JSON lines
     assert "waiting for the lease" in said
-    requests = list(rights.asked(kube.audit_log))
+    requests = list(audited_rights.asked(kube.audit_log))
     assert {one.part for one in requests} == {"scheduler", "controllers"}
     assert [one for one in requests if one.code == 403] == []
-    assert rights.denied(requests) == []
+    assert audited_rights.denied(requests) == []
 
 
 def _explained(kube: RealKube, namespace: str, name: str) -> str:
@@ -495,12 +495,12 @@ _BESIDES = "no request of its own: Kubernetes 1.36 asks for it where an allocati
 _HALF = "a gang that cannot come to its minimum is taken back, and so is the pod that is too many on a node"
 _NATIVE = "Kubernetes' own gangs are an alpha of 1.36 that is off in the server of the tests"
 _ADOPTS = "only while KAI runs beside: tests/e2e/test_adopt.py runs with just these rights"
-_SCHEDULER, _CONTROLLERS = rights.PARTS
+_SCHEDULER, _CONTROLLERS = audited_rights.PARTS
 _VOLCANO = "scheduling.volcano.sh"
 UNUSED = {
     **{(_SCHEDULER, "", what, "list"): _OLD for what in ("nodes", "namespaces", "pods")},
     **{(_SCHEDULER, _VOLCANO, what, "list"): _OLD for what in ("queues", "podgroups")},
-    **{(part, "scheduling.k8s.io", "priorityclasses", "list"): _OLD for part in rights.PARTS},
+    **{(part, "scheduling.k8s.io", "priorityclasses", "list"): _OLD for part in audited_rights.PARTS},
     **{
         (_CONTROLLERS, "", what, "list"): _OLD
         for what in ("nodes", "namespaces", "configmaps", "services", "persistentvolumeclaims")
@@ -520,7 +520,7 @@ UNUSED = {
     (_SCHEDULER, "resource.k8s.io", "resourceclaims/binding", "patch"): _BESIDES,
     (_SCHEDULER, "", "configmaps", "create"): _LEARNED,
     (_SCHEDULER, "", "configmaps", "patch"): _LEARNED,
-    **{(part, "", "events", "patch"): _REPEATED for part in rights.PARTS},
+    **{(part, "", "events", "patch"): _REPEATED for part in audited_rights.PARTS},
     (_SCHEDULER, "", "pods", "delete"): _HALF,
     (_SCHEDULER, "scheduling.k8s.io", "podgroups", "watch"): _NATIVE,
 }
@@ -549,13 +549,13 @@ def test_no_right_is_granted_that_nothing_uses(kube: RealKube, api: Cluster, run
         except AssertionError as error:
             raise AssertionError(f"{play.__name__}: {error}\n{running.words()}") from None
 
-    requests = list(rights.asked(kube.audit_log))
+    requests = list(audited_rights.asked(kube.audit_log))
     assert [one for one in requests if one.code == 403] == []
-    assert rights.denied(requests) == []
+    assert audited_rights.denied(requests) == []
     used = {one.right for one in requests}
-    unused = {rule.right for rule in rights.granted()} - used
+    unused = {rule.right for rule in audited_rights.granted()} - used
     assert sorted(unused - UNUSED.keys()) == []
-    assert sorted(UNUSED.keys() - {rule.right for rule in rights.granted()}) == []
+    assert sorted(UNUSED.keys() - {rule.right for rule in audited_rights.granted()}) == []
 
 
 def test_uninstall_leaves_the_work_and_purge_nothing(kube: RealKube, api: Cluster) -> None:

@@ -1,6 +1,7 @@
 """``windlass install --gpu-sharing``: cards of device plug-ins are held as it is installed, with exactly its rights.
 
-The kubelet and the device plug-in are played by their rules (:mod:`plugkubelet`); all else is what a cluster has.
+Kubelet and device plugin follow their rules in a simulation (:mod:`device_plugin_kubelet`). Everything else is a
+real cluster.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import audited_rights
 import pytest
-import rights
 from clusters import Cluster
+from device_plugin_kubelet import LiveKubelet
 from installedkube import InstalledProcess, windlass
-from livescene import Scene, eventually
-from plugkubelet import LiveKubelet
 from realkube import RealKube, serving
+from scheduling_over_http import Scene, eventually
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, PODS
@@ -114,10 +115,10 @@ async def test_two_share_a_card_as_installed_and_it_is_let_go(kube: RealKube, ap
         for part in parts:
             await asyncio.to_thread(part.stop)
         await world.end()
-    requests = list(rights.asked(kube.audit_log))
+    requests = list(audited_rights.asked(kube.audit_log))
     assert [one for one in requests if one.code == 403] == []
-    assert rights.denied(requests, "install-gpu-sharing.yaml") == []
-    more = {(one.right, one.namespace) for one in rights.denied(requests)}
+    assert audited_rights.denied(requests, "install-gpu-sharing.yaml") == []
+    more = {(one.right, one.namespace) for one in audited_rights.denied(requests)}
     assert more == {(("scheduler", "", "pods", "create"), HELD)}, "just the right that the flag adds"
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from clusters import Cluster, config_map, pod
-from deviations import deviates
 from kubectl import Kubectl, find
+from server_deviations import deviates
 
 pytestmark = pytest.mark.kubectl
 VOLCANO = "scheduling.volcano.sh/v1beta1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from livefaults import FAULTS, World, run_round
+from fault_rounds import FAULTS, World, run_round
 from realkube import REQUIRED, need
 
 SEED = 1001

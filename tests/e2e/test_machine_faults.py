@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box import Box, processes_naming
+from single_node import Box, processes_naming
 
 from windlass.api.views.wire import moment
 
-CLOCK_JUMP = Path(__file__).parent.parent / "support" / "clockjump"
+CLOCK_JUMP = Path(__file__).parent.parent / "support" / "live" / "clockjump"
 DAY = 86_400
 
 

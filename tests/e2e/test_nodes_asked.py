@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from clusters import Cluster
-from livescene import Scene, eventually
+from provisioning_request_crd import ATOMIC, install_requests
 from realkube import RealKube
-from requestcrd import ATOMIC, install_requests
+from scheduling_over_http import Scene, eventually
 
 from windlass.api.annotations import EXPLANATION, NODES_REQUESTED
 from windlass.api.reasons import Explanation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from box import Box
+from single_node import Box
 
 from windlass.api.devices import numa_annotations
 

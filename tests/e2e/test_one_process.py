@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from embeddedkube import EmbeddedKube
 from kubeobjects import group, node, pod
-from otlpsink import OtlpSink
+from otlp_collector import OtlpSink
 from realkube import end, spawn
 
 from windlass.api.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS

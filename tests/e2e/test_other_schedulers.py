@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from clusters import Cluster
-from livescene import Json, Scene, eventually
 from realkube import RealKube
+from scheduling_over_http import Json, Scene, eventually
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from box import Box
+from single_node import Box
 
 
 def test_a_box_needs_no_uvloop(tmp_path: Path) -> None:

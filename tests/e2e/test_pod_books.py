@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from excesses import FullBooks
-from liveclaims import ClaimBooks
-from liveguests import CardParts, QueueCap
-from podlog import GPU
+from claim_workloads import ClaimBooks
+from extra_workloads import CardParts, QueueCap
+from overcommitment import FullBooks
+from pod_log import GPU
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box import Box
+from single_node import Box
 
 from windlass.node.runtime import attempt_files
 from windlass.node.sandbox.pod_network import Capabilities, Network

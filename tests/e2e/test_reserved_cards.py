@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import audited_rights
 import pytest
-import rights
 from clusters import Cluster
-from livescene import Scene, eventually
-from plugkubelet import LiveKubelet
+from device_plugin_kubelet import LiveKubelet
 from realkube import RealKube
+from scheduling_over_http import Scene, eventually
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS
@@ -253,7 +253,7 @@ async def test_as_the_chart_sets_it_up(real_kube: RealKube) -> None:
         cluster.close()
     (rule,) = (one for one in chart if one["kind"] == "Role")
     assert rule["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
-    more = rights.denied(list(rights.asked(real_kube.audit_log, {AGENT: "scheduler"})))
+    more = audited_rights.denied(list(audited_rights.asked(real_kube.audit_log, {AGENT: "scheduler"})))
     assert {(one.right, one.namespace) for one in more} == {(("scheduler", "", "pods", "create"), NAMESPACE)}
 
 

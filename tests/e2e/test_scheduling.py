@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from clusters import Cluster
-from livescene import Json, Scene, eventually
+from scheduling_over_http import Json, Scene, eventually
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import EVENTS, PODS, QUEUES

@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-import acceptance
+import acceptance_manifests
 import pytest
 import yaml
-from box import Box
+from single_node import Box
 
 from windlass.api.resources import PODS, RESOURCE_CLAIMS
 from windlass.client import verbs
@@ -24,7 +24,7 @@ PRINT = "import os; print('cards', os.environ.get('CUDA_VISIBLE_DEVICES'))"
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
-    acceptance.folder()
+    acceptance_manifests.folder()
     with Box("--gpus", "simulated:2") as one:
         yield one
 
@@ -53,7 +53,7 @@ def apply(box: Box, tool: str, *documents: dict[str, Any]) -> list[str]:
 
 def shared(name: str) -> dict[str, Any]:
     """The pod of manifest 03 with a command and a name of its own."""
-    (pod,) = acceptance.documents(3)
+    (pod,) = acceptance_manifests.documents(3)
     pod = copy.deepcopy(pod)
     pod["metadata"]["name"] = name
     pod["spec"]["containers"][0]["command"] = ["python3", "-c", f"{PRINT}; import time; time.sleep(600)"]
@@ -62,9 +62,9 @@ def shared(name: str) -> dict[str, Any]:
 
 def fragment(position: int) -> dict[str, Any]:
     """The pod of manifest 02 with the resources of a document of manifest 18."""
-    (pod,) = acceptance.documents(2)
+    (pod,) = acceptance_manifests.documents(2)
     pod = copy.deepcopy(pod)
-    pod["spec"]["containers"][0]["resources"] = acceptance.documents(18)[position]["resources"]
+    pod["spec"]["containers"][0]["resources"] = acceptance_manifests.documents(18)[position]["resources"]
     pod["spec"]["containers"][0]["command"] = ["python3", "-c", f"{PRINT}; import time; time.sleep(600)"]
     return pod
 
@@ -86,8 +86,8 @@ def printed(box: Box, name: str) -> str:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_03_is_accepted_with_its_warning_and_shares_a_card(box: Box, tool: str) -> None:
-    warnings = apply(box, tool, *acceptance.documents(3))
-    assert acceptance.all_there(warnings, acceptance.expected_warnings(3)), warnings
+    warnings = apply(box, tool, *acceptance_manifests.documents(3))
+    assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(3)), warnings
     box.wait_for("it has a card", lambda: "windlass.dev/devices" in annotations(box, "gpu-shared-pod"))
     assert annotations(box, "gpu-shared-pod")["windlass.dev/device-shares"] in ("0:0/10240", "1:0/10240")
 
@@ -121,7 +121,7 @@ def test_03_two_fit_on_one_card_of_24_gib_and_three_do_not(box: Box) -> None:
 
 
 def test_03_in_a_plan(box: Box) -> None:
-    (pod,) = acceptance.documents(3)
+    (pod,) = acceptance_manifests.documents(3)
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -143,7 +143,7 @@ def test_18_as_an_extended_resource_and_as_a_claim(box: Box, tool: str) -> None:
     box.windlass("delete", "pods", name)
     box.wait_for("it is gone", lambda: not box.items("pods"))
     warnings = apply(box, tool, fragment(1))
-    assert acceptance.all_there(warnings, acceptance.expected_warnings(18)), warnings
+    assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(18)), warnings
     box.wait_for("it runs", lambda: name in running(box))
     (claim,) = box.items("resourceclaims")
     assert claim["metadata"]["ownerReferences"][0]["name"] == name
@@ -156,7 +156,9 @@ def test_18_as_an_extended_resource_and_as_a_claim(box: Box, tool: str) -> None:
     assert consumer["name"] == name
     box.wait_for("it has printed", lambda: "cards" in printed(box, name))
     assert printed(box, name).strip() == f"cards {annotations(box, name)['windlass.dev/devices']}"
-    assert acceptance.all_there(apply(box, tool, fragment(1)), acceptance.expected_warnings(18))
+    assert acceptance_manifests.all_there(
+        apply(box, tool, fragment(1)), acceptance_manifests.expected_warnings(18)
+    )
     assert "allocated,reserved" in box.windlass("get", "resourceclaims").stdout
     box.windlass("delete", "pods", name)
     box.wait_for("its claim goes with it", lambda: not box.items("resourceclaims"))

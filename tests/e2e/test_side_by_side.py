@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from liveparts import KubeScheduler
 from realkube import REQUIRED, need
-from sidebyside import SideBySide
+from scheduler_processes import KubeScheduler
+from side_by_side import SideBySide
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
 

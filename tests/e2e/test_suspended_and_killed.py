@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from clusters import Cluster
-from faulttransport import DiesAfterBinds
-from livescene import Scene, eventually
-from livesharing import QUICK_SHARE
+from fault_transport import DiesAfterBinds
+from scheduling_over_http import Scene, eventually
+from timeshare_workloads import QUICK_SHARE
 
 from windlass.api.annotations import ATTAINED, CHECKPOINT_EVERY, EVICTION, SUSPENSIONS, TIME_SHARE
 from windlass.api.resources import POD_GROUPS, PODS

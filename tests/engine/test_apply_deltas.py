@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from arena import Arena
 from cluster_dsl import Cluster, needs, node, queue
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.engine import invariants
 from windlass.engine.deltas import (

@@ -10,7 +10,7 @@ from cluster_dsl import Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
-from sharedtime import Order, Watched, loaded, played, workloads
+from timeshare_traces import Order, Watched, loaded, played, workloads
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from poolwork import awaits, goes_on, hearing, square
+from process_pool_functions import awaits, goes_on, hearing, square
 
 from windlass.kits.process_pool import map_in_processes, report_progress
 

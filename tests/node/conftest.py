@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from nodebox import NodeBox, serving
+from node_agent_server import NodeBox, serving
 
 
 @pytest.fixture

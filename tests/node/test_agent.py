@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodebox import NODE, NodeBox, Options, pod, serving
+from node_agent_server import NODE, NodeBox, Options, pod, serving
 
 from windlass.api import annotations
 from windlass.api.errors import StatusError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nodebox import NodeBox, pod
+from node_agent_server import NodeBox, pod
 
 from windlass.node.cleanup import end_all
 from windlass.node.runtime import attempt_files, syscalls

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodebox import NODE, NodeBox, pod, serving
-from scriptednvml import A100_40, Script, binding, card
+from node_agent_server import NODE, NodeBox, pod, serving
+from scripted_nvml import A100_40, Script, binding, card
 
 from windlass.api.devices.assignment_annotations import DeviceAssignment, to_annotations
 from windlass.api.resources import EVENTS, NODES, PODS

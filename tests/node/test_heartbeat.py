@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from nodebox import NODE, NodeBox, serving
-from scriptednvml import H100_80, Script, binding, card
+from node_agent_server import NODE, NodeBox, serving
+from scripted_nvml import H100_80, Script, binding, card
 
 from windlass.api import annotations
 from windlass.api.devices.node_annotation import read

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import otheruser
+import ordinary_user
 import pytest
 
 
 @pytest.fixture(scope="module")
 def said() -> Iterator[dict[str, Any]]:
-    """What the pods of an ordinary user's box said (see ``ordinarybox``)."""
-    otheruser.command()
+    """What the pods of an ordinary user's box said (see ``ordinary_user_pods``)."""
+    ordinary_user.command()
     folder = Path(tempfile.mkdtemp(prefix="windlass-user-"))
     try:
-        done = otheruser.run("ordinarybox", folder)
+        done = ordinary_user.run("ordinary_user_pods", folder)
         assert done.returncode == 0, done.stderr[-3000:]
         answer = json.loads(done.stdout)
         missing = {"net", "mnt", "uts"} - set(answer["capabilities"])
@@ -41,7 +41,7 @@ def test_two_gangs_use_one_port(said: dict[str, Any]) -> None:
 
 def test_pods_run_as_the_user_himself_so_that_mpirun_does_not_refuse(said: dict[str, Any]) -> None:
     uid, effective, gid, hostname, _ = said["who"].split()
-    own = (otheruser.UID, otheruser.GID) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    own = (ordinary_user.UID, ordinary_user.GID) if os.geteuid() == 0 else (os.getuid(), os.getgid())
     assert (int(uid), int(gid)) == own
     assert int(effective) != 0
     assert hostname == "who"
@@ -57,7 +57,7 @@ def test_mpirun_starts_ranks_on_two_pods_by_their_names(said: dict[str, Any]) ->
 def test_volumes_lie_where_no_folder_is_and_belong_to_the_user(said: dict[str, Any]) -> None:
     hi, owner = said["files"].split()
     assert hi == "hi"
-    assert int(owner) == (otheruser.UID if os.geteuid() == 0 else os.getuid())
+    assert int(owner) == (ordinary_user.UID if os.geteuid() == 0 else os.getuid())
     assert not Path("/etc/volcano").exists()
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from faketransport import FakeTransport, ok
-from nodebox import NODE, NodeBox, pod, serving
+from fake_transport import FakeTransport, ok
+from node_agent_server import NODE, NodeBox, pod, serving
 
 from windlass.api import annotations
 from windlass.api.errors import failure

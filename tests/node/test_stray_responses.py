@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from kubeobjects import pod
-from schedapi import SchedulerApi
+from scheduler_api import SchedulerApi
 
 from windlass.api import errors
 from windlass.api.resources import PODS

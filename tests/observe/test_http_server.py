@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from testpki import Authority
+from throwaway_certificates import Authority
 
 from windlass.observe.http_server import PEER, App, HttpServer, JoiningTransport, ServerLimits, bind
 

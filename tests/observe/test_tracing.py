@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from otlpsink import OtlpSink
+from otlp_collector import OtlpSink
 
 from windlass.api.errors import WindlassError
 from windlass.observe import tracing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from queueviews import claim, queue
+from queue_views import claim, queue
 
 from windlass.plugins.kai.victims import KaiPreemptionPolicy
 from windlass.plugins.queues.protection import PreemptionDelay

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cluster_dsl import needs
-from queueviews import claim, queue, unit
+from queue_views import claim, queue, unit
 
 from windlass.plugins.queue_api_filter import (
     ApiGroupOrder,

@@ -6,9 +6,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from card_fuzz import PARTS, CardPlayer, start_with_cards
-from card_walk import Walk
 from cluster_dsl import Cluster
+from device_fuzz import PARTS, CardPlayer, start_with_cards
+from device_walk import Walk
 from engine_fuzz import Op, ops, twin_world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

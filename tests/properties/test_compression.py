@@ -8,10 +8,10 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from compressed import Asked, Easy, Naive
+from backfill_reference import Asked, Easy, Naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import job, started
+from small_traces import job, started
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.replay.policies import POLICIES

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from arena import ALL, Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster, may_claim
 from engine_fuzz import PLAIN, RELATED, Player, drawn, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preemption_cluster import ALL, Arena
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision

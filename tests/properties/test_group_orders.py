@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from coschedulingobjects import coscheduling_group, member
-from enginewords import Sent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaiobjects import kai_queue
 from kubeobjects import namespace, pod
+from model_deltas import Sent
 
 from windlass.api import views
 from windlass.model.cluster.cluster_model import ClusterModel

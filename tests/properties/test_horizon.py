@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from promised import played
+from reservation_runs import played
 
 from windlass.engine.backfill.forecast import Forecast
 from windlass.engine.backfill.planned_capacity import PlannedCapacity

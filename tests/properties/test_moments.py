@@ -1,6 +1,6 @@
 """At no moment does the engine decide without end, whatever it is given: small clusters and crowds of every queue API,
-with most actions and settings, in a world that does at once what was decided (``tests/support/moments.py``). What was
-found and mended stands in ``tests/engine/preemption/test_moments.py``, each as small as it gets.
+with most actions and settings, on a cluster that executes each decision at once (:mod:`instant_cluster`). Failures
+that were found are kept in ``tests/engine/preemption/test_moments.py``, each as small as it gets.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from momentcases import BOTH, KAI, OWN, SHARING, TIERS, drawn
-from moments import Case, World, arrive, play, settle
+from instant_cluster import Case, World, arrive, play, settle
+from instant_cluster_cases import BOTH, KAI, OWN, SHARING, TIERS, drawn
 
 KINDS = (OWN, KAI, BOTH, SHARING, TIERS)
 

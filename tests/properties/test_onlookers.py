@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cluster_dsl import Cluster
 from engine_fuzz import Op, start
-from engine_turmoil import CONFIGS, Rough, config_of, turmoil, turmoils
+from engine_fuzz_changes import CONFIGS, Rough, config_of, turmoil, turmoils
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hypothesis import HealthCheck, given, settings
-from planscenes import Planned, Scene, scenes
+from random_plans import Planned, Scene, scenes
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from promised import played
+from reservation_runs import played
 
 
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from arena import ALL, Arena
 from cluster_dsl import Cluster, needs
 from engine_fuzz import Op, Player, self_anti
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
-from spreads import check_spreads
+from preemption_cluster import ALL, Arena
+from spread_reference import check_spreads
 
 from windlass.engine.backfill.forecast import _Planning
 from windlass.engine.engine import Engine

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from arena import Arena
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preemption_cluster import Arena
 
 from windlass.spi.objects import Dialect
 

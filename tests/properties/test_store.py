@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storekit import crash, drain, pod
+from store_helpers import crash, drain, pod
 
 from windlass.api.selectors import FieldTerm, parse_labels
 from windlass.kits.clock import FakeClock

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from random import Random
 
-from arena import Arena
 from cluster_dsl import GIB, GPU, NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.spi.objects import Node, SubGroup
 from windlass.spi.topology import Level, TopologyNeed

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from engine_fuzz import Op, twin_world
-from engine_turmoil import CONFIGS, Rough, config_of, rough, turmoil, turmoils
+from engine_fuzz_changes import CONFIGS, Rough, config_of, rough, turmoil, turmoils
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeobjects import node
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.resources import POD_DISRUPTION_BUDGETS
 

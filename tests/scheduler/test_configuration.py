@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kubeobjects import node, pod
 from prometheus_client import CollectorRegistry
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS

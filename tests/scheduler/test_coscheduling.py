@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from coschedulingobjects import coscheduling_group, member
 from kubeobjects import node, pod
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import errors
 from windlass.api.resources import COSCHEDULING_POD_GROUPS, PODS, Resource

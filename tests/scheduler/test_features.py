@@ -16,7 +16,7 @@ import asyncio, sys
 
 from kubeobjects import group, node, pod, queue
 from prometheus_client import CollectorRegistry
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.kits.clock import FakeClock
 import windlass.app.scheduler_extras

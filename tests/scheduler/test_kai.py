@@ -7,7 +7,7 @@ import json
 import pytest
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import node
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import errors
 from windlass.api.annotations import ADOPTED_POOL, NODE_POOL_KAI

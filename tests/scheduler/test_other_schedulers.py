@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.annotations import ADOPTED_SUFFIX, EXPLANATION
 from windlass.api.resources import POD_GROUPS, PODS

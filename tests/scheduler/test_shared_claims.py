@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from claimobjects import NVIDIA, claim, claimer, exactly, gpu_node
 from kubeobjects import group, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.errors import conflict, failure
 from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, Resource

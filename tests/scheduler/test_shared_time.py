@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.errors import conflict, failure
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS

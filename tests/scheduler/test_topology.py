@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import group, node, pod
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.resources import HYPERNODES, POD_GROUPS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from serverkit import Api
+from server_in_process import Api
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from serverkit import MAPS, PODS, Api, config_map
+from server_in_process import MAPS, PODS, Api, config_map
 
 from windlass.api.errors import WindlassError
 from windlass.observe import metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from serverkit import Api
+from server_in_process import Api
 
 from windlass.api import resources
 from windlass.api.resources import PODS

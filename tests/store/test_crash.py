@@ -15,7 +15,7 @@ import pytest
 from windlass.kits.clock import SystemClock
 from windlass.store.store import Store
 
-CHILD = Path(__file__).resolve().parents[1] / "support" / "store_crash_child.py"
+CHILD = Path(__file__).resolve().parents[1] / "support" / "server" / "store_crash_child.py"
 ROUNDS = int(os.environ.get("WINDLASS_CRASH_ROUNDS", "4"))
 SEED = int(os.environ.get("WINDLASS_CRASH_SEED", "1"))
 

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from storekit import crash, pod
+from store_helpers import crash, pod
 
 from windlass.api.errors import WindlassError
 from windlass.kits.clock import FakeClock

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from storekit import crash, drain, pod, thing
+from store_helpers import crash, drain, pod, thing
 
 from windlass.api.selectors import FieldTerm, parse_labels
 from windlass.kits.clock import FakeClock

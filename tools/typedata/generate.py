@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+sys.path.extend(map(str, Path(__file__).resolve().parents[2].glob("tests/support/*/")))
 
 from go_types import GoField, Sources
 from realkube import ADMIN_TOKEN, serving

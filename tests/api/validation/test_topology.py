@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fieldpaths import complaints
+from field_errors import complaints
 
 from windlass.api.resources import HYPERNODES, KAI_TOPOLOGIES
 from windlass.api.validation import validate

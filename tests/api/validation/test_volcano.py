@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from fieldpaths import complaints
+from field_errors import complaints
 
 from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES, VOLCANO_JOBS
 

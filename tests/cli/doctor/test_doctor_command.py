@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
@@ -13,7 +13,7 @@ from windlass.api.resources import NODES
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 def test_status(windlass, cluster):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
@@ -16,7 +16,7 @@ NOW = FakeClock().now()
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 def trouble(windlass) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_pod_that_runs_and_is_not_ready_is_told_with_what_its_probe_said(windl
 
 
 def test_of_a_job_without_a_pod_on_a_node_nothing_is_said_of_where(windlass, cluster) -> None:
-    clusterscenes.job(cluster, "again", phase="Restarting", replicas=2)
+    example_cluster.job(cluster, "again", phase="Restarting", replicas=2)
     told = windlass("explain", "again").out
     assert "0 of 2 running" in told
     assert "why there" not in told

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 def stamp(second: int, text: str) -> bytes:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
@@ -21,7 +21,7 @@ from windlass.kits.clock import FakeClock
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 def test_transcripts(transcript):
@@ -144,7 +144,7 @@ def test_a_record_that_cannot_be_read_is_passed_over(cluster, windlass):
 
 def test_the_explanation_travels_unchanged(windlass):
     record = json.loads(windlass("explain", "big", "-o", "json").out)
-    assert Explanation.from_dict(record["explanation"]) == clusterscenes.WAITING
+    assert Explanation.from_dict(record["explanation"]) == example_cluster.WAITING
     assert record["willItRun"] == "yes"
 
 
@@ -159,10 +159,10 @@ def test_the_time_to_the_start_counts_from_now_and_not_from_when_it_was_written(
         estimate_band=(3000.0, 4200.0),
         estimate_basis="by 9 simulated courses",
     )
-    clusterscenes.explain(cluster, "big", told)
+    example_cluster.explain(cluster, "big", told)
     assert "~30m" in windlass("ps").out
     assert "starts in ~30m (20m0s to 40m0s by 9 simulated courses)" in windlass("explain", "big").out
-    clusterscenes.explain(cluster, "big", replace(told, estimate_at=now - 5000))
+    example_cluster.explain(cluster, "big", replace(told, estimate_at=now - 5000))
     assert ", due" in windlass("ps").out
     assert "starts soon (by 9 simulated courses)" in windlass("explain", "big").out
 
@@ -171,18 +171,18 @@ def test_nodes_that_are_asked_for_are_told_with_how_that_stands_now(cluster, win
     now = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
     asked = NodesRequested("4 x 8 GPUs", "accepted", now - 12, "not found yet", "windlass-big-1", "atomic", 1)
     told = Explanation(Reason.INSUFFICIENT_RESOURCES, "m", position=2, asked=asked)
-    clusterscenes.explain(cluster, "big", told)
+    example_cluster.explain(cluster, "big", told)
     assert "nodes requested: 4 x 8 GPUs, accepted 12s ago, #2" in windlass("ps", "-o", "wide").out
     text = " ".join(windlass("explain", "big").out.split())
     assert "4 x 8 GPUs, accepted 12s ago not found yet by ProvisioningRequest windlass-big-1, atomic" in text
     record = json.loads(windlass("explain", "big", "-o", "json").out)["explanation"]
     assert Explanation.from_dict(record) == told
     failed = replace(asked, state="failed", attempt=2, retry_at=now + 90)
-    clusterscenes.explain(cluster, "big", replace(told, asked=failed))
+    example_cluster.explain(cluster, "big", replace(told, asked=failed))
     text = " ".join(windlass("explain", "big").out.split())
     assert "windlass-big-1, attempt 2, atomic next request in 1m30s" in text
     refused = NodesRequested("4 x 8 GPUs", "not asked", detail="the cluster has none")
-    clusterscenes.explain(cluster, "big", replace(told, asked=refused))
+    example_cluster.explain(cluster, "big", replace(told, asked=refused))
     assert "4 x 8 GPUs, not asked the cluster has none" in " ".join(windlass("explain", "big").out.split())
 
 
@@ -205,7 +205,7 @@ def test_nodes_that_are_asked_for_are_told_with_how_that_stands_now(cluster, win
 )
 def test_what_is_short_comes_first(cluster, windlass, blockers, words):
     record = Explanation(Reason.INSUFFICIENT_RESOURCES, "m", blockers=blockers)
-    clusterscenes.explain(cluster, "big", record)
+    example_cluster.explain(cluster, "big", record)
     assert words in windlass("ps").out
 
 
@@ -232,10 +232,12 @@ def test_of_a_job_that_has_just_been_submitted_the_word_on_all_of_its_pods_is_wa
 ):
     def passes(clock, seconds):
         clock.jump(seconds)
-        clusterscenes.explain(cluster, "big", Explanation(Reason.INSUFFICIENT_RESOURCES, "No room."))
+        example_cluster.explain(cluster, "big", Explanation(Reason.INSUFFICIENT_RESOURCES, "No room."))
 
     monkeypatch.setattr(FakeClock, "pause", passes)
-    clusterscenes.explain(cluster, "big", Explanation(Reason.WAITING_FOR_MEMBERS, "It has 2 of the 4 pods."))
+    example_cluster.explain(
+        cluster, "big", Explanation(Reason.WAITING_FOR_MEMBERS, "It has 2 of the 4 pods.")
+    )
     for obj in cluster.objects.values():
         if obj["metadata"]["name"] == "big":
             obj["metadata"]["creationTimestamp"] = f"2026-01-01T{created}Z"
@@ -244,7 +246,9 @@ def test_of_a_job_that_has_just_been_submitted_the_word_on_all_of_its_pods_is_wa
 
 def test_why_pods_that_a_gang_lacks_were_not_made(cluster, windlass):
     """ "Create the missing pods" helps nobody whose quota refuses them."""
-    clusterscenes.explain(cluster, "big", Explanation(Reason.WAITING_FOR_MEMBERS, "It has 2 of the 4 pods."))
+    example_cluster.explain(
+        cluster, "big", Explanation(Reason.WAITING_FOR_MEMBERS, "It has 2 of the 4 pods.")
+    )
     assert "not created" not in windlass("explain", "big").out
     uid = windlass("get", "vcjob", "big", "-o", "jsonpath={.metadata.uid}").out.strip()
     told = 'pods "big-w-3" is forbidden: exceeded quota: rq'

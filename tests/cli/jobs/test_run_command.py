@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster, box, node, queue
 
@@ -36,7 +36,7 @@ def ends(code: int, *, lines: bytes = b"") -> Any:
         job["status"] = {"state": {"phase": "Completed" if code == 0 else "Failed"}}
         phase = "Succeeded" if code == 0 else "Failed"
         for index in range(job["spec"]["tasks"][0]["replicas"]):
-            pod = clusterscenes.pod(cluster, name, index, node="box", phase=phase, exit_code=code)
+            pod = example_cluster.pod(cluster, name, index, node="box", phase=phase, exit_code=code)
             cluster.logs[("default", pod["metadata"]["name"])] = lines
 
     return hook
@@ -90,7 +90,7 @@ def test_who_saves_its_work_at_the_time_limit_and_leaves_in_peace_was_ended_by_t
     def hook(cluster: FakeCluster, resource: Any, job: dict[str, Any]) -> None:
         if resource is VOLCANO_JOBS:
             job["status"] = {"state": {"phase": "Failed", "message": "task main: 0 of 1 pods succeeded"}}
-            pod = clusterscenes.pod(cluster, "j", 0, node="box", phase="Failed", exit_code=0)
+            pod = example_cluster.pod(cluster, "j", 0, node="box", phase="Failed", exit_code=0)
             pod["status"]["reason"] = "DeadlineExceeded"
 
     cluster.on_create.append(hook)
@@ -112,14 +112,14 @@ def test_where_it_ran_is_told_also_of_what_ends_between_two_looks(
     def starts(target: FakeCluster, resource: Any, job: dict[str, Any]) -> None:
         if resource is VOLCANO_JOBS:
             job["status"] = {"state": {"phase": "Running"}}
-            clusterscenes.pod(target, "j", 0, node="box")
+            example_cluster.pod(target, "j", 0, node="box")
 
     looks = []
 
     def looked(invocation: Any, job: Any) -> Any:
         looks.append(job)
         if len(looks) == 2:
-            clusterscenes.pod(cluster, "j", 0, node="box", phase="Succeeded", exit_code=0)
+            example_cluster.pod(cluster, "j", 0, node="box", phase="Succeeded", exit_code=0)
         if len(looks) > (1 if ends_first == "job" else 2):
             cluster.objects[VOLCANO_JOBS, "default", "j"]["status"]["state"]["phase"] = "Completed"
         return refresh(invocation, job)
@@ -321,7 +321,7 @@ def test_a_job_that_waiting_cannot_help_is_given_up(windlass, cluster):
         if resource is VOLCANO_JOBS:
             job["status"] = {"state": {"phase": "Pending"}}
             job["metadata"]["annotations"] = {
-                "windlass.dev/explanation": json.dumps(clusterscenes.NEVER.as_dict())
+                "windlass.dev/explanation": json.dumps(example_cluster.NEVER.as_dict())
             }
 
     cluster.on_create.append(never)
@@ -439,7 +439,7 @@ def test_json_is_the_only_other_format(windlass):
 
 @pytest.mark.parametrize("words", [("run", "--name", "j", "--", "true"), ("logs", "-f", "train")])
 def test_control_c_lets_go_and_says_how_to_come_back(windlass, cluster, monkeypatch, words):
-    clusterscenes.pod(cluster, "train", 0, node="box", phase="Running")
+    example_cluster.pod(cluster, "train", 0, node="box", phase="Running")
 
     def interrupt(_self: Any) -> None:
         raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from clusterscenes import container
+from example_cluster import container
 from fakecluster import FakeCluster, node
 
 from windlass.api.resources import NODES, PODS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeClient, FakeCluster
 
@@ -31,7 +31,7 @@ def kai_queue(name: str, quota: int, **rest) -> dict:
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return clusterscenes.busy()
+    return example_cluster.busy()
 
 
 @pytest.fixture

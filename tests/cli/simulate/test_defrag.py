@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from clusterscenes import container
+from example_cluster import container
 from fakecluster import FakeCluster, node
 
 from windlass.api.resources import (

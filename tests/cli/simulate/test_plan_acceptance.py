@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import acceptance
+import acceptance_manifests
 import pytest
 import yaml
 
@@ -39,7 +39,7 @@ def test_10_two_copies_land_on_two_hosts_of_the_product(windlass, tmp_path, prod
     zone = {"topology.kubernetes.io/zone": "zone-a"}
     nodes = [node_object(f"n{at}", gpus=8, product=product, labels=zone) for at in range(2)]
     nodes.append(node_object("other", gpus=8, product="NVIDIA-A100-SXM4-80GB", labels=zone))
-    wanted = acceptance.merged(10)
+    wanted = acceptance_manifests.merged(10)
     pods = [pod(wanted, name, at, app="training-job") for at, name in enumerate(("one", "two", "three"))]
     document, _ = plan(windlass, tmp_path, [*nodes, *pods])
     assert set(binds(document)) == {"one", "two"}
@@ -47,7 +47,7 @@ def test_10_two_copies_land_on_two_hosts_of_the_product(windlass, tmp_path, prod
 
 
 def test_20_each_tier_is_found(windlass, tmp_path):
-    entry = acceptance.expectation(20)
+    entry = acceptance_manifests.expectation(20)
     nodes = []
     for at, shape in enumerate(entry["nodes"]):
         taints = []
@@ -56,7 +56,7 @@ def test_20_each_tier_is_found(windlass, tmp_path):
             key, _, value = label.partition("=")
             taints.append({"key": key, "value": value, "effect": effect})
         nodes.append(node_object(f"n{at}", gpus=shape["gpus"], labels=shape["labels"], taints=taints))
-    pods = [pod(d, d["metadata"]["name"], at) for at, d in enumerate(acceptance.documents(20))]
+    pods = [pod(d, d["metadata"]["name"], at) for at, d in enumerate(acceptance_manifests.documents(20))]
     document, _ = plan(windlass, tmp_path, [*nodes, *pods])
     assert binds(document) == {"llm-training": "n0", "finetuning": "n1", "inference": "n2"}
 
@@ -66,10 +66,12 @@ def test_21_is_the_policy_with_its_warnings(windlass, tmp_path):
         node_object("four", gpus=4, product="NVIDIA-A40"),
         node_object("one", gpus=1, product="NVIDIA-A40"),
     ]
-    wanted = acceptance.documents(2)[0]
+    wanted = acceptance_manifests.documents(2)[0]
     wanted["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
     wanted["spec"]["schedulerName"] = "volcano"
-    document, told = plan(windlass, tmp_path, [*nodes, pod(wanted, "p")], acceptance.manifest_path(21))
+    document, told = plan(
+        windlass, tmp_path, [*nodes, pod(wanted, "p")], acceptance_manifests.manifest_path(21)
+    )
     assert binds(document) == {"p": "one"}
-    for text in acceptance.expected_warnings(21):
+    for text in acceptance_manifests.expected_warnings(21):
         assert text in told

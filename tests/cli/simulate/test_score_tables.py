@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import clusterscenes
+import example_cluster
 import pytest
 from fakecluster import FakeCluster, node
 
@@ -15,7 +15,7 @@ PACKING = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: binp
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    found = clusterscenes.busy()
+    found = example_cluster.busy()
     found.add(NODES, node("spare", gpus=8))
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from jobworld import World, job, settle_with_crashes, task
+from vcjob_cluster import World, job, settle_with_crashes, task
 
 from windlass.api import annotations as names
 from windlass.api.reasons import Explanation, Reason

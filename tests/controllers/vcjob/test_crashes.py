@@ -13,7 +13,7 @@ from typing import Any
 from fakeapi import Crash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from jobworld import World, job, settle_with_crashes, task, with_fresh_controller
+from vcjob_cluster import World, job, settle_with_crashes, task, with_fresh_controller
 
 from windlass.api.resources import (
     COMMANDS,

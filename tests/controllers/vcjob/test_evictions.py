@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jobworld import KEY, gang, started
+from vcjob_cluster import KEY, gang, started
 
 from windlass.api.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 

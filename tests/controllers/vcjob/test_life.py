@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from jobworld import World, annotations, gang, job, started, task
+from vcjob_cluster import World, annotations, gang, job, started, task
 
 from windlass.api.errors import StatusError, forbidden
 from windlass.api.resources import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from jobworld import job, task
+from vcjob_cluster import job, task
 
 from windlass.controllers.vcjob import pods
 from windlass.controllers.vcjob.plugins import svc

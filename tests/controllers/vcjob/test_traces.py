@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jobworld import KEY, World, job, task
+from vcjob_cluster import KEY, World, job, task
 
 from windlass.api.resources import VOLCANO_JOBS
 from windlass.controllers.vcjob.controller import JobController

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from arena import Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.actions.retry_backoff import BURST_SECONDS, LONGEST_PAUSE

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reliefscenes import FIVE_MINUTES, arguments, measure, pass_interval, policy_of, relief_scene, run_on
-from tiered import evicted
+from rescheduling_cluster import (
+    FIVE_MINUTES,
+    arguments,
+    measure,
+    pass_interval,
+    policy_of,
+    relief_scene,
+    run_on,
+)
+from tier_configurations import evicted
 
 from windlass.engine.deltas import BudgetUpserted
 from windlass.model.scheduler_config import parse

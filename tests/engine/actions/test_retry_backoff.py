@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from arena import Arena
+from preemption_cluster import Arena
 
 from windlass.engine.actions.retry_backoff import RetryBackoff
 from windlass.engine.preemption.solver import PreemptionSolver

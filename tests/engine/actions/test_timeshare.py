@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from arena import Arena
 from cluster_dsl import NAMESPACE
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps

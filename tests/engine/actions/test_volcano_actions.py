@@ -12,7 +12,7 @@ from cluster_dsl import may_claim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
-from tiered import BINPACK, SHIPPED, config, evicted, quiet
+from tier_configurations import BINPACK, SHIPPED, config, evicted, quiet
 
 from windlass.api.reasons import Reason
 from windlass.engine.deltas import (

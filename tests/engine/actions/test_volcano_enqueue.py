@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import replace as altered
-from tiered import config
+from tier_configurations import config
 
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import (

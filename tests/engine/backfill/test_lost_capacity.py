@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
-from card_fuzz import gpu, part
 from cluster_dsl import GPU, NAMESPACE, Cluster
+from device_fuzz import gpu, part
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine

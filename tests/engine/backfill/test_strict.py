@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from arena import Arena
 from cluster_dsl import Cluster
 from engine_fuzz import PLAIN, Op, Player, drawn, ops, start, twin_world
 from hypothesis import example, given, settings
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from card_fuzz import PARTS, start_with_cards
 from cluster_dsl import Cluster
+from device_fuzz import PARTS, start_with_cards
 from engine_fuzz import LEAVES
 from hypothesis import given, settings
 from hypothesis import strategies as st

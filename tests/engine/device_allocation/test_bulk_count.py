@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from cardscenes import GPU, Box, Cards, part, whole
+from device_views import GPU, Box, Cards, part, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

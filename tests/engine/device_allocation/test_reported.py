@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from card_fuzz import NPU, gpu, part
 from cluster_dsl import GPU, NAMESPACE, Cluster, needs
+from device_fuzz import NPU, gpu, part
 
 from windlass.engine.devices.share_table import TaskShare
 from windlass.spi.devices import DeviceMode, DeviceNeed

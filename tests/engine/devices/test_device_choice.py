@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from card_fuzz import gpu, part
 from cluster_dsl import GPU, Cluster, needs
+from device_fuzz import gpu, part
 
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.devices import CandidateDevice, DeviceNeed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from card_fuzz import gpu, part
 from cluster_dsl import GPU, Cluster
+from device_fuzz import gpu, part
 
 from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs, Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from card_fuzz import gpu, part
 from cluster_dsl import GPU, NAMESPACE, Cluster, needs
+from device_fuzz import gpu, part
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from cluster_dsl import GPU
-from moments import NAMESPACE, START, Case, Gang, World, settle
-from tiered import config as tiered
+from instant_cluster import NAMESPACE, START, Case, Gang, World, settle
+from tier_configurations import config as tiered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import NodeUpserted

@@ -6,9 +6,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from arena import Arena
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preemption_cluster import Arena
 
 from windlass.engine.deltas import GroupRemoved, TaskRemoved
 from windlass.spi.objects import Dialect

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
-from arena import Arena
 from cluster_dsl import GIB, GPU, NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig

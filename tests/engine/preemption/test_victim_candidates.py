@@ -6,10 +6,10 @@ import copy
 from collections.abc import Sequence
 
 import pytest
-from arena import ALL, Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preemption_cluster import ALL, Arena
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted

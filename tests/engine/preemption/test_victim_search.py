@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from arena import Arena
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preemption_cluster import Arena
 
 from windlass.engine.preemption import solver, victim_search
 from windlass.engine.preemption.relocation import Relocator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from arena import Arena
+from preemption_cluster import Arena
 
 from windlass.engine.queueing.never_fits import NeverFits
 

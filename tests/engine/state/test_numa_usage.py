@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from arena import Arena
 from cluster_dsl import GIB, GPU, Cluster, needs, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NumaNeed, NumaTopology, NumaZone

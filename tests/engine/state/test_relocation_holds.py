@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from arena import Arena
 from cluster_dsl import GPU
 from msgspec.structs import replace as altered
+from preemption_cluster import Arena
 
 from windlass.engine import invariants
 from windlass.engine.deltas import EvictionFailed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharedtime import Order, Watched, loaded, played, workloads
+from timeshare_traces import Order, Watched, loaded, played, workloads
 
 from windlass.engine.decision import Decision
 from windlass.engine.engine import Engine

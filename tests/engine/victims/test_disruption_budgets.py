@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from arena import ALL, Arena
 from cluster_dsl import NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
+from preemption_cluster import ALL, Arena
 
 from windlass.api.reasons import Reason
 from windlass.engine.actions.preempt import PreemptAction

@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 
 import pytest
-from simulated import job, play
+from small_traces import job, play
 
 from windlass.kits.clock import SystemClock
 from windlass.kits.rng import seeded

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated import TRACES
+from small_traces import TRACES
 
 from windlass_lab.commands.experiment_runs import laboratory, missing, one
 from windlass_lab.experiments.registry import EXPERIMENTS

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paperpacking import SCORES, Host, Typical, fragments, place, typical
+from packing_reference import SCORES, Host, Typical, fragments, place, typical
 
 from windlass.kits.clock import FakeClock
 from windlass.kits.rng import seeded

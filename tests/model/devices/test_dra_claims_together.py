@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from claim_allocation import GPU, NIC, ROOT, ClaimScene, gpus, nics
 from claimobjects import device, devices_of, exactly, gpu_node, selector
-from claimscene import GPU, NIC, ROOT, ClaimScene, gpus, nics
 
 from windlass.api import views
 from windlass.engine.engine import Engine

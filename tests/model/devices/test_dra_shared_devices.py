@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from claim_allocation import GPU, ClaimScene
 from claimobjects import claimer, device, devices_of, exactly, resource_claim
-from claimscene import GPU, ClaimScene
 
 from windlass.api import views
 from windlass.engine.config import EngineConfig

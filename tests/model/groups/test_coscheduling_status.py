@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from coschedulingobjects import LABEL, coscheduling_group, member
-from enginewords import Sent, model_of
 from kaiobjects import kai_group, kai_queue
 from kubeobjects import group, namespace, pod, priority_class, queue
+from model_deltas import Sent, model_of
 
 from windlass.api import views
 from windlass.api.reasons import Reason

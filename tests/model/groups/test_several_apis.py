@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from enginewords import NOW, Sent, model_of
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, priority_class, queue
+from model_deltas import NOW, Sent, model_of
 
 from windlass.api import views
 from windlass.api.reasons import Blocker, Explanation, Reason

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scriptednvml import A100_40, H100_80, T4, Script, binding, card
+from scripted_nvml import A100_40, H100_80, T4, Script, binding, card
 
 from windlass.api.devices import node_annotation
 from windlass.node.devices import discovery, labels

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scriptednvml import A100_40, Script, binding, card
+from scripted_nvml import A100_40, Script, binding, card
 
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.node.devices.discovery import DiscoveryOptions, discover, inventory

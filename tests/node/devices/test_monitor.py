@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scriptednvml import H100_80, Script, binding, card
+from scripted_nvml import H100_80, Script, binding, card
 
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.clock import FakeClock

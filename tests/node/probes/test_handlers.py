@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import testpki
+import throwaway_certificates
 
 from windlass.kits.clock import FakeClock
 from windlass.node.lifecycle.events import Exit, Note
@@ -161,7 +161,7 @@ async def test_no_answer_is_told_in_the_words_of_the_kubelet(tmp_path: Path) -> 
 
 
 async def test_https_takes_any_certificate(tmp_path: Path) -> None:
-    pair = testpki.Authority().server("somebody.else")
+    pair = throwaway_certificates.Authority().server("somebody.else")
     (tmp_path / "pem").write_bytes(pair.cert + pair.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "pem")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodebox import NODE, NodeBox, pod, serving
+from node_agent_server import NODE, NodeBox, pod, serving
 from realkube import free_ports
 
 from windlass.api.resources import EVENTS, PODS, SERVICES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodebox import Options
+from node_agent_server import Options
 
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.node.paths import NodePaths

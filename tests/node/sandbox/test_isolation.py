@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from nodebox import NODE, NodeBox, pod, serving
+from node_agent_server import NODE, NodeBox, pod, serving
 
 from windlass.api import annotations
 from windlass.api.resources import EVENTS, PODS, SERVICES

@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 
 import pytest
-from nodebox import NODE, pod, serving
+from node_agent_server import NODE, pod, serving
 
 from windlass.api import annotations
 from windlass.node.options import AgentOptions

@@ -8,7 +8,7 @@ from math import inf, nan
 import msgspec
 import numpy as np
 import pytest
-from cardscenes import GPU, Box, Cards, part, plain, whole
+from device_views import GPU, Box, Cards, part, plain, whole
 
 from windlass.engine.deltas import NodeUpserted
 from windlass.engine.nodes.view import TableView

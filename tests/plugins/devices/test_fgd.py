@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import openbtrace as openb
+import openb_trace as openb
 import pytest
-from cardscenes import Box, Cards, part, plain, whole
+from device_views import Box, Cards, part, plain, whole
 
 from windlass.plugins.devices.fgd import Fgd
 from windlass.plugins.devices.fragmentation import NO_PLACE, PodDemand, WorkloadMix, descent

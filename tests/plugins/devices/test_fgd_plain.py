@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from cardscenes import GPU, Box, Cards, part, plain, whole
+from device_views import GPU, Box, Cards, part, plain, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

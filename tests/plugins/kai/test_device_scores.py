@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cardscenes import Box, Cards, part, whole
+from device_views import Box, Cards, part, whole
 
 from windlass.plugins import registry
 from windlass.plugins.kai.device_scores import GpuPlacement, SharingOrder, build

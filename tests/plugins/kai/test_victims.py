@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from queueviews import GPU, claim, queue, unit
+from queue_views import GPU, claim, queue, unit
 
 from windlass.api.reasons import Reason
 from windlass.plugins.kai.victims import KaiPreemptionPolicy, KaiVictims

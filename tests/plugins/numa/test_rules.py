@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from topologymanager import AdmissionError, Kubelet, Machine
+from topology_manager_reference import AdmissionError, Kubelet, Machine
 
 from windlass.plugins.numa.kubelet_allocation import serve
 from windlass.plugins.numa.topology_hints import Distances, Hints, Merged, hints_of, merge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace as altered
-from queueviews import GPU, claim, queue, unit
+from queue_views import GPU, claim, queue, unit
 
 from windlass.plugins.queues.protection import (
     COOLDOWN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queueviews import GPU, View, claim, queue, unit
+from queue_views import GPU, View, claim, queue, unit
 
 from windlass.api.reasons import Reason
 from windlass.plugins.queues.victims import CHECKPOINTED, WindlassPreemptionPolicy, WindlassVictims

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated import ends, job
+from small_traces import ends, job
 
 from windlass.plugins.timeshare.classic import LAS_BOUND_SECONDS, LeastAttained, ShortestRemaining
 from windlass.plugins.timeshare.suspension_cost import CHECKPOINT_EVERY, CHECKPOINTED, RESTART_COST

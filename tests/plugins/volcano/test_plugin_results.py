@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace as altered
-from votingfakes import GPU, TOTAL, FakeGang, FakeTask, gang_of, names, pod, queue, refused
+from vote_views import GPU, TOTAL, FakeGang, FakeTask, gang_of, names, pod, queue, refused
 
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import boolean, duration, number

@@ -11,7 +11,7 @@ import pytest
 from fakeapi import Crash
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import annotations as names
 from windlass.api import errors

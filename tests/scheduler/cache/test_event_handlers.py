@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, Resource

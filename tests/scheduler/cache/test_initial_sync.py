@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import views
 from windlass.api.resources import PODS

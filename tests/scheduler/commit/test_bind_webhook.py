@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from kubeobjects import pod
-from schedapi import SchedulerApi
-from testpki import Authority
+from scheduler_api import SchedulerApi
+from throwaway_certificates import Authority
 
 from windlass.api.annotations import LEADER
 from windlass.api.errors import WindlassError, failure

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from claimobjects import claimer, device, device_class, devices_of, exactly, resource_claim
 from kubeobjects import group, node, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from windlass.kits.clock import FakeClock

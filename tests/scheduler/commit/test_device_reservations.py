@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
+from device_plugin_kubelet import PlugKubelet, cards_asked
 from kubeobjects import group, node, pod, queue
-from plugkubelet import PlugKubelet, cards_asked
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import errors
 from windlass.api.devices.request import GPU

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from kubeobjects import pod
-from schedapi import Recorder, SchedulerApi
+from scheduler_api import Recorder, SchedulerApi
 
 from windlass.api import errors, views
 from windlass.api.resources import PODS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import errors
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, NODES, POD_GROUPS, PODS

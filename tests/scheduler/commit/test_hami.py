@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import errors
 from windlass.api.reasons import Reason

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import errors
 from windlass.api.annotations import RESERVATION

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import resources
 from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, PODS

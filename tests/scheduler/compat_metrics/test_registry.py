@@ -12,7 +12,7 @@ from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, priority_class, queue
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, PRIORITY_CLASSES
 from windlass.kits.clock import FakeClock

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kubeobjects import group, node, pod, queue
 from prometheus_client import CollectorRegistry
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api import annotations as names
 from windlass.api.resources import POD_GROUPS, PODS

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import group, node, pod, queue
-from threadserver import Caller, serving
+from threaded_server import Caller, serving
 
 from windlass.api import views
 from windlass.engine.decision import Bind

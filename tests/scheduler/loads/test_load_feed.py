@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import node
-from schedapi import SchedulerApi
+from scheduler_api import SchedulerApi
 
 from windlass.api import errors, resources, views
 from windlass.kits.clock import FakeClock

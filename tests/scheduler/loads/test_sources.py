@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 import pytest
 from kubeobjects import node
 from realkube import free_ports
-from schedapi import SchedulerApi
+from scheduler_api import SchedulerApi
 
 from windlass.api import views
 from windlass.api.errors import WindlassError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.kits.clock import FakeClock

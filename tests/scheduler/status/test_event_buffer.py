@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from schedapi import Recorder
+from scheduler_api import Recorder
 
 from windlass.client.recorder import ObjectRef
 from windlass.kits.clock import FakeClock

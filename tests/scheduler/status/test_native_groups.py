@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import node, pod
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.resources import NATIVE_POD_GROUPS, PODS
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kubeobjects import group, node, pod, queue
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.annotations import ADOPTED, ADOPTED_SUFFIX, QUEUE_SHARE
 from windlass.api.resources import QUEUES

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_objects import Caller, World, pod, refused
+from memory_admission import Caller, World, pod, refused
 
 from windlass.api import resources
 from windlass.api.errors import StatusError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import acceptance
+import acceptance_manifests
 import pytest
-from memory_objects import World
+from memory_admission import World
 
 from windlass.api import resources
 from windlass.server.admission import claims
@@ -53,9 +53,9 @@ def test_invalid_sharing_requests_cause_a_warning_at_creation(world: World) -> N
 
 
 def test_acceptance_file_gets_the_specified_warning(world: World) -> None:
-    (document,) = acceptance.documents(3)
+    (document,) = acceptance_manifests.documents(3)
     warnings = world.create(document).warnings
-    assert acceptance.all_there(warnings, acceptance.expected_warnings(3)), warnings
+    assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(3)), warnings
 
 
 def test_a_class_inside_a_containers_claim_becomes_a_claim_of_the_pod() -> None:

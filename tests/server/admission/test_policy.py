@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import acceptance
+import acceptance_manifests
 import pytest
-from memory_objects import World
+from memory_admission import World
 
 from windlass.api import resources
 from windlass.model.scheduler_config import described, parse, text_of
@@ -30,13 +30,13 @@ def config_map(text: str, name: str = "volcano-scheduler-config") -> dict[str, A
 
 @pytest.mark.parametrize("number", [7, 21])
 def test_acceptance_files_get_the_specified_warnings(world: World, number: int) -> None:
-    (document,) = acceptance.documents(number)
+    (document,) = acceptance_manifests.documents(number)
     warnings = world.create(document).warnings
-    assert acceptance.all_there(warnings, acceptance.expected_warnings(number)), warnings
+    assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(number)), warnings
 
 
 def test_weights_are_listed_with_the_plugins() -> None:
-    (document,) = acceptance.documents(21)
+    (document,) = acceptance_manifests.documents(21)
     assert described(parse(text_of(document["data"])).config) == (
         "actions enqueue, allocate, backfill | predicates; nodeorder; binpack | "
         "gpu-aware (gpuMemoryWeight 1.0, gpuComputeWeight 0.8, interGPUCommsWeight 0.5)"

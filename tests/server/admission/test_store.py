@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from memory_objects import pod
+from memory_admission import pod
 
 from windlass.client.transport import Request
 from windlass.kits.clock import SystemClock

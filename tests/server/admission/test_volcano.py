@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from memory_objects import World, job, pod, queue, refused
+from memory_admission import World, job, pod, queue, refused
 
 from windlass.api import resources
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from serverkit import GROUPS, MAPS, PODS, Api, binding, config_map, pod
-from volcanobodies import group
+from server_in_process import GROUPS, MAPS, PODS, Api, binding, config_map, pod
+from volcanoobjects import group
 
 NAMESPACES = "/api/v1/namespaces"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from serverkit import GROUPS, JOBS, MAPS, PODS, Api, config_map, pod
-from volcanobodies import group
+from server_in_process import GROUPS, JOBS, MAPS, PODS, Api, config_map, pod
+from volcanoobjects import group
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 EVENTS = "/api/v1/namespaces/default/events"

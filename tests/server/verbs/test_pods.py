@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from serverkit import PODS, Api, binding, pod
+from server_in_process import PODS, Api, binding, pod
 
 from windlass.server.log_source import LogMissing, LogOptions
 

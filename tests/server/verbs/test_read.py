@@ -7,8 +7,8 @@ import base64
 import json
 
 import pytest
-from serverkit import GROUPS, MAPS, PODS, TABLE, Api, binding, config_map, pod
-from volcanobodies import group
+from server_in_process import GROUPS, MAPS, PODS, TABLE, Api, binding, config_map, pod
+from volcanoobjects import group
 
 from windlass.server.core import ServerOptions
 from windlass.store.families import StoreOptions

@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 import pytest
-from serverkit import MAPS, PODS, TABLE, Api, binding, config_map, pod
+from server_in_process import MAPS, PODS, TABLE, Api, binding, config_map, pod
 
 from windlass.client.transport import Request
 from windlass.server.core import ServerOptions

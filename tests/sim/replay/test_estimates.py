@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulated import job, play, published, started
+from small_traces import job, play, published, started
 
 from windlass.predict.history import History
 from windlass.predict.scoring import Case, PredictionScore, online, score

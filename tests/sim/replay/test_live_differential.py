@@ -23,7 +23,7 @@ from typing import Any, cast
 import pytest
 from kubeobjects import group, node, pod, priority_class, queue
 from msgspec.structs import replace as altered
-from schedapi import Running, SchedulerApi
+from scheduler_api import Running, SchedulerApi
 
 from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES
 from windlass.engine.decision import Decision

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from drawnscenes import scene
-from livetrace import Scene, again, live_policy, lived, played, same, simulated
+from random_scenes import scene
+from service_replay import Scene, again, live_policy, lived, played, same, simulated
 
 from windlass.model import scheduler_config
 from windlass.sim.jobs import TraceJob

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated import job
+from small_traces import job
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.replay.placements import Witness

@@ -12,7 +12,7 @@ import csv
 from functools import lru_cache
 
 import pytest
-from simulated import TRACES, play, published
+from small_traces import TRACES, play, published
 
 from windlass.sim.replay.job_progress import Effort, RestartCost
 from windlass.sim.replay.metrics import measure

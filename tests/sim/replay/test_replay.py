@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
-from simulated import ends, job, of, play, started
+from small_traces import ends, job, of, play, started
 
 from windlass.engine.invariants import check
 from windlass.model.cluster.engine_factory import make_engine

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from simulated import job, started
+from small_traces import job, started
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob

@@ -1,6 +1,6 @@
 """Policies against plain simulators of their published definitions, on small traces drawn by chance.
 
-Not one start, end or stop may differ: ``paperschedules`` and ``papersharing`` share nothing with the engine.
+Not one start, end or stop may differ: ``schedule_reference`` and ``timeshare_reference`` share nothing with the engine.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from paperschedules import Nodes, OneByOne, Queue
-from papersharing import Rules, Shared, Slots
-from simulated import play
+from schedule_reference import Nodes, OneByOne, Queue
+from small_traces import play
+from timeshare_reference import Rules, Shared, Slots
 
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.job_progress import Effort, RestartCost

@@ -7,7 +7,7 @@ Nothing here is what the simulator happened to say.
 from __future__ import annotations
 
 import pytest
-from simulated import ends, job, of, play, started
+from small_traces import ends, job, of, play, started
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.replay.policies import POLICIES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated import job, of
+from small_traces import job, of
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob

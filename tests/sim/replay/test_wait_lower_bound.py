@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import job, play
+from small_traces import job, play
 
 from windlass.sim.replay.job_progress import Effort
 from windlass.sim.replay.metrics import queue_seconds

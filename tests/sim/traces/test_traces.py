@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubeobjects import group, pod, queue
-from simulated import job, published
+from small_traces import job, published
 
 from windlass.api.annotations import DEVICE_COMPUTE, DEVICE_COUNT, DEVICE_MODEL
 from windlass.sim.jobs import TraceJob, pod_sizes

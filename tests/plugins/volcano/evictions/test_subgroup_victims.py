@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from votingfakes import GPU, FakeQueue, queue
+from vote_views import GPU, FakeQueue, queue
 
 from windlass.plugins.volcano.evictions.bundles import Bundles
 from windlass.plugins.volcano.queues import capacity, proportion

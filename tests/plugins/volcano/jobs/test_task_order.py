@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiered import config, evicted
+from tier_configurations import config, evicted
 
 from windlass.engine.deltas import GroupUpserted
 from windlass.spi.objects import Dialect, Group, Needs, Task

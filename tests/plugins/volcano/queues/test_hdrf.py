@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cluster_dsl import GIB, Cluster, queue
 from engine_fuzz import PLAIN, Op, Player, ops, start
-from hdrftree import tree_of, victims
+from hdrf_reference import tree_of, victims
 from hypothesis import given, settings
 
 from windlass.engine.config import EngineConfig

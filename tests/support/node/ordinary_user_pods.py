@@ -1,0 +1,140 @@
+"""A scenario for an ordinary user: a box with two gangs; what its pods said, as JSON. Run as a program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from node_agent_server import NodeBox, pod, serving
+
+from windlass.node.runtime import attempt_files, syscalls
+
+_PYTHON = "/usr/bin/python3"
+_SERVE = (
+    "import http.server; print('up', flush=True); "
+    "http.server.ThreadingHTTPServer(('0.0.0.0', 8000), http.server.SimpleHTTPRequestHandler).serve_forever()"
+)
+_ASK = (
+    "import time, urllib.request\n"
+    "for n in range(900):\n"
+    "    try: print(urllib.request.urlopen('http://{name}:8000/', timeout=2).status); break\n"
+    "    except OSError as error: time.sleep(0.05)\n"
+)
+_FAR = """
+import socketserver, subprocess
+class Run(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(subprocess.run(['sh', '-c', self.rfile.readline().decode()], capture_output=True).stdout)
+socketserver.ThreadingTCPServer(('0.0.0.0', 2222), Run).serve_forever()
+"""
+_AGENT = """#!/usr/bin/python3
+import socket, sys, time
+for n in range(900):
+    try: far = socket.create_connection((sys.argv[1], 2222)); break
+    except OSError: time.sleep(0.05)
+far.sendall(' '.join(sys.argv[2:]).encode() + b'\\n')
+while part := far.recv(65536): sys.stdout.buffer.write(part)
+"""
+"""What a remote shell is to mpirun: here a socket on the other pod. The daemons' way back is mpirun's own."""
+_MPIRUN = (
+    "timeout 55 mpirun --mca plm_rsh_agent /tmp/mpi/agent --mca orte_keep_fqdn_hostnames 1 "
+    "--host mpi-m.mpi:1,mpi-w.mpi:1 hostname"
+)
+_WHO = "import os, socket; print(os.getuid(), os.geteuid(), os.getgid(), socket.gethostname(), os.getpid())"
+
+
+async def scenario(folder: Path) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    async with serving(folder) as box:
+        assert box.agent is not None
+        assert box.agent.host is not None
+        context = box.agent.host
+        said["capabilities"] = [context.capabilities.user, *context.capabilities.namespaces]
+        said["outbound"] = context.network.outbound.kind
+        for gang in ("red", "blue"):
+            await box.create(pod(f"{gang}-m", _PYTHON, "-c", _SERVE, subdomain=gang))
+            await box.create(
+                pod(f"{gang}-w", _PYTHON, "-c", _ASK.format(name=f"{gang}-m.{gang}"), subdomain=gang)
+            )
+        mounts = {
+            "volumeMounts": [
+                {"name": "v", "mountPath": "/etc/volcano"},
+                {"name": "v", "mountPath": "/data/x"},
+            ]
+        }
+        volumes = [{"name": "v", "emptyDir": {}}]
+        files = "echo hi > /etc/volcano/f; cat /data/x/f; touch /data/x/g; stat -c %u /data/x/g"
+        await box.create(pod("files", "sh", "-c", files, container=mounts, volumes=volumes))
+        await box.create(pod("who", _PYTHON, "-c", _WHO))
+        waited_for = ["red-w", "blue-w", "files", "who"]
+        if shutil.which("mpirun"):
+            await _mpi(box, folder)
+            waited_for.append("mpi-m")
+        for name in waited_for:
+            await box.phase(name, "Succeeded", "Failed")
+            said[name] = await box.log(name)
+        said["reach"] = await _reach(box, "red-m")
+        said["probed"] = await _probed(box)
+        said["adopted"] = await _adopted(box)
+        holder = attempt_files.read(str(box.state.node), "box.json")
+    said["left"] = bool(holder and syscalls.start_time(holder["pid"]) is not None)
+    return said
+
+
+async def _mpi(box: NodeBox, folder: Path) -> None:
+    """Two pods, and mpirun in the first, which starts a rank on each by their names."""
+    agent = folder / "mpi" / "agent"
+    agent.parent.mkdir()
+    agent.write_text(_AGENT)
+    agent.chmod(0o755)
+    container = {"volumeMounts": [{"name": "v", "mountPath": "/tmp/mpi"}]}
+    volumes = [{"name": "v", "hostPath": {"path": str(agent.parent)}}]
+    more = {"container": container, "volumes": volumes, "subdomain": "mpi"}
+    await box.create(pod("mpi-w", _PYTHON, "-c", _FAR, **more))
+    await box.create(pod("mpi-m", "sh", "-c", _MPIRUN, **more))
+
+
+async def _reach(box: NodeBox, name: str) -> str:
+    """The agent's own way to a pod."""
+    assert box.agent is not None
+    assert box.agent.host is not None
+    address = (await box.get(name))["status"]["podIP"]
+    with await box.agent.host.network.connect(address, 8000) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        return connection.recv(12).decode()
+
+
+async def _probed(box: NodeBox) -> bool:
+    """A pod is ready by a command inside it, as the user himself, and by an answer to the agent."""
+    probes = {
+        "startupProbe": {
+            "exec": {"command": ["sh", "-c", "test $(id -u) -ne 0 && test $(hostname) = probed"]}
+        },
+        "readinessProbe": {"httpGet": {"port": 8000}},
+    }
+    for probe in probes.values():
+        probe |= {"periodSeconds": 1, "timeoutSeconds": 20, "failureThreshold": 60}
+    await box.create(pod("probed", _PYTHON, "-c", _SERVE, container=probes))
+
+    async def ready() -> bool:
+        status = (await box.get("probed")).get("status") or {}
+        return any(one["ready"] for one in status.get("containerStatuses") or ())
+
+    return await box.until(ready)
+
+
+async def _adopted(box: NodeBox) -> bool:
+    """Another agent takes the pods up, and a new pod finds an old one."""
+    await box.kill_agent()
+    await box.start_agent()
+    await box.create(pod("late", _PYTHON, "-c", _ASK.format(name="red-m.red")))
+    await box.phase("late", "Succeeded", "Failed")
+    return (await box.log("late")).strip() == "200"
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(scenario(Path(sys.argv[1])))))
