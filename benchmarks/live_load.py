@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def grouped(self) -> bool:
-        """Whether its gangs have PodGroups."""
+        """True if its gangs have PodGroups."""
         return self.gang > 1 and self.scheduler == "windlass"
 
     async def create(self, api: Client) -> float:

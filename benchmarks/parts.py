@@ -1,11 +1,11 @@
-"""Parts of cards through the engine alone: MIG slices and fractions of GPUs, mixed; or fractions alone.
+"""Parts of devices through the engine alone: MIG slices and fractions of GPUs, mixed; or fractions alone.
 
-``python -m benchmarks.parts --nodes 500 --cards 8 --pods 28000 -o json``, ``… --shares`` for cards that are
+``python -m benchmarks.parts --nodes 500 --cards 8 --pods 28000 -o json``, ``… --shares`` for devices that are
 shared and never sliced
 
-Every card may be shared or sliced, as the first pod on it has it. Pods arrive in batches, each batch followed by
+Every device may be shared or sliced, as the first pod on it has it. Pods arrive in batches, each batch followed by
 one cycle, as in ``benchmarks.engine``. Afterwards a replay that knows nothing of the engine checks every
-decision: no card above one in compute or memory, none both shared and sliced, no two slices on top of one
+decision: no device above one in compute or memory, none both shared and sliced, no two slices on top of one
 another, none where the hardware has no place for it.
 """
 
@@ -43,7 +43,7 @@ MIX = (
     (1, DeviceNeed(GPU, profile="2g.20gb")),
     (1, DeviceNeed(GPU, profile="3g.40gb")),
 )
-"""Percent of the pods, and what each asks for: together seven pods to a card fit."""
+"""Percent of the pods, and what each asks for: together seven pods to a device fit."""
 
 
 SHARES = tuple((weight, need) for weight, need in MIX if not need.profile)
@@ -112,7 +112,7 @@ def run(nodes: Sequence[Node], units: Sequence[list[Delta]], batch: int) -> tupl
 
 @dataclass(slots=True)
 class Used:
-    """What is taken of one card."""
+    """What is taken of one device."""
 
     milli: int = 0
     mib: int = 0
@@ -128,7 +128,7 @@ def check(nodes: Sequence[Node], units: Sequence[list[Delta]], decisions: Sequen
         need = asked.pop(bind.task)
         assert len(bind.devices) == 1, f"{bind.task} got {bind.devices}"
         share = bind.devices[0]
-        used, what = cards[bind.node, share.index], f"card {share.index} of {bind.node}, {bind.task}"
+        used, what = cards[bind.node, share.index], f"GPU {share.index} of {bind.node}, {bind.task}"
         assert not need.profile or share.profile == need.profile, f"{what}: not {need.profile}: {share}"
         if share.profile:
             compute, size, starts = PLACES[share.profile]
@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=28_000)
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--shares", action="store_true", help="plain cards that are shared, no slices")
+    parser.add_argument("--shares", action="store_true", help="plain GPUs that are shared, no slices")
     add_output(parser)
     options = parser.parse_args()
     mode, mix = (DeviceMode.PLAIN, SHARES) if options.shares else (DeviceMode.EITHER, MIX)

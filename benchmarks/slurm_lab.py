@@ -1,7 +1,7 @@
 """A real Slurm on this machine: munged, slurmctld and one slurmd per node, in a folder of its own, on the loopback.
 
 Nothing of an installed Slurm's own configuration or state is used, and no database: what ran is told by the jobs
-themselves. Cards are plain files, of which Slurm counts and hands out as many as it is told; CPUs are as many as it
+themselves. Devices are plain files, of which Slurm counts and hands out as many as it is told; CPUs are as many as it
 is told. Everything runs as the user who starts it, no systemd.
 """
 

@@ -2,9 +2,9 @@
 
 ``python -m benchmarks.zones --nodes 1000 --zones 2 --pods 5000 --gang 8 -o json``
 
-Every node has eight cards, its processors, memory and cards parted evenly among the zones, and follows
+Every node has eight devices, its processors, memory and devices parted evenly among the zones, and follows
 ``single-numa-node``. Gangs arrive in batches, each batch followed by one cycle, as in ``benchmarks.engine``.
-Afterwards a replay that knows nothing of the engine checks every decision: each pod from one zone, its cards in
+Afterwards a replay that knows nothing of the engine checks every decision: each pod from one zone, its devices in
 that zone, and no zone giving more than it has.
 """
 
@@ -49,7 +49,7 @@ def make_nodes(nodes: int, zones: int) -> list[Node]:
 
 
 def make_units(pods: int, gang: int, zones: int, rng: random.Random) -> list[list[Delta]]:
-    """The deltas of one gang after the other: of one card, or of as many as a zone has or half of them."""
+    """The deltas of one gang after the other: of one device, or of as many as a zone has or half of them."""
     wants = []
     for cards in sorted({1, max(1, CARDS // zones // 2), CARDS // zones}):
         request = (("cpu", 4000 * cards), ("memory", 16 * GIB * cards), (GPU, 1000 * cards))
@@ -117,8 +117,8 @@ def check(nodes: Sequence[Node], units: Sequence[list[Delta]], decisions: Sequen
             assert left[bind.node, number, name] >= 0, f"zone {number} of {bind.node} has no {name} left"
         cards = {(bind.node, share.index) for share in bind.devices}
         assert len(cards) == dict(needs.request)[GPU] // 1000, f"{bind.task} got {bind.devices}"
-        assert not cards & given, f"{bind.task} got a card twice"
-        assert all(card_zone[card] == number for card in cards), f"{bind.task}: cards of another zone"
+        assert not cards & given, f"{bind.task} got a GPU twice"
+        assert all(card_zone[card] == number for card in cards), f"{bind.task}: GPUs of another zone"
         given |= cards
 
 

@@ -69,7 +69,7 @@ def phase(job: str) -> str:
 
 
 def completed(job: str) -> bool:
-    """Whether the job ran to its end. Raises :class:`DemoFailed` with its log when it ended otherwise."""
+    """Return whether the job ran to its end. Raises :class:`DemoFailed` with its log when it ended otherwise."""
     now = phase(job)
     if now in ("Failed", "Aborted", "Terminated"):
         raise DemoFailed(f"{job} is {now}; its log:\n{windlass('logs', job, '--all', check=False)}")

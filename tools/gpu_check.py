@@ -1,8 +1,8 @@
 """`make gpu-check`: what Windlass does with the GPUs of this machine, recorded step by step.
 
-Discovery and labels, a whole card handed out exactly, a card shared by two pods with MPS limits (a control
-daemon is started for it where ``nvidia-cuda-mps-control`` is installed), a MIG slice where a card is in MIG mode;
-each pod asks CUDA itself what it sees (:file:`gpu_probe.py`). The transcript says on which cards it was
+Discovery and labels, a whole device handed out exactly, a device shared by two pods with MPS limits (a control
+daemon is started for it where ``nvidia-cuda-mps-control`` is installed), a MIG slice where a device is in MIG mode;
+each pod asks CUDA itself what it sees (:file:`gpu_probe.py`). The transcript says on which devices it was
 done, or that a script stood in for NVML (``SCRIPTED_NVML``). Nothing of the machine is changed: no MIG mode, no reset.
 """
 
@@ -108,7 +108,7 @@ class Check:
 
     def gone(self, *names: str) -> None:
         self.windlass("delete", "pod", *names)
-        until("the cards are free again", lambda: not any(card["holders"] for card in self.cards()))
+        until("the GPUs are free again", lambda: not any(card["holders"] for card in self.cards()))
 
 
 def until(what: str, condition: Callable[[], Any]) -> Any:
@@ -151,11 +151,11 @@ def check_discovery(check: Check) -> None:
         "```yaml\n" + "\n".join(f"{key}: {text!r}" for key, text in sorted(labels.items())) + "\n```\n"
     )
     cards = check.cards()
-    check.holds("every card has a UUID, a model and its memory", all(_known(card) for card in cards))
-    check.holds("every card is well", all(card["healthy"] for card in cards))
+    check.holds("every GPU has a UUID, a model and its memory", all(_known(card) for card in cards))
+    check.holds("every GPU is well", all(card["healthy"] for card in cards))
     capacity = node["status"]["capacity"].get("nvidia.com/gpu", "0")
     whole = sum(not card["mig"] for card in cards)
-    check.holds("nvidia.com/gpu counts the cards that are not in MIG mode", capacity == str(whole), capacity)
+    check.holds("nvidia.com/gpu counts the GPUs that are not in MIG mode", capacity == str(whole), capacity)
 
 
 def _known(card: dict[str, Any]) -> bool:
@@ -163,22 +163,22 @@ def _known(card: dict[str, Any]) -> bool:
 
 
 def check_whole(check: Check, card: dict[str, Any]) -> None:
-    check.tell("\n## A whole card\n")
+    check.tell("\n## A whole GPU\n")
     check.probe("whole", {"nvidia.com/gpu": "1"})
     said = check.said("whole")
     check.tell(f"```json\n{json.dumps(said, indent=1)}\n```\n")
     index = int(check.annotation("whole", "windlass.dev/devices"))
     wanted = next(c["uuid"] for c in check.cards() if c["index"] == index)
     seen = said["environment"].get("CUDA_VISIBLE_DEVICES", "")
-    check.holds("the pod was told of the card that was decided, and of no other", seen == wanted, seen)
+    check.holds("the pod was told of the GPU that was decided, and of no other", seen == wanted, seen)
     if "devices" in said:
         uuids = [f"GPU-{device['uuid']}" for device in said["devices"]]
-        check.holds("CUDA shows it this card and no other", uuids == [wanted], uuids)
+        check.holds("CUDA shows it this GPU and no other", uuids == [wanted], uuids)
     check.gone("whole")
 
 
 def check_shared(check: Check, card: dict[str, Any]) -> None:
-    check.tell("\n## One card for two pods\n")
+    check.tell("\n## One GPU for two pods\n")
     gib = max(1, card["memoryMib"] // 1024 // 3)
     limits = {"aliyun.com/gpu-mem": str(gib), "aliyun.com/gpu-core.percentage": "30"}
     for name in ("one", "two"):
@@ -188,12 +188,12 @@ def check_shared(check: Check, card: dict[str, Any]) -> None:
         check.tell(f"```json\n{json.dumps({name: words}, indent=1)}\n```\n")
     check.show("gpu")
     same = {check.annotation(name, "windlass.dev/devices") for name in said}
-    check.holds("both are on one card", len(same) == 1, ", ".join(same))
+    check.holds("both are on one GPU", len(same) == 1, ", ".join(same))
     shares = {check.annotation(name, "windlass.dev/device-shares") for name in said}
     check.holds("each has its share", shares == {f"{same.pop()}:300/{gib * 1024}"}, shares)
     environments = [words["environment"] for words in said.values()]
     if not any(c["mps"] for c in check.cards()):
-        check.tell("- no MPS control daemon serves the cards: the shares are accounted, not enforced")
+        check.tell("- no MPS control daemon serves the GPUs: the shares are accounted, not enforced")
         check.gone(*said)
         return
     bound = {words.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") for words in environments}
@@ -232,7 +232,7 @@ def run(check: Check) -> None:
     if not cards:
         raise CheckFailed(f"this machine has no GPU:\n{check.windlass('doctor', check=False)}")
     scripted = (
-        "over a scripted NVML: no card is behind it" if os.environ.get("SCRIPTED_NVML") else "on real cards"
+        "over a scripted NVML: no GPU is behind it" if os.environ.get("SCRIPTED_NVML") else "on real GPUs"
     )
     models = ", ".join(sorted({card["model"] for card in cards}))
     check.tell("# GPUs on this machine\n")
@@ -246,7 +246,7 @@ def run(check: Check) -> None:
     if cut:
         check_slice(check, cut[0])
     else:
-        check.tell("\nNo card is in MIG mode: slices were not tried.")
+        check.tell("\nNo GPU is in MIG mode: slices were not tried.")
 
 
 def main() -> int:

@@ -77,7 +77,7 @@ def _own(code: CodeType) -> tuple[object, ...]:
 
 
 def put_in_place(path: str, was: str, source: str) -> bool:
-    """Whether the mutant's functions could take the place of the original ones in this process."""
+    """Return whether the mutant's functions could take the place of the original ones in this process."""
     before, after = (compile(text, path, "exec", dont_inherit=True) for text in (was, source))
     pairs = changed_functions(before, after)
     if not pairs:

@@ -122,7 +122,7 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def _differs(source: str, changed: str) -> bool:
-    """Whether the mutant is another program: no syntax error, and not the same in other words."""
+    """Return whether the mutant is another program: no syntax error, and not the same in other words."""
     try:
         return stripped(changed) != stripped(source)
     except SyntaxError:  # an operator took a bare * for a product

@@ -2,7 +2,7 @@
 
 ``python tools/chart/render.py`` copies the CRDs of ``windlass crds`` into the chart and renders the chart with its
 default values into ``src/windlass/cli/data/install.yaml``, with the bind guard into ``install-bind-guard.yaml``,
-where words stand for what it proves itself with, and what the sharing of cards adds into ``install-gpu-sharing.yaml``
+where words stand for what it proves itself with, and what the sharing of devices adds into ``install-gpu-sharing.yaml``
 (needs helm, built by ``tools/kubernetes/build.sh``). In the schema of the values it writes what may stand in
 ``settings`` and in ``scheduler.configuration``, as the processes read them; and the dashboard of :mod:`dashboard`.
 ``--check`` writes nothing and ends with 1 when a file is not what it should be; a test does the same.

@@ -284,12 +284,12 @@ def _own_metrics() -> Iterator[tuple[str, str, str, str]]:
 
 
 def accelerators() -> str:
-    """What is known of cards by the name of their product."""
+    """What is known of devices by the name of their product."""
     lines = [
         "# Accelerators\n",
         NOTE,
         "Known by a name that stands in the product label (`NVIDIA-A100-SXM4-80GB`, `Tesla-T4`) as whole "
-        "parts between dashes. What a node says of its cards goes before this table: the memory is that of "
+        "parts between dashes. What a node says of its GPUs goes before this table: the memory is that of "
         "the largest common version. The tier is what the label `gpu-tier` says where nobody has set it. The "
         "value orders the models, an H100 being 100: about dense 16-bit arithmetic, no price; the `scarcity` "
         "score spares the dearer ones.\n",

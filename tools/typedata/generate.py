@@ -113,7 +113,7 @@ def extras(field: GoField, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def derivable(field: GoField) -> bool:
-    """Whether the Go type name follows from the type alone."""
+    """Return whether the Go type name follows from the type alone."""
     return field.type in ("s", "b") and field.go in ("string", "bool")
 
 

@@ -48,7 +48,7 @@ def times_of(values: Values) -> dict[str, Any]:
 
 
 def reservation_pod_options(values: Values) -> ReservationPodOptions | None:
-    """How cards are held for those who share them; ``None``: they are not."""
+    """How devices are held for those who share them; ``None``: they are not."""
     image, secrets = str(values["scheduler.reservationImage"]), values["scheduler.reservationPullSecrets"]
     if not image:
         return None

@@ -57,8 +57,8 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "metrics.details",
         (),
-        "what /metrics tells one by one: `cards`, each card and each pod's part of one under HAMi's names"
-        " (`legacyCards`: its older ones); `jobs`, each PodGroup under Volcano's and KAI's. Nine series for a card,"
+        "what /metrics tells one by one: `cards`, each GPU and each pod's part of one under HAMi's names"
+        " (`legacyCards`: its older ones); `jobs`, each PodGroup under Volcano's and KAI's. Nine series for a GPU,"
         " four for a job: not for large clusters without need",
         roles=SCHEDULER,
         choices=("cards", "legacyCards", "jobs"),
@@ -214,7 +214,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.reservationImage",
         "",
-        "image (Windlass' own) of pods that hold cards of device plug-ins for those who share them; empty: none do",
+        "image (Windlass' own) of pods that hold GPUs of device plug-ins for those who share them; empty: none do",
         roles=SCHEDULER,
     ),
     Field(
@@ -234,7 +234,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.reservationSeconds",
         60.0,
-        "so long may a kubelet take to name a card, before its pods are placed anew",
+        "so long may a kubelet take to name a GPU, before its pods are placed anew",
         roles=SCHEDULER,
         least=5,
         most=300,
@@ -242,7 +242,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.deviceNames",
         "uuid",
-        "how containers name their cards: `cdi` where the device plug-in hands cards out by CDI",
+        "how containers name their GPUs: `cdi` where the device plug-in hands GPUs out by CDI",
         roles=SCHEDULER,
         choices=("uuid", "cdi"),
     ),

@@ -77,8 +77,12 @@ class Readiness(threading.Thread):
 
 
 def node_ready(client: BlockingClient, name: str, *, since: float) -> bool:
-    """Whether the node is ready and its agent has renewed its lease after ``since`` (Unix seconds), which it does
-    when it has told what the node has. The node of an earlier start says Ready, too, and what it had then."""
+    """Return whether the node is ready and its agent reported after ``since`` (Unix seconds).
+
+    The agent renews its lease once it has reported the devices and capacity of the
+    node. The condition Ready alone is not enough: the node of an earlier start has it,
+    too, with the capacity of that time.
+    """
     lease = client.get(LEASES, name, LEASE_NAMESPACE)
     if parse_rfc3339(lease["spec"]["renewTime"]) < since:
         return False

@@ -26,7 +26,7 @@ class Argument:
     default: object = None
 
     def refuses(self, value: object) -> bool:
-        """Whether the value counts as not given; an empty one does, and nobody misses anything."""
+        """Return whether the value counts as not given; an empty one does, and nobody misses anything."""
         if value is None:
             return False
         if self.wanted == NUMBER:

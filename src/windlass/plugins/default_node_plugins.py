@@ -50,8 +50,8 @@ def node_policies(
     """Fresh policies for one engine.
 
     ``placement`` of Windlass' own pods, ``kai_gpu`` and ``kai_cpu`` of pods in KAI's queues: ``binpack`` or
-    ``spread``; anything else raises ``ValueError``. ``kai_cards``: the same of parts of a node's cards;
-    ``kai_sharing_first``: nodes on whose shared cards there is room go first. ``own_for_volcano``: pods in
+    ``spread``; anything else raises ``ValueError``. ``kai_cards``: the same of parts of a node's devices;
+    ``kai_sharing_first``: nodes on whose shared devices there is room go first. ``own_for_volcano``: pods in
     Volcano's queues are scored as Windlass' own; else they have no scores but those that are added.
     """
     if placement not in PLACEMENTS:
@@ -79,7 +79,7 @@ def node_policies(
 
 def packing(dialects: Collection[Dialect], *, spread: bool = False) -> list[object]:
     """How nodes are chosen by what is free on them. Packed by what is in use, as long as pods ask for whole
-    cards of one model; with several models the least precious goes first; with parts of cards what would be
+    devices of one model; with several models the least precious goes first; with parts of devices what would be
     stranded decides (ADR 0012)."""
     if spread:
         return [Spread(dialects=dialects)]

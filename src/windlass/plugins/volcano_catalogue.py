@@ -335,11 +335,11 @@ def _task_topology(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
-    """Which cards, and nodes by their cards. Parts of cards are served whatever the switches say."""
+    """Which devices, and nodes by their devices. Parts of devices are served whatever the switches say."""
     for argument in option.arguments:
         kind = argument.removeprefix("deviceshare.").removesuffix("Enable")
         if kind in ("GPUSharing", "GPUNumber", "VGPU") and not boolean(option.arguments, argument, True):
-            wiring.warn(f"{argument} is not switched off: every vocabulary of parts of cards is served")
+            wiring.warn(f"{argument} is not switched off: every vocabulary of parts of GPUs is served")
     wiring.plugins += deviceshare.build(option.arguments, scores=option.enabled("enableNodeOrder"))
 
 

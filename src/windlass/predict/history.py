@@ -70,7 +70,7 @@ class History:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is known."""
+        """True if nothing is known."""
         return not self._runs
 
     def observe(self, run: CompletedRun) -> None:
@@ -98,7 +98,7 @@ class History:
             self._runs.popitem(last=False)
 
     def knows(self, work: str) -> bool:
-        """Whether a run of this piece of work was observed, lately."""
+        """Return whether a run of this piece of work was observed, lately."""
         return work in self._works
 
     def predict(self, traits: Traits) -> Prediction | None:

@@ -20,7 +20,7 @@ def pattern(name: str) -> str:
 
 
 def _changing(part: str) -> bool:
-    """Whether a part tells runs of one thing apart: a number, a hash, a generated suffix."""
+    """Return whether a part tells runs of one thing apart: a number, a hash, a generated suffix."""
     digits = any(char.isdigit() for char in part)
     if part.isdigit():
         return True

@@ -1,4 +1,4 @@
-"""Scores that look at cards: ``gpu-aware``, ``scarcity``; and what is stranded."""
+"""Scores that look at devices: ``gpu-aware``, ``scarcity``; and what is stranded."""
 
 from __future__ import annotations
 

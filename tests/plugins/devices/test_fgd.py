@@ -1,4 +1,4 @@
-"""``fgd`` in the engine: node and card as the method says, on a made-up trace and on the published one."""
+"""``fgd`` in the engine: node and device as the method says, on a made-up trace and on the published one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def made_up(seed: int) -> tuple[list[OpenbNode], list[OpenbPod]]:
 
 
 def literally(hosts: list[OpenbNode], coming: list[OpenbPod], mix: WorkloadMix) -> dict[int, int]:
-    """The method without an engine: pod after pod, every node, every card. ``hosts`` in their order."""
+    """The method without an engine: pod after pod, every node, every device. ``hosts`` in their order."""
     cpu = np.array([host.cpu_milli for host in hosts])
     memory = np.array([host.memory_mib for host in hosts])
     free = np.array([[1000 * (slot < host.gpus) for slot in range(8)] for host in hosts])
@@ -106,7 +106,7 @@ def test_packing_prefers_cards_in_use_then_nodes_in_use_by_the_published_points(
     cards.put("used", part(900), 0)
     score = GpuPacking().score(part(350), cards.view)
     assert score is not None
-    # 350 and 360 milli free are three tenths; 100 milli are too few, so a free card of a node in use it is.
+    # 350 and 360 milli free are three tenths; 100 milli are too few, so a free device of a node in use it is.
     assert score.tolist() == [97.0, 97.0, 49.0, 31.0, 25.0]
     two = GpuPacking().score(whole(2), cards.view)
     assert two is not None
@@ -204,7 +204,7 @@ def test_what_is_learned_stands_for_a_while():
 
 
 def test_the_engine_learns_and_places_by_it():
-    """A part goes onto the card on which it fits beside another, and whole cards stay whole."""
+    """A part goes onto the device on which it fits beside another, and whole devices stay whole."""
     cards = Cards(Box("a", 2), Box("b", 2), policies=[Fgd()])
     cards.put("b", part(600), 1)
     cards.put("a", whole(1), 0)

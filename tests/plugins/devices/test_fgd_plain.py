@@ -1,4 +1,4 @@
-"""``fgd`` about one node in plain integers: the same as of the arrays, whatever stands on the cards."""
+"""``fgd`` about one node in plain integers: the same as of the arrays, whatever stands on the devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KAI's choice among cards for fractions, and of nodes with room on a shared card."""
+"""KAI's choice among devices for fractions, and of nodes with room on a shared device."""
 
 from __future__ import annotations
 

@@ -178,4 +178,4 @@ def test_a_taint_with_the_name_of_a_missing_label_is_told(view) -> None:
     nodes = view("n1 taint=gpu-type=A100:NoSchedule", "n2 gpu-type=T4", "n3 gpu-type=A100")
     (found,) = NodeAffinity().blockers(needs(node_selector={"gpu-type": "A100"}), nodes)
     assert found.blocked.tolist() == [True, True, False]
-    assert found.detail == "gpu-type=A100; 1 node has a taint gpu-type, which is no label"
+    assert found.detail == "gpu-type=A100; 1 node has a taint gpu-type, which is not a label"

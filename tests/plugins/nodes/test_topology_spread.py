@@ -190,7 +190,7 @@ def test_forgotten_classes_leave_nothing() -> None:
     other = s.learn(needs("cpu=1", labels={"app": "x"}))
     s.plugin.forget(x)
     s.plugin.forget(x)
-    assert (s.plugin._censuses, s.plugin._members[other].counted_in) == ({}, {})
+    assert (s.plugin._spread_counts, s.plugin._members[other].counted_in) == ({}, {})
     s.plugin.forget(other)
     assert (s.plugin._members, s.plugin._numbers, s.plugin._member_index._by_hook) == ({}, {}, {})
     assert s.plugin._counts_index._by_hook == {}

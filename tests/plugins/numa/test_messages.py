@@ -20,7 +20,7 @@ SINGLE, RESTRICTED = AlignmentPolicy.SINGLE_NUMA_NODE, AlignmentPolicy.RESTRICTE
 
 
 def book(policy: AlignmentPolicy, *held: dict[str, int], pod_scope: bool = False) -> RowZones:
-    """Two zones of 8 CPUs, 4 cards and 8 bytes; ``held`` of each."""
+    """Two zones of 8 CPUs, 4 devices and 8 bytes; ``held`` of each."""
     amounts = tuple(sorted({"cpu": 8000, GPU: 4000, "memory": 8}.items()))
     found = RowZones(
         NumaTopology(

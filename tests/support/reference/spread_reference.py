@@ -16,14 +16,14 @@ def check_spreads(engine: Core) -> None:
     """Held against the counts that are kept: every pod counts that is on a node, or has room promised on it, and
     does not terminate, in earnest or in thought."""
     for plugin in engine.state.plugins.domains:
-        if isinstance(plugin, TopologySpread) and plugin._censuses:
+        if isinstance(plugin, TopologySpread) and plugin._spread_counts:
             _check(engine, plugin)
 
 
 def _check(engine: Core, plugin: TopologySpread) -> None:
     standing = _standing(engine)
     needs = {cls.number: cls.needs for cls in engine.state.classes}
-    for counts in plugin._censuses.values():
+    for counts in plugin._spread_counts.values():
         plugin._update(counts)
         codes = plugin._all.label(counts.key)
         expected = np.zeros(len(plugin._all.label_values(counts.key)), dtype=np.int64)

@@ -1,8 +1,9 @@
-"""What a pod asks of accelerator cards, beside what the cards of the nodes have: arrays nodes × slots.
+"""Device requests of pods and free shares of devices, as arrays (nodes × slots).
 
-One measure for compute and memory: thousandths of a card (milli). A card has as much free as the scarcer of
-the two; a pod takes as much as the larger of the two. Amounts of memory are rounded down, what is asked for as
-well as what is free: so three thirds of a card are a whole one. Whether a pod fits is not decided by this.
+Compute and memory have one unit: thousandths of a device (milli). The free share of a
+device is that of its scarcer resource. A pod takes the larger of its two requests.
+Amounts of memory are rounded down, both requested and free, so that three thirds make a
+whole device. These arrays do not decide whether a pod fits.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from windlass.spi.scoring import DeviceKinds, NodeDevices
 
 WHOLE = 1000
 BARRED = WHOLE + 1
-"""More than any card has: what a card that the pod may not use is said to be asked for."""
+"""Request that no device can serve, in milli. It marks devices that the pod may not use."""
 COMPUTE_SLICES = 7
-"""Of a card that can be sliced; a profile ``3g.40gb`` has three of them."""
+"""Compute slices of a device that supports MIG; a profile ``3g.40gb`` has three of them."""
 _PROFILE = re.compile(r"(\d+)g\.")
 
 
 @lru_cache(maxsize=4096)
 def request_of(needs: Needs) -> tuple[DeviceNeed, ...]:
-    """All cards and parts of cards that a pod asks for, plain whole ones included."""
+    """Return all requests of a pod for devices and device shares, whole devices included."""
     whole = tuple(
         DeviceNeed(name, units // WHOLE, WHOLE)
         for name, units in needs.node_request
@@ -41,16 +42,17 @@ def request_of(needs: Needs) -> tuple[DeviceNeed, ...]:
 
 @lru_cache(maxsize=4096)
 def share_of(profile: str) -> int:
-    """What a slice of a profile takes of a card, in milli, by its compute slices; a whole card if unclear."""
-    found = _PROFILE.match(profile)
-    return -(-int(found[1]) * WHOLE // COMPUTE_SLICES) if found and int(found[1]) <= COMPUTE_SLICES else WHOLE
+    """Return the milli of a MIG instance by its compute slices; a whole device if unclear."""
+    match = _PROFILE.match(profile)
+    return -(-int(match[1]) * WHOLE // COMPUTE_SLICES) if match and int(match[1]) <= COMPUTE_SLICES else WHOLE
 
 
 def free_milli(nodes: NodeView, devices: DeviceView) -> IntArray:
-    """What is left of each card: the scarcer of compute and memory; 0 where there is no healthy card.
+    """Return the free milli of each device, compute or memory, whichever is scarcer.
 
-    Of pods that others bound nobody knows which whole cards they have: as many free cards, the last ones,
-    count as theirs.
+    It is 0 in slots without a healthy device. For pods bound by another scheduler it is
+    unknown which whole devices they hold. So as many free devices, the last ones, count
+    as theirs.
     """
     memory = devices.memory_mib
     by_memory = np.where(memory > 0, devices.free_mib * WHOLE // np.maximum(memory, 1), WHOLE)
@@ -65,8 +67,10 @@ def free_milli(nodes: NodeView, devices: DeviceView) -> IntArray:
 
 
 def requested_milli(need: DeviceNeed, devices: DeviceView) -> IntArray:
-    """What the need takes of each card, in milli: the larger of compute and memory. :data:`BARRED` where it
-    may not use the card."""
+    """Return the milli that the need takes of each device: the larger of compute and memory.
+
+    It is :data:`BARRED` for devices that the pod may not use.
+    """
     if need.profile:
         amount = np.full(devices.exists.shape, share_of(need.profile), dtype=np.int64)
     else:
@@ -79,8 +83,8 @@ def requested_milli(need: DeviceNeed, devices: DeviceView) -> IntArray:
 
 
 def requests_of_kinds(need: DeviceNeed, kinds: DeviceKinds) -> tuple[int, ...]:
-    """:func:`requested_milli` for the cards of one node."""
-    found = []
+    """Return :func:`requested_milli` for the devices of one node."""
+    requested = []
     for slot, usable_ in enumerate(kinds.usable):
         memory = kinds.memory_mib[slot]
         if (
@@ -89,17 +93,17 @@ def requests_of_kinds(need: DeviceNeed, kinds: DeviceKinds) -> tuple[int, ...]:
             or (need.resource and need.resource != kinds.resources[slot])
             or memory < need.min_memory_mib
         ):
-            found.append(BARRED)
+            requested.append(BARRED)
             continue
         amount = share_of(need.profile) if need.profile else max(need.milli, need.memory_milli)
         if need.memory_mib and not need.profile:
             amount = max(amount, need.memory_mib * WHOLE // memory if memory > 0 else WHOLE)
-        found.append(amount)
-    return tuple(found)
+        requested.append(amount)
+    return tuple(requested)
 
 
 def free_of_devices(devices: NodeDevices) -> tuple[int, ...]:
-    """:func:`free_milli` of one node, as if its pods had no whole cards but those that are known."""
+    """Return :func:`free_milli` of one node, without whole devices of unknown pods."""
     kinds = devices.kinds
     return tuple(
         (min(milli, mib * WHOLE // memory) if memory > 0 else min(milli, WHOLE)) if usable_ else 0
@@ -110,27 +114,27 @@ def free_of_devices(devices: NodeDevices) -> tuple[int, ...]:
 
 
 def without_whole(free: Sequence[int], kinds: DeviceKinds, free_units: Mapping[str, int]) -> tuple[int, ...]:
-    """``free`` with no more whole cards than those of each resource that are open: the first ones."""
-    found, left = list(free), {name: max(n, 0) for name, n in free_units.items()}
+    """Return ``free``, limited to the first ``free_units`` whole devices of each resource."""
+    limited, left = list(free), {name: max(n, 0) for name, n in free_units.items()}
     for slot, name in enumerate(kinds.resources):
         if free[slot] >= WHOLE and name in left:
             if left[name]:
                 left[name] -= 1
             else:
-                found[slot] = 0
-    return tuple(found)
+                limited[slot] = 0
+    return tuple(limited)
 
 
 def usable(need: DeviceNeed, devices: DeviceView) -> BoolArray:
-    """Which cards are of the kind that is asked for. Names of single cards (uuids) are left out."""
+    """Return a mask of the devices of the requested kind. UUIDs are not compared."""
     models = np.array([_model_serves(need, name) for name in devices.models], dtype=np.bool_)
-    found = devices.exists & devices.healthy & models[devices.model]
+    mask = devices.exists & devices.healthy & models[devices.model]
     if need.resource:
         named = np.array([name == need.resource for name in devices.resources], dtype=np.bool_)
-        found &= named[devices.resource]
+        mask &= named[devices.resource]
     if need.min_memory_mib:
-        found &= devices.memory_mib >= need.min_memory_mib
-    return found
+        mask &= devices.memory_mib >= need.min_memory_mib
+    return mask
 
 
 def _model_serves(need: DeviceNeed, model: str) -> bool:

@@ -1,13 +1,16 @@
-"""``fgd``: the node and the card on which a pod leaves the least stranded for those that usually come.
+"""Score ``fgd``: placement that strands the least capacity for the typical pods.
 
-The score is that of :mod:`windlass.plugins.devices.fragmentation`, rounded down to whole points; of nodes with
-equal points the first by name is taken, of cards the lowest index. What usually comes is learned from the
-pods that exist (:mod:`windlass.plugins.devices.workload_mix`), and shortage of CPU counts too (ADR 0018), unless a mix
-is given: then all is as that mix says. A pod that asks for nothing goes where the fewest pods are.
+The score is that of :mod:`windlass.plugins.devices.fragmentation`, rounded down to
+whole points. Among nodes with equal points the first by name is taken, among devices
+the lowest index. Typical pods are learned from the existing ones
+(:mod:`windlass.plugins.devices.workload_mix`), and a shortage of CPU counts too (ADR
+0018). If a mix is given, only that mix counts. A pod without any request goes to the
+node with the fewest pods.
 
-Learned, it stays silent as long as no pod asks for a part of a card: whole cards of one size are packed as
-well without it. It also is where any card can be cut into slices: it knows shares alone. A node with cards of
-several models counts as one of the first card's model.
+While it learns, the score is silent in two cases. One: no pod requests a device share,
+because whole devices of one size are packed as well without it. Two: a device supports
+MIG, because the score knows shares only. A node with devices of several models counts
+as one with the first device's model.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ from windlass.spi.plugins import Footprint, Trend
 from windlass.spi.scoring import ClusterTotals, DeviceRanker, DeviceScorer, NodeDevices
 
 SHORT = 4
-"""How much a card that will lack CPU counts against one that the next usual pod cannot use."""
+"""Weight of a device that will lack CPU, relative to one that the next typical pod
+cannot use."""
 STEP = 400
-"""So many milli lost more or less are one point: nodes that differ by less are alike, and the first is taken."""
+"""Milli of lost capacity for one point. Nodes that differ by less are equal, and the
+first is taken."""
 
 
 class Fgd(MixLearner):
@@ -47,8 +52,9 @@ class Fgd(MixLearner):
         short: int = SHORT,
         step: int = STEP,
     ) -> None:
-        """``mix``: what usually comes, once and for all; without it, that is learned. ``short``, ``step``: of
-        the mix that is learned (:class:`WorkloadMix`)."""
+        """:param mix: fixed mix of typical pods; ``None``: the mix is learned
+        :param short: parameter of the learned mix (:class:`WorkloadMix`)
+        :param step: parameter of the learned mix (:class:`WorkloadMix`)"""
         super().__init__()
         self.weight = weight
         self.dialects = dialects
@@ -57,7 +63,7 @@ class Fgd(MixLearner):
         self._mix = mix
         self._cache: FragmentationCache | None = None
 
-    # ------------------------------------------------------------------ what usually comes
+    # ------------------------------------------------------------------ learning
 
     def learn_from(self, now: float, totals: ClusterTotals) -> bool:
         return not self._given and super().learn_from(now, totals)
@@ -80,16 +86,17 @@ class Fgd(MixLearner):
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
         if not any(units > 0 for _, units in needs.request):
             return fewest_pods(nodes)
-        found = self._points(needs, nodes)
-        return None if found is None else np.maximum(found.max(axis=1), 0).astype(np.float64)
+        points = self._points(needs, nodes)
+        return None if points is None else np.maximum(points.max(axis=1), 0).astype(np.float64)
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
-        """See :class:`~windlass.spi.scoring.DeviceRanks`: of a need of one card, the points of each."""
+        """Return the points of each device for a need of one device
+        (:class:`~windlass.spi.scoring.DeviceRanks`)."""
         requested = request_of(needs)
         if need.count != 1 or len(requested) != 1:
             return None
-        found = self._points(needs, nodes)
-        return None if found is None else found.astype(np.float64)
+        points = self._points(needs, nodes)
+        return None if points is None else points.astype(np.float64)
 
     def _points(self, needs: Needs, nodes: NodeView) -> IntArray | None:
         mix = self._mix
@@ -104,7 +111,7 @@ class Fgd(MixLearner):
         milli = requested_milli(requested[0], devices) if requested else None
         return descent(mix, demand, _groups(mix, devices), cpu, free, milli)
 
-    # ------------------------------------------------------------------ the same about one node
+    # ------------------------------------------------------------------ one node, in plain integers
 
     def plain_devices(self, needs: Needs, resources: Sequence[str]) -> DeviceScorer | None:
         """See :class:`~windlass.spi.scoring.PlainDeviceScore`."""

@@ -1,28 +1,35 @@
-"""How much of a node's free accelerators is of no use to the pods that usually come.
+"""Fragmentation: free device capacity of a node that the typical pods cannot use.
 
-*Fragmentation-gradient descent*, Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads
-with Fragmentation Gradient Descent", USENIX ATC 2023. For a node whose cards have ``r_1 … r_k`` milli free
-(``R`` in sum) and a kind ``t`` of pods, the fragmented amount ``F_t`` is
+*Fragmentation-gradient descent*, Weng et al., "Beware of Fragmentation: Scheduling
+GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023. For a node
+whose devices have ``r_1 … r_k`` milli free (``R`` in sum) and a class ``t`` of pods,
+the fragmented amount ``F_t`` is
 
-* ``R``, if ``t`` cannot run there (too little CPU, too few cards with as much free as it asks of each, a
-  model that it does not take) or asks for no card at all;
-* else the sum of those ``r_i`` that are smaller than what ``t`` asks of a card.
+* ``R``, if ``t`` cannot run there (too little CPU, too few devices with enough free
+  capacity, a model that ``t`` excludes) or requests no device at all;
+* otherwise the sum of those ``r_i`` that are smaller than the request of ``t`` for one
+  device.
 
-``F`` is the mean of ``F_t`` over the *typical* pods, weighed by how many there are of each kind. Memory is
-left out. A placement has the score ``⌊100·σ((F before − F after)/1000)⌋``, ``σ`` being the logistic
-function: about 40 milli of fragmentation are one point. **The rounding is part of the method**: without it
-a node a hair better wins over the first of many equally good ones, and far more is stranded.
+``F`` is the mean of ``F_t`` over the *typical* pods, weighted by the number of pods of
+each class. Memory is ignored. A placement has the score ``⌊100·σ((F before − F
+after)/1000)⌋``, where ``σ`` is the logistic function: about 40 milli of fragmentation
+are one point. **The rounding is part of the method.** Without it a marginally better
+node wins over the first of many equally good ones, and far more capacity is stranded.
 
-Everything is counted in whole numbers: amounts times how many pods there are of a kind, over the fixed
-number of typical pods. So equal placements have equal scores to the last bit. The sums over kinds stand in
-tables over (free CPU, free share), so that a node costs its cards, not its cards times the kinds.
+All amounts are whole numbers: they are multiplied by the number of pods of a class,
+over the fixed number of typical pods. So equal placements have equal scores to the last
+bit. The sums over classes are in tables over (free CPU, free share). So the cost of a
+node grows with its devices, not with devices times classes.
 
-**Short of CPU.** The next usual pod is all that ``F`` looks at. On a node whose idle cards would need more CPU
-than it has left, some cards stay idle in the end although each usual pod still fits now. That part is the
-*shortage*: ``S = max(0, R − CPU left / CPU usually asked for beside a whole card)``. A :class:`WorkloadMix` with
-:attr:`WorkloadMix.short` counts ``F + short·S`` instead of ``F``, and rounds to even steps of ``step`` milli. Neither
-constant matters much (docs/operations/benchmarks/packing.md has both halved and doubled); that there is a step, and
-that it is larger than the differences between like nodes, does.
+**Shortage of CPU.** ``F`` considers only the next typical pod. If a node has too little
+CPU for all its idle devices, some of them stay idle in the end, although each typical
+pod still fits now. That part is the *shortage*: ``S = max(0, R − free CPU / CPU
+requested per whole device)``. A :class:`WorkloadMix` with
+:attr:`WorkloadMix.short` counts ``F + short·S`` instead of ``F``, and rounds to even
+    steps of ``step`` milli. Neither constant matters much
+    (docs/operations/benchmarks/packing.md has both halved and doubled). It does matter
+    that there is a step, and that it is larger than the differences between similar
+    nodes.
 """
 
 from __future__ import annotations
@@ -39,19 +46,19 @@ from numpy.typing import NDArray
 from windlass.spi.nodes import BoolArray, IntArray
 
 WHOLE = 1000
-"""Milli of a whole card."""
+"""Milli of a whole device."""
 COVERED = 0.95
-"""The typical pods are the most frequent kinds, until they are this part of all pods."""
+"""Share of all pods that the typical pods, the most frequent classes, have to cover."""
 NO_PLACE = -1
-"""Score of a card that does not take the pod."""
+"""Score of a device that cannot take the pod."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodDemand:
-    """What one kind of pod asks of a node. ``milli`` of each of ``count`` distinct cards; none: 0 of 0.
+    """Request of one class of pods: CPU, and ``milli`` of each of ``count`` distinct devices.
 
-    ``models``: any of these, as parts of the card's model, whatever the case (none: any);
-    ``models_not`` excludes.
+    Without devices both are 0. ``models``: parts of a model's name, in any case, one of
+    which must occur (empty: any model). ``models_not``: parts that must not occur.
     """
 
     cpu: int
@@ -68,37 +75,42 @@ class PodDemand:
 
 
 def typical(pods: Mapping[PodDemand, int], covered: float = COVERED) -> tuple[tuple[PodDemand, int], ...]:
-    """The most frequent kinds with their numbers, until ``covered`` of all pods are among them.
+    """Return the most frequent classes with their numbers, until they cover ``covered``
+    of all pods.
 
-    Of equally frequent kinds the one with more CPU goes first, then more milli, cards, and the larger names
-    of models.
+    Among equally frequent classes the order is: more CPU first, then more milli, more
+    devices, and the larger names of models.
     """
     order = sorted(
         pods.items(), key=lambda item: (item[1], item[0].cpu, item[0].milli, item[0].count, item[0].models)
     )
-    whole, sum_ = sum(pods.values()), 0
-    found: list[tuple[PodDemand, int]] = []
+    total, covered_pods = sum(pods.values()), 0
+    frequent: list[tuple[PodDemand, int]] = []
     for demand, number in reversed(order):
-        if number <= 0 or sum_ >= covered * whole:
+        if number <= 0 or covered_pods >= covered * total:
             break
-        found.append((demand, number))
-        sum_ += number
-    return tuple(found)
+        frequent.append((demand, number))
+        covered_pods += number
+    return tuple(frequent)
 
 
 class WorkloadMix:
-    """Typical pods, and the fragmentation that they see. Immutable but for what it remembers of models."""
+    """Typical pods, and the fragmentation in relation to them.
+
+    It is immutable, except for a cache of model names.
+    """
 
     def __init__(self, kinds: Sequence[tuple[PodDemand, int]], *, short: int = 0, step: int = 0) -> None:
-        """``kinds``: as of :func:`typical`. ``short``: how much shortage counts beside fragmentation; 0 as
-        published. ``step``: milli of one point; 0: the logistic function as published."""
+        """:param kinds: result of :func:`typical`
+        :param short: weight of shortage relative to fragmentation; 0 as published
+        :param step: milli of one point; 0: the logistic function as published"""
         self.kinds = tuple(kinds)
         self.total = sum(number for _, number in kinds)
         asking = [(demand, number) for demand, number in kinds if demand.count > 0]
-        self.cpu_per_card = _cpu_per_card(asking)
-        """CPU (milli) usually asked for beside a whole card; 0 if none is."""
-        self._short = short * self.total if self.cpu_per_card else 0
-        """What a milli of shortage counts."""
+        self.cpu_per_device = _cpu_per_device(asking)
+        """Mean CPU request (milli) per whole device; 0 if no pod requests a device."""
+        self._short = short * self.total if self.cpu_per_device else 0
+        """Weight of one milli of shortage."""
         self._asking = asking
         self._cpus = np.array(sorted({demand.cpu for demand, _ in asking}), dtype=np.int64)
         self._millis = np.array(sorted({d.milli for d, _ in asking if d.count == 1}), dtype=np.int64)
@@ -115,11 +127,11 @@ class WorkloadMix:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody asks for cards, so that everything is fragmented alike."""
+        """True if no pod requests devices, so that all placements are equal."""
         return not self._asking
 
     def group(self, model: str) -> int:
-        """A number for all models that the same kinds of pods take."""
+        """Return a number that is equal for all models that the same classes of pods accept."""
         code = self._codes.get(model)
         if code is None:
             allowed = tuple(demand.allows(model) for demand, _ in self._asking)
@@ -146,8 +158,13 @@ class WorkloadMix:
         return code
 
     def fragments(self, groups: IntArray, cpu: IntArray, free: IntArray) -> IntArray:
-        """``total · F`` of nodes: of which group of models each is, its free CPU (milli), and nodes × slots
-        what is free of each card (milli, 0 where there is none)."""
+        """Return ``total · F`` of each node.
+
+        :param groups: group of models of each node (:meth:`group`)
+        :param cpu: free CPU of each node in milli
+        :param free: nodes × slots, free milli of each device, 0 in slots without a
+            device
+        """
         enough = self._cpus.searchsorted(cpu, side="right")
         level = self._millis.searchsorted(free, side="right")
         summed = free.sum(axis=1)
@@ -157,60 +174,65 @@ class WorkloadMix:
         larger = table[nodes[:, None], level]
         larger -= out_of_reach[:, None]
         larger *= free
-        found: IntArray = summed * (self.total - table[:, 0] + out_of_reach)
-        found += larger.sum(axis=1)
-        for at, milli in enumerate(self._shapes):
+        fragmented: IntArray = summed * (self.total - table[:, 0] + out_of_reach)
+        fragmented += larger.sum(axis=1)
+        for index, milli in enumerate(self._shapes):
             fits = free >= milli
-            runs = self._several[groups, at, enough, np.minimum(fits.sum(axis=1), self._most)]
-            found -= runs * (free * fits).sum(axis=1)
-        return found
+            runs = self._several[groups, index, enough, np.minimum(fits.sum(axis=1), self._most)]
+            fragmented -= runs * (free * fits).sum(axis=1)
+        return fragmented
 
     def loss(self, groups: IntArray, cpu: IntArray, free: IntArray) -> IntArray:
-        """``total`` times what is lost on nodes: fragmentation, and the shortage as far as that counts."""
-        found = self.fragments(groups, cpu, free)
+        """Return ``total`` times the loss of each node: fragmentation plus weighted shortage."""
+        lost = self.fragments(groups, cpu, free)
         if self._short:
-            served = np.maximum(cpu, 0) * WHOLE // self.cpu_per_card
-            found += self._short * np.maximum(free.sum(axis=1) - served, 0)
-        return found
+            served = np.maximum(cpu, 0) * WHOLE // self.cpu_per_device
+            lost += self._short * np.maximum(free.sum(axis=1) - served, 0)
+        return lost
 
     def score(self, gain: IntArray) -> IntArray:
-        """``⌊100·σ(gain/total/1000)⌋``, or even steps around 50; ``gain`` is ``total`` times a change of what
-        is lost."""
+        """Return ``⌊100·σ(gain/total/1000)⌋``, or even steps around 50.
+
+        :param gain: ``total`` times the decrease of the loss
+        """
         return self._steps.searchsorted(gain, side="right")
 
-    # ------------------------------------------------------------------ the same of one node, in plain integers
+    # ------------------------------------------------------------------ one node, in plain integers
 
     def level(self, cpu: int) -> int:
-        """How many of the amounts of CPU that kinds ask for are free: it is all that matters of the CPU."""
+        """Return how many of the distinct CPU requests fit into the free CPU.
+
+        Nothing else about CPU affects fragmentation.
+        """
         return bisect_right(self._plain.cpus, cpu)
 
     def fragment(self, group: int, level: int, free: Sequence[int]) -> int:
-        """:meth:`fragments` of one node with at least one slot. ``level``: see :meth:`level`."""
+        """Return :meth:`fragments` of one node with at least one slot. ``level``: see :meth:`level`."""
         plain = self._plain
         table, millis = plain.singles[group][level], plain.millis
         levels = [bisect_right(millis, amount) for amount in free]
         out_of_reach = table[max(levels)]
-        found = sum(free) * (self.total - table[0] + out_of_reach)
-        for at, amount in zip(levels, free, strict=True):
-            found += (table[at] - out_of_reach) * amount
-        for at, milli in enumerate(self._shapes):
+        fragmented = sum(free) * (self.total - table[0] + out_of_reach)
+        for milli_level, amount in zip(levels, free, strict=True):
+            fragmented += (table[milli_level] - out_of_reach) * amount
+        for index, milli in enumerate(self._shapes):
             fits = [amount for amount in free if amount >= milli]
-            found -= plain.several[group][at][level][min(len(fits), self._most)] * sum(fits)
-        return found
+            fragmented -= plain.several[group][index][level][min(len(fits), self._most)] * sum(fits)
+        return fragmented
 
     def shortage(self, cpu: int, idle: int) -> int:
-        """What shortage counts on one node with so much idle, in the same units as :meth:`fragment`."""
+        """Return the weighted shortage of one node, in the same unit as :meth:`fragment`."""
         short = self._short
-        return short * max(idle - max(cpu, 0) * WHOLE // self.cpu_per_card, 0) if short else 0
+        return short * max(idle - max(cpu, 0) * WHOLE // self.cpu_per_device, 0) if short else 0
 
     def points(self, gain: int) -> int:
-        """:meth:`score` of one gain."""
+        """Return :meth:`score` of one gain."""
         return bisect_right(self._plain.steps, gain)
 
 
 @dataclass(slots=True)
 class _Plain:
-    """The tables of a mix as lists."""
+    """Tables of a mix as lists."""
 
     cpus: list[int]
     millis: list[int]
@@ -220,18 +242,18 @@ class _Plain:
 
 
 def _steps(total: int) -> IntArray:
-    """The least gain at which each score from 1 to 100 is reached."""
+    """Return the smallest gain for each score from 1 to 100, by the logistic function."""
     edges = [math.ceil(WHOLE * total * math.log(s / (100 - s))) for s in range(1, 100)]
     return np.array([*edges, np.iinfo(np.int64).max], dtype=np.int64)
 
 
 def _even_steps(total: int, step: int) -> IntArray:
-    """The same with as many milli to each point: 50 for what loses nothing and gains nothing."""
+    """Return the smallest gain for each score in even steps of ``step`` milli; 50 is no change."""
     edges = [total * step * (s - 50) for s in range(1, 101)]
     return np.array([*edges, np.iinfo(np.int64).max], dtype=np.int64)
 
 
-def _cpu_per_card(asking: Sequence[tuple[PodDemand, int]]) -> int:
+def _cpu_per_device(asking: Sequence[tuple[PodDemand, int]]) -> int:
     cpu = sum(demand.cpu * number for demand, number in asking)
     devices = sum(demand.count * demand.milli * number for demand, number in asking)
     return cpu * WHOLE // devices if devices else 0
@@ -245,13 +267,16 @@ def descent(
     free: IntArray,
     milli: IntArray | None = None,
 ) -> IntArray:
-    """The score of placing a pod on each card of each node: nodes × slots, :data:`NO_PLACE` where the card
-    does not take it. For a pod that asks for other than one card: nodes × 1.
+    """Return the score of placing a pod on each device of each node (nodes × slots).
 
-    ``free``: of cards that the pod may use, 0 elsewhere is *not* allowed: what the others have free counts
-    for fragmentation, so cards that it may not use are said by ``milli``. ``milli``: what it takes of each
-    card, nodes × slots, where that is not ``demand.milli`` everywhere (memory of cards of other sizes); a
-    card that it may not use has more than :data:`WHOLE`.
+    :data:`NO_PLACE` marks devices that cannot take the pod. For a pod that requests
+        none or several devices the result is nodes × 1.
+
+    :param free: free milli of *all* devices; those that the pod may not use count for
+        fragmentation, so do not set them to 0 but mark them in ``milli``
+    :param milli: request for each device (nodes × slots) if it is not ``demand.milli``
+        everywhere, as for memory of devices of different sizes; more than :data:`WHOLE`
+        for a device that the pod may not use
     """
     requested = np.full(free.shape, demand.milli, dtype=np.int64) if milli is None else milli
     if demand.count == 1:
@@ -261,12 +286,12 @@ def descent(
         fits, taken = choose(free, requested, demand.count)
         after = free - np.where(taken, requested, 0)
     nodes = len(free)
-    found = mix.loss(
+    losses = mix.loss(
         np.concatenate([groups, groups]),
         np.concatenate([cpu, cpu - demand.cpu]),
         np.concatenate([free, after]),
     )
-    score = mix.score(found[:nodes] - found[nodes:])
+    score = mix.score(losses[:nodes] - losses[nodes:])
     return (score if fits is None else np.where(fits, score, NO_PLACE))[:, None]
 
 
@@ -284,24 +309,30 @@ def _on_each(
         after[np.arange(nodes, len(every)), slot] -= requested[row, slot]
         left = cpu[every]
         left[nodes:] -= demand.cpu
-        found = mix.loss(groups[every], left, after)
-        score[row, slot] = mix.score(found[row] - found[nodes:])
+        losses = mix.loss(groups[every], left, after)
+        score[row, slot] = mix.score(losses[row] - losses[nodes:])
         score = np.where(fits, np.take_along_axis(score, first, axis=1), NO_PLACE)
     return score
 
 
 def _first_alike(free: IntArray, requested: IntArray) -> IntArray:
-    """Per slot the first one of its node with as much free, and as much asked of it: both have one score."""
+    """Return for each slot the first of its node with equal free and requested milli.
+
+    Both have the same score.
+    """
     both = free * (2 * WHOLE) + requested
     first: IntArray = (both[:, :, None] == both[:, None, :]).argmax(axis=2)
     return first
 
 
 def choose(free: IntArray, requested: IntArray, count: int) -> tuple[BoolArray, BoolArray]:
-    """Which cards several are taken of: the fullest that fit, the first of equals. Per node whether there
-    are enough, and per card whether it is taken."""
+    """Choose the devices for a pod that requests several: the fullest that fit, first of equals.
+
+    :return: for each node whether enough devices fit, and for each device whether it is
+        taken
+    """
     fits = free >= requested
-    if (requested[fits] >= WHOLE).all():  # only whole cards are left to choose from: the first ones
+    if (requested[fits] >= WHOLE).all():  # only whole devices fit, so the first ones are taken
         taken = fits & (np.cumsum(fits, axis=1) <= count)
     else:
         rank = np.argsort(
@@ -312,5 +343,5 @@ def choose(free: IntArray, requested: IntArray, count: int) -> tuple[BoolArray, 
 
 
 def by_model(mix: WorkloadMix, codes: IntArray, names: Sequence[str]) -> IntArray:
-    """The group of each entry of ``codes``, codes of the models ``names``."""
+    """Return the group of models for each entry of ``codes``, which are indices into ``names``."""
     return np.array([mix.group(name) for name in names], dtype=np.int64)[codes]

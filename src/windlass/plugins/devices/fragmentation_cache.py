@@ -1,10 +1,11 @@
-"""What placing a pod on a node comes to for fragmentation, one node at a time and remembered.
+"""Cached fragmentation scores of single nodes, in plain integers.
 
-Of a node matter the models of its cards, what is free of each, and how many of the amounts of CPU that usual
-pods ask for are free. Nodes come back to the same states over and over, so a state is worked out once: how
-much of it is fragmented, for all kinds of pods together; what placing one gains, for each kind. What a shortage
-of CPU counts depends on the amount, and is added each time. All in whole numbers, and the same as
-:func:`~windlass.plugins.devices.fragmentation.descent` says (a property test holds it).
+The score depends on the models of a node's devices, on the free share of each, and on
+how many of the typical CPU requests fit. Nodes return to the same states again and
+again, so each state is evaluated once: its fragmentation for all classes of pods
+together, and the gain of a placement for each class. The shortage of CPU depends on the
+exact amount and is added each time. The results are equal to those of
+:func:`~windlass.plugins.devices.fragmentation.descent` (a property test checks this).
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ from windlass.spi.devices import DeviceNeed
 from windlass.spi.scoring import DeviceKinds, NodeDevices
 
 Points = tuple[int, ...]
-"""Per slot; of a pod that asks for other than one card a single entry."""
+"""Points of each slot; one entry for a pod that requests none or several devices."""
 PointsOf = Callable[[Sequence[int], NodeDevices], Points]
-"""The points on one node by what is available of each resource, and by its cards."""
+"""Function that returns the points on one node, given its available resources and its
+devices."""
 BestOf = Callable[[Sequence[int], NodeDevices], int]
-"""The largest of them."""
+"""Function that returns the largest of these points."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Gains:
-    """Of one kind of pods on one state of a node. ``slots``: per slot what is gained there (of fragmentation
-    alone) and what is taken; ``None`` where the card does not take the pod. ``best``: of each amount taken, the
-    largest gain. ``idle``: the milli that are free before."""
+    """Gains of one class of pods in one state of a node.
+
+    ``slots``: for each slot the gain (of fragmentation only) and the milli taken;
+    ``None`` if the device cannot take the pod. ``best``: the largest gain for each
+    number of milli taken. ``idle``: free milli of the node before the placement.
+    """
 
     slots: tuple[tuple[int, int] | None, ...]
     best: tuple[tuple[int, int], ...]
@@ -39,88 +44,95 @@ class _Gains:
 
 
 class FragmentationCache:
-    """Of one mix. ``resources``: those of the nodes' amounts, in their order; may grow."""
+    """Cache for one mix.
+
+    :param resources: names of the resources in the nodes' amounts, in order; may grow
+    """
 
     def __init__(self, mix: WorkloadMix, resources: Sequence[str]) -> None:
         self.mix = mix
         self.resources = resources
-        self._open = FreeShareCache(resources)
+        self._free_shares = FreeShareCache(resources)
         self._fragments: dict[tuple[int, int, tuple[int, ...]], int] = {}
         self._gains: dict[tuple[object, ...], _Gains] = {}
         self._requested: dict[tuple[int, DeviceKinds], tuple[int, ...]] = {}
         self._kinds: dict[tuple[PodDemand, DeviceNeed | None], int] = {}
 
     def of(self, demand: PodDemand, need: DeviceNeed | None) -> PointsOf:
-        """For pods of a kind. ``need``: the need of cards that ``demand`` speaks of."""
-        look, column, mix, cpu = self._look_of(demand, need), self._open.cpu, self.mix, demand.cpu
+        """Return the function that computes points for pods of one class.
+
+        :param need: the device need that ``demand`` was derived from
+        """
+        gains_on, column, mix, cpu = self._gains_of(demand, need), self._free_shares.cpu, self.mix, demand.cpu
 
         def points(available: Sequence[int], devices: NodeDevices) -> Points:
-            found, here = look(available, devices), available[column] if column >= 0 else 0
-            short = mix.shortage(here, found.idle)
+            gains, free_cpu = gains_on(available, devices), available[column] if column >= 0 else 0
+            short = mix.shortage(free_cpu, gains.idle)
             return tuple(
                 NO_PLACE
                 if slot is None
-                else mix.points(slot[0] + short - mix.shortage(here - cpu, found.idle - slot[1]))
-                for slot in found.slots
+                else mix.points(slot[0] + short - mix.shortage(free_cpu - cpu, gains.idle - slot[1]))
+                for slot in gains.slots
             )
 
         return points
 
     def best_of(self, demand: PodDemand, need: DeviceNeed | None) -> BestOf:
-        """The largest of the points of :meth:`of`."""
-        look, column, mix, cpu = self._look_of(demand, need), self._open.cpu, self.mix, demand.cpu
+        """Return the function that computes the largest of the points of :meth:`of`."""
+        gains_on, column, mix, cpu = self._gains_of(demand, need), self._free_shares.cpu, self.mix, demand.cpu
         shortage = mix.shortage
 
         def best(available: Sequence[int], devices: NodeDevices) -> int:
-            found, here = look(available, devices), available[column] if column >= 0 else 0
-            if not found.best:
+            gains, free_cpu = gains_on(available, devices), available[column] if column >= 0 else 0
+            if not gains.best:
                 return NO_PLACE
-            short, idle = shortage(here, found.idle), found.idle
-            gain = max(gain - shortage(here - cpu, idle - taken) for gain, taken in found.best)
+            short, idle = shortage(free_cpu, gains.idle), gains.idle
+            gain = max(gain - shortage(free_cpu - cpu, idle - taken) for gain, taken in gains.best)
             return mix.points(gain + short)
 
         return best
 
-    def _look_of(
+    def _gains_of(
         self, demand: PodDemand, need: DeviceNeed | None
     ) -> Callable[[Sequence[int], NodeDevices], _Gains]:
         kind = self._kinds.setdefault((demand, need), len(self._kinds))
         known, level, cpu = self._gains, self.mix.level, demand.cpu
-        open_milli, column = self._open.of, self._open.cpu
+        free_milli, column = self._free_shares.of, self._free_shares.cpu
 
-        def look(available: Sequence[int], devices: NodeDevices) -> _Gains:
-            here = available[column] if column >= 0 else 0
-            before, after = level(here), level(here - cpu)
-            free = open_milli(available, devices)
+        def gains_on(available: Sequence[int], devices: NodeDevices) -> _Gains:
+            free_cpu = available[column] if column >= 0 else 0
+            before, after = level(free_cpu), level(free_cpu - cpu)
+            free = free_milli(available, devices)
             key = (kind, devices.kinds, before, after, free)
-            found = known.get(key)
-            if found is None:
+            gains = known.get(key)
+            if gains is None:
                 models = devices.kinds.models
                 group = self.mix.group(models[0] if models else "")
-                requested = self._asked_of(kind, need, devices.kinds)
-                found = self._descent(demand, requested, group, (before, after), free or (0,))
-                remember(known, key, found)
-            return found
+                requested = self._requested_of(kind, need, devices.kinds)
+                gains = self._descent(demand, requested, group, (before, after), free or (0,))
+                remember(known, key, gains)
+            return gains
 
-        return look
+        return gains_on
 
-    def _asked_of(self, kind: int, need: DeviceNeed | None, kinds: DeviceKinds) -> tuple[int, ...]:
+    def _requested_of(self, kind: int, need: DeviceNeed | None, kinds: DeviceKinds) -> tuple[int, ...]:
         if need is None:
             return ()
-        found = self._requested.get((kind, kinds))
-        if found is None:
-            found = requests_of_kinds(need, kinds)
-            remember(self._requested, (kind, kinds), found)
-        return found
+        requested = self._requested.get((kind, kinds))
+        if requested is None:
+            requested = requests_of_kinds(need, kinds)
+            remember(self._requested, (kind, kinds), requested)
+        return requested
 
     def _fragment(self, group: int, level: int, free: tuple[int, ...]) -> int:
-        """``free``: sorted; which card is which does not matter."""
+        """Return the fragmentation of a state. ``free`` is sorted: the identity of
+        devices is irrelevant."""
         key = (group, level, free)
-        found = self._fragments.get(key)
-        if found is None:
-            found = self.mix.fragment(group, level, free)
-            remember(self._fragments, key, found)
-        return found
+        fragmented = self._fragments.get(key)
+        if fragmented is None:
+            fragmented = self.mix.fragment(group, level, free)
+            remember(self._fragments, key, fragmented)
+        return fragmented
 
     def _descent(
         self,
@@ -130,8 +142,11 @@ class FragmentationCache:
         levels: tuple[int, int],
         free: tuple[int, ...],
     ) -> _Gains:
-        """:func:`~windlass.plugins.devices.fragmentation.descent` of one node. ``levels``: of its CPU, before and
-        after. ``requested``: what is asked of each card; none: nothing of any."""
+        """Return :func:`~windlass.plugins.devices.fragmentation.descent` of one node.
+
+        :param levels: CPU levels of the node before and after the placement
+        :param requested: request for each device; empty for a pod without devices
+        """
         level, after = levels
         ordered = tuple(sorted(free))
         before, idle = self._fragment(group, level, ordered), sum(free)
@@ -158,11 +173,13 @@ class FragmentationCache:
     def _with_one_less(
         self, group: int, level: int, ordered: tuple[int, ...], amount: int, wanted: int
     ) -> int:
-        """What is fragmented once ``wanted`` is taken of a card that has ``amount``."""
-        at = ordered.index(amount)
+        """Return the fragmentation after ``wanted`` is taken of a device with ``amount`` free."""
+        index = ordered.index(amount)
         left = amount - wanted
-        to = bisect_left(ordered, left, 0, at)
-        return self._fragment(group, level, (*ordered[:to], left, *ordered[to:at], *ordered[at + 1 :]))
+        new_index = bisect_left(ordered, left, 0, index)
+        return self._fragment(
+            group, level, (*ordered[:new_index], left, *ordered[new_index:index], *ordered[index + 1 :])
+        )
 
 
 def _gains(slots: Sequence[tuple[int, int] | None], idle: int) -> _Gains:

@@ -1,17 +1,20 @@
-"""``gpu-aware``: nodes for pods with accelerators by memory, compute and the nearness of cards.
+"""Score ``gpu-aware``: device memory, compute and interconnect, for pods with devices.
 
-Three parts of 0 to 100 points each, weighed by ``gpuMemoryWeight`` (1.0), ``gpuComputeWeight`` (0.8) and
-``interGPUCommsWeight`` (0.5):
+It has three components of 0 to 100 points, weighted by ``gpuMemoryWeight`` (1.0),
+``gpuComputeWeight`` (0.8) and ``interGPUCommsWeight`` (0.5):
 
-* **gpuMemory**: the part of the node's device memory in use once the pod is there. A small claim fits a small
-  card better than a large one; of two equal nodes the fuller one is taken.
-* **gpuCompute**: the part of the node's compute in use once the pod is there, in thousandths of cards.
-* **interGPUComms**: how near each other the cards are that a pod of several would get: 100 if all of them can
-  be joined by NVLink (or its like), 60 if all are in one NUMA zone, 20 otherwise; where the node says nothing
-  of links and zones, 20. For a pod with one card: 100 if it takes none from a set of linked cards that is free
-  as a whole, so that these are left to whoever needs them; else 0.
+* **gpuMemory**: share of the node's device memory in use after placing the pod. So a
+  small request scores better on a small device than on a large one, and among equal
+  nodes the fuller one wins.
+* **gpuCompute**: share of the node's compute in use after placing the pod, in
+  thousandths of devices.
+* **interGPUComms**: distance of the devices that a pod with several of them would get.
+  It is 100 if all of them can be connected by NVLink (or similar), 60 if all are in one
+  NUMA node, 20 otherwise, also if the node reports neither links nor NUMA. A pod with
+  one device gets 100 if it takes none from a linked set that is completely free, which
+  keeps such sets for pods that need them; otherwise 0.
 
-Pods without accelerators have no score here.
+Pods without devices have no score.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from windlass.spi.plugins import Footprint, Trend
 
 MEMORY, COMPUTE, COMMS = "gpuMemory", "gpuCompute", "interGPUComms"
 WEIGHTS: Mapping[str, float] = {MEMORY: 1.0, COMPUTE: 0.8, COMMS: 0.5}
-"""Part → weight; the argument is the part's name with ``Weight`` behind it."""
+"""Component → weight. The argument is the name of the component followed by ``Weight``."""
 LINKED, ZONE, APART = 100.0, 60.0, 20.0
 
 
@@ -41,7 +44,7 @@ class GpuAware:
     def __init__(
         self, weights: Mapping[str, float] = WEIGHTS, dialects: Collection[Dialect] = tuple(Dialect)
     ) -> None:
-        """``weights``: by part, none negative."""
+        """:param weights: weight of each component, none negative"""
         self._weights = dict(weights)
         self.weight = sum(weights.values())
         self.dialects = dialects
@@ -59,7 +62,7 @@ class GpuAware:
         return total / self.weight
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
-        """Name of a part → its weight and its points; empty where the pod has no score here."""
+        """Return component → its weight and its points; empty if the pod has no score."""
         requested = request_of(needs)
         if not requested or self.weight <= 0:
             return {}
@@ -67,7 +70,7 @@ class GpuAware:
         points = {
             MEMORY: _memory_in_use(requested, nodes, devices),
             COMPUTE: _compute_in_use(requested, nodes, devices),
-            COMMS: nearness(requested, nodes, devices),
+            COMMS: link_points(requested, nodes, devices),
         }
         return {name: (self._weights[name], points[name]) for name in WEIGHTS if self._weights[name]}
 
@@ -79,10 +82,10 @@ def _memory_in_use(requested: tuple[DeviceNeed, ...], nodes: NodeView, devices: 
     held = np.where(devices.exists, held, 0).sum(axis=1)
     for need in requested:
         milli = np.minimum(requested_milli(need, devices), WHOLE)
-        of_card = np.where(devices.exists, milli * devices.memory_mib // WHOLE, 0)
+        of_device = np.where(devices.exists, milli * devices.memory_mib // WHOLE, 0)
         if need.memory_mib:
-            of_card = np.minimum(of_card, need.memory_mib)
-        held = held + need.count * _typical_amount(need, devices, of_card)
+            of_device = np.minimum(of_device, need.memory_mib)
+        held = held + need.count * _typical_amount(need, devices, of_device)
     return _percent(held, total.sum(axis=1))
 
 
@@ -97,7 +100,7 @@ def _compute_in_use(requested: tuple[DeviceNeed, ...], nodes: NodeView, devices:
 
 
 def _typical_amount(need: DeviceNeed, devices: DeviceView, amount: IntArray) -> IntArray:
-    """What one card of the node gives: the least amount over the cards that are of the kind."""
+    """Return the amount that one device of the node gives: the least over devices of the kind."""
     fits = requested_milli(need, devices) <= WHOLE
     least = np.where(fits, amount, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
     return np.where(fits.any(axis=1), least, 0)
@@ -107,20 +110,20 @@ def _percent(held: IntArray, total: IntArray) -> FloatArray:
     return np.where(total > 0, 100.0 * np.minimum(held, total) / np.maximum(total, 1), 0.0)
 
 
-def nearness(requested: tuple[DeviceNeed, ...], nodes: NodeView, devices: DeviceView) -> FloatArray:
-    """The points of the cards that the pod would get, for how near each other they are; 0 to 100."""
+def link_points(requested: tuple[DeviceNeed, ...], nodes: NodeView, devices: DeviceView) -> FloatArray:
+    """Return the points (0 to 100) for the distance of the devices that the pod would get."""
     need = max(requested, key=lambda each: each.count)
     free = free_milli(nodes, devices)
     fits = requested_milli(need, devices) <= free
     if need.count == 1:
         return np.where((fits & ~_in_whole_set(devices, free)).any(axis=1), LINKED, 0.0)
-    near = _most_in_one(devices.link_group, fits) >= need.count
-    zoned = _most_in_one(devices.numa, fits) >= need.count
-    return np.where(near, LINKED, np.where(zoned, ZONE, APART))
+    linked = _most_in_one(devices.link_group, fits) >= need.count
+    in_one_numa = _most_in_one(devices.numa, fits) >= need.count
+    return np.where(linked, LINKED, np.where(in_one_numa, ZONE, APART))
 
 
 def _most_in_one(groups: IntArray, counted: BoolArray) -> IntArray:
-    """Per node, how many of the counted cards stand in the group that has most of them; -1 is no group."""
+    """Return for each node the largest number of counted devices in one group; -1 is no group."""
     most = np.zeros(len(groups), dtype=np.int64)
     for group in np.unique(groups[counted]).tolist():
         if group >= 0:
@@ -129,18 +132,21 @@ def _most_in_one(groups: IntArray, counted: BoolArray) -> IntArray:
 
 
 def _in_whole_set(devices: DeviceView, free: IntArray) -> BoolArray:
-    """Cards of a linked set of at least two all of which are free."""
-    found = np.zeros(devices.exists.shape, dtype=np.bool_)
+    """Return a mask of the devices in linked sets of at least two devices that are all free."""
+    mask = np.zeros(devices.exists.shape, dtype=np.bool_)
     groups = devices.link_group
     for group in np.unique(groups[devices.exists]).tolist():
         if group < 0:
             continue
         mine = (groups == group) & devices.exists
         whole = (mine.sum(axis=1) > 1) & ~(mine & (free < WHOLE)).any(axis=1)
-        found |= mine & whole[:, None]
-    return found
+        mask |= mine & whole[:, None]
+    return mask
 
 
 def weights_of(option: PluginOption) -> dict[str, float]:
-    """The weights that a configuration gives; raises ``ValueError`` for one that is no number of at least 0."""
+    """Return the configured weights.
+
+    :raises ValueError: if one of them is not a number of at least 0
+    """
     return {part: option.weight(f"{part}Weight", weight) for part, weight in WEIGHTS.items()}

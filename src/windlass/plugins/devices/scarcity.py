@@ -1,18 +1,21 @@
-"""``scarcity``: the least precious card that serves, and no idle cards without CPU beside them.
+"""Score ``scarcity``: the least valuable device model that serves, and CPU for idle devices.
 
-Two parts of 50 points each, on clusters with more than one model of cards; else it is silent. Where cards are
-shared, what would be stranded decides (:mod:`windlass.plugins.devices.fgd`), which knows who takes which models: then
-there is no part ``cpu``, and ``model`` has 5 whole points for what the models are worth alone, so that it decides
-between nodes which are nearly alike; it has none if the worth of any model of the cluster is unknown.
+It has two components of 50 points each, on clusters with several device models. On
+other clusters it is silent. If devices are shared, stranded capacity decides
+(:mod:`windlass.plugins.devices.fgd`), which knows which models each pod accepts. Then
+there is no component ``cpu``, and ``model`` has up to 5 whole points for the value of
+the models only, so that it decides between nearly equal nodes. It has none if the value
+of any model in the cluster is unknown.
 
-* **model**: for pods with accelerators. A model costs what it is worth (its value in the table of models,
-  against the most valuable one of the cluster) and how much it is *wanted*: of the pods that exist, how many
-  cards those ask for that take only some of the models, over the cards of these models. The dearer of the two
-  counts. So a pod that could go anywhere keeps off what others cannot do without.
-* **cpu**: for pods that ask for more CPU than is usual here beside their cards, those without any card among
-  them: the part of a node's idle cards that keeps enough CPU once
-  the pod is there, by the CPU that pods of the cluster usually ask for beside a card. A node without cards
-  has all points for a pod without any.
+* **model**: for pods with devices. The cost of a model is its value (in the table of
+  models, relative to the most valuable one of the cluster) or its *demand*, whichever
+  is larger. Demand is the number of devices requested by existing pods that accept only
+  some of the models, divided by the number of devices of these models. So a pod that
+  accepts any model leaves the scarce ones to other pods.
+* **cpu**: for pods that request more CPU per device than is usual in the cluster, and
+  for those without any device. It is the share of a node's idle devices that keep
+  enough CPU after placing the pod, by the mean CPU request per device. A node without
+  devices has all points for a pod without any.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class Scarcity(MixLearner):
         self.dialects = dialects
         self._costs: Mapping[str, float] = {}
         self._mute = False
-        """Whether cards are shared and nothing is known of what they are worth."""
+        """True if devices are shared and the value of a model is unknown."""
         self._cpu_per_card = 0.0
         self._open: FreeShareCache | None = None
 
@@ -56,7 +59,7 @@ class Scarcity(MixLearner):
 
     @property
     def silent(self) -> bool:
-        """See :mod:`windlass.spi.scoring`."""
+        """True while the score has no opinion (see :mod:`windlass.spi.scoring`)."""
         return super().silent or self._mute
 
     def _adopt(self, snapshot: MixSnapshot) -> None:
@@ -68,7 +71,7 @@ class Scarcity(MixLearner):
         return Trend.ANY if self._heavy(needs) else Trend.RISES
 
     def _heavy(self, needs: Needs) -> bool:
-        """Whether it asks for more CPU beside its cards than is usual here; without cards, for any."""
+        """Return whether a pod requests more CPU per device than usual. Without devices: any CPU."""
         if self._snapshot.shared:
             return False
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
@@ -81,8 +84,10 @@ class Scarcity(MixLearner):
         return POINTS * (1.0 - cost)
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
-        found = self.parts(needs, nodes)
-        return sum((points for _, points in found.values()), np.zeros(nodes.size)) if found else None
+        components = self.parts(needs, nodes)
+        return (
+            sum((points for _, points in components.values()), np.zeros(nodes.size)) if components else None
+        )
 
     def plain_devices(self, needs: Needs, resources: Sequence[str]) -> DeviceScorer | None:
         """See :class:`~windlass.spi.scoring.PlainDeviceScore`."""
@@ -91,7 +96,7 @@ class Scarcity(MixLearner):
             return None
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
         taken = sum(need.count * max(need.milli, 1) for need in requested)
-        each, prices, open_milli = self._cpu_per_card / WHOLE, self._costs, self._open_milli(resources)
+        each, prices, free_shares = self._cpu_per_card / WHOLE, self._costs, self._open_milli(resources)
 
         def score(available: Sequence[int], _: Sequence[int], devices: NodeDevices) -> float:
             total = 0.0
@@ -99,28 +104,28 @@ class Scarcity(MixLearner):
                 models = devices.kinds.models
                 total += self._model_points(prices.get(models[0] if models else "", 0.0))
             if heavy:
-                wanted = max(sum(open_milli.of(available, devices)) - taken, 0) * each
-                left = max((available[open_milli.cpu] if open_milli.cpu >= 0 else 0) - cpu, 0)
+                wanted = max(sum(free_shares.of(available, devices)) - taken, 0) * each
+                left = max((available[free_shares.cpu] if free_shares.cpu >= 0 else 0) - cpu, 0)
                 total += POINTS * (min(left / max(wanted, 1.0), 1.0) if wanted > 0 else 1.0)
             return total
 
         return score
 
     def _open_milli(self, resources: Sequence[str]) -> FreeShareCache:
-        """One for all kinds of pods."""
+        """Return the cache that all classes of pods share."""
         if self._open is None or self._open.resources is not resources:
             self._open = FreeShareCache(resources)
         return self._open
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
-        """Name of a part → its weight and its points, up to 50 each."""
+        """Return component → its weight and its points, up to 50 each."""
         if self.silent:
             return {}
         devices = nodes.devices()
-        found: dict[str, tuple[float, FloatArray]] = {}
+        components: dict[str, tuple[float, FloatArray]] = {}
         if request_of(needs):
             points = np.array([self._model_points(self._costs.get(name, 0.0)) for name in devices.models])
-            found[MODEL] = (self.weight, points[devices.model[:, 0]])
+            components[MODEL] = (self.weight, points[devices.model[:, 0]])
         if self._heavy(needs):
             cpu = next((units for name, units in needs.request if name == "cpu"), 0)
             idle = free_milli(nodes, devices).sum(axis=1) - sum(
@@ -128,16 +133,18 @@ class Scarcity(MixLearner):
             )
             wanted = np.maximum(idle, 0) * (self._cpu_per_card / WHOLE)
             left = np.maximum(nodes.available("cpu") - cpu, 0)
-            found[CPU] = (
+            components[CPU] = (
                 self.weight,
                 POINTS * np.where(wanted > 0, np.minimum(left / np.maximum(wanted, 1.0), 1.0), 1.0),
             )
-        return found
+        return components
 
 
 def costs(snapshot: MixSnapshot) -> dict[str, float]:
-    """Model → from 0 to 1: the larger of its worth and of how much it is wanted; where cards are shared, its
-    worth, if all are known."""
+    """Return the cost of each model from 0 to 1: the larger of its value and its demand.
+
+    If devices are shared, the cost is the value, or 0 unless all values are known.
+    """
     values = {name: entry.value if (entry := known(name)) else 0 for name, _ in snapshot.models}
     dearest = max(values.values(), default=0)
     if snapshot.shared:
@@ -148,27 +155,30 @@ def costs(snapshot: MixSnapshot) -> dict[str, float]:
 
 
 def demand_by_model(snapshot: MixSnapshot) -> dict[str, float]:
-    """Model → the cards that pods ask for which take only some of the models, over those there are of these
-    models; 1 at most."""
+    """Return for each model the demand of pods that accept only some of the models, 1 at most.
+
+    Demand is the number of requested devices, over the number of devices of these
+    models.
+    """
     devices = dict(snapshot.models)
-    found = dict.fromkeys(devices, 0.0)
+    demand_of = dict.fromkeys(devices, 0.0)
     for demand, number in snapshot.pods:
         if demand.count and (demand.models or demand.models_not):
             for name, share in _spread(demand, number, devices).items():
-                found[name] = min(1.0, found[name] + share)
-    return found
+                demand_of[name] = min(1.0, demand_of[name] + share)
+    return demand_of
 
 
 def _spread(demand: PodDemand, number: int, devices: Mapping[str, int]) -> dict[str, float]:
     allowed = [name for name in devices if demand.allows(name)]
     if len(allowed) == len(devices):
         return {}
-    there = sum(devices[name] for name in allowed)
-    return {name: number * demand.count * demand.milli / WHOLE / there for name in allowed}
+    available = sum(devices[name] for name in allowed)
+    return {name: number * demand.count * demand.milli / WHOLE / available for name in allowed}
 
 
 def cpu_per_device(snapshot: MixSnapshot) -> float:
-    """The mean CPU (milli) that pods ask for beside each whole card; 0 if none asks for cards."""
+    """Return the mean CPU request (milli) per whole device; 0 if no pod requests devices."""
     cpu = sum(demand.cpu * number for demand, number in snapshot.pods if demand.count)
     devices = sum(demand.count * demand.milli * number for demand, number in snapshot.pods if demand.count)
     return cpu * WHOLE / devices if devices else 0.0

@@ -1,14 +1,16 @@
-"""Which idle accelerators nobody can use, and why: for people who run a cluster.
+"""Idle devices that no pod can use, with reasons, for cluster administrators.
 
-A part of a card is *stranded* if no kind of pod that is usual here could have it now. The reason is what most
-of those lack that would otherwise do:
+A part of a device is *stranded* if no typical class of pods could have it now. The
+reason is what most of the otherwise suitable pods lack:
 
-* ``cpu``, ``memory``: the node has too little of it left beside the card;
-* ``size``: the card has less left than anybody asks for, or too few cards are free at once;
-* ``model``: nobody takes cards of that model.
+* ``cpu``, ``memory``: the node has too little of it left for the device;
+* ``size``: the free share is smaller than any request, or too few devices are free at
+  once;
+* ``model``: no pod accepts devices of that model.
 
-*Fragmented* is the part of the idle cards that the mean usual pod could not use: the ``F`` of
-:mod:`windlass.plugins.devices.fragmentation`, over kinds that ask for cards at all. All stranded cards are fragmented.
+*Fragmented* is the part of the idle devices that the mean typical pod could not use:
+the ``F`` of :mod:`windlass.plugins.devices.fragmentation`, over classes that request
+devices. All stranded devices are fragmented.
 """
 
 from __future__ import annotations
@@ -28,19 +30,22 @@ from windlass.spi.objects import Needs
 REASONS = ("cpu", "memory", "size", "model")
 CPU, MEMORY, SIZE, MODEL = range(4)
 USUAL = Needs((("cpu", WHOLE), ("nvidia.com/gpu", WHOLE)))
-"""What is taken for usual where no pod asks for a card: one card, with one CPU beside it."""
+"""Typical pod if no pod requests a device: one device and one CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stranding:
-    """Per node of the view, in thousandths of cards. ``stranded``: nodes × :data:`REASONS`."""
+    """Idle, stranded and fragmented capacity of each node, in thousandths of devices.
+
+    ``stranded``: nodes × :data:`REASONS`.
+    """
 
     idle: IntArray
     stranded: IntArray
     fragmented: FloatArray
 
     def reasons(self, node: int) -> dict[str, int]:
-        """Reason → what is stranded for it on one node; only what is not 0."""
+        """Return reason → stranded capacity of one node, without zeros."""
         return {
             name: int(amount)
             for name, amount in zip(REASONS, self.stranded[node].tolist(), strict=True)
@@ -49,8 +54,12 @@ class Stranding:
 
 
 @dataclass(slots=True)
-class _Judged:
-    """Cards, nodes × slots. ``usable``: some kind can have it; ``lacks``: how many pods would but for that."""
+class _Usability:
+    """Usability of devices (nodes × slots).
+
+    ``usable``: some class can have the device. ``lacks``: number of pods that could,
+    were it not for the given reason.
+    """
 
     usable: BoolArray
     lacks: IntArray
@@ -59,23 +68,30 @@ class _Judged:
 def strandings(
     kinds: Iterable[tuple[Needs, int]], nodes: NodeView, parts: FloatArray | None = None
 ) -> Stranding:
-    """What is stranded on each node. ``kinds``: every kind of pods, with how many exist. ``parts`` (nodes × slots):
-    what each is of a card where a device plug-in makes several units of one; ``None``: all are whole cards."""
+    """Return the stranded capacity of each node.
+
+    :param kinds: every class of pods, with the number of existing pods
+    :param parts: nodes × slots, the part of a device that each slot stands for, if a
+        device plugin reports several units of one device; ``None``: all are whole
+        devices
+    """
     devices = nodes.devices()
     free = free_milli(nodes, devices)
     usual = _usual(kinds, devices)
-    judged = _Judged(np.zeros(free.shape, dtype=np.bool_), np.zeros((*free.shape, len(REASONS)), np.int64))
+    usability = _Usability(
+        np.zeros(free.shape, dtype=np.bool_), np.zeros((*free.shape, len(REASONS)), np.int64)
+    )
     for needs, number in usual:
         for need in request_of(needs):
-            _judge(judged, needs, need, number, nodes, devices, free)
+            _evaluate(usability, needs, need, number, nodes, devices, free)
     reason = np.where(
-        judged.lacks.any(axis=2), judged.lacks.argmax(axis=2), SIZE
-    )  # nobody asks for so little
-    lost = np.where(judged.usable, 0, free)
+        usability.lacks.any(axis=2), usability.lacks.argmax(axis=2), SIZE
+    )  # no class requests so little
+    lost = np.where(usability.usable, 0, free)
     idle, fragmented = free.sum(axis=1), _fragmented(usual, nodes, devices, free)
     if parts is not None:
         worth = np.rint((free * parts).sum(axis=1)).astype(np.int64)
-        fragmented = fragmented * worth / np.maximum(idle, 1)  # every unit counts alike there
+        fragmented = fragmented * worth / np.maximum(idle, 1)  # every unit has equal weight
         idle, lost = worth, lost * parts
     sums = [np.where(reason == code, lost, 0).sum(axis=1) for code in range(4)]
     return Stranding(idle, np.rint(np.stack(sums, axis=1)).astype(np.int64), fragmented)
@@ -84,19 +100,19 @@ def strandings(
 def _usual(kinds: Iterable[tuple[Needs, int]], devices: DeviceView) -> Sequence[tuple[Needs, int]]:
     asking = [(needs, number) for needs, number in kinds if number > 0 and request_of(needs)]
     asking.sort(key=lambda item: -item[1])
-    whole, seen, found = sum(number for _, number in asking), 0, []
+    whole, seen, typical_pods = sum(number for _, number in asking), 0, []
     for needs, number in asking:
         if seen >= 0.95 * whole:
             break
-        found.append((needs, number))
+        typical_pods.append((needs, number))
         seen += number
     names = list(devices.resources)
     fallback = [(Needs((("cpu", WHOLE), (name, WHOLE))), 1) for name in names if name] or [(USUAL, 1)]
-    return found or fallback
+    return typical_pods or fallback
 
 
-def _judge(
-    judged: _Judged,
+def _evaluate(
+    usability: _Usability,
     needs: Needs,
     need: DeviceNeed,
     number: int,
@@ -104,7 +120,7 @@ def _judge(
     devices: DeviceView,
     free: IntArray,
 ) -> None:
-    """Enter what one kind of pods could have of the cards, or what keeps it from them."""
+    """Record which devices one class of pods could have, or the reason why not."""
     requested = requested_milli(need, devices)
     of_kind = requested <= WHOLE
     large = free >= np.minimum(requested, WHOLE)
@@ -113,20 +129,20 @@ def _judge(
     cpu = nodes.available("cpu") >= amounts.get("cpu", 0)
     memory = nodes.available("memory") >= amounts.get("memory", 0)
     runs = cpu & memory & enough
-    judged.usable |= of_kind & large & runs[:, None]
+    usability.usable |= of_kind & large & runs[:, None]
     without = free > 0
-    judged.lacks[..., MODEL] += number * (without & ~of_kind)
-    judged.lacks[..., SIZE] += number * (without & of_kind & (~large | ~enough[:, None]))
+    usability.lacks[..., MODEL] += number * (without & ~of_kind)
+    usability.lacks[..., SIZE] += number * (without & of_kind & (~large | ~enough[:, None]))
     fits = of_kind & large & enough[:, None]
-    judged.lacks[..., CPU] += number * (fits & ~cpu[:, None])
-    judged.lacks[..., MEMORY] += number * (fits & (cpu & ~memory)[:, None])
+    usability.lacks[..., CPU] += number * (fits & ~cpu[:, None])
+    usability.lacks[..., MEMORY] += number * (fits & (cpu & ~memory)[:, None])
 
 
 def _fragmented(
     usual: Sequence[tuple[Needs, int]], nodes: NodeView, devices: DeviceView, free: IntArray
 ) -> FloatArray:
-    there = devices.exists & devices.healthy
-    sizes = np.sort(devices.memory_mib[there])
+    healthy = devices.exists & devices.healthy
+    sizes = np.sort(devices.memory_mib[healthy])
     memory = int(sizes[len(sizes) // 2]) if len(sizes) else 0
     pods: dict[PodDemand, int] = {}
     for needs, number in usual:

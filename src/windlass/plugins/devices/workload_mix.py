@@ -1,9 +1,9 @@
-"""What pods usually ask for, learned from those that exist: by it some scores tell what would be missed.
+"""Mix of typical pod requests, learned from the existing pods.
 
-All that is learned is a function of one moment: which kinds of pods there are and how many, and which models
-of cards the nodes have. A new moment is taken over only after :data:`PATIENCE_SECONDS`, and only if the
-pods or the models have changed by more than :data:`TOLERANCE`; so the answers of scores stand still while
-the cluster goes on as it did.
+The mix is a function of the cluster at one time: the classes of pods with their
+numbers, and the models of the nodes' devices. A new mix is adopted after
+:data:`PATIENCE_SECONDS` at the earliest, and only if the pods or the models changed by
+more than :data:`TOLERANCE`. So scores are stable while the workload is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.spi.scoring import ClusterTotals
 
 PATIENCE_SECONDS = 60.0
 TOLERANCE = 0.1
-"""How large a part of the pods must be of other kinds before the new mix counts."""
+"""Maximum share of pods in other classes before a new mix is adopted."""
 
 
 _Listed = tuple[int, int, int, tuple[str, ...], tuple[str, ...], int]
@@ -31,33 +31,43 @@ _Listed = tuple[int, int, int, tuple[str, ...], tuple[str, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class MixSnapshot:
-    """``pods``: kind → how many exist; ``models``: model → how many cards; ``memory_mib``: of the middle one."""
+    """Mix at one time.
+
+    ``pods``: class → number of pods. ``models``: model → number of devices.
+    ``memory_mib``: median memory of the devices.
+    """
 
     pods: tuple[tuple[PodDemand, int], ...] = ()
     models: tuple[tuple[str, int], ...] = ()
     memory_mib: int = 0
     sliced: bool = False
-    """Whether any card can be cut into slices: a card then is shared or sliced, never both, and what is left
-    of it is no number."""
+    """True if any device supports MIG.
+
+    Such a device is either shared or partitioned, so its free capacity is not one
+    number.
+    """
 
     @property
     def shared(self) -> bool:
-        """Whether any pod asks for a part of a card, and parts are all shares."""
+        """True if any pod requests a part of a device, and all parts are shares."""
         return not self.sliced and any(demand.count and demand.milli < WHOLE for demand, _ in self.pods)
 
     @property
     def mixed(self) -> bool:
-        """Whether there is more than one model to choose from."""
+        """True if there are several models."""
         return len(self.models) > 1
 
     def as_list(self) -> list[Any]:
-        """Of plain values, for :meth:`of_list`."""
+        """Return plain values for :meth:`of_list`."""
         pods = [[d.cpu, d.milli, d.count, list(d.models), list(d.models_not), n] for d, n in self.pods]
         return [pods, [list(item) for item in self.models], self.memory_mib, self.sliced]
 
     @staticmethod
     def of_list(listed: Any) -> MixSnapshot:
-        """Raises ``msgspec.ValidationError`` for what :meth:`as_list` never says."""
+        """Return the snapshot of plain values (:meth:`as_list`).
+
+        :raises msgspec.ValidationError: if the values are invalid
+        """
         known = tuple[list[_Listed], list[tuple[str, int]], int, bool]
         pods, models, memory, sliced = msgspec.convert(listed, known)
         kinds = tuple(
@@ -66,7 +76,7 @@ class MixSnapshot:
         return MixSnapshot(kinds, tuple(models), memory, sliced)
 
     def differs(self, other: MixSnapshot) -> bool:
-        """Whether it differs from ``other`` by more than :data:`TOLERANCE`."""
+        """Return whether it differs from ``other`` by more than :data:`TOLERANCE`."""
         if {name for name, _ in self.models} != {name for name, _ in other.models}:
             return True
         if self.sliced != other.sliced:
@@ -74,23 +84,23 @@ class MixSnapshot:
         return _distance(dict(self.pods), dict(other.pods)) > TOLERANCE
 
 
-def _distance(one: dict[PodDemand, int], two: dict[PodDemand, int]) -> float:
-    """Half the sum of the differences of the parts: 0 for equal mixes, 1 for those without a common kind."""
-    first, second = sum(one.values()), sum(two.values())
+def _distance(counts: dict[PodDemand, int], other: dict[PodDemand, int]) -> float:
+    """Return half the sum of differences of shares: 0 for equal mixes, 1 for disjoint ones."""
+    first, second = sum(counts.values()), sum(other.values())
     if not first or not second:
         return float(first != second)
-    kinds = one.keys() | two.keys()
-    return sum(abs(one.get(kind, 0) / first - two.get(kind, 0) / second) for kind in kinds) / 2
+    kinds = counts.keys() | other.keys()
+    return sum(abs(counts.get(kind, 0) / first - other.get(kind, 0) / second) for kind in kinds) / 2
 
 
 class MixLearner:
-    """Takes stock for a score, which says what it makes of a moment by :meth:`_adopt`."""
+    """Base class of scores that learn a mix. Subclasses adopt a snapshot in :meth:`_adopt`."""
 
     def __init__(self) -> None:
         self._snapshot = MixSnapshot()
         self._learned_at = float("-inf")
         self._devices: object = None
-        """Those of which it has taken stock."""
+        """Devices at the time of the last evaluation."""
 
     def learn_from(self, now: float, totals: ClusterTotals) -> bool:
         """See :class:`~windlass.spi.scoring.LearningScore`."""
@@ -99,7 +109,7 @@ class MixLearner:
         self._learned_at = now
         devices, known = totals.devices(), self._devices
         if known is devices and not self._concerns(self._snapshot) and not totals.shares_requested():
-            return False  # it had no word with these cards, and nobody asks for a part of one
+            return False  # silent with these devices before, and no pod requests a share
         self._devices = devices
         snapshot = observe(totals)
         if not self._concerns(snapshot):
@@ -113,11 +123,11 @@ class MixLearner:
 
     @property
     def silent(self) -> bool:
-        """See :mod:`windlass.spi.scoring`."""
+        """True while the score has no opinion (see :mod:`windlass.spi.scoring`)."""
         return not self._concerns(self._snapshot)
 
     def _concerns(self, snapshot: MixSnapshot) -> bool:
-        """Whether the score has a word at such a moment."""
+        """Return whether the score has an opinion for such a mix."""
         raise NotImplementedError
 
     def _adopt(self, snapshot: MixSnapshot) -> None:
@@ -125,25 +135,25 @@ class MixLearner:
 
     def remembered(self) -> object:
         """See :class:`~windlass.spi.scoring.LearningScore`."""
-        at = self._learned_at if math.isfinite(self._learned_at) else None
-        return [at, self._snapshot.as_list()]
+        learned_at = self._learned_at if math.isfinite(self._learned_at) else None
+        return [learned_at, self._snapshot.as_list()]
 
     def recall(self, learned: object) -> None:
         """See :class:`~windlass.spi.scoring.LearningScore`."""
-        at, listed = msgspec.convert(learned, tuple[float | None, Any])
-        self._learned_at = float("-inf") if at is None else at
+        learned_at, listed = msgspec.convert(learned, tuple[float | None, Any])
+        self._learned_at = float("-inf") if learned_at is None else learned_at
         self._snapshot = MixSnapshot.of_list(listed)
         self._adopt(self._snapshot)
 
 
 def observe(totals: ClusterTotals) -> MixSnapshot:
-    """The moment: kinds of pods only where parts of cards are wanted or there is more than one model."""
+    """Return the current mix. Pods are counted only if shares are requested or models are mixed."""
     models: dict[str, int] = {}
     sizes: list[tuple[int, int]] = []
     for (model, memory), number in totals.devices().items():
         models[model] = models.get(model, 0) + number
         sizes.append((memory, number))
-    snapshot = MixSnapshot((), tuple(sorted(models.items())), _middle(sizes), totals.sliceable())
+    snapshot = MixSnapshot((), tuple(sorted(models.items())), _median(sizes), totals.sliceable())
     if not snapshot.mixed and (snapshot.sliced or not totals.shares_requested()):
         return snapshot
     pods: dict[PodDemand, int] = {}
@@ -153,8 +163,8 @@ def observe(totals: ClusterTotals) -> MixSnapshot:
     return replace(snapshot, pods=tuple(sorted(pods.items())))
 
 
-def _middle(sizes: list[tuple[int, int]]) -> int:
-    """The size of the middle one; of 0 (unknown) only if all are."""
+def _median(sizes: list[tuple[int, int]]) -> int:
+    """Return the median size. Unknown sizes (0) are ignored unless all are unknown."""
     known = sorted((size, number) for size, number in sizes if size)
     half = sum(number for _, number in known) // 2
     for size, number in known:
@@ -165,10 +175,14 @@ def _middle(sizes: list[tuple[int, int]]) -> int:
 
 
 def demand_of(needs: Needs, memory_mib: int = 0) -> PodDemand:
-    """A pod as fragmentation sees it. Of several needs of cards the first counts. ``memory_mib`` of a card,
-    for what is asked in MiB; 0: that then counts as a whole card."""
+    """Return the request of a pod for fragmentation. Only the first of several device
+    needs counts.
+
+    :param memory_mib: memory of a device, for requests in MiB; 0: such a request counts
+        as a whole device
+    """
     cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-    if not needs.devices:  # most pods: without looking them up by all that they need
+    if not needs.devices:  # most pods: no lookup by all their needs
         whole = [units // WHOLE for name, units in needs.node_request if units >= WHOLE and is_device(name)]
         return PodDemand(cpu, WHOLE, whole[0]) if whole else PodDemand(cpu)
     need = needs.devices[0]
@@ -176,7 +190,7 @@ def demand_of(needs: Needs, memory_mib: int = 0) -> PodDemand:
 
 
 def milli_of(need: DeviceNeed, memory_mib: int) -> int:
-    """What a need takes of a card with that much memory, in milli, at least 1."""
+    """Return the milli that a need takes of a device with that much memory, at least 1."""
     if need.profile:
         return share_of(need.profile)
     by_memory = 0

@@ -1,8 +1,8 @@
-"""KAI's choice among cards for parts of them: ``gpupack`` and ``gpuspread``, and ``gpusharingorder``.
+"""KAI's choice among devices for parts of them: ``gpupack`` and ``gpuspread``, and ``gpusharingorder``.
 
-* Inside a node ``gpupack`` takes the card with the largest part in use first and a free one last; ``gpuspread``
+* Inside a node ``gpupack`` takes the device with the largest part in use first and a free one last; ``gpuspread``
   the other way round.
-* Among nodes ``gpusharingorder`` puts one first that has room on a card that is shared already (10⁴ points of
+* Among nodes ``gpusharingorder`` puts one first that has room on a device that is shared already (10⁴ points of
   KAI's, before whether the room is free now).
 """
 
@@ -43,7 +43,7 @@ class GpuPlacement:
 
 
 def _used(device: CandidateDevice) -> float:
-    """The part of the card in use: of compute or memory, the larger."""
+    """The part of the device in use: of compute or memory, the larger."""
     memory = (device.memory_mib - device.free_mib) / device.memory_mib if device.memory_mib else 0.0
     return max(memory, (WHOLE - device.free_milli) / WHOLE)
 
@@ -69,5 +69,5 @@ class SharingOrder:
 def build(devices: str, *, sharing_first: bool) -> list[object]:
     """``devices``: ``binpack`` or ``spread``. Raises ``ValueError`` for another strategy."""
     if devices not in ("binpack", "spread"):
-        raise ValueError(f"cards are taken by binpack or spread, not {devices!r}")
+        raise ValueError(f"GPUs are taken by binpack or spread, not {devices!r}")
     return [GpuPlacement(pack=devices == "binpack"), *([SharingOrder()] if sharing_first else [])]

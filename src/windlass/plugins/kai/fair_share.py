@@ -108,7 +108,7 @@ class KaiDivision:
         return QueueShare(fair, allocatable, spec.capability, parts)
 
     def _divides(self, resource: str) -> bool:
-        """Whether there are shares of a resource as soon as it is asked for."""
+        """Return whether there are shares of a resource as soon as it is asked for."""
         return counts(resource)
 
     def _divided(
@@ -147,7 +147,7 @@ class WindlassDivision(KaiDivision):
 
 @lru_cache(maxsize=1024)
 def counts(resource: str) -> bool:
-    """Whether KAI divides a resource among queues: CPU, memory and devices. Of MIG slices it counts the
+    """Return whether KAI divides a resource among queues: CPU, memory and devices. Of MIG slices it counts the
     compute part as GPUs."""
     if resource in ("cpu", "memory"):
         return True

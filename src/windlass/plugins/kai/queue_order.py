@@ -114,7 +114,7 @@ class Standard:
 
 
 def over_fair_share(held: Mapping[str, int], fair: Mapping[str, int]) -> bool:
-    """Whether more than the fair share is held of CPU, of memory and of devices alike."""
+    """Return whether more than the fair share is held of CPU, of memory and of devices alike."""
     if held.get("cpu", 0) <= fair.get("cpu", 0) or held.get("memory", 0) <= fair.get("memory", 0):
         return False
     kinds = [name for name in fair if is_device(name)]

@@ -108,7 +108,7 @@ class KaiPreemptionPolicy:
 
 
 class _Exceeds(msgspec.Struct, frozen=True):
-    """Whether the queue would hold more than its fair share of some shared resource."""
+    """True if the queue would hold more than its fair share of some shared resource."""
 
     queue: QueueView
     requested: tuple[int, ...]
@@ -124,7 +124,7 @@ class _Exceeds(msgspec.Struct, frozen=True):
 
 
 def _firm_fits(preemption: Preemption) -> bool:
-    """Whether what no one may evict would stay within the deserved amounts at every level."""
+    """Return whether what no one may evict would stay within the deserved amounts at every level."""
     return all(
         queue.allocated_nonpreemptible.get(name, 0) + units <= _deserved(queue, name)
         for queue in preemption.path
@@ -244,8 +244,12 @@ class KaiVictims:
 
 
 def takes_back(preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
-    """Whether a unit of KAI's queues that goes with others could reclaim from the claimer's queue, as it would stay
-    within what its own deserves, while that one would hold more than it deserves."""
+    """Return whether the group of a victim set could reclaim capacity from the
+    preemptor's queue.
+
+    It could if its own queue stays within what that deserves, while the preemptor's
+    queue would hold more than it deserves. Only groups of KAI's queues count.
+    """
     if (
         victim_set.group.dialect is not _KAI
         or not victim_set.group.preemptible
@@ -279,7 +283,7 @@ def _after(preemption: Preemption, queue: QueueView, taken: Taken, more: Mapping
 
 
 def _within_deserved(preemption: Preemption, queue: QueueView, given: Mapping[str, int]) -> bool:
-    """Whether the claimer's queue would stay within what it deserves of every shared resource."""
+    """Return whether the claimer's queue would stay within what it deserves of every shared resource."""
     return all(
         preemption.held(queue).get(name, 0) - given.get(name, 0) + preemption.request.get(name, 0)
         <= _deserved(queue, name)

@@ -1,4 +1,4 @@
-"""Cordoned nodes and nodes that are not ready take nothing new."""
+"""Filter of nodes that accept no new pods: cordoned, or not ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class NodeAvailable:
-    """A task that tolerates the cordon's taint may go to a cordoned node, as in Kubernetes."""
+    """Filter of cordoned nodes and nodes that are not ready.
+
+    As in Kubernetes, a task that tolerates the cordon's taint may go to a cordoned
+    node.
+    """
 
     name = "availability"
     footprint = Footprint.STATIC
@@ -24,14 +28,14 @@ class NodeAvailable:
         return ready if _ignores_cordon(needs) else ready & ~nodes.unschedulable()
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        found = []
+        blockers = []
         unready = ~nodes.ready()
         if unready.any():
-            found.append(NodeBlocker(Reason.NODE_NOT_READY, unready))
+            blockers.append(NodeBlocker(Reason.NODE_NOT_READY, unready))
         cordoned = nodes.unschedulable()
         if cordoned.any() and not _ignores_cordon(needs):
-            found.append(NodeBlocker(Reason.NODE_UNSCHEDULABLE, cordoned))
-        return found
+            blockers.append(NodeBlocker(Reason.NODE_UNSCHEDULABLE, cordoned))
+        return blockers
 
 
 def _ignores_cordon(needs: Needs) -> bool:

@@ -1,4 +1,4 @@
-"""Fill what is in use before opening what is free; devices count first."""
+"""Score that fills nodes in use before free ones, devices first."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ ORDINARY = ("cpu", "memory")
 
 
 class SilentScore(Protocol):
-    """A score that may be silent."""
+    """Score that may have no opinion at times."""
 
     @property
     def silent(self) -> bool: ...
 
 
 class Binpack:
-    """For a task with devices: 90 points for the share of the node's devices in use after placing it,
-    10 for CPU and memory. Without devices: 60 for CPU and memory, 40 for a node that has no idle
-    device to lose. A task that asks for nothing at all goes where the fewest pods are.
+    """Score that packs nodes.
+
+    * Task with devices: 90 points for the share of the node's devices in use after
+      placing it, 10 for CPU and memory.
+    * Task without devices: 60 points for CPU and memory, 40 for a node without an idle
+      device.
+    * Task without any request: the node with the fewest pods scores highest.
     """
 
     name = "binpack"
@@ -39,14 +43,14 @@ class Binpack:
         *,
         yields_to: SilentScore | None = None,
     ) -> None:
-        """``yields_to``: as long as that one has something to say, this one has not."""
+        """:param yields_to: score that takes precedence: binpack is silent unless that one is"""
         self.weight = weight
         self.dialects = dialects
         self._yields_to = yields_to
 
     @property
     def silent(self) -> bool:
-        """See :mod:`windlass.spi.scoring`."""
+        """True while the score has no opinion (see :mod:`windlass.spi.scoring`)."""
         return self._yields_to is not None and not self._yields_to.silent
 
     def trend(self, needs: Needs) -> Trend:
@@ -58,11 +62,11 @@ class Binpack:
     def score_many(self, many: Sequence[Needs], nodes: NodeView) -> FloatArray:
         weighed = [_weighed(needs.request) for needs in many]
         alike: dict[tuple[str, ...] | None, list[int]] = {}
-        for at, found in enumerate(weighed):
-            alike.setdefault(None if found is None else found.resources, []).append(at)
+        for index, kind in enumerate(weighed):
+            alike.setdefault(None if kind is None else kind.resources, []).append(index)
         scores = np.zeros((len(many), nodes.size))
         for members in alike.values():
-            kinds = [found for at in members if (found := weighed[at]) is not None]
+            kinds = [kind for index in members if (kind := weighed[index]) is not None]
             scores[members] = _shares_of(kinds, nodes) if kinds else fewest_pods(nodes)
         return scores
 
@@ -93,8 +97,10 @@ class Binpack:
 
 
 class _Weighed(NamedTuple):
-    """Of what is asked for: the resources that count, the amounts, points each, whether devices are among
-    them. The points follow from the resources."""
+    """Request of a task as the score counts it: resources, units, and points of each resource.
+
+    The points follow from the resources. ``devices``: True if devices are among them.
+    """
 
     resources: tuple[str, ...]
     units: IntArray
@@ -104,7 +110,7 @@ class _Weighed(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _weighed(request: tuple[tuple[str, int], ...]) -> _Weighed | None:
-    """``None`` if nothing at all is asked for."""
+    """Return the request as the score counts it; ``None`` for a task without any request."""
     requested = [(resource, units) for resource, units in request if units > 0]
     if not requested:
         return None
@@ -122,8 +128,11 @@ def _weighed(request: tuple[tuple[str, int], ...]) -> _Weighed | None:
 
 
 def _shares_of(kinds: Sequence[_Weighed], nodes: NodeView) -> FloatArray:
-    """The scores of kinds that ask for the same resources, one after the other in this order: so they are
-    the same to the last bit for any number of nodes and kinds."""
+    """Return the scores of classes that request the same resources.
+
+    They are computed one after the other in the same order, so that the result is equal
+    to the last bit for any number of nodes and classes.
+    """
     first = kinds[0]
     scores = np.zeros((len(kinds), nodes.size))
     if first.resources:
@@ -139,7 +148,10 @@ def _shares_of(kinds: Sequence[_Weighed], nodes: NodeView) -> FloatArray:
 
 
 def filled(request: dict[str, int], nodes: NodeView) -> FloatArray:
-    """The mean over the resources (at least one) of the share in use once the task is there: 0 to 1."""
+    """Return the mean share (0 to 1) in use after placing the task.
+
+    The mean is over the requested resources, at least one.
+    """
     total = np.zeros(nodes.size)
     for resource, units in sorted(request.items()):
         allocatable = nodes.allocatable(resource)
@@ -149,12 +161,12 @@ def filled(request: dict[str, int], nodes: NodeView) -> FloatArray:
 
 
 def fewest_pods(nodes: NodeView) -> FloatArray:
-    """From 100 on an empty node down with every pod; below 1 beyond 100 of them."""
+    """Return 100 for an empty node, less with every pod: below 1 beyond 100 pods."""
     return 100.0 / (1.0 + np.maximum(nodes.used("pods"), 0))
 
 
 class DeviceColumns:
-    """Which of ``resources``, which may grow, are devices."""
+    """Indices of the devices among ``resources``, a list that may grow."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         self._resources = resources

@@ -1,4 +1,4 @@
-"""What a policy that counts placements for the sake of a score has in common with others of its kind."""
+"""Base class of policies that count placements for a score and filter no node."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from windlass.spi.nodes import BoolArray, NodeView
 
 
 class CountOnly:
-    """The part of :class:`~windlass.spi.plugins.Domain` in which a policy that refuses no node says nothing."""
+    """Base of a :class:`~windlass.spi.plugins.Domain` that filters no node."""
 
     def attach(self, nodes: NodeView) -> None:
-        """Nothing to remember of the nodes."""
+        """Do nothing: the policy keeps no state about nodes."""
 
     def constrains(self, number: int) -> bool:
         return False
@@ -23,4 +23,4 @@ class CountOnly:
         return ()
 
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
-        """Labels are not looked at."""
+        """Do nothing: the policy reads no labels."""

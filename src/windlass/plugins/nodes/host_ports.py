@@ -1,7 +1,8 @@
-"""A host port is given once per node, and not twice to pods of one gang either.
+"""Filter of nodes on which a host port is taken, also by another pod of the same gang.
 
-Ports are told apart by protocol, number and address; one without an address is bound to all of them
-and so is in the way of every other of its number, as in Kubernetes (``0.0.0.0`` and ``::`` mean the same).
+Ports differ by protocol, number and address. As in Kubernetes, a port without an
+address is bound to all addresses, so it conflicts with every other port of the same
+number (``0.0.0.0`` and ``::`` count as no address).
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ Number = tuple[str, int]
 
 
 class HostPorts:
-    """Holders are kept by number and then by port: few ports share a number."""
+    """Filter of nodes with conflicting host ports.
+
+    Pods that hold a port are indexed by its number first, because few ports share a
+    number.
+    """
 
     name = "host-ports"
 
     def __init__(self) -> None:
         self._ports: dict[int, frozenset[HostPort]] = {}
-        """Class → ports, only for classes that ask for any."""
+        """Class → ports, only for classes that request any."""
         self._asking: dict[Number, dict[int, None]] = {}
-        """(protocol, number) → the classes that ask for it."""
+        """(protocol, number) → the classes that request it."""
         self._taken: dict[Number, dict[HostPort, dict[int, int]]] = {}
-        """(protocol, number) → port → row → holders."""
+        """(protocol, number) → port → row → number of pods that hold it."""
 
     def attach(self, nodes: NodeView) -> None:
         return
@@ -92,14 +97,14 @@ class HostPorts:
         return
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        found = []
+        blockers = []
         for port in sorted(set(needs.host_ports)):
             blocked = self._blocked((port,), nodes)
             if blocked.any():
-                where = f" on {port.address}" if port.address else ""
-                detail = f"{port.number}/{port.protocol}{where}"
-                found.append(NodeBlocker(Reason.HOST_PORT_TAKEN, blocked, detail=detail))
-        return found
+                address = f" on {port.address}" if port.address else ""
+                detail = f"{port.number}/{port.protocol}{address}"
+                blockers.append(NodeBlocker(Reason.HOST_PORT_TAKEN, blocked, detail=detail))
+        return blockers
 
     def _blocked(self, ports: Iterable[HostPort], nodes: NodeView) -> BoolArray:
         taken: set[int] = set()
@@ -111,7 +116,7 @@ class HostPorts:
 
 
 def collide(one: HostPort, other: HostPort) -> bool:
-    """Whether one node cannot give both."""
+    """Return whether one node cannot serve both ports."""
     if (one.protocol, one.number) != (other.protocol, other.number):
         return False
     return not one.address or not other.address or one.address == other.address

@@ -1,4 +1,7 @@
-"""Requirements on labels, judged once per distinct value and spread over the nodes."""
+"""Masks of nodes for requirements on labels.
+
+A requirement is evaluated once for each distinct value, then mapped to the nodes.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ PRODUCT_SUFFIX = ".product"
 
 
 def expression_mask(expression: Expression, nodes: NodeView) -> BoolArray:
-    """The nodes whose label satisfies the requirement.
+    """Return a mask of the nodes whose label satisfies the requirement.
 
-    A product is often asked for without its form factor: where a value of ``In`` on a product label
-    is carried by no node, it also stands for the values that begin with it and a dash
-    (``NVIDIA-H100-80GB`` for ``NVIDIA-H100-80GB-HBM3``).
+    A product is often requested without its form factor. So if no node has a value of
+    ``In`` on a product label, the value also matches those that begin with it and a
+    dash: for example ``NVIDIA-H100-80GB`` matches ``NVIDIA-H100-80GB-HBM3``.
     """
     texts = nodes.label_values(expression.key)
     values = expression.values
@@ -32,15 +35,18 @@ def expression_mask(expression: Expression, nodes: NodeView) -> BoolArray:
 
 
 def _with_variants(values: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    found = list(values)
+    variants = list(values)
     for value in values:
         if value not in known:
-            found += [text for text in known if text.startswith(value + "-")]
-    return tuple(found)
+            variants += [text for text in known if text.startswith(value + "-")]
+    return tuple(variants)
 
 
 def term_mask(term: NodeTerm, nodes: NodeView) -> BoolArray:
-    """The nodes that satisfy all of the term. An empty term matches no node (Kubernetes)."""
+    """Return a mask of the nodes that satisfy the whole term.
+
+    An empty term matches no node (Kubernetes).
+    """
     if not term.labels and not term.fields:
         return np.zeros(nodes.size, dtype=np.bool_)
     mask = np.ones(nodes.size, dtype=np.bool_)
@@ -59,7 +65,7 @@ def term_mask(term: NodeTerm, nodes: NodeView) -> BoolArray:
 
 
 def any_term_mask(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:
-    """The nodes that satisfy at least one of the terms."""
+    """Return a mask of the nodes that satisfy at least one of the terms."""
     mask = np.zeros(nodes.size, dtype=np.bool_)
     for term in terms:
         mask |= term_mask(term, nodes)
@@ -67,7 +73,7 @@ def any_term_mask(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:
 
 
 def describe(expression: Expression) -> str:
-    """``tier in (a, b)``, ``!gone``, ``cores > 4``: for people."""
+    """Return the requirement as text for users: ``tier in (a, b)``, ``!gone``, ``cores > 4``."""
     key, values = expression.key, ", ".join(expression.values)
     match expression.operator:
         case "In":

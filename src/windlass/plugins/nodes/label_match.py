@@ -1,4 +1,4 @@
-"""Requirements on labels, judged of one set of labels."""
+"""Evaluation of requirements on a set of labels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from windlass.spi.objects import Expression
 
 
 def value_matches(operator: str, values: Sequence[str], value: str | None) -> bool:
-    """One requirement on one value; ``None`` is an absent label. Kubernetes' rules: NotIn and
-    DoesNotExist hold for an absent label, Gt and Lt compare integers."""
+    """Return whether a value satisfies one requirement; ``None`` is an absent label.
+
+    Kubernetes' rules: NotIn and DoesNotExist hold for an absent label, Gt and Lt
+    compare integers.
+    """
     match operator:
         case "In":
             return value is not None and value in values
@@ -34,5 +37,5 @@ def _compares(operator: str, values: Sequence[str], value: str | None) -> bool:
 
 
 def labels_match(expressions: Sequence[Expression], labels: Mapping[str, str]) -> bool:
-    """Whether a set of labels satisfies all requirements."""
+    """Return whether a set of labels satisfies all requirements."""
     return all(value_matches(e.operator, e.values, labels.get(e.key)) for e in expressions)

@@ -14,9 +14,11 @@ from windlass.spi.plugins import Footprint, NodeBlocker, Trend
 
 
 class NodeAffinity:
-    """Selector entries must all hold; of required affinity terms at least one.
+    """Filter and score of node selector and node affinity.
 
-    The score is the share of the preferred terms' weights that the node satisfies, times 100.
+    Filter: all entries of the selector hold, and at least one of the required terms.
+
+    Score: 100 · the share of the preferred terms' weights that the node satisfies.
     """
 
     name = "node-affinity"
@@ -37,13 +39,13 @@ class NodeAffinity:
         return mask
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        found = []
+        blockers = []
         for key, value in needs.node_selector:
             expression = Expression(key, "In", (value,))
             blocked = ~expression_mask(expression, nodes)
             if blocked.any():
-                detail = describe(expression) + _taint_is_no_label(key, blocked, nodes)
-                found.append(NodeBlocker(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=detail))
+                detail = describe(expression) + _taint_hint(key, blocked, nodes)
+                blockers.append(NodeBlocker(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=detail))
         if needs.node_terms is not None:
             blocked = ~any_term_mask(needs.node_terms, nodes)
             if blocked.any():
@@ -51,8 +53,8 @@ class NodeAffinity:
                     " and ".join(describe(e) for e in (*term.labels, *term.fields)) or "nothing"
                     for term in needs.node_terms
                 )
-                found.append(NodeBlocker(Reason.NODE_AFFINITY_MISMATCH, blocked, detail=text or "nothing"))
-        return found
+                blockers.append(NodeBlocker(Reason.NODE_AFFINITY_MISMATCH, blocked, detail=text or "nothing"))
+        return blockers
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.RISES
@@ -67,8 +69,8 @@ class NodeAffinity:
         return score
 
 
-def _taint_is_no_label(key: str, blocked: BoolArray, nodes: NodeView) -> str:
-    """Words for a common mistake: a node that lacks the label carries a taint of that name."""
+def _taint_hint(key: str, blocked: BoolArray, nodes: NodeView) -> str:
+    """Return a hint at a common mistake: nodes that lack the label have a taint of that name."""
     named = np.array(
         [any(taint.key == key for taint in taints) for taints in nodes.taint_sets()], dtype=np.bool_
     )
@@ -76,4 +78,4 @@ def _taint_is_no_label(key: str, blocked: BoolArray, nodes: NodeView) -> str:
     if not count:
         return ""
     subject = "1 node has" if count == 1 else f"{count} nodes have"
-    return f"; {subject} a taint {key}, which is no label"
+    return f"; {subject} a taint {key}, which is not a label"

@@ -1,14 +1,18 @@
-"""Pod affinity and anti-affinity, both ways, as in Kubernetes.
+"""Pod affinity and anti-affinity in both directions, as in Kubernetes.
 
-* A pod is kept out of the domains in which a pod matches one of its anti-affinity terms, and out of
-  those in which a pod lives whose own anti-affinity term matches it (symmetry).
-* It goes only to domains in which some pod matches *all* its affinity terms. If no pod anywhere does
-  and it matches them itself, it is the first of its kind and may go to any node that has the keys.
-* Wishes (preferred terms) are weighed by :class:`PreferredPodAffinity`, also both ways: what a pod that runs
-  prefers about a newcomer counts for the newcomer, and a required affinity of it counts 1.
+* Anti-affinity: a pod cannot be placed in a domain that has a pod which matches one of
+  its terms. Because of symmetry, neither can it be placed in a domain that has a pod
+  with an anti-affinity term which matches it.
+* Affinity: a pod can only be placed in domains that have a pod which matches *all* its
+  terms. If no pod in the cluster does, and the pod matches the terms itself, it is the
+  first of its kind: any node that has the keys will do.
+* Preferred terms are weighed by :class:`PreferredPodAffinity`, also in both directions:
+  the preferences of a running pod about an incoming one count for the incoming pod, and
+  each required affinity of a running pod counts 1.
 
-A domain is the set of nodes with one value of the topology key; a node without the key is in none.
-Counts per domain are kept up to date, never collected anew.
+A domain is the set of nodes with one value of the topology key. A node without the key
+is in no domain. Counts per domain are updated with every placement, never computed
+again.
 """
 
 from __future__ import annotations
@@ -36,28 +40,33 @@ from windlass.spi.plugins import NodeBlocker
 
 Placed = Iterable[tuple[int, Mapping[int, int]]]
 HARD_WEIGHT = 1
-"""What a required affinity of a running pod counts for a pod that it matches (kube-scheduler's default)."""
+"""Score of a running pod's required affinity for a matching pod (kube-scheduler's default)."""
 
 
 @dataclass(eq=False, slots=True)
 class MatchCount:
-    """The classes that meet all of some conditions, and where their pods are, by topology key."""
+    """Number of pods that match a set of conditions, by topology key and domain.
+
+    ``members``: the classes that meet all conditions.
+    """
 
     conditions: tuple[Condition, ...]
     tallies: dict[str, DomainTally] = field(default_factory=dict)
     members: dict[int, None] = field(default_factory=dict)
     users: int = 0
-    """How many classes have a term that asks for this crowd."""
+    """Number of classes with a term that uses these counts."""
     listeners: dict[int, None] = field(default_factory=dict)
-    """Those of them whose term is required."""
+    """The classes among them for which the term is required."""
 
 
 @dataclass(eq=False, slots=True)
 class ReverseMatchCount:
-    """A term seen from the others: where those are who have it, and whom it matches.
+    """Number of pods with one term, by domain, for the pods that the term matches.
 
-    ``weight`` 0: a required anti-affinity, which keeps its subjects out; else what it adds to the score of
-    the domain for them.
+    ``weight`` 0: a required anti-affinity, which keeps matching pods out. Any other
+    weight is added to the domain's score for matching pods.
+
+    ``owners``: classes with the term. ``subjects``: classes that the term matches.
     """
 
     condition: Condition
@@ -69,7 +78,7 @@ class ReverseMatchCount:
 
 @dataclass(slots=True)
 class _Member:
-    """What is known of one class."""
+    """State of one class."""
 
     needs: Needs
     labels: Mapping[str, str]
@@ -81,10 +90,10 @@ class _Member:
     attracted_by: dict[ReverseMatchCount, None] = field(default_factory=dict)
     counted_in: dict[DomainTally, None] = field(default_factory=dict)
     match_counts: dict[MatchCount, None] = field(default_factory=dict)
-    """Those it is in."""
+    """The counts that the class's pods are part of."""
     asks: list[MatchCount] = field(default_factory=list)
     reverses: dict[ReverseMatchCount, None] = field(default_factory=dict)
-    """Those of its own terms."""
+    """The counts of the class's own terms."""
 
 
 class PodAffinity:
@@ -100,7 +109,7 @@ class PodAffinity:
         self._match_count_index = HookIndex[MatchCount]()
         self._reverse_index = HookIndex[ReverseMatchCount]()
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ updates
 
     def attach(self, nodes: NodeView) -> None:
         self._nodes = nodes
@@ -161,13 +170,13 @@ class PodAffinity:
             match_count.listeners.pop(number, None)
             match_count.users -= 1
             if not match_count.users:
-                self._drop_crowd(match_count)
+                self._drop_match_count(match_count)
         for reverse in member.reverses:
             del reverse.owners[number]
             if not reverse.owners:
-                self._drop_echo(reverse)
+                self._drop_reverse(reverse)
 
-    def _drop_crowd(self, match_count: MatchCount) -> None:
+    def _drop_match_count(self, match_count: MatchCount) -> None:
         del self._match_counts[match_count.conditions]
         self._match_count_index.drop(match_count, hooks_of(match_count.conditions[0]))
         for other in match_count.members:
@@ -176,7 +185,7 @@ class PodAffinity:
             for tally in match_count.tallies.values():
                 del member.counted_in[tally]
 
-    def _drop_echo(self, reverse: ReverseMatchCount) -> None:
+    def _drop_reverse(self, reverse: ReverseMatchCount) -> None:
         del self._reverse_counts[reverse.condition, reverse.tally.key, reverse.weight]
         self._reverse_index.drop(reverse, hooks_of(reverse.condition))
         for other in reverse.subjects:
@@ -197,7 +206,7 @@ class PodAffinity:
             for row, count in rows.items():
                 self.add(number, row, count)
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ queries
 
     def is_interested(self, number: int) -> bool:
         member = self._members[number]
@@ -226,37 +235,37 @@ class PodAffinity:
         for _, tally in member.wanted_tallies:
             domain = self._domain(tally.key, row)
             if tally in member.counted_in and tally.by_domain.get(domain) == 1:
-                return None  # a first one there, perhaps the first anywhere
-        found = {}
+                return None  # the first pod there, perhaps the first in the cluster
+        domains = {}
         for tally in self._forbidding(member):
             if tally in member.counted_in:
                 domain = self._domain(tally.key, row)
                 if domain:
-                    found[tally.key, domain] = None
-        return list(found)
+                    domains[tally.key, domain] = None
+        return list(domains)
 
     def listens_to(self, number: int) -> Collection[int]:
         member = self._members[number]
-        found: set[int] = set()
+        classes: set[int] = set()
         for _, match_count, _ in member.anti:
-            found |= match_count.members.keys()
+            classes |= match_count.members.keys()
         for reverse in member.repelled_by:
-            found |= reverse.owners.keys()
+            classes |= reverse.owners.keys()
         if member.wanted is not None:
-            found |= member.wanted.members.keys()
-        return found
+            classes |= member.wanted.members.keys()
+        return classes
 
     def listeners(self, number: int) -> Collection[int]:
         member = self._members.get(number)
         if member is None:
             return ()
-        found: set[int] = set()
+        classes: set[int] = set()
         for match_count in member.match_counts:
-            found |= match_count.listeners.keys()
+            classes |= match_count.listeners.keys()
         for reverse in member.reverses:
             if not reverse.weight:
-                found |= reverse.subjects.keys()
-        return found
+                classes |= reverse.subjects.keys()
+        return classes
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         number = self._numbers.get(needs)
@@ -274,40 +283,45 @@ class PodAffinity:
             )
             for reverse in member.repelled_by
         ]
-        found = []
+        blockers = []
         for tally, detail in conflicts:
             blocked = tally.occupied(nodes)
             if blocked is not None:
-                found.append(NodeBlocker(Reason.POD_ANTI_AFFINITY_CONFLICT, blocked, detail=detail))
+                blockers.append(NodeBlocker(Reason.POD_ANTI_AFFINITY_CONFLICT, blocked, detail=detail))
         for term, allowed in self._affinity(number, member, nodes):
             detail = f"affinity to {selector_text(term.selector)} per {term.topology_key}"
-            found.append(NodeBlocker(Reason.POD_AFFINITY_MISMATCH, ~allowed, detail=detail))
-        return [finding for finding in found if finding.blocked.any()]
+            blockers.append(NodeBlocker(Reason.POD_AFFINITY_MISMATCH, ~allowed, detail=detail))
+        return [blocker for blocker in blockers if blocker.blocked.any()]
 
     def has_preference(self, number: int) -> bool:
-        """Whether :meth:`preferences` has anything, now or as soon as pods of the class are placed."""
+        """Return whether preferences exist, now or as soon as pods of the class are placed."""
         member = self._members[number]
         if member.preferences or not member.attracted_by:
             return bool(member.preferences)
         return any(reverse.tally.by_domain or number in reverse.owners for reverse in member.attracted_by)
 
     def preferences(self, number: int) -> list[tuple[int, DomainTally]]:
-        """What pulls a pod of the class to domains (or pushes it away, below 0), by pods that are there."""
+        """Return the weights and counts of terms that attract pods of the class (negative: repel).
+
+        Only terms that match a placed pod are returned.
+        """
         member = self._members[number]
-        found = [(weight, tally) for weight, tally in member.preferences if tally.by_domain]
-        found += [
+        preferences = [(weight, tally) for weight, tally in member.preferences if tally.by_domain]
+        preferences += [
             (reverse.weight, reverse.tally) for reverse in member.attracted_by if reverse.tally.by_domain
         ]
-        return found
+        return preferences
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ helpers
 
     def _forbidding(self, member: _Member) -> Iterable[DomainTally]:
-        """The tallies in whose domains a pod of the class may not be; a term of its own that its own kind
-        has is counted in two that are equal."""
-        found = {tally: None for _, _, tally in member.anti}
-        found.update((reverse.tally, None) for reverse in member.repelled_by)
-        return found
+        """Return the counts of the domains where no pod of the class may be placed.
+
+        A term that matches its own class appears twice, in two equal counts.
+        """
+        tallies = {tally: None for _, _, tally in member.anti}
+        tallies.update((reverse.tally, None) for reverse in member.repelled_by)
+        return tallies
 
     def _affinity(self, number: int, member: _Member, nodes: NodeView) -> list[tuple[PodTerm, BoolArray]]:
         if member.wanted is None:
@@ -316,11 +330,11 @@ class PodAffinity:
         if no_match and number in member.wanted.members:
             return [(term, nodes.label(tally.key) != 0) for term, tally in member.wanted_tallies]
         nowhere = np.zeros(nodes.size, dtype=np.bool_)
-        found = []
+        allowed = []
         for term, tally in member.wanted_tallies:
             occupied = tally.occupied(nodes)
-            found.append((term, nowhere if occupied is None else occupied))
-        return found
+            allowed.append((term, nowhere if occupied is None else occupied))
+        return allowed
 
     def _domain(self, key: str, row: int) -> int:
         if self._nodes is None:
@@ -374,8 +388,12 @@ class PodAffinity:
 
 
 class PreferredPodAffinity:
-    """Preferred terms of the pod and of those that run, scaled so that the worst candidate has 0 and the
-    best 100. A view on the one :class:`PodAffinity` that counts for the engine."""
+    """Score of preferred terms, both of the pod and of running pods.
+
+    Scaled so that the worst candidate has 0 and the best 100. It reads the counts of
+    the one
+    :class:`PodAffinity` of the engine.
+    """
 
     def __init__(
         self, counts: PodAffinity, weight: float = 2.0, dialects: Collection[Dialect] = tuple(Dialect)

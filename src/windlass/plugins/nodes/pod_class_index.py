@@ -1,8 +1,9 @@
-"""Which classes of tasks meet which conditions on pods, found by index.
+"""Index that finds the task classes which meet a condition on pods, and the reverse.
 
-A condition is a selector with the namespaces it holds in. A thousand gangs whose pods keep away from
-their own kind are a thousand conditions; a new class is compared only with those that name one of its
-labels, and a new condition only with the classes that carry one of its values.
+A condition is a selector with its namespaces. A thousand gangs with anti-affinity to
+their own pods are a thousand conditions. So a new class is compared only with
+conditions that name one of its labels, and a new condition only with classes that have
+one of its values.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Expression, Needs, PodTerm
 
 Condition = tuple[tuple[Expression, ...] | None, tuple[str, ...]]
-"""(selector, namespaces); no selector selects nothing."""
+"""(selector, namespaces). No selector selects no pod."""
 Hook = tuple[str, str, str]
-"""(namespace, label, value); an empty label stands for any pod of the namespace."""
+"""(namespace, label, value). An empty label stands for any pod of the namespace."""
 Item = TypeVar("Item", bound=Hashable)
 _FEW = 64
 
@@ -31,7 +32,7 @@ def condition_of(term: PodTerm, needs: Needs) -> Condition:
 
 
 def meets(needs: Needs, labels: Mapping[str, str], conditions: Iterable[Condition]) -> bool:
-    """Whether pods of these needs meet all conditions."""
+    """Return whether pods of these needs meet all conditions."""
     return all(
         selector is not None and needs.namespace in namespaces and labels_match(selector, labels)
         for selector, namespaces in conditions
@@ -39,7 +40,7 @@ def meets(needs: Needs, labels: Mapping[str, str], conditions: Iterable[Conditio
 
 
 def hooks_of(condition: Condition) -> list[Hook]:
-    """Every pod that meets the condition carries one of these hooks."""
+    """Return hooks of which every pod that meets the condition has at least one."""
     selector, namespaces = condition
     if selector is None:
         return []
@@ -51,12 +52,12 @@ def hooks_of(condition: Condition) -> list[Hook]:
 
 
 def carried(needs: Needs) -> list[Hook]:
-    """The hooks that pods of these needs carry."""
+    """Return the hooks of pods with these needs."""
     return [(needs.namespace, "", ""), *((needs.namespace, key, value) for key, value in needs.labels)]
 
 
 class HookIndex(Generic[Item]):
-    """Things found by hook. The order in which they were put in is kept."""
+    """Items indexed by hook, in the order of insertion."""
 
     def __init__(self) -> None:
         self._by_hook: dict[Hook, dict[Item, None]] = {}
@@ -73,15 +74,15 @@ class HookIndex(Generic[Item]):
                 del self._by_hook[hook]
 
     def find(self, hooks: Iterable[Hook]) -> Iterator[Item]:
-        """Each thing once."""
-        found: dict[Item, None] = {}
+        """Yield each item with one of the hooks once."""
+        items: dict[Item, None] = {}
         for hook in hooks:
-            found.update(self._by_hook.get(hook, {}))
-        return iter(found)
+            items.update(self._by_hook.get(hook, {}))
+        return iter(items)
 
 
 class ClassLocations:
-    """Where the tasks of each class are, read only if somebody asks about a class that has any."""
+    """Placed tasks of each class by row, read only when a class that may have any is queried."""
 
     def __init__(self, newcomer: int, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         self._newcomer = newcomer
@@ -89,7 +90,7 @@ class ClassLocations:
         self._known: Mapping[int, Mapping[int, int]] | None = None
 
     def of(self, number: int) -> Mapping[int, int]:
-        """Row → tasks. The class that is just being learned has none."""
+        """Return row → number of tasks. The class that is just being learned has none."""
         if number == self._newcomer:
             return {}
         if self._known is None:
@@ -99,7 +100,7 @@ class ClassLocations:
 
 @dataclass(eq=False, slots=True)
 class DomainTally:
-    """Pods by domain of one topology key. A node without the key is in no domain."""
+    """Number of pods by domain of one topology key. A node without the key is in no domain."""
 
     key: str
     by_domain: dict[int, int] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class DomainTally:
             self.by_domain.pop(domain, None)
 
     def occupied(self, nodes: NodeView) -> BoolArray | None:
-        """The nodes in whose domain such a pod lives; ``None`` for nowhere."""
+        """Return a mask of the nodes in domains that have such a pod; ``None`` for no node."""
         if not self.by_domain:
             return None
         codes = nodes.label(self.key)

@@ -1,6 +1,7 @@
-"""Preferred node affinity and soft taints as kube-scheduler scores them: scaled over the candidates.
+"""Scores of preferred node affinity and soft taints as in kube-scheduler.
 
-Windlass' own scores of the same wishes (``node_affinity``, ``taints``) look at one node alone.
+They are scaled over the candidates. Windlass' own scores of the same preferences
+(``node_affinity``, ``taints``) depend on one node only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from windlass.spi.objects import Dialect, Needs, Taint
 
 
 class PreferredNodes:
-    """The weights of the preferred terms that the node satisfies, the best candidate having 100."""
+    """Score of the preferred terms' weights that a node satisfies; the best candidate has 100."""
 
     def __init__(self, weight: float, dialects: Collection[Dialect]) -> None:
         self.name = "nodeaffinity"
@@ -36,7 +37,7 @@ class PreferredNodes:
 
 
 class SoftTaints:
-    """The fewer soft taints the pod does not tolerate, the better; the worst candidate has 0."""
+    """Score that falls with each soft taint that is not tolerated; the worst candidate has 0."""
 
     name = "tainttoleration"
 
@@ -45,17 +46,17 @@ class SoftTaints:
         self.dialects = dialects
 
     def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        return any(_borne(needs, taints) for taints in nodes.taint_sets())
+        return any(_untolerated(needs, taints) for taints in nodes.taint_sets())
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
-        counts = np.array([_borne(needs, taints) for taints in nodes.taint_sets()], dtype=np.int64)
+        counts = np.array([_untolerated(needs, taints) for taints in nodes.taint_sets()], dtype=np.int64)
         raw = counts[nodes.taints()]
         worst = int(raw[candidates].max())
         return (100 - (100 * raw // worst if worst > 0 else np.zeros_like(raw))).astype(np.float64)
 
 
-def _borne(needs: Needs, taints: tuple[Taint, ...]) -> int:
-    """How many soft taints are not tolerated."""
+def _untolerated(needs: Needs, taints: tuple[Taint, ...]) -> int:
+    """Return the number of soft taints that are not tolerated."""
     return sum(
         taint.effect == SOFT and not any(tolerates(t, taint) for t in needs.tolerations) for taint in taints
     )

@@ -1,4 +1,4 @@
-"""A node takes as many tasks as its free amounts allow, of every resource the task asks for."""
+"""Filter of nodes by free amounts of all requested resources."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ PODS = "pods"
 
 
 class ResourcesFit:
-    """Any resource name; a node without it has 0. Every task also takes one of ``pods``."""
+    """Number of tasks that fit into a node's free resources.
+
+    Any resource name is valid, and a node without it has 0 of it. Every task also takes
+    one of ``pods``.
+    """
 
     name = "resources"
     resources_only = True
-    """The engine may count by itself (see :class:`~windlass.spi.plugins.Capacity`)."""
+    """The engine may compute it by itself (see :class:`~windlass.spi.plugins.Capacity`)."""
 
     def capacity(self, needs: Needs, nodes: NodeView) -> IntArray | None:
         count: IntArray | None = None
         for resource, units in _request(needs):
-            here = np.maximum(nodes.available(resource), 0) // units
-            count = here if count is None else np.minimum(count, here)
+            fits = np.maximum(nodes.available(resource), 0) // units
+            count = fits if count is None else np.minimum(count, fits)
         return count
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        found = []
+        blockers = []
         for resource, units in _request(needs):
             available = nodes.available(resource)
             blocked = available < units
             if blocked.any():
                 code = Reason.TOO_MANY_PODS if resource == PODS else Reason.INSUFFICIENT_RESOURCES
-                found.append(NodeBlocker(code, blocked, resource, units, available))
-        return found
+                blockers.append(NodeBlocker(code, blocked, resource, units, available))
+        return blockers
 
 
 def _request(needs: Needs) -> list[tuple[str, int]]:

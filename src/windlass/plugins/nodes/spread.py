@@ -1,4 +1,4 @@
-"""The opposite of packing: the node with most room left."""
+"""Score that prefers the node with the most free resources."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from windlass.spi.quantities import is_device
 
 
 class Spread:
-    """100 less the share in use after placing the task: of its devices if it asks for any, else of CPU
-    and memory. Instead of :class:`~windlass.plugins.nodes.binpack.Binpack`."""
+    """Score of 100 · (1 - share in use after placing the task), the opposite of binpack.
+
+    The share is that of the node's devices if the task requests any, otherwise that of
+    CPU and memory. It replaces :class:`~windlass.plugins.nodes.binpack.Binpack`.
+    """
 
     name = "spread"
     footprint = Footprint.ROW

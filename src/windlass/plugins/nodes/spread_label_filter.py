@@ -1,6 +1,8 @@
-"""Nodes without the label that a pod is to be spread by take none of it, whatever runs where (so kube-scheduler).
+"""Filter of nodes without the labels of hard topology spread constraints.
 
-How evenly pods are spread over the others is :mod:`windlass.plugins.nodes.topology_spread`'s.
+As in kube-scheduler such a node is never eligible, wherever pods run. How evenly pods
+are spread over the other nodes is decided by
+:mod:`windlass.plugins.nodes.topology_spread`.
 """
 
 from __future__ import annotations
@@ -32,5 +34,5 @@ class SpreadLabels:
 
 
 def _keys(needs: Needs) -> list[str]:
-    """The labels that hard constraints spread by."""
+    """Return the topology keys of hard constraints."""
     return list(dict.fromkeys(term.topology_key for term in needs.spread if term.hard))

@@ -1,4 +1,4 @@
-"""Taints and tolerations: NoSchedule and NoExecute refuse, PreferNoSchedule costs score."""
+"""Taints and tolerations: hard taints filter nodes, PreferNoSchedule lowers the score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ SOFT = "PreferNoSchedule"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Kubernetes' rule: an empty effect matches every effect, an empty key with Exists every key."""
+    """Return whether a toleration matches a taint, by Kubernetes' rule.
+
+    An empty effect matches every effect, and an empty key with Exists matches every
+    key.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -29,7 +33,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 class TaintToleration:
-    """The score is 100 less the share of the node's soft taints that are not tolerated."""
+    """Filter of hard taints, and score of 100 · (1 - share of untolerated soft taints)."""
 
     name = "taints"
     footprint = Footprint.STATIC

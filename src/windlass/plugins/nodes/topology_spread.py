@@ -1,14 +1,17 @@
 """Topology spread constraints, as in Kubernetes.
 
-A *hard* one keeps a pod out of a domain in which there would be, with it, more than ``max_skew`` pods of
-its kind more than in the emptiest domain. Domains are the values of the topology key on *eligible* nodes:
-those that have the keys of all hard constraints of the pod and, where the constraint says so, meet its
-node selector and affinity or bear taints that it tolerates. Only pods on such nodes count. With fewer
-domains than ``min_domains`` the emptiest counts as empty. A pod that terminates does not
-count any more (so kube-scheduler). Nodes without the key are :mod:`windlass.plugins.nodes.spread_label_filter`' to
-refuse.
+A *hard* constraint keeps a pod out of a domain if the domain would then have over
+``max_skew`` matching pods more than the emptiest domain. Domains are the values of the
+topology key on *eligible* nodes. A node is eligible if it has the keys of all hard
+constraints of the pod. Where the constraint says so, it must also satisfy the pod's
+node selector and affinity, or have only tolerated taints. Only pods on eligible nodes
+count.
 
-*Soft* ones are weighed by :class:`SoftTopologySpread`.
+With fewer domains than ``min_domains``, the emptiest domain counts as empty. As in
+kube-scheduler, a terminating pod does not count. Nodes without the key are filtered by
+:mod:`windlass.plugins.nodes.spread_label_filter`.
+
+*Soft* constraints are weighed by :class:`SoftTopologySpread`.
 """
 
 from __future__ import annotations
@@ -37,12 +40,12 @@ from windlass.spi.plugins import NodeBlocker
 Placed = Iterable[tuple[int, Mapping[int, int]]]
 HOST = "kubernetes.io/hostname"
 NO_DOMAIN_COUNT = 1 << 40
-"""The number of pods in the emptiest of no domains: nothing is too many."""
+"""Pods in the emptiest domain if there is no domain: no skew is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadScope:
-    """On which nodes pods and domains count: all that have the keys, and those the needs below allow."""
+    """Nodes on which pods and domains count: they have all keys and satisfy the needs below."""
 
     keys: tuple[str, ...]
     affinity: Needs | None
@@ -51,26 +54,26 @@ class SpreadScope:
 
 @dataclass(eq=False, slots=True)
 class SpreadCounts:
-    """Pods of one kind by domain of one key, on the nodes of one scope."""
+    """Number of matching pods by domain of one key, on the nodes of one scope."""
 
     condition: Condition
     key: str
     scope: SpreadScope
     members: dict[int, None] = field(default_factory=dict)
-    """The classes that count."""
+    """The classes of matching pods."""
     users: int = 0
     listeners: dict[int, None] = field(default_factory=dict)
-    """The classes with a hard constraint on it."""
+    """The classes with a hard constraint that uses these counts."""
     version: int = -1
-    """That of the nodes for which the rest is true."""
+    """Version of the node table for which the fields below are valid."""
     eligible: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     domains: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """The codes of the domains that there are."""
+    """Codes of the existing domains."""
     counts: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """By code."""
+    """Number of pods by code of the domain."""
 
     def emptiest(self, min_domains: int | None) -> int:
-        """How many pods the domain with fewest has."""
+        """Return the number of pods in the domain that has the fewest."""
         if min_domains is not None and len(self.domains) < min_domains:
             return 0
         return int(self.counts[self.domains].min()) if len(self.domains) else NO_DOMAIN_COUNT
@@ -81,12 +84,12 @@ class _Constraint:
     term: SpreadTerm
     counts: SpreadCounts
     own: int
-    """1 if the pod counts itself."""
+    """1 if the pod matches its own selector."""
     emptiest: int = -1
-    """As when it was last asked."""
+    """Number of pods in the emptiest domain at the last query."""
 
-    def room(self) -> int:
-        """How many pods a domain may have for one more to be let in."""
+    def limit(self) -> int:
+        """Return the maximum number of pods in a domain for one more to be admitted."""
         self.emptiest = self.counts.emptiest(self.term.min_domains)
         return self.term.max_skew + self.emptiest - self.own
 
@@ -99,7 +102,7 @@ class _Member:
     soft: list[_Constraint] = field(default_factory=list)
     counted_in: dict[SpreadCounts, None] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
-    """Where its pods are; kept only while a census counts them."""
+    """Pods of the class by row, maintained only while some counts include the class."""
 
 
 class TopologySpread:
@@ -110,13 +113,13 @@ class TopologySpread:
         self._nodes: NodeView | None = None
         self._members: dict[int, _Member] = {}
         self._numbers: dict[Needs, int] = {}
-        self._censuses: dict[tuple[Condition, str, SpreadScope], SpreadCounts] = {}
+        self._spread_counts: dict[tuple[Condition, str, SpreadScope], SpreadCounts] = {}
         self._member_index = HookIndex[int]()
         self._counts_index = HookIndex[SpreadCounts]()
         self._affinity = NodeAffinity()
         self._taints = TaintToleration()
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ updates
 
     def attach(self, nodes: NodeView) -> None:
         self._nodes = nodes
@@ -157,7 +160,7 @@ class TopologySpread:
             counts.users -= 1
             if counts.users:
                 continue
-            del self._censuses[counts.condition, counts.key, counts.scope]
+            del self._spread_counts[counts.condition, counts.key, counts.scope]
             self._counts_index.drop(counts, hooks_of(counts.condition))
             for other in counts.members:
                 counted_in = self._members[other].counted_in
@@ -174,15 +177,15 @@ class TopologySpread:
             member.rows[row] = left
         else:
             del member.rows[row]
-        for counts in member.counted_in:  # one that is not up to date is made anew when it is asked
+        for counts in member.counted_in:  # outdated counts are computed again at the next query
             if counts.version == self._all.version and counts.eligible[row]:
                 counts.counts[self._all.label(counts.key)[row]] += count
 
     def relabelled(self, placed: Placed) -> None:
-        for counts in self._censuses.values():
+        for counts in self._spread_counts.values():
             counts.version = -1
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ queries
 
     def is_interested(self, number: int) -> bool:
         member = self._members[number]
@@ -199,38 +202,38 @@ class TopologySpread:
         return mask
 
     def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
-        found: list[tuple[str, int]] = []
+        domains: list[tuple[str, int]] = []
         for constraint in self._members[number].hard:
             if not constraint.own:
                 continue
             before, counts = constraint.emptiest, constraint.counts
             self._update(counts)
-            room = constraint.room()
+            limit = constraint.limit()
             if constraint.emptiest != before:
                 return None
             domain = int(self._all.label(counts.key)[row])
-            if domain and counts.counts[domain] > room:
-                found.append((counts.key, domain))
-        return found
+            if domain and counts.counts[domain] > limit:
+                domains.append((counts.key, domain))
+        return domains
 
     def listens_to(self, number: int) -> Collection[int]:
-        found: set[int] = set()
+        classes: set[int] = set()
         for constraint in self._members[number].hard:
-            found |= constraint.counts.members.keys()
-        return found
+            classes |= constraint.counts.members.keys()
+        return classes
 
     def listeners(self, number: int) -> Collection[int]:
         member = self._members.get(number)
-        found: set[int] = set()
+        classes: set[int] = set()
         for counts in member.counted_in if member is not None else ():
-            found |= counts.listeners.keys()
-        return found
+            classes |= counts.listeners.keys()
+        return classes
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         number = self._numbers.get(needs)
         if number is None:
             return []
-        found = []
+        blockers = []
         for constraint in self._members[number].hard:
             blocked = ~self._allowed(constraint, nodes)
             if blocked.any():
@@ -241,28 +244,28 @@ class TopologySpread:
                 )
                 if term.min_domains is not None:
                     detail += f", over at least {term.min_domains}"
-                found.append(NodeBlocker(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
-        return found
+                blockers.append(NodeBlocker(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
+        return blockers
 
-    # ------------------------------------------------------------------ for the wishes
+    # ------------------------------------------------------------------ soft constraints
 
     def preferences(self, number: int) -> list[tuple[SpreadTerm, SpreadCounts]]:
-        """The soft constraints of a class, with their counts as they are."""
-        found = []
+        """Return the soft constraints of a class, with up-to-date counts."""
+        preferences = []
         for constraint in self._members[number].soft:
             self._update(constraint.counts)
-            found.append((constraint.term, constraint.counts))
-        return found
+            preferences.append((constraint.term, constraint.counts))
+        return preferences
 
-    def on_row(self, census: SpreadCounts) -> IntArray:
-        """The pods of a census by row."""
+    def on_row(self, spread_counts: SpreadCounts) -> IntArray:
+        """Return the number of pods that the counts include, by row."""
         counts = np.zeros(self._all.size, dtype=np.int64)
-        for number in census.members:
+        for number in spread_counts.members:
             for row, count in self._members[number].rows.items():
                 counts[row] += count
         return counts
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ helpers
 
     @property
     def _all(self) -> NodeView:
@@ -274,7 +277,7 @@ class TopologySpread:
         counts = constraint.counts
         self._update(counts)
         codes = nodes.label(counts.key)
-        return (codes == 0) | (counts.counts[codes] <= constraint.room())
+        return (codes == 0) | (counts.counts[codes] <= constraint.limit())
 
     def _counts_of(
         self,
@@ -292,9 +295,9 @@ class TopologySpread:
             Needs(tolerations=needs.tolerations) if term.honor_taints else None,
         )
         key = (condition, term.topology_key, scope)
-        counts = self._censuses.get(key)
+        counts = self._spread_counts.get(key)
         if counts is None:
-            counts = self._censuses[key] = SpreadCounts(condition, term.topology_key, scope)
+            counts = self._spread_counts[key] = SpreadCounts(condition, term.topology_key, scope)
             hooks = hooks_of(condition)
             self._counts_index.put(counts, hooks)
             for number in self._member_index.find(hooks):
@@ -307,7 +310,7 @@ class TopologySpread:
         return counts
 
     def _update(self, counts: SpreadCounts) -> None:
-        """Bring a census in line with the nodes as they are."""
+        """Compute the counts again if the nodes changed."""
         nodes = self._all
         if counts.version == nodes.version:
             return
@@ -332,9 +335,10 @@ class TopologySpread:
 
 
 class SoftTopologySpread:
-    """Soft constraints: the fewer pods of its kind a domain has, the better; as kube-scheduler scales it.
+    """Score of soft constraints as in kube-scheduler.
 
-    A view on the one :class:`TopologySpread` that counts for the engine.
+    The fewer matching pods a domain has, the higher is the score of its nodes. It reads
+    the counts of the one :class:`TopologySpread` of the engine.
     """
 
     name = "podtopologyspread"

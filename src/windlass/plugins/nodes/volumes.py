@@ -1,10 +1,12 @@
-"""Volumes say where a pod can go: where the volume is, whose it is, and how many a node attaches.
+"""Filter of nodes by volumes: location, claims, and maximum of attached volumes.
 
-* A volume that is bound, or can be made, is reached from some nodes only.
-* A claim that waits for its first consumer and is served by volumes that exist takes one of them; which
-  one is decided with the pod's node, the smallest that will do, and nobody else gets it then.
-* A claim for one pod alone (ReadWriteOncePod) lets no second pod in, anywhere.
-* A node attaches only so many volumes of a driver; one that several pods share counts once.
+* A volume that is bound, or can be provisioned, is reachable from some nodes only.
+* A claim that waits for its first consumer, and is served by existing volumes, takes
+  the smallest one that suffices. The volume is chosen together with the pod's node, and
+  no other claim gets it then.
+* A claim for a single pod (ReadWriteOncePod) admits no second pod on any node.
+* A node attaches a limited number of volumes of each driver. A volume that several pods
+  share counts once.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ class Volumes:
         self._nodes: NodeView | None = None
         self._members: dict[int, tuple[VolumeNeed, ...]] = {}
         self._sharing: dict[tuple[str, str], dict[int, None]] = {}
-        """What classes may contend for (a claim, a limit, a volume) → the classes."""
+        """Object that classes may compete for (a claim, a limit, a volume) → the classes."""
         self._users: dict[str, int] = {}
-        """Claim → pods that use it, where it matters."""
+        """Claim → number of pods that use it; only for exclusive claims and those that wait."""
         self._taken: dict[str, str] = {}
-        """Claim → the volume it has taken, among those it waits for."""
+        """Claim that waits for its first consumer → the volume chosen for it."""
         self._attached: dict[tuple[str, int], dict[str, int]] = {}
-        """(limit, row) → volume → pods that use it there."""
+        """(limit, row) → volume → number of pods that use it there."""
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ updates
 
     def attach(self, nodes: NodeView) -> None:
         self._nodes = nodes
@@ -64,7 +66,7 @@ class Volumes:
                 self._update(volume, row)
 
     def _update(self, volume: VolumeNeed, row: int) -> None:
-        """Take a volume for a claim that came into use, or give it back."""
+        """Choose a volume for a claim that came into use, or release it."""
         if volume.claim not in self._users:
             self._taken.pop(volume.claim, None)
         elif volume.claim not in self._taken:
@@ -77,7 +79,7 @@ class Volumes:
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         return
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ queries
 
     def is_interested(self, number: int) -> bool:
         return number in self._members
@@ -105,42 +107,45 @@ class Volumes:
         return {other for key in _keys(self._members.get(number, ())) for other in self._sharing[key]}
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        found = []
+        blockers = []
         for volume in needs.volumes:
             for blocked, blocker in self._obstacles(volume, nodes):
                 if blocked.any():
-                    found.append(blocker)
-        return found
+                    blockers.append(blocker)
+        return blockers
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ helpers
 
     def _obstacles(self, volume: VolumeNeed, nodes: NodeView) -> list[tuple[BoolArray, NodeBlocker]]:
-        found = []
+        obstacles = []
         everywhere = np.ones(nodes.size, dtype=np.bool_)
         if volume.fault:
-            found.append((everywhere, _finding(everywhere, volume.fault, Reason.CLAIM_UNAVAILABLE)))
+            obstacles.append((everywhere, _blocker(everywhere, volume.fault, Reason.CLAIM_UNAVAILABLE)))
         if volume.problem:
-            found.append((everywhere, _finding(everywhere, volume.problem)))
+            obstacles.append((everywhere, _blocker(everywhere, volume.problem)))
         if volume.terms is not None:
             blocked = ~any_term_mask(volume.terms, nodes)
-            detail = f"the volume of claim {volume.claim} is reached from {_text(volume.terms)} only"
+            detail = f"the volume of claim {volume.claim} is reached from {_terms_text(volume.terms)} only"
             if volume.size:
-                detail = f"{volume.size} for claim {volume.claim} can be had where {_text(volume.terms)} only"
-            found.append((blocked, _finding(blocked, detail)))
+                detail = (
+                    f"{volume.size} for claim {volume.claim} can be had"
+                    f" where {_terms_text(volume.terms)} only"
+                )
+            obstacles.append((blocked, _blocker(blocked, detail)))
         if volume.exclusive and volume.claim in self._users:
             detail = f"claim {volume.claim} is for one pod alone, and one uses it"
-            found.append((everywhere, _finding(everywhere, detail, Reason.CLAIM_UNAVAILABLE)))
+            obstacles.append((everywhere, _blocker(everywhere, detail, Reason.CLAIM_UNAVAILABLE)))
         if volume.options is not None:
             blocked = ~self._served(volume, nodes)
             left = len(self._left(volume))
             detail = f"no volume for claim {volume.claim} is free there ({left} elsewhere)"
-            found.append((blocked, _finding(blocked, detail)))
+            obstacles.append((blocked, _blocker(blocked, detail)))
         if volume.limit:
-            found.append(self._full(volume, nodes))
-        return found
+            obstacles.append(self._full(volume, nodes))
+        return obstacles
 
     def _left(self, volume: VolumeNeed) -> list[tuple[NodeTerm, ...] | None]:
-        """Where the volumes are reached that the claim may have: its own, or those that nobody has."""
+        """Return where volumes for the claim are reachable: its own volume, or those still free."""
         own = self._taken.get(volume.claim)
         if own is not None:
             return [option.terms for option in volume.options or () if option.volume == own]
@@ -157,11 +162,11 @@ class Volumes:
         limits = nodes.allocatable(volume.limit)
         available = np.maximum(limits, 0)
         attached = np.zeros(nodes.size, dtype=np.bool_)
-        for at, row in enumerate(nodes.rows.tolist()):
-            there = self._attached.get((volume.limit, row))
-            if there:
-                available[at] = max(0, int(limits[at]) - len(there))
-                attached[at] = volume.identity in there
+        for index, row in enumerate(nodes.rows.tolist()):
+            attached_here = self._attached.get((volume.limit, row))
+            if attached_here:
+                available[index] = max(0, int(limits[index]) - len(attached_here))
+                attached[index] = volume.identity in attached_here
         blocked = (limits > 0) & (available < 1) & ~attached
         blocker = NodeBlocker(Reason.VOLUME_UNAVAILABLE, blocked, volume.limit, 1, available)
         return blocked, blocker
@@ -172,7 +177,7 @@ class Volumes:
         return terms is None or bool(any_term_mask(terms, self._nodes)[row])
 
 
-def _finding(blocked: BoolArray, detail: str, code: Reason = Reason.VOLUME_UNAVAILABLE) -> NodeBlocker:
+def _blocker(blocked: BoolArray, detail: str, code: Reason = Reason.VOLUME_UNAVAILABLE) -> NodeBlocker:
     return NodeBlocker(code, blocked, detail=detail)
 
 
@@ -185,16 +190,16 @@ def _count(counts: dict[str, int], key: str, count: int) -> None:
 
 
 def _keys(volumes: Iterable[VolumeNeed]) -> set[tuple[str, str]]:
-    found = set()
+    keys = set()
     for volume in volumes:
-        found.add(("claim", volume.claim))
+        keys.add(("claim", volume.claim))
         if volume.limit:
-            found.add(("limit", volume.limit))
-        found.update(("volume", option.volume) for option in volume.options or ())
-    return found
+            keys.add(("limit", volume.limit))
+        keys.update(("volume", option.volume) for option in volume.options or ())
+    return keys
 
 
-def _text(terms: Sequence[NodeTerm]) -> str:
+def _terms_text(terms: Sequence[NodeTerm]) -> str:
     return " or ".join(
         " and ".join(describe(e) for e in (*term.labels, *term.fields)) or "nowhere" for term in terms
     )

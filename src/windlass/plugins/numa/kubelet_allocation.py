@@ -208,7 +208,7 @@ class _Serving:
         )
 
     def _whole_cpus(self, amounts: Mapping[str, int]) -> bool:
-        """Whether the container gets processors of its own."""
+        """Return whether the container gets processors of its own."""
         wanted = amounts.get(CPU, 0)
         node = self._layout.node
         return (

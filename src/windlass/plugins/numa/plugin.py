@@ -291,14 +291,14 @@ def _served_in_all(requested: NumaService, layout: ZoneLayout) -> int:
 
 
 def _follows(asking: _Asking, node: NumaTopology) -> bool:
-    """Whether the node serves pods by the policy that the class names."""
+    """Return whether the node serves pods by the policy that the class names."""
     if asking.named_policy is None or node.obeys:
         return True
     return node.policy is asking.named_policy and node.exclusive_cpus
 
 
 def _minds(node: NumaTopology) -> bool:
-    """Whether the node may refuse any pod for its zones, or serves some in whole zones."""
+    """Return whether the node may refuse any pod for its zones, or serves some in whole zones."""
     return node.policy is not AlignmentPolicy.NONE or node.pinned_memory
 
 

@@ -149,7 +149,7 @@ def merge(
 
 
 def admits(policy: AlignmentPolicy, merged: Merged) -> bool:
-    """Whether the pod (or container) is let in."""
+    """Return whether the pod (or container) is let in."""
     if policy in (AlignmentPolicy.RESTRICTED, AlignmentPolicy.SINGLE_NUMA_NODE):
         return merged.preferred
     return True

@@ -21,7 +21,7 @@ SILENT = (False, 0)
 
 
 def exceeds(queue: QueueView, requested: Iterable[tuple[str, int]]) -> bool:
-    """Whether the queue would hold more than its fair share of something that it is asked for."""
+    """Return whether the queue would hold more than its fair share of something that it is asked for."""
     held, fair = queue.committed, queue.fair_share
     return any(
         [units > 0 and name in fair and held.get(name, 0) + units > fair[name] for name, units in requested]

@@ -1,4 +1,4 @@
-"""Work on the same AI model goes in a row, so that a card loads it once and not at every change.
+"""Work on the same AI model goes in a row, so that a device loads it once and not at every change.
 
 Groups name their model by the annotation ``windlass.dev/model``. Those that came within one window of time (multiples
 of it since the epoch) are served model by model, in the order of the models' names, which is the same after a restart;

@@ -177,7 +177,7 @@ class WindlassVictims:
 
 
 class _Exceeds(msgspec.Struct, frozen=True):
-    """Whether the queue would hold more than its fair share of what is asked for, as it stands."""
+    """True if the queue would hold more than its fair share of what is asked for, as it stands."""
 
     queue: QueueView
     requested: tuple[tuple[str, int], ...]
@@ -187,7 +187,7 @@ class _Exceeds(msgspec.Struct, frozen=True):
 
 
 def _within_share(preemption: Preemption, queue: QueueView) -> bool:
-    """Whether the queue holds at most its fair share once the claim is met."""
+    """Return whether the queue holds at most its fair share once the claim is met."""
     held = preemption.held(queue)
     return all(
         held.get(name, 0) + preemption.request[name] <= queue.fair_share[name]
@@ -196,8 +196,12 @@ def _within_share(preemption: Preemption, queue: QueueView) -> bool:
 
 
 def _taken_back(preemption: Preemption, freed: FreedResources) -> bool:
-    """Whether the queue gets more of something than those leave who go, and a group of another queue that stays within
-    its share would take that back, as it is beyond this queue's."""
+    """Return whether a competing group could reclaim what this preemption takes.
+
+    The queue takes more of some resource than its own victims free, and thereby exceeds
+    its share. A group of another queue that stays within its share could then reclaim
+    the difference.
+    """
     given = freed.taken.get(preemption.path[0].name, {})
     more = {
         name: units - given.get(name, 0)
@@ -214,8 +218,10 @@ def _taken_back(preemption: Preemption, freed: FreedResources) -> bool:
 def _beyond(
     preemption: Preemption, queue: QueueView, more: Resources, requested: Resources | None = None
 ) -> bool:
-    """Whether the queue, with so much more, holds more than its share of any of that (and that is ``requested`` for, if
-    that is said)."""
+    """Return whether the queue exceeds its share of any resource in ``more``.
+
+    :param requested: if given, only resources that it requests count
+    """
     held = preemption.held(queue)
     return any(
         held.get(name, 0) + units > queue.fair_share[name]
@@ -225,7 +231,7 @@ def _beyond(
 
 
 def _may_take_back(preemption: Preemption, more: Resources, competitor: CompetingGroup) -> bool:
-    """Whether a group that waits elsewhere has a right to some of what the claimer's queue gets more."""
+    """Return whether a group that waits elsewhere has a right to some of what the claimer's queue gets more."""
     if competitor.group.dialect is _KAI or competitor.group.never_preempts:
         return False
     above = {queue.name for queue in competitor.path}
@@ -246,8 +252,10 @@ def _over(
     given: Mapping[str, int],
     offered: Mapping[str, int] | None = None,
 ) -> bool:
-    """Whether the queue holds more than its share of something that the claim asks for (and that is
-    ``offered``, if that is said)."""
+    """Return whether the queue exceeds its share of a resource that the preemption requests.
+
+    :param offered: if given, only resources that it contains count
+    """
     held = preemption.held(queue)
     return any(
         held.get(name, 0) - given.get(name, 0) > queue.fair_share.get(name, 0)
@@ -259,7 +267,7 @@ def _over(
 def _needs_models(
     preemption: Preemption, queue: QueueView, given: Mapping[str, int], victim_set: VictimSet
 ) -> bool:
-    """Whether the unit holds devices of a model of which the queue holds no more than its share."""
+    """Return whether the unit holds devices of a model of which the queue holds no more than its share."""
     held = preemption.held(queue)
     return any(
         held.get(name, 0) - given.get(name, 0) <= queue.fair_share[name]

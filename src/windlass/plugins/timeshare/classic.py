@@ -17,7 +17,7 @@ from windlass.spi.objects import Group
 from windlass.spi.timeshare import Rank, RunSegment
 
 LAS_BOUND_SECONDS = 7200.0
-"""Accelerator seconds in the first queue: two hours of one card."""
+"""Accelerator seconds in the first queue: two hours of one device."""
 
 RunTime = Callable[[Group], float | None]
 

@@ -272,5 +272,5 @@ def _size(devices: float) -> int:
 
 
 def _is_sound(tally: Tally) -> bool:
-    """Whether so many runs can have been counted."""
+    """Return whether so many runs can have been counted."""
     return all(len(part) == STRETCHES and all(0 <= n < math.inf for n in part) for part in tally)

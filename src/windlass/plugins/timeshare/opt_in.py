@@ -17,7 +17,7 @@ OptIn = Callable[[Group, Sequence[QueueView]], bool]
 
 
 def opted_in(group: Group, path: Sequence[QueueView]) -> bool:
-    """Whether the group takes part; see :func:`consent`."""
+    """Return whether the group takes part; see :func:`consent`."""
     return bool(consent(group, (queue.spec for queue in path)))
 
 

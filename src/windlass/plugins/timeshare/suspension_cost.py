@@ -33,7 +33,7 @@ class CheckpointHabit(NamedTuple):
 
     @property
     def free(self) -> bool:
-        """Whether a stop never loses anything."""
+        """True if a stop never loses anything."""
         return self.every == 0.0 and not self.restart
 
 

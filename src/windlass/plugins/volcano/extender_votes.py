@@ -153,7 +153,7 @@ class ExtenderEvictable:
 
 
 class ExtenderOverused:
-    """Whether a queue is passed over, by ``queueOverusedVerb``."""
+    """True if a queue is passed over, by ``queueOverusedVerb``."""
 
     name = "extender"
 
@@ -196,7 +196,7 @@ class ExtenderEnqueueable:
 
 
 class ExtenderPermit:
-    """Whether a gang may start or grow as it would be placed: first each placement is told
+    """True if a gang may start or grow as it would be placed: first each placement is told
     (``allocateFuncVerb``) and may be refused, then ``jobReadyVerb`` is asked. Of a decision that is refused
     every placement told is taken back (``deallocateFuncVerb``); of one that stands everyone is told who is
     asked to go."""
@@ -266,5 +266,5 @@ def _seat(task: TaskView) -> tuple[str, str]:
 
 
 def asks_in_rounds(endpoints: ExtenderEndpoints) -> bool:
-    """Whether anything is asked or told in the middle of decisions."""
+    """Return whether anything is asked or told in the middle of decisions."""
     return bool(endpoints.url) and any(endpoints.verbs.get(call) for call in _IN_ROUNDS)

@@ -79,7 +79,7 @@ class VolcanoTiers:
         self._actions = frozenset(actions)
         weighs = [voter for tier in self._tiers for voter in tier.preemptable if not _protects(voter)]
         self._upwards = any(isinstance(voter, PriorityEvictable) for voter in weighs)
-        """Whether nobody goes for lower priority."""
+        """True if nobody goes for lower priority."""
         self._preemptable = [
             [*tier.preemptable, PriorityEvictable()]
             if all(map(_protects, tier.preemptable))
@@ -203,7 +203,7 @@ class VolcanoTiers:
 
 
 def _protects(voter: Evictable) -> bool:
-    """Whether a voter says of candidates alone whether they stay."""
+    """Return whether a voter says of candidates alone whether they stay."""
     return bool(getattr(voter, "ignores_preemptor", False))
 
 

@@ -1,4 +1,4 @@
-"""``deviceshare``: which card of a node, and which node, for parts of cards."""
+"""``deviceshare``: which device of a node, and which node, for parts of devices."""
 
 from __future__ import annotations
 
@@ -97,6 +97,4 @@ def test_a_configuration_enters_it_and_switches_cannot_take_vocabularies_away():
     )
     plugins, _ = registry.build(SchedulerConfig((), (PluginTier((option,)),)), told.append)
     assert any(isinstance(plugin, DevicePolicy) for plugin in plugins)
-    assert told == [
-        "deviceshare.VGPUEnable is not switched off: every vocabulary of parts of cards is served"
-    ]
+    assert told == ["deviceshare.VGPUEnable is not switched off: every vocabulary of parts of GPUs is served"]

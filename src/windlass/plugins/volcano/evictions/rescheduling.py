@@ -77,7 +77,7 @@ class Rescheduling:
         """The same as of the last :meth:`changed`, which answers go by."""
         self._high: frozenset[str] = frozenset()
         self._changed = False
-        """Whether :attr:`_high` is to be made anew whatever the time."""
+        """True if :attr:`_high` is to be made anew whatever the time."""
         self._lasts = float("inf")
         """Up to when it holds, as nothing else happens."""
 
@@ -133,7 +133,7 @@ class Rescheduling:
     # ------------------------------------------------------------------ where they go
 
     def changed(self, now: float) -> bool:
-        """Whether those that come in the place of moved pods are to avoid other nodes than before."""
+        """Return whether those that come in the place of moved pods are to avoid other nodes than before."""
         if not self._changed and now <= self._lasts:
             return False
         before, sent = self._high, self._sent

@@ -96,7 +96,7 @@ class RevocableOrder:
 
 
 def revocable_group(group: GroupView) -> bool:
-    """Whether the group itself says that it is preemptible."""
+    """Return whether the group itself says that it is preemptible."""
     return group.spec.annotations.get(PREEMPTABLE) is not None and group.spec.preemptible
 
 

@@ -1,12 +1,12 @@
-"""Volcano's ``deviceshare``, as far as it chooses: the cards of a node, and among nodes.
+"""Volcano's ``deviceshare``, as far as it chooses: the devices of a node, and among nodes.
 
-* ``deviceshare.SchedulePolicy``: ``binpack`` takes the card with the most memory in use first, ``spread`` the one
-  with the fewest users; without it the last card by index.
+* ``deviceshare.SchedulePolicy``: ``binpack`` takes the device with the most memory in use first, ``spread`` the one
+  with the fewest users; without it the last device by index.
 * ``deviceshare.ScheduleWeight`` (0: nodes are not scored): with ``binpack`` 100 times the part of the memory of
-  the chosen cards in use once the pod is there; with ``spread`` 100 if the chosen card was idle. The mean over
-  the cards of a pod, where Volcano takes the sum. Only pods with parts of cards have a score.
+  the chosen devices in use once the pod is there; with ``spread`` 100 if the chosen device was idle. The mean over
+  the devices of a pod, where Volcano takes the sum. Only pods with parts of devices have a score.
 
-Which pods may use which cards, and how much of them, is not asked here: the engine never hands out more than
+Which pods may use which devices, and how much of them, is not asked here: the engine never hands out more than
 there is, whatever is switched on.
 """
 
@@ -29,7 +29,7 @@ WEIGHT, POLICY = "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy"
 
 
 class DevicePolicy:
-    """Which card of a node."""
+    """Which device of a node."""
 
     name = "deviceshare-cards"
     weight = 1.0
@@ -91,7 +91,7 @@ class DeviceShareScore:
 
 
 def _first(order: IntArray, fits: np.ndarray, count: int) -> np.ndarray:
-    """The ``count`` cards that come first, of those that fit."""
+    """The ``count`` devices that come first, of those that fit."""
     rank = np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1, kind="stable")
     return fits & (rank < count)
 

@@ -41,7 +41,7 @@ def parse_hours(text: str) -> Hours | None:
 
 
 def is_active(hours: Hours, now: float) -> bool:
-    """Whether ``now`` (Unix seconds) lies in the hours."""
+    """Return whether ``now`` (Unix seconds) lies in the hours."""
     at = int(now) % DAY
     begin, end = hours
     return begin <= at <= end if begin < end else at >= begin or at <= end

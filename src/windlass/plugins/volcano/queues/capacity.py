@@ -120,7 +120,7 @@ class CapacityEvictable(_Capacity):
         held: Resources,
         left: Mapping[str, Mapping[str, int]],
     ) -> bool:
-        """Whether a pod that holds ``held`` in the queue at the start of ``path`` may go; ``left``: what
+        """Return whether a pod that holds ``held`` in the queue at the start of ``path`` may go; ``left``: what
         queues still hold after the victims before it.
 
         1. It holds something of what is asked for. 2. Its queue keeps its guarantee. 3. Its queue has
