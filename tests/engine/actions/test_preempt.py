@@ -523,7 +523,7 @@ def test_the_explanation_says_why_nobody_is_asked_to_go() -> None:
     a = Arena().node("n0", 2).queue("busy", deserved=2).queue("claims", deserved=0)
     a.runs("job", "busy", "n0:2").waits("mine", "claims", 1, preemptible=False, never_preempts=False).cycle()
     assert a.world.explain("mine").extra == {
-        "no consolidation": "only preemptible work is made room for by moving",
+        "no consolidation": "only preemptible work may have other work relocated",
         "no reclaim": "work that is not preemptible stays within quota",
         "no preempt": "work that is not preemptible stays within quota",
     }

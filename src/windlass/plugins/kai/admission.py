@@ -1,7 +1,9 @@
-"""What KAI lets no one evict may only occupy deserved amounts, at every level.
+"""Admission of nonpreemptible work by KAI's rule: only within deserved amounts, at
+every level.
 
-Source: KAI Scheduler, plugin ``proportion``, package ``capacity_policy`` (``NonPreemptibleOverQuota``). Its
-other test, the limits, is that of :class:`~windlass.plugins.queues.limits.QueueLimits`.
+Source: KAI Scheduler, plugin ``proportion``, package ``capacity_policy``
+(``NonPreemptibleOverQuota``). The limits, KAI's other test, are those of
+:class:`~windlass.plugins.queues.limits.QueueLimits`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from windlass.spi.quantities import from_units
 
 
 class NonPreemptibleQuota:
-    """For groups in KAI's queues that are not preemptible, on the resources that the step asks for."""
+    """Admission of nonpreemptible groups in KAI's queues, by the requested resources."""
 
     name = "kai-nonpreemptible-quota"
 
@@ -36,14 +38,14 @@ class NonPreemptibleQuota:
                 due = spec.deserved.get(resource, 0)
                 left = due - held.get(resource, 0)
                 if units > left:
-                    rejection = _refusal(queue, resource, units, due, max(left, 0))
+                    rejection = _rejection(queue, resource, units, due, max(left, 0))
                     if rejection.permanent:
                         return rejection
                     worst = worst or rejection
         return worst
 
 
-def _refusal(queue: QueueView, resource: str, units: int, due: int, left: int) -> Rejection:
+def _rejection(queue: QueueView, resource: str, units: int, due: int, left: int) -> Rejection:
     quota, name = from_units(resource, due), queue.name
     return Rejection(
         code=Reason.EXCEEDS_QUEUE_LIMIT if units > due else Reason.WAITING_FOR_QUOTA,

@@ -1,9 +1,9 @@
-"""KAI's choice among devices for parts of them: ``gpupack`` and ``gpuspread``, and ``gpusharingorder``.
+"""KAI's scores for device shares: ``gpupack``, ``gpuspread`` and ``gpusharingorder``.
 
-* Inside a node ``gpupack`` takes the device with the largest part in use first and a free one last; ``gpuspread``
-  the other way round.
-* Among nodes ``gpusharingorder`` puts one first that has room on a device that is shared already (10⁴ points of
-  KAI's, before whether the room is free now).
+* Inside a node ``gpupack`` prefers the device with the largest share in use, so a free
+  one comes last. ``gpuspread`` reverses this order.
+* Among nodes ``gpusharingorder`` prefers one with capacity on a device that is already
+  shared. It counts 10⁴ of KAI's points, more than capacity that is free now.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
 
 SHARING = 100.0
-"""A weight is that of 100 points: 10⁴ of KAI's."""
+"""Weight of 100 points: 10⁴ of KAI's points."""
 
 
 class GpuPlacement:
-    """``pack`` or spread."""
+    """Preference for devices in use (``pack``) or for free devices."""
 
     weight = 1.0
     dialects = KAI
@@ -43,7 +43,7 @@ class GpuPlacement:
 
 
 def _used(device: CandidateDevice) -> float:
-    """The part of the device in use: of compute or memory, the larger."""
+    """Return the share of the device in use: compute or memory, whichever is larger."""
     memory = (device.memory_mib - device.free_mib) / device.memory_mib if device.memory_mib else 0.0
     return max(memory, (WHOLE - device.free_milli) / WHOLE)
 
@@ -58,16 +58,19 @@ class SharingOrder:
         return Trend.ANY if any(not need.whole for need in needs.devices) else Trend.RISES
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
-        parts = [need for need in needs.devices if not need.whole]
-        if not parts:
+        shares = [need for need in needs.devices if not need.whole]
+        if not shares:
             return None
         devices = nodes.devices()
-        shared = (devices.sharers > 0) & (free_milli(nodes, devices) >= requested_milli(parts[0], devices))
+        shared = (devices.sharers > 0) & (free_milli(nodes, devices) >= requested_milli(shares[0], devices))
         return np.where(shared.any(axis=1), 100.0, 0.0) if shared.shape[1] else np.zeros(nodes.size)
 
 
 def build(devices: str, *, sharing_first: bool) -> list[object]:
-    """``devices``: ``binpack`` or ``spread``. Raises ``ValueError`` for another strategy."""
+    """Return the scores for the strategy ``binpack`` or ``spread``.
+
+    Raises ``ValueError`` for another strategy.
+    """
     if devices not in ("binpack", "spread"):
         raise ValueError(f"GPUs are taken by binpack or spread, not {devices!r}")
     return [GpuPlacement(pack=devices == "binpack"), *([SharingOrder()] if sharing_first else [])]

@@ -1,10 +1,12 @@
-"""KAI's fair shares: deserved amounts first, then the surplus by priority and weight, level by level.
+"""KAI's fair shares: deserved amounts first, then the surplus by priority and weight,
+level by level.
 
-The same rule serves two more purposes: Volcano's queues where no policy of Volcano's is configured
-(:class:`WindlassDivision`: ``guarantee`` and ``deserved`` are the deserved amount, ``capability`` is the
-limit), and the split between the roots of both APIs. There the root of Volcano's tree takes part as if
-it were a queue of KAI: it deserves what it states, else what its children deserve together; its weight
-is its own; its priority is KAI's default plus its own.
+The rule has two more uses. Volcano's queues without a configured policy of Volcano use
+it (:class:`WindlassDivision`); ``guarantee`` and ``deserved`` are the deserved amount
+and ``capability`` is the limit. It also divides between the roots of both APIs. There
+the root of Volcano's tree counts as a queue of KAI. It deserves what it states,
+otherwise the sum of its children's deserved amounts. Its weight is its own, its
+priority is KAI's default plus its own.
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ from windlass.spi.shares import QueueShare, ShareCause, SharePart
 
 PODS = "pods"
 DEFAULT_PRIORITY = 100
-"""The priority of a queue of KAI's that states none."""
+"""Priority of a queue of KAI without a stated priority."""
 
 
 class KaiDivision:
-    """``k_value``: how strongly past usage bends the surplus; without usage it changes nothing."""
+    """Division by KAI's rule.
+
+    :param k_value: influence of past usage on the surplus; without usage it has no
+        effect
+    """
 
     name = "kai-division"
     dialect = Dialect.KAI
@@ -38,7 +44,7 @@ class KaiDivision:
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
     ) -> Sequence[QueueShare]:
         if len(queues) == 1 and not (self.k_value and queues[0].usage):
-            return [self._alone(queues[0], total)]
+            return [self._single_queue(queues[0], total)]
         fair: list[dict[str, int]] = [{} for _ in queues]
         allocatable: list[dict[str, int]] = [{} for _ in queues]
         parts: list[dict[str, tuple[SharePart, ...]]] = [{} for _ in queues]
@@ -49,23 +55,26 @@ class KaiDivision:
             for queue, due, demand in zip(queues, dues, demands, strict=True):
                 claims.append(_claim(queue, resource, due, demand))
             divide(total.get(resource, 0), _whole(resource), claims, self.k_value)
-            for at, claim in enumerate(claims):
-                share = fair[at][resource] = claim.given + claim.surplus + claim.rounding
-                bound = _bound(claim.deserved, queues[at].spec.capability.get(resource), share)
+            for index, claim in enumerate(claims):
+                share = fair[index][resource] = claim.given + claim.surplus + claim.rounding
+                bound = _bound(claim.deserved, queues[index].spec.capability.get(resource), share)
                 if bound is not None:
-                    allocatable[at][resource] = bound
+                    allocatable[index][resource] = bound
                 if share:
-                    parts[at][resource] = _parts(
+                    parts[index][resource] = _parts(
                         claim.given, claim.surplus, claim.rounding, claim.weight, claim.weights
                     )
         return [
-            QueueShare(fair[at], allocatable[at], queue.spec.capability, parts[at])
-            for at, queue in enumerate(queues)
+            QueueShare(fair[index], allocatable[index], queue.spec.capability, parts[index])
+            for index, queue in enumerate(queues)
         ]
 
     def demand_matters(self, queue: QueueView, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """See :class:`~windlass.spi.shares.Division`. Of a resource of which a queue asks for more than it is given,
-        by a whole unit, its demand bounds nothing: it has no say in any round."""
+        """Return whether a change of demand changes the shares.
+
+        See :class:`~windlass.spi.shares.Division`. If the demand exceeds the share by
+        at least one whole unit, it bounds nothing and affects no round.
+        """
         if before.keys() != after.keys():
             return True
         fair, limits = queue.fair_share, queue.spec.capability
@@ -83,8 +92,8 @@ class KaiDivision:
                 return True
         return False
 
-    def _alone(self, queue: QueueView, total: Mapping[str, int]) -> QueueShare:
-        """The same for a queue that is the only one, and has no past usage."""
+    def _single_queue(self, queue: QueueView, total: Mapping[str, int]) -> QueueShare:
+        """Return the share of a queue without siblings and past usage."""
         spec, due, demand = queue.spec, entitled(queue), queue.demand
         fair: dict[str, int] = {}
         allocatable: dict[str, int] = {}
@@ -108,7 +117,7 @@ class KaiDivision:
         return QueueShare(fair, allocatable, spec.capability, parts)
 
     def _divides(self, resource: str) -> bool:
-        """Return whether there are shares of a resource as soon as it is asked for."""
+        """Return whether a requested resource is divided among queues."""
         return counts(resource)
 
     def _divided(
@@ -117,13 +126,16 @@ class KaiDivision:
         dues: Iterable[Mapping[str, int]],
         demands: Iterable[Mapping[str, int]],
     ) -> list[str]:
-        """CPU, memory and every kind of device: of nothing else KAI's queues have shares."""
+        """Return the resources to divide: CPU, memory and every kind of device."""
         return sorted({name for amounts in (total, *dues, *demands) for name in amounts if counts(name)})
 
 
 class WindlassDivision(KaiDivision):
-    """The same for Volcano's queues where nothing else is configured, of every resource that anyone
-    deserves or asks for, and of every device model of which some queue is due something."""
+    """Division for Volcano's queues without a configured policy.
+
+    It divides every resource that a queue deserves or requests, and every device model
+    of which a queue deserves some.
+    """
 
     name = "windlass-division"
     dialect = Dialect.VOLCANO
@@ -147,17 +159,22 @@ class WindlassDivision(KaiDivision):
 
 @lru_cache(maxsize=1024)
 def counts(resource: str) -> bool:
-    """Return whether KAI divides a resource among queues: CPU, memory and devices. Of MIG slices it counts the
-    compute part as GPUs."""
+    """Return whether KAI divides a resource among queues: CPU, memory and devices.
+
+    The compute part of MIG slices counts as GPUs.
+    """
     if resource in ("cpu", "memory"):
         return True
     return is_device(resource) and FLAVOR not in resource and "/mig-" not in resource
 
 
 def entitled(queue: QueueView) -> Mapping[str, int]:
-    """The deserved amounts. A queue of Volcano's deserves at least its guarantee, and of a device at least
-    what it deserves of its models; one that states nothing, as the root mostly does, deserves what its
-    children do."""
+    """Return the deserved amounts of a queue.
+
+    A queue of Volcano deserves at least its guarantee, and of a device at least the sum
+    over its models. A queue that states nothing, such as most roots, deserves the sum
+    of its children.
+    """
     spec = queue.spec
     if spec.dialect is Dialect.KAI:
         return spec.deserved
@@ -176,7 +193,7 @@ def entitled(queue: QueueView) -> Mapping[str, int]:
 
 @lru_cache(maxsize=1024)
 def _whole(resource: str) -> int:
-    """The unit in which a surplus is handed out: whole devices, else the smallest unit."""
+    """Return the unit of the surplus: a whole device, otherwise the smallest unit."""
     return scale(resource) if is_device(resource) else 1
 
 
@@ -203,7 +220,7 @@ def _weight(weight: float) -> Fraction | int:
 
 
 def _bound(deserved: int | None, limit: int | None, share: int) -> int | None:
-    """The allocatable share; ``None`` for no bound."""
+    """Return the allocatable share; ``None`` for no bound."""
     if deserved is None:
         return limit
     bound = max(deserved, share)

@@ -1,7 +1,8 @@
-"""KAI's node scores: a sum of decades, so that its policies form a strict order.
+"""KAI's node scores: decimal weights give its policies a strict order.
 
-Affinity counts 10⁶, free now before being vacated 10³ (the engine's business), the kind of node 10, the
-density of packing 0 to 9. Here a weight is that of 100 points: 0.09 stands for 9.
+Affinity counts 10⁶, free capacity over releasing capacity 10³ (part of the engine), the
+kind of node 10, the packing density 0 to 9. Weights apply to 100 points: 0.09 stands
+for 9.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ KIND = 0.1
 PACKED = 0.09
 SPREAD = 0.01
 SPAN = 1 << 22
-"""More free milli-units than any node has (4 000 cores): packing is scaled by it. KAI scales between the
-fullest and the emptiest candidate; as no other policy has a say below 10, the order is the same."""
+"""Scale of packing: more free milli-units than any node has (4 000 cores).
+
+KAI scales between the fullest and the emptiest candidate. No other policy counts less
+than 10, so the order is the same.
+"""
 
 
 class NodeKind:
-    """10 points for a node without devices to a pod that asks for none."""
+    """Score of 10 points for a node without devices if the pod requests none."""
 
     name = "resourcetype"
     footprint = Footprint.ROW
@@ -54,9 +58,15 @@ class NodeKind:
 
 
 class Density:
-    """Up to 9 points for the fullest node, or up to 1 for the emptiest, by one resource: devices for a pod
-    with any, else cpu. What is being vacated counts as free. ``devices`` says which of the two pods it is
-    for; ``pack`` or spread."""
+    """Score by packing density of one resource: a device if the pod requests one,
+    otherwise CPU.
+
+    The fullest node gets up to 9 points, or the emptiest up to 1. Releasing capacity
+    counts as free.
+
+    :param devices: for pods with devices, otherwise for pods without
+    :param pack: prefer full nodes, otherwise empty ones
+    """
 
     footprint = Footprint.ROW
     dialects = KAI
@@ -93,7 +103,7 @@ class Density:
             nonlocal column
             if column < 0:
                 if resource not in resources:
-                    return 0.0  # a pod that does not ask for any: no node has said yet how much it has
+                    return 0.0  # no node has this resource yet
                 column = resources.index(resource)
             whole = allocatable[column]
             free = max(whole - used[column] + releasing[column], 0)
@@ -111,7 +121,10 @@ class Density:
 
 
 def build(*, gpu: str = "binpack", cpu: str = "binpack") -> list[object]:
-    """``gpu`` and ``cpu``: ``binpack`` or ``spread``. Raises ``ValueError`` for another strategy."""
+    """Return the scores for the strategies ``binpack`` or ``spread``.
+
+    Raises ``ValueError`` for another strategy.
+    """
     for strategy in (gpu, cpu):
         if strategy not in ("binpack", "spread"):
             raise ValueError(f"nodeplacement is binpack or spread, not {strategy!r}")

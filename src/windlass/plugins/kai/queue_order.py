@@ -1,18 +1,21 @@
-"""Which of two queues KAI serves next, and which gives first.
+"""Order of queues by KAI's rules, for scheduling and, reversed, for victims.
 
-Source: KAI Scheduler, plugin ``proportion``, package ``queue_order``. The first difference decides:
+Source: KAI Scheduler, plugin ``proportion``, package ``queue_order``. The first
+difference decides:
 
-1. a queue that holds no more than its fair share of some of CPU, memory and devices, before one that
-   holds more of all three;
-2. one that stays within its deserved amounts with its next job;
+1. a queue within its fair share of CPU, memory or devices, before one that exceeds all
+   three;
+2. a queue that stays within its deserved amounts with its next job;
 3. the higher priority;
-4. one whose job asks for nothing of which the queue may be allocated nothing;
-5. the smaller dominant share with the job, 6. without it; 7. the smaller allocatable share;
-8. the older.
+4. a queue whose job requests no resource with an allocatable share of 0;
+5. the smaller dominant share with the job;
+6. the smaller dominant share without it;
+7. the smaller allocatable share;
+8. the older queue.
 
-The dominant share is the largest, over resources, of what is held divided by the allocatable share; where
-that has no bound the whole cluster's amount stands for it, and where it is 0 the amount held counts a
-thousandfold.
+The dominant share is the largest ratio, over resources, of the held amount and the
+allocatable share. Without a bound the cluster's amount replaces the allocatable share.
+If it is 0, the held amount counts a thousandfold.
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ from windlass.spi.quantities import is_device, scale
 _KAI = Dialect.KAI
 
 SHIFT = 128
-"""Fractions of integers below 2^64 keep their order, scaled by this many bits and rounded down."""
+"""Bits by which fractions are scaled; fractions of integers below 2^64 keep their order."""
 
 NOTHING: Mapping[str, int] = {}
 
 
 class KaiQueueOrder:
-    """Speaks for KAI's queues, and for roots of both APIs among one another."""
+    """Queue order for KAI's queues, and for the roots of both APIs."""
 
     name = "kai-queue-order"
     compares_roots = True
@@ -53,16 +56,19 @@ class KaiQueueOrder:
 
 
 def order_key(queue: QueueView, job: Mapping[str, int], taken: Mapping[str, int]) -> tuple[Any, ...]:
-    """The place of a queue with its next ``job``; ``taken``: what is to be evicted from it already."""
+    """Return the order key of a queue with its next ``job``.
+
+    :param taken: amounts that are already to be evicted from the queue
+    """
     return Standard.of(queue).key(queue, job, taken)
 
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What a queue is measured by, as long as neither its rules nor its share change.
+    """Inputs of the queue order that stay valid until the queue's rules or its share change.
 
-    ``measures``: resource, fair share, deserved amount (``None``: any), allocatable share (``None``: no
-    bound), units of one whole.
+    ``measures``: resource, fair share, deserved amount (``None``: unlimited),
+    allocatable share (``None``: no bound), units of one whole.
     """
 
     spec: Queue
@@ -114,7 +120,7 @@ class Standard:
 
 
 def over_fair_share(held: Mapping[str, int], fair: Mapping[str, int]) -> bool:
-    """Return whether more than the fair share is held of CPU, of memory and of devices alike."""
+    """Return whether the queue exceeds its fair share of CPU, memory and devices alike."""
     if held.get("cpu", 0) <= fair.get("cpu", 0) or held.get("memory", 0) <= fair.get("memory", 0):
         return False
     kinds = [name for name in fair if is_device(name)]

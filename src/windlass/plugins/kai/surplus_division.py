@@ -1,19 +1,23 @@
-"""How one resource is divided by stated amounts, priority and weight: KAI's rule, in exact integers.
+"""Division of one resource by deserved amounts, priority and weight: KAI's rule, in
+exact integers.
 
-Source: KAI Scheduler, plugin ``proportion``, package ``resource_division``. With F the share, D the
-deserved amount, R what the queue can make use of (the smaller of its limit and its demand):
+Source: KAI Scheduler, plugin ``proportion``, package ``resource_division``. F is the
+share, D the deserved amount, R the usable amount of the queue (its limit or its demand,
+whichever is smaller):
 
-1. F = min(D, R); an unlimited D is the whole total. If these sums reach the total, that is all:
-   deserved amounts are not scaled down.
-2. What remains goes by priority, highest first. Inside one priority, in rounds, each queue with F < R
-   and a weight has a claim of ``remaining · w / Σw``: it gets R - F if that is no more, else its claim
-   rounded down to whole units (devices, millicores, bytes). Another round follows if some queue took
+1. F = min(D, R). An unlimited D is the whole total. If these sums reach the total, the
+   division is complete: deserved amounts are not scaled down.
+2. The remainder is divided by priority, highest first. Each priority has several
+   rounds. In a round each queue with F < R and a weight has a claim of ``remaining · w
+   / Σw``. It gets R - F if that is not larger, otherwise its claim rounded down to
+   whole units (devices, millicores, bytes). Another round follows if some queue took
    less than its claim.
-3. What rounding left over goes, again by priority, one unit each (or what is left) to the largest
-   fractions cut off in the last round; then to the older queue, then by name.
+3. The remainder of rounding is divided by priority again. The largest fractions cut off
+   in the last round get one unit each (or the rest), then the older queue, then by
+   name.
 
-Weights follow past usage where it is known: ``w = max(0, n + k·(n - u))`` with n the queue's part of
-the weights still in the game and u its part of the past usage.
+Weights follow past usage if it is known: ``w = max(0, n + k·(n - u))``. Here n is the
+queue's part of the weights in this round and u its part of the past usage.
 """
 
 from __future__ import annotations
@@ -24,14 +28,15 @@ from fractions import Fraction
 from math import lcm
 
 USAGE_SCALE = 1_000_000
-"""Past usage is handed over as parts per million."""
+"""Scale of past usage: parts per million."""
 
 
 @dataclass(slots=True)
 class ShareClaim:
-    """One queue in the division of one resource, and what it gets. ``deserved`` ``None``: unlimited.
+    """Claim of one queue in the division of one resource, and its result.
 
-    ``usage``: its part of the past usage in parts per million.
+    ``deserved``: ``None`` is unlimited. ``usage``: the queue's part of the past usage
+    in parts per million.
     """
 
     name: str
@@ -45,7 +50,7 @@ class ShareClaim:
     surplus: int = 0
     rounding: int = 0
     weights: Fraction | int = 0
-    """The sum of weights in the first round that it took part in."""
+    """Sum of weights in the first round that the claim took part in."""
     cut: int = 0
     """Numerator of the fraction that rounding cut off in the last round."""
 
@@ -55,7 +60,7 @@ class ShareClaim:
 
 
 def divide(total: int, unit: int, claims: Sequence[ShareClaim], k_value: Fraction | int = 0) -> None:
-    """Fill in what each claim gets of ``total``; ``unit`` is one whole of the resource."""
+    """Divide ``total`` among the claims; ``unit`` is one whole of the resource."""
     remaining = total
     for claim in claims:
         due = total if claim.deserved is None else claim.deserved
@@ -86,7 +91,7 @@ def divide(total: int, unit: int, claims: Sequence[ShareClaim], k_value: Fractio
 
 
 def rest(remaining: int, unit: int, wanted: int) -> tuple[int, int]:
-    """Surplus and rounding of the only claim, that wants so much more."""
+    """Return surplus and rounding of a single claim for ``wanted`` more units."""
     surplus = min(wanted, remaining)
     if surplus == wanted:
         return surplus, 0
@@ -97,7 +102,7 @@ def rest(remaining: int, unit: int, wanted: int) -> tuple[int, int]:
 def _rounds(
     remaining: int, unit: int, claims: list[ShareClaim], k_value: Fraction | int
 ) -> tuple[int, list[ShareClaim]]:
-    """The rounds of one priority. Returns what remains, and the claims still below R."""
+    """Run the rounds of one priority; return the remainder and the claims still below R."""
     total_weight = sum(claim.weight for claim in claims)
     for claim in claims:
         claim.weights = total_weight
@@ -129,7 +134,7 @@ def _rounds(
 
 
 def _weights(claims: Sequence[ShareClaim], k_value: Fraction | int) -> list[int]:
-    """The weights of this round, to one scale, as integers."""
+    """Return the weights of this round as integers of one scale."""
     plain = _integers([claim.weight for claim in claims])
     if not k_value or not any(claim.usage for claim in claims):
         return plain

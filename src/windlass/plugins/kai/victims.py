@@ -1,13 +1,7 @@
-"""KAI's rules for taking room: who may reclaim, preempt or consolidate, from whom, in which order.
+"""KAI's rules for reclaim, preemption and consolidation: terms, victims and their order.
 
-They hold for claims of groups in KAI's queues. Shares are judged on CPU, memory and GPUs together; a queue
-holds what :meth:`~windlass.spi.victims.Preemption.held` says. ``D`` is the deserved amount (unlimited
-where KAI's quota is -1), ``L`` the limit, ``F`` the fair share, ``A`` the allocatable share:
-``L`` where D is unlimited, else ``min(L, max(D, F))``. Of what nobody said how much of it a queue of another API
-deserves (Volcano's root), ``F`` stands for ``D``.
-
-Beyond KAI: nobody reclaims a set of which somebody would take it back at once (:func:`takes_back`). Gangs go whole, and
-one that stays within ``D`` may take from who is within ``F``: so two queues took the same room in turn without end.
+They apply to groups in KAI's queues. Shares are compared for CPU, memory and GPUs
+together. A queue holds
 """
 
 from __future__ import annotations
@@ -36,13 +30,13 @@ from windlass.spi.victims import (
 _KAI = Dialect.KAI
 
 SHARED = ("cpu", "memory", "nvidia.com/gpu")
-"""The resources that shares are judged on."""
+"""Resources for which shares are compared."""
 
 PREEMPT = "preempt"
 RECLAIM = "reclaim"
 CONSOLIDATION = "consolidation"
 CONSOLIDATED_GROUPS = 17
-"""KAI considers 16 victim groups, and lets one more through."""
+"""Maximum number of victim groups: KAI considers 16, and lets one more through."""
 
 _NO_BOUND = 1 << 200
 
@@ -63,16 +57,18 @@ def _allocatable(queue: QueueView, resource: str) -> int:
     return min(limit, max(entitled(queue).get(resource, 0), queue.fair_share.get(resource, 0)))
 
 
-def _speaks(preemption: Preemption) -> bool:
+def _applies(preemption: Preemption) -> bool:
     return preemption.group.dialect is _KAI
 
 
 class KaiPreemptionPolicy:
-    """Which claims may look for victims (the gates), and on which terms.
+    """Conditions under which a preemption may look for victims, and its terms.
 
-    * reclaim: with the step, the leaf queue holds at most its fair share of every shared resource.
-    * preempt, and reclaim: what is not preemptible stays within the deserved amounts at every level.
-    * consolidation: for preemptible groups only, all victims have to be moved.
+    * reclaim: including the request, the leaf queue holds at most its fair share of
+      every shared resource.
+    * preempt and reclaim: nonpreemptible work stays within the deserved amounts at
+      every level.
+    * consolidation: for preemptible groups only, and all victims have to be relocated.
     """
 
     name = "kai-claims"
@@ -81,15 +77,16 @@ class KaiPreemptionPolicy:
         return dialect is _KAI
 
     def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
-        if not _speaks(preemption):
+        if not _applies(preemption):
             return None
         if preemption.action == CONSOLIDATION:
             if not preemption.group.preemptible:
                 return PreemptionDenied(
-                    Reason.INSUFFICIENT_RESOURCES, detail="only preemptible work is made room for by moving"
+                    Reason.INSUFFICIENT_RESOURCES,
+                    detail="only preemptible work may have other work relocated",
                 )
             return PreemptionTerms(VictimScope.ALL_QUEUES, RelocationMode.MUST, CONSOLIDATED_GROUPS)
-        if not preemption.group.preemptible and not _firm_fits(preemption):
+        if not preemption.group.preemptible and not _nonpreemptible_fits(preemption):
             return PreemptionDenied(
                 Reason.WAITING_FOR_QUOTA, detail="work that is not preemptible stays within quota"
             )
@@ -108,7 +105,7 @@ class KaiPreemptionPolicy:
 
 
 class _Exceeds(msgspec.Struct, frozen=True):
-    """True if the queue would hold more than its fair share of some shared resource."""
+    """Condition: the queue would hold more than its fair share of some shared resource."""
 
     queue: QueueView
     requested: tuple[int, ...]
@@ -123,8 +120,8 @@ class _Exceeds(msgspec.Struct, frozen=True):
         )
 
 
-def _firm_fits(preemption: Preemption) -> bool:
-    """Return whether what no one may evict would stay within the deserved amounts at every level."""
+def _nonpreemptible_fits(preemption: Preemption) -> bool:
+    """Return whether nonpreemptible work would stay within the deserved amounts at every level."""
     return all(
         queue.allocated_nonpreemptible.get(name, 0) + units <= _deserved(queue, name)
         for queue in preemption.path
@@ -134,18 +131,18 @@ def _firm_fits(preemption: Preemption) -> bool:
 
 
 class KaiVictims:
-    """Who is spared, who goes first, and which sets may go."""
+    """Protection, order and validation of victims."""
 
     name = "kai-victims"
     lasting = True
 
-    # ------------------------------------------------------------------ who is spared
+    # ------------------------------------------------------------------ protection
 
     def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return self.protects_branch(preemption, *parting(preemption.path, path))
 
     def protects_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
-        if not _speaks(preemption) or preemption.action != RECLAIM:
+        if not _applies(preemption) or preemption.action != RECLAIM:
             return False
         held = preemption.held(theirs)
         if not _within_deserved(preemption, ours, {}):
@@ -160,9 +157,9 @@ class KaiVictims:
         return not over and below
 
     def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
-        """In-queue preemption takes strictly lower priorities only."""
+        """Return whether the victim set does not have a strictly lower priority (preempt only)."""
         return (
-            _speaks(preemption)
+            _applies(preemption)
             and preemption.action == PREEMPT
             and victim_set.group.priority >= preemption.group.priority
         )
@@ -170,9 +167,12 @@ class KaiVictims:
     # ------------------------------------------------------------------ the order
 
     def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
-        """The queue order reversed: over its fair share in everything first, over its deserved amounts, of
-        lower priority, with the larger dominant share, with the larger allocatable share."""
-        if not _speaks(preemption):
+        """Return the reversed queue order.
+
+        First: over the fair share of all resources, over deserved amounts, lower
+        priority, larger dominant share, larger allocatable share.
+        """
+        if not _applies(preemption):
             return None
         held = {name: preemption.held(queue).get(name, 0) - taken.get(name, 0) for name in SHARED}
         over_fair = all(held[name] > queue.fair_share.get(name, 0) for name in SHARED)
@@ -188,9 +188,11 @@ class KaiVictims:
         )
 
     def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
-        """The group order reversed: lowest priority, beyond its minimum before exactly at it before below
-        it, youngest."""
-        if not _speaks(preemption):
+        """Return the reversed group order.
+
+        First: lowest priority, above its minimum, exactly at it, below it, youngest.
+        """
+        if not _applies(preemption):
             return None
         shape = 0 if victim_set.elastic_members > 0 else 1 if victim_set.ready else 2
         return victim_set.group.priority, shape, -victim_set.group.created
@@ -198,9 +200,13 @@ class KaiVictims:
     # ------------------------------------------------------------------ the rules
 
     def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
-        """Either the victim's queue holds more than its allocatable share of something, or the claimer's
-        stays within its deserved amounts and the victim's holds more than its own of something."""
-        if not _speaks(preemption) or preemption.action != RECLAIM:
+        """Return whether reclaim may take the victim set.
+
+        Either the victim's queue exceeds its allocatable share of some resource. Or the
+        preemptor's queue stays within its deserved amounts and the victim's queue
+        exceeds its own of some resource.
+        """
+        if not _applies(preemption) or preemption.action != RECLAIM:
             return True
         ours, theirs = parting(preemption.path, victim_set.path)
         given = taken.get(theirs.name, {})
@@ -212,12 +218,13 @@ class KaiVictims:
         return any(left[name] > _deserved(theirs, name) for name in SHARED)
 
     def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
-        """No queue above the claimer ends up over its fair share by more than a sibling that gave.
+        """Return whether the shares stay balanced after a reclaim.
 
-        Of two queues that have no share at all, none ends up with more than the other: KAI lets each of
-        them take from the other without end.
+        No queue above the preemptor may end up over its fair share by more than a
+        sibling that lost victims. Of two queues without any share, neither may end up
+        with more than the other. KAI lets such queues take from each other without end.
         """
-        if not _speaks(preemption) or preemption.action != RECLAIM:
+        if not _applies(preemption) or preemption.action != RECLAIM:
             return True
         if any([takes_back(preemption, victim_set, freed.taken) for victim_set in freed.victim_sets]):
             return False
@@ -277,13 +284,13 @@ def takes_back(preemption: Preemption, victim_set: VictimSet, taken: Taken) -> b
 
 
 def _after(preemption: Preemption, queue: QueueView, taken: Taken, more: Mapping[str, int]) -> dict[str, int]:
-    """What a queue holds of what is shared once these have gone and somebody has come."""
+    """Return the shared resources of a queue after the evictions and the added request."""
     held, given = preemption.held(queue), taken.get(queue.name, {})
     return {name: held.get(name, 0) - given.get(name, 0) + more.get(name, 0) for name in SHARED}
 
 
 def _within_deserved(preemption: Preemption, queue: QueueView, given: Mapping[str, int]) -> bool:
-    """Return whether the claimer's queue would stay within what it deserves of every shared resource."""
+    """Return whether the preemptor's queue would stay within its deserved amounts."""
     return all(
         preemption.held(queue).get(name, 0) - given.get(name, 0) + preemption.request.get(name, 0)
         <= _deserved(queue, name)
@@ -292,7 +299,11 @@ def _within_deserved(preemption: Preemption, queue: QueueView, given: Mapping[st
 
 
 def _share(queue: QueueView, name: str, held: int) -> float:
-    """Held over allocatable share; over the cluster where that has no bound; × 1000 where it is 0."""
+    """Return held over allocatable share.
+
+    Without a bound the cluster's amount replaces the allocatable share. If it is 0, the
+    held amount counts a thousandfold.
+    """
     bound = _allocatable(queue, name)
     if bound >= _NO_BOUND:
         bound = queue.cluster.get(name, 0)
@@ -300,16 +311,16 @@ def _share(queue: QueueView, name: str, held: int) -> float:
 
 
 def _siblings_that_give(queue: QueueView, freed: FreedResources) -> list[QueueView]:
-    """The queues beside this one from which something is taken."""
-    found: dict[str, QueueView] = {}
+    """Return the siblings of the queue from which something is taken."""
+    siblings: dict[str, QueueView] = {}
     for victim_set in freed.victim_sets:
-        for at, ancestor in enumerate(victim_set.path):
-            above = victim_set.path[at + 1] if at + 1 < len(victim_set.path) else None
+        for index, ancestor in enumerate(victim_set.path):
+            above = victim_set.path[index + 1] if index + 1 < len(victim_set.path) else None
             if ancestor.name == queue.name:
                 break
             if _same(above, queue.parent):
-                found[ancestor.name] = ancestor
-    return list(found.values())
+                siblings[ancestor.name] = ancestor
+    return list(siblings.values())
 
 
 def _same(first: QueueView | None, second: QueueView | None) -> bool:

@@ -1,4 +1,5 @@
-"""The queue that has least of what it is entitled to goes next, unless its next step is beyond its share."""
+"""Queue order by dominant share; a queue whose next request exceeds its fair share
+comes last."""
 
 from __future__ import annotations
 
@@ -10,18 +11,22 @@ from windlass.spi.plugins import QueueView, StepView
 _KAI = Dialect.KAI
 
 SHIFT = 128
-"""Shares are fractions of integers below 2^64; scaled by 2^128 and rounded down they keep their order
-exactly (two different ones are at least 2^-128 apart), and compare as plain integers."""
+"""Bits by which shares are scaled.
+
+Shares are fractions of integers below 2^64. Two different fractions differ by at least
+2^-128, so scaled by 2^128 and rounded down they keep their order exactly and compare as
+integers.
+"""
 
 ENDLESS = 1 << 256
-"""The share of a queue that holds what it is entitled to nothing of."""
+"""Share of a queue that holds a resource to which it is not entitled."""
 
 SILENT = (False, 0)
-"""The key of queues that have an order of their own."""
+"""Key of queues that have their own order."""
 
 
 def exceeds(queue: QueueView, requested: Iterable[tuple[str, int]]) -> bool:
-    """Return whether the queue would hold more than its fair share of something that it is asked for."""
+    """Return whether the queue would exceed its fair share of any requested resource."""
     held, fair = queue.committed, queue.fair_share
     return any(
         [units > 0 and name in fair and held.get(name, 0) + units > fair[name] for name, units in requested]
@@ -29,13 +34,17 @@ def exceeds(queue: QueueView, requested: Iterable[tuple[str, int]]) -> bool:
 
 
 class DominantShare:
-    """A queue that stays within its fair share with its next step goes before one that does not: what starts beyond a
-    share is the first to be taken back by who stays within his (KAI Scheduler's order of queues has the same rule, for
-    deserved amounts). Then comes the smaller share: the largest, over resources, of what the queue holds divided by
-    its due.
+    """Queue order by dominant share.
 
-    The due is ``deserved`` where the queue states any (only the stated resources count then, as in
-    Volcano's capacity plugin), else the part of the cluster that its weight has among its siblings'.
+    A queue that stays within its fair share with its next request precedes one that
+    exceeds it. Pods started beyond a share are the first to be reclaimed. KAI
+    Scheduler's queue order has the same rule, for deserved amounts. Among the rest the
+    smaller dominant share comes first. That is the largest ratio, over resources, of
+    allocated amount and entitlement.
+
+    The entitlement is ``deserved`` if the queue states any; then only the stated
+    resources count, as in Volcano's capacity plugin. Otherwise it is the cluster's
+    amount times the queue's part of its siblings' weights.
     """
 
     name = "share"

@@ -1,8 +1,9 @@
 """``capability`` and ``guarantee`` by device model: ``nvidia.com/gpu@H100``.
 
-The engine keeps a group's tasks off nodes of models of which its queues may hold no more, or of which what
-is free is guaranteed to others. Here the group is told, where no node is left: every node that has the
-devices is of a model with a limit, and what the limits leave together is less than the step asks for.
+The engine keeps a group's tasks off nodes of two kinds of models: those of which its
+queues may hold no more, and those whose free devices are guaranteed to other queues.
+This plugin explains the case in which no node is left: every node with such devices has
+a limited model, and the remaining amounts together are smaller than the request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ PRODUCT = ".product"
 
 
 class FlavorLimits:
-    """Tested at the group's queue and at every ancestor; the node selectors of the step are heeded."""
+    """Admission by limits and guarantees of device models.
+
+    The group's queue and all its ancestors are tested. Only nodes that match the node
+    selector of the request count.
+    """
 
     name = "flavor-limits"
 
@@ -45,14 +50,16 @@ class FlavorLimits:
                 units = step.request.get(resource, 0)
                 if units > 0:
                     ours = [name for name in names if flavor_of(name)[0] == resource]
-                    rejection = _refusal(queue, resource, units, ours, step, nodes)
+                    rejection = _rejection(queue, resource, units, ours, step, nodes)
                     if rejection is not None:
                         return rejection
-        return _kept_for_others(step, path, nodes)
+        return _reserved_for_other_queues(step, path, nodes)
 
 
-def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
-    """The refusal if every model that would do is guaranteed to others, but for less than is asked for."""
+def _reserved_for_other_queues(
+    step: StepView, path: Sequence[QueueView], nodes: NodeView
+) -> Rejection | None:
+    """Return a rejection if all usable models are guaranteed to other queues and too few remain."""
     guarantees = path[0].guarantees
     for resource in sorted({flavor_of(name)[0] for name in guarantees if FLAVOR in name}):
         units = step.request.get(resource, 0)
@@ -61,27 +68,29 @@ def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView)
         ours = [name for name in names if any(flavor_matches(name, model) for model in models)]
         if not models or not all(any(flavor_matches(name, model) for name in ours) for model in models):
             continue
-        kept = {
+        reserved = {
             name: sum(unfilled_guarantee(top, name, path, units) for top in path[-1].siblings)
             for name in ours
         }
-        left = sum(max(0, _free(step, nodes, name) - kept[name]) for name in ours)
-        if any(kept.values()) and units > left:
-            told = ", ".join(f"{from_units(name, units)} of {name}" for name, units in kept.items() if units)
+        left = sum(max(0, _free(step, nodes, name) - reserved[name]) for name in ours)
+        if any(reserved.values()) and units > left:
+            guaranteed = ", ".join(
+                f"{from_units(name, units)} of {name}" for name, units in reserved.items() if units
+            )
             return Rejection(
                 code=Reason.WAITING_FOR_QUOTA,
                 queue=path[-1].name,
                 resource=ours[0] if len(ours) == 1 else resource,
                 needed=units,
                 available=left,
-                detail=f"{told} that are free or to come are guaranteed to other queues",
+                detail=f"{guaranteed} that are free or to come are guaranteed to other queues",
                 elsewhere=True,
             )
     return None
 
 
 def _free(step: StepView, nodes: NodeView, name: str) -> int:
-    """What is free of a model on nodes that are ready."""
+    """Return the free amount of a model on ready nodes."""
     resource = flavor_of(name)[0]
     matching = np.array(
         [flavor_matches(name, value) for value in nodes.label_values(resource + PRODUCT)], dtype=np.bool_
@@ -91,15 +100,15 @@ def _free(step: StepView, nodes: NodeView, name: str) -> int:
 
 
 def _models(resource: str, step: StepView, nodes: NodeView) -> list[str]:
-    """The models of the nodes that have the devices, as far as the step's node selectors let it go there."""
-    here = nodes.allocatable(resource) > 0
+    """Return the models on nodes that have the resource and match the request's node selector."""
+    eligible = nodes.allocatable(resource) > 0
     for needs in step.needs[:1]:
-        here = here & _selected(needs, nodes)
+        eligible = eligible & _selected(needs, nodes)
     values = nodes.label_values(resource + PRODUCT)
-    return [str(values[int(code)]) for code in np.unique(nodes.label(resource + PRODUCT)[here])]
+    return [str(values[int(code)]) for code in np.unique(nodes.label(resource + PRODUCT)[eligible])]
 
 
-def _refusal(
+def _rejection(
     queue: QueueView, resource: str, units: int, names: Sequence[str], step: StepView, nodes: NodeView
 ) -> Rejection | None:
     models = _models(resource, step, nodes)
@@ -108,8 +117,8 @@ def _refusal(
     limiting = [name for name in names if any(flavor_matches(name, model) for model in models)]
     if not all(any(flavor_matches(name, model) for name in limiting) for model in models):
         return None  # a model without a limit
-    room = {name: queue.spec.capability[name] - step.usage_of(queue, name) for name in limiting}
-    left = sum(max(0, units) for units in room.values())
+    remaining = {name: queue.spec.capability[name] - step.usage_of(queue, name) for name in limiting}
+    left = sum(max(0, units) for units in remaining.values())
     if units <= left:
         return None
     most = sum(queue.spec.capability[name] for name in limiting)
@@ -126,9 +135,9 @@ def _refusal(
 
 
 def _selected(needs: Needs, nodes: NodeView) -> BoolArray:
-    """Where the pod's node selector lets it go."""
-    found = np.ones(nodes.size, dtype=np.bool_)
+    """Return a mask of the nodes that match the pod's node selector."""
+    mask = np.ones(nodes.size, dtype=np.bool_)
     for key, value in needs.node_selector:
         matching = np.array([text == value for text in nodes.label_values(key)])
-        found &= matching[nodes.label(key)]
-    return found
+        mask &= matching[nodes.label(key)]
+    return mask

@@ -1,9 +1,9 @@
-"""``guarantee``: what is reserved for a queue and not used by it stays free for it.
+"""``guarantee``: capacity reserved for a queue stays free until the queue uses it.
 
-What is free on the nodes after a step must cover what queues are guaranteed and do not hold yet. A queue
-that is below its own guarantee draws on its own reservation. This is stricter than Volcano's
-``realCapability``, which bounds each queue by itself: two queues within theirs may together use up what
-is guaranteed to a third.
+After a placement the free capacity of the nodes must cover all guarantees that queues
+do not hold yet. A queue below its own guarantee uses its own reserved capacity. This is
+stricter than Volcano's ``realCapability``, which bounds each queue separately: two
+queues within their bounds may together use up the guarantee of a third.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from windlass.spi.quantities import from_units
 
 
 class Guarantees:
-    """For the queues of one API: Volcano's guarantees hold against KAI's queues too."""
+    """Admission by guarantees, for the queues of one API.
+
+    Volcano's guarantees hold against KAI's queues, too.
+    """
 
     def __init__(self, dialect: Dialect = Dialect.VOLCANO) -> None:
         self.dialect = dialect
@@ -35,16 +38,18 @@ class Guarantees:
         for resource, units in step.request.items():
             if units <= 0 or not guarantees.get(resource, 0):
                 continue
-            kept = sum(unfilled_guarantee(top, resource, path, units) for top in tops)
-            left = _free(step, nodes, resource) - kept
-            if kept and units > left:
+            reserved = sum(unfilled_guarantee(top, resource, path, units) for top in tops)
+            left = _free(step, nodes, resource) - reserved
+            if reserved and units > left:
                 others = sum(unfilled_guarantee(top, resource, path, units, idle=True) for top in tops)
-                whole = int(nodes.allocatable(resource).sum())
-                detail = f"other queues are guaranteed {from_units(resource, kept)} that they do not hold yet"
-                if others > whole:
-                    detail += f", and all nodes have {from_units(resource, whole)}"
+                capacity = int(nodes.allocatable(resource).sum())
+                detail = (
+                    f"other queues are guaranteed {from_units(resource, reserved)} that they do not hold yet"
+                )
+                if others > capacity:
+                    detail += f", and all nodes have {from_units(resource, capacity)}"
                 amounts = (units, max(left, 0))
-                return _refusal(path, resource, amounts, detail, never=units > whole - others)
+                return _rejection(path, resource, amounts, detail, never=units > capacity - others)
         return None
 
 
@@ -53,11 +58,15 @@ def _free(step: StepView, nodes: NodeView, resource: str) -> int:
     return int(free[nodes.ready() & (free > 0)].sum())
 
 
-def _refusal(
+def _rejection(
     path: Sequence[QueueView], resource: str, amounts: tuple[int, int], detail: str, *, never: bool
 ) -> Rejection:
-    """``amounts``: what is asked for, and what is left. ``never``: that would be more than is left if nothing ran at
-    all. That is no ``permanent`` refusal, since more nodes would help as well."""
+    """Return the rejection of a request that would use capacity guaranteed to other queues.
+
+    :param amounts: requested and available units
+    :param never: True if the request exceeds the available capacity even if nothing
+        ran. The rejection is still not ``permanent``, since more nodes would help.
+    """
     units, left = amounts
     return Rejection(
         code=Reason.EXCEEDS_QUEUE_LIMIT if never else Reason.WAITING_FOR_QUOTA,

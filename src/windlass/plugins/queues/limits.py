@@ -1,4 +1,4 @@
-"""``capability``: what a queue, with everything below it, may never hold more of."""
+"""``capability``: upper limit of a queue, including its descendants."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from windlass.spi.quantities import from_units
 
 
 class QueueLimits:
-    """Tested at the group's queue and at every ancestor, on the resources that the step asks for.
+    """Admission by limits of the group's queue and all its ancestors.
 
-    A gang's minimum that exceeds a limit even in an empty queue is refused for good.
+    Only requested resources are tested. A gang's minimum that exceeds a limit even in
+    an empty queue is rejected permanently.
     """
 
     name = "limits"
@@ -33,14 +34,14 @@ class QueueLimits:
                     continue
                 left = limit - step.usage_of(queue, resource)
                 if units > left:
-                    rejection = _refusal(queue, resource, units, limit, max(left, 0))
+                    rejection = _rejection(queue, resource, units, limit, max(left, 0))
                     if rejection.permanent:
                         return rejection
                     worst = worst or rejection
         return worst
 
 
-def _refusal(queue: QueueView, resource: str, units: int, limit: int, left: int) -> Rejection:
+def _rejection(queue: QueueView, resource: str, units: int, limit: int, left: int) -> Rejection:
     permanent = units > limit
     return Rejection(
         code=Reason.EXCEEDS_QUEUE_LIMIT if permanent else Reason.WAITING_FOR_QUOTA,

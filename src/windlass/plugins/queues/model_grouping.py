@@ -1,9 +1,11 @@
-"""Work on the same AI model goes in a row, so that a device loads it once and not at every change.
+"""Group order that runs work on the same AI model in succession.
 
-Groups name their model by the annotation ``windlass.dev/model``. Those that came within one window of time (multiples
-of it since the epoch) are served model by model, in the order of the models' names, which is the same after a restart;
-what came in a later window waits for that, so that a stream of requests for one model keeps another one out for no
-longer than the window's own work takes. Groups that name no model come first in their window.
+A device then loads each model once, not at every change. Groups name their model by the
+annotation ``windlass.dev/model``. Groups created within one time window (multiples of
+it since the epoch) are served model by model, by model name; this order is the same
+after a restart. Groups of a later window wait. So a stream of requests for one model
+delays another one only by the work of one window. Groups without a model come first in
+their window.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ WINDOW_SECONDS = 3600.0
 
 
 class ModelGrouping:
-    """Windows by age, in them models by name; groups of other dialects stand as they are.
+    """Group order by time window, then by model name.
 
-    Raises ``ValueError`` for a window of no length.
+    Groups of other queue APIs keep their order. Raises ``ValueError`` if the window is
+    not above 0 seconds.
     """
 
     name = "model-grouping"
@@ -30,12 +33,12 @@ class ModelGrouping:
         self, window_seconds: float = WINDOW_SECONDS, dialects: Collection[Dialect] = tuple(Dialect)
     ) -> None:
         if not window_seconds > 0:
-            raise ValueError(f"model-grouping: window {window_seconds!r} is no time above 0")
+            raise ValueError(f"model-grouping: window {window_seconds!r} is not above 0 seconds")
         self._window_seconds = window_seconds
         self._dialects = frozenset(dialects)
 
     def group_key(self, group: GroupView) -> tuple[int, str]:
-        """The window and the model."""
+        """Return the window and the model."""
         spec = group.spec
         if spec.dialect not in self._dialects:
             return (0, "")

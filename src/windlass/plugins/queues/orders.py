@@ -1,4 +1,4 @@
-"""Who goes first: priorities, gangs that are not complete, age."""
+"""Default orders: priority of queues, groups and tasks, incomplete gangs first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KAI = Dialect.KAI
 
 
 class QueuePriority:
-    """The queue of higher priority is served first. KAI's queues have an order of their own."""
+    """Queue order by priority, highest first. KAI's queues have their own order."""
 
     name = "queue-priority"
 
@@ -18,7 +18,7 @@ class QueuePriority:
 
 
 class Priority:
-    """Higher priority first, among the groups of a queue and among the tasks of a group."""
+    """Order by priority, highest first, of the groups of a queue and the tasks of a group."""
 
     name = "priority"
 
@@ -30,8 +30,11 @@ class Priority:
 
 
 class Gang:
-    """A gang below its minimum goes before one that only wants to grow. In KAI's queues one that holds
-    exactly its minimum goes before one that holds more, so that elastic gangs grow in turns."""
+    """Group order: a gang below its minimum precedes one that can only grow.
+
+    In KAI's queues a gang at exactly its minimum precedes one that holds more, so that
+    elastic gangs grow in turns.
+    """
 
     name = "gang"
 

@@ -1,4 +1,5 @@
-"""What protects running work from claims, and who must wait before claiming. For all kinds of queues."""
+"""Protection of running work from preemption, and delays before preempting, for all
+queue APIs."""
 
 from __future__ import annotations
 
@@ -29,11 +30,12 @@ MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 MOVABLE = "windlass.dev/movable"
 STAYS = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
-"""On a pod: nobody's gain is worth its being stopped and started elsewhere."""
+"""Annotation of a pod that must not be moved: no placement is worth its restart."""
 
 
 class TimedProtection(ABC):
-    """A protection that ends at a certain moment for each unit, and speaks of no queue as a whole."""
+    """Base of protections that end at a known time for each victim set and protect no
+    whole queue."""
 
     protects_no_queue = True
     lasting = True
@@ -47,21 +49,23 @@ class TimedProtection(ABC):
 
     @abstractmethod
     def protected_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
-        """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
+        """Return the end of the victim set's protection (Unix seconds); ``None`` if it has none."""
 
 
 class MinRuntime(TimedProtection):
-    """A core is not taken before its group has run for the time its queue states.
+    """Protection of a gang's minimum until its group has run for the time that its
+    queue states.
 
-    For preemption the nearest value above the victim counts; for reclaim that of the queue in which the
-    victim's path leaves the claimer's, or else the nearest one above that. Tasks beyond the minimum have
-    no such protection, and moving work does not ask for it.
+    Preemption uses the nearest value above the victim. Reclaim uses the value of the
+    queue at which the victim's path parts from the preemptor's, otherwise the nearest
+    value above that. Tasks beyond the minimum are not protected, and consolidation
+    ignores this protection.
     """
 
     name = "min-runtime"
 
     def protected_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
-        """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
+        """Return the end of the victim set's protection (Unix seconds); ``None`` if it has none."""
         if not victim_set.is_minimum or victim_set.group.started is None:
             return None
         seconds = _protected_for(preemption, victim_set.path)
@@ -69,21 +73,24 @@ class MinRuntime(TimedProtection):
 
 
 def _protected_for(preemption: Preemption, path: Sequence[QueueView]) -> float:
-    """How many seconds of running the queues protect."""
+    """Return the minimum run time (seconds) that the queues protect."""
     if preemption.action == PREEMPT:
         values = [queue.spec.preempt_min_runtime for queue in path]
     elif preemption.action == RECLAIM:
         ours = {queue.name for queue in preemption.path}
-        apart = sum(1 for queue in path if queue.name not in ours)
-        values = [queue.spec.reclaim_min_runtime for queue in path[max(apart - 1, 0) :]]
+        outside = sum(1 for queue in path if queue.name not in ours)
+        values = [queue.spec.reclaim_min_runtime for queue in path[max(outside - 1, 0) :]]
     else:
         return 0.0
     return next((value for value in values if value is not None), 0.0)
 
 
 class PreemptionDelay:
-    """Nothing is evicted for a group that preempts nobody, nor before its delay has passed since it was
-    created, or since a task of it was last evicted."""
+    """Denial of preemption for groups that never preempt or whose preemption delay has
+    not passed.
+
+    The delay starts at the group's creation and again when one of its tasks is evicted.
+    """
 
     name = "patience"
 
@@ -93,40 +100,44 @@ class PreemptionDelay:
     def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         group = preemption.group
         if group.never_preempts:
-            return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, detail="it preempts nobody", personal=True)
+            return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, detail="it never preempts", personal=True)
         if group.preemption_delay > 0:
             since = max(group.created, group.last_eviction or group.created)
             if preemption.now < since + group.preemption_delay:
                 return PreemptionDenied(
                     Reason.INSUFFICIENT_RESOURCES,
                     since + group.preemption_delay,
-                    "it waits before it has others evicted",
+                    "its preemption delay has not passed",
                     personal=True,
                 )
         return None
 
 
 class Cooldown(TimedProtection):
-    """A unit of which a pod has run for less than its ``volcano.sh/cooldown-time`` stays."""
+    """Protection of victim sets with a pod younger than its ``volcano.sh/cooldown-time``."""
 
     name = "cooldown"
 
     def protected_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
-        """When the last of its pods has cooled down, Unix seconds; ``None`` if none says anything."""
+        """Return the end of the last pod's cooldown (Unix seconds); ``None`` if no pod has one."""
         of_group = victim_set.group.annotations.get(COOLDOWN)
-        moments = []
+        ends = []
         for task in victim_set.tasks:
             text = next((text for name, text in task.annotations if name == COOLDOWN), of_group)
             seconds = _seconds(text)
             if seconds is not None and task.started is not None:
-                moments.append(task.started + seconds)
-        return max(moments, default=None)
+                ends.append(task.started + seconds)
+        return max(ends, default=None)
 
 
 class JobDisruptionBudget:
-    """A group keeps at least ``volcano.sh/jdb-min-available`` of its pods, and has at most
-    ``volcano.sh/jdb-max-unavailable`` of them away: neither running nor done. Both are numbers, or percentages of
-    all its pods (rounded up). Work that is moved is away for a while, so it counts too."""
+    """Protection by Volcano's disruption budget of a group.
+
+    A group keeps at least ``volcano.sh/jdb-min-available`` of its pods. At most
+    ``volcano.sh/jdb-max-unavailable`` of them are neither running nor finished. Both
+    values are numbers, or percentages of all pods (rounded up). Relocated pods are
+    unavailable for a while, so they count, too.
+    """
 
     name = "budget"
     protects_no_queue = True
@@ -140,15 +151,17 @@ class JobDisruptionBudget:
         if not annotations:
             return False
         left = victim_set.members - len(victim_set.tasks)
-        least = _part(annotations.get(MIN_AVAILABLE), victim_set.size)
-        most = _part(annotations.get(MAX_UNAVAILABLE), victim_set.size)
+        least = _share_of(annotations.get(MIN_AVAILABLE), victim_set.size)
+        most = _share_of(annotations.get(MAX_UNAVAILABLE), victim_set.size)
         away = victim_set.size - victim_set.finished - left
         return (least is not None and left < least) or (most is not None and away > most)
 
 
 class PodBudgets:
-    """No more pods go than their PodDisruptionBudgets allow. Work that is moved is away for a while, so it
-    counts too."""
+    """Protection by PodDisruptionBudgets: no more pods are evicted than they allow.
+
+    Relocated pods are unavailable for a while, so they count, too.
+    """
 
     name = "pod-budgets"
     protects_no_queue = True
@@ -179,9 +192,12 @@ class PodBudgets:
 
 
 class OnlyMovable:
-    """Nothing is moved whose owner has not agreed, by annotation ``windlass.dev/movable: "true"`` on the
-    group; KAI's queues mean agreement. Nor is a pod that says of itself that it
-    is not safe to evict. Moving is stopping and starting anew, elsewhere."""
+    """Protection from relocation, which stops a pod and starts it again on another node.
+
+    A group may be relocated if its annotation ``windlass.dev/movable`` is ``"true"`` or
+    its queue belongs to KAI. Pods that are annotated as not safe to evict stay in any
+    case.
+    """
 
     name = "only-movable"
     protects_no_queue = True
@@ -202,7 +218,8 @@ class OnlyMovable:
 
 
 class Reserved:
-    """Other queues take nothing from one that is not reclaimable, nor what is guaranteed to one."""
+    """Protection of queues that are not reclaimable, and of guaranteed amounts, from
+    other queues."""
 
     name = "reserved"
     lasting = True
@@ -232,7 +249,7 @@ class Reserved:
 
 
 def _seconds(text: str | None) -> float | None:
-    """A duration such as ``10m``; ``None`` for none, and for what is none."""
+    """Return the seconds of a duration such as ``10m``; ``None`` without a valid one."""
     if text is None:
         return None
     try:
@@ -241,8 +258,8 @@ def _seconds(text: str | None) -> float | None:
         return None
 
 
-def _part(text: str | None, whole: int) -> int | None:
-    """``"3"`` or ``"30%"`` of ``whole``, rounded up; ``None`` for none, and for what is neither."""
+def _share_of(text: str | None, whole: int) -> int | None:
+    """Return ``"3"`` or ``"30%"`` of ``whole``, rounded up; ``None`` for any other text."""
     if text is None:
         return None
     number = text.removesuffix("%")

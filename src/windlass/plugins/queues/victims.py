@@ -1,18 +1,21 @@
-"""Windlass' own rules for taking room, for Volcano's queues where no list of policies is configured.
+"""Windlass' own preemption rules, for Volcano's queues without configured tiers.
 
-* ``preempt``: inside a queue, from groups of strictly lower priority. What the queue gets with it beyond its fair
-  share, and beyond what those leave who go, must be nothing that a waiting group of another queue would reclaim.
-* ``reclaim``: a queue that stays within its fair share, with every queue above it up to where the paths part,
-  takes from queues that hold more than theirs, at every level down to the victim. Where device models are
-  divided, a claim that names one stays within the share of that too, and a queue keeps its share of a model
-  whatever it holds of the others.
-* ``consolidation``: for preemptible groups, by moving those that agreed to it.
+* ``preempt``: inside a queue, from groups of strictly lower priority. The queue must
+  not gain capacity beyond its fair share, in addition to what the victims free, that a
+  waiting group of another queue would reclaim.
+* ``reclaim``: for a queue that stays within its fair share, together with its ancestors
+  up to the common one. Victims belong to queues that exceed their shares at every
+  level. If device models are divided, a preemption that names a model stays within the
+  share of that, too. A queue keeps its share of a model regardless of its other models.
+* ``consolidation``: for preemptible groups, by relocating groups that allow it.
 
-Among those that may go: the queue furthest over its share, the lowest priority, what a gang can do
-without, and then whoever loses least work for what the claim needs: what does not run yet, then what has run shortest
-since it started or since its group's last checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339). Where a
-unit has more than the claim asks for, its time counts as many times as it has that: all its work is lost. What time it
-is is looked at every :data:`TICK_SECONDS`; of those that have run no longer, the one with less goes first.
+Victims are ordered by these criteria: the queue furthest over its share, the lowest
+priority, elastic members of gangs, and the smallest loss of work. Pods that do not run
+yet lose nothing. Others lose the time since their start or their group's last
+checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339). If a victim set is
+larger than the request, its time is multiplied by that ratio, because all its work is
+lost. The time is rounded down to :data:`TICK_SECONDS`. With equal loss the smaller
+victim set comes first.
 """
 
 from __future__ import annotations
@@ -52,21 +55,24 @@ CONSOLIDATED_GROUPS = 16
 CHECKPOINTED = "windlass.dev/checkpointed-at"
 
 TICK_SECONDS = 60.0
-"""So long is the order of units kept: so much work at most is taken for none."""
+"""Interval (seconds) for which the order of victims stays the same.
+
+Losses of work below this time are ignored.
+"""
 _ENDLESS = Fraction(1 << 200)
 
 
-def _speaks(preemption: Preemption) -> bool:
+def _applies(preemption: Preemption) -> bool:
     return preemption.group.dialect is not _KAI
 
 
 def _requested(preemption: Preemption, queue: QueueView) -> Iterable[str]:
-    """The resources of the claim that are divided among queues."""
+    """Return the requested resources that are divided among queues."""
     return [name for name, units in preemption.request.items() if units > 0 and name in queue.fair_share]
 
 
 class WindlassPreemptionPolicy:
-    """Which claims may look for victims."""
+    """Terms of preemption for groups in Volcano's queues."""
 
     name = "windlass-claims"
     dialect = Dialect.VOLCANO
@@ -75,7 +81,7 @@ class WindlassPreemptionPolicy:
         return dialect is not _KAI
 
     def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
-        if not _speaks(preemption):
+        if not _applies(preemption):
             return None
         if preemption.action == PREEMPT:
             return PreemptionTerms(VictimScope.OWN_QUEUE, below=preemption.group.priority)
@@ -92,7 +98,7 @@ class WindlassPreemptionPolicy:
 
 
 class WindlassVictims:
-    """Who is spared, who goes first, and which sets may go."""
+    """Protection, order and validation of victims."""
 
     name = "windlass-victims"
     dialect = Dialect.VOLCANO
@@ -102,20 +108,20 @@ class WindlassVictims:
         return self.protects_branch(preemption, *parting(preemption.path, path))
 
     def protects_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
-        if not _speaks(preemption) or preemption.action != RECLAIM:
+        if not _applies(preemption) or preemption.action != RECLAIM:
             return False
         return not _over(preemption, theirs, {})
 
     def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         return (
-            _speaks(preemption)
+            _applies(preemption)
             and preemption.action == PREEMPT
             and victim_set.group.priority >= preemption.group.priority
         )
 
     def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
-        """Furthest over its fair share first; then the lower priority."""
-        if not _speaks(preemption):
+        """Return the order key: furthest over the fair share first, then the lower priority."""
+        if not _applies(preemption):
             return None
         ratios = [
             Fraction(max(preemption.held(queue).get(name, 0) - taken.get(name, 0), 0), share)
@@ -127,11 +133,11 @@ class WindlassVictims:
         return -max(ratios, default=Fraction(0)), queue.spec.priority
 
     def victim_key_inputs(self, preemption: Preemption) -> Hashable:
-        return (_gauge(preemption), _tick(preemption)) if _speaks(preemption) else None
+        return (_measure(preemption), _tick(preemption)) if _applies(preemption) else None
 
     def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
-        """Lowest priority, beyond its minimum, least work lost, youngest."""
-        if not _speaks(preemption):
+        """Return the order key: lowest priority, elastic members, least work lost, youngest."""
+        if not _applies(preemption):
             return None
         shape = 0 if victim_set.elastic_members > 0 else 1
         since = _worked_since(victim_set)
@@ -140,8 +146,9 @@ class WindlassVictims:
         return victim_set.group.priority, shape, lost, times, -since, -victim_set.group.created
 
     def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
-        """Only from queues that hold more than their share at every level below the parting."""
-        if not _speaks(preemption) or preemption.action != RECLAIM:
+        """Return whether the victim's queues exceed their share at every level below
+        the common ancestor."""
+        if not _applies(preemption) or preemption.action != RECLAIM:
             return True
         own = {queue.name for queue in preemption.path}
         for queue in victim_set.path:
@@ -155,13 +162,16 @@ class WindlassVictims:
         return True
 
     def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
-        """Reclaim: every queue of the claimer below a parting stays within its share, and nobody of KAI's queues
-        who goes would take it back. Preempt: nobody who waits would take back at once what the queue gets beyond its
-        share."""
-        if not _speaks(preemption):
+        """Return whether no other queue would reclaim the freed capacity at once.
+
+        Reclaim: every queue of the preemptor below a common ancestor stays within its
+        share, and no victim of KAI's queues could reclaim the capacity. Preempt: no
+        waiting group could reclaim what the queue gains beyond its share.
+        """
+        if not _applies(preemption):
             return True
         if preemption.action == PREEMPT:
-            return not _taken_back(preemption, freed)
+            return not _would_be_reclaimed(preemption, freed)
         if preemption.action != RECLAIM:
             return True
         for victim_set in freed.victim_sets:
@@ -177,7 +187,7 @@ class WindlassVictims:
 
 
 class _Exceeds(msgspec.Struct, frozen=True):
-    """True if the queue would hold more than its fair share of what is asked for, as it stands."""
+    """Condition: the queue would hold more than its fair share of the requested resources."""
 
     queue: QueueView
     requested: tuple[tuple[str, int], ...]
@@ -187,7 +197,7 @@ class _Exceeds(msgspec.Struct, frozen=True):
 
 
 def _within_share(preemption: Preemption, queue: QueueView) -> bool:
-    """Return whether the queue holds at most its fair share once the claim is met."""
+    """Return whether the queue stays within its fair share including the preemption's request."""
     held = preemption.held(queue)
     return all(
         held.get(name, 0) + preemption.request[name] <= queue.fair_share[name]
@@ -195,7 +205,7 @@ def _within_share(preemption: Preemption, queue: QueueView) -> bool:
     )
 
 
-def _taken_back(preemption: Preemption, freed: FreedResources) -> bool:
+def _would_be_reclaimed(preemption: Preemption, freed: FreedResources) -> bool:
     """Return whether a competing group could reclaim what this preemption takes.
 
     The queue takes more of some resource than its own victims free, and thereby exceeds
@@ -212,7 +222,7 @@ def _taken_back(preemption: Preemption, freed: FreedResources) -> bool:
         _beyond(preemption, queue, more) for queue in preemption.path
     ):
         return False
-    return any(_may_take_back(preemption, more, competitor) for competitor in preemption.competitors())
+    return any(_may_reclaim(preemption, more, competitor) for competitor in preemption.competitors())
 
 
 def _beyond(
@@ -230,8 +240,8 @@ def _beyond(
     )
 
 
-def _may_take_back(preemption: Preemption, more: Resources, competitor: CompetingGroup) -> bool:
-    """Return whether a group that waits elsewhere has a right to some of what the claimer's queue gets more."""
+def _may_reclaim(preemption: Preemption, more: Resources, competitor: CompetingGroup) -> bool:
+    """Return whether a waiting group of another queue is entitled to part of ``more``."""
     if competitor.group.dialect is _KAI or competitor.group.never_preempts:
         return False
     above = {queue.name for queue in competitor.path}
@@ -267,7 +277,7 @@ def _over(
 def _needs_models(
     preemption: Preemption, queue: QueueView, given: Mapping[str, int], victim_set: VictimSet
 ) -> bool:
-    """Return whether the unit holds devices of a model of which the queue holds no more than its share."""
+    """Return whether the victim set holds a device model of which its queue is within its share."""
     held = preemption.held(queue)
     return any(
         held.get(name, 0) - given.get(name, 0) <= queue.fair_share[name]
@@ -277,30 +287,36 @@ def _needs_models(
 
 
 def _tick(preemption: Preemption) -> float:
-    """Since when the order is kept. Unix seconds."""
+    """Return the start of the current tick (Unix seconds)."""
     return floor(preemption.now / TICK_SECONDS) * TICK_SECONDS
 
 
-def _gauge(preemption: Preemption) -> tuple[str, int]:
-    """By what it is measured how much a claim asks for, and how much that is, rounded up to a power of 2: devices, or
-    CPU where there are none."""
-    most, found = 0, "cpu"
+def _measure(preemption: Preemption) -> tuple[str, int]:
+    """Return the resource that measures the request, and its amount rounded up to a
+    power of 2.
+
+    The resource is the device that is requested most; CPU if no device is requested.
+    """
+    most, measured = 0, "cpu"
     for name, units in preemption.request.items():
         if units > most and "/" in name and FLAVOR not in name:
-            most, found = units, name
+            most, measured = units, name
     most = most or preemption.request.get("cpu", 0)
-    return found, 1 << (most - 1).bit_length() if most > 0 else 0
+    return measured, 1 << (most - 1).bit_length() if most > 0 else 0
 
 
 def _times(preemption: Preemption, victim_set: VictimSet) -> float:
-    """How many times what the claim asks for a unit has, at least 1."""
-    name, units = _gauge(preemption)
+    """Return the ratio of the victim set's amount and the requested amount, at least 1."""
+    name, units = _measure(preemption)
     return max(1.0, victim_set.request.get(name, 0) / units) if units else 1.0
 
 
 def _worked_since(victim_set: VictimSet) -> float:
-    """Since when the unit has worked without a checkpoint: what it does not lose came before. Unix seconds; endless
-    where everything of it has only been bound, and nothing runs yet: then it loses nothing."""
+    """Return the start of the work that an eviction loses (Unix seconds).
+
+    That is the last checkpoint, or the start without one. It is infinite if all pods
+    are bound but not started: then no work is lost.
+    """
     if victim_set.tasks and all(
         [task.state is TaskState.BOUND and task.started is None for task in victim_set.tasks]
     ):
