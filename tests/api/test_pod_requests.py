@@ -1,4 +1,4 @@
-"""What a pod asks for, over all its containers, and its QoS class."""
+"""Request of a pod over all its containers, and its QoS class."""
 
 from __future__ import annotations
 

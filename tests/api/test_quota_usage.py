@@ -1,4 +1,4 @@
-"""What counts against a quota, and in which scope."""
+"""Usage that counts against a quota, by scope."""
 
 from __future__ import annotations
 

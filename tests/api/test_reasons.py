@@ -89,7 +89,7 @@ def test_an_unknown_code_is_refused_and_unknown_keys_are_not() -> None:
 
 
 def test_an_estimate_that_is_read_later_counts_from_then() -> None:
-    """A record may lie there for an hour without anything that would have it written anew."""
+    """A record may stay unchanged for an hour."""
     told = Explanation(
         Reason.INSUFFICIENT_RESOURCES,
         "m",
@@ -105,4 +105,4 @@ def test_an_estimate_that_is_read_later_counts_from_then() -> None:
     assert (due.estimate_seconds, due.estimate_band) == (0.0, (0.0, 0.0))
     assert due.as_dict()["estimate_seconds"] == 0.0
     plain = Explanation(Reason.INSUFFICIENT_RESOURCES, "m", estimate_seconds=600.0)
-    assert plain.as_of(1e9) == plain, "nobody knows when it was told"
+    assert plain.as_of(1e9) == plain, "the time of the estimate is unknown"

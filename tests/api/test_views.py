@@ -53,7 +53,7 @@ def test_sidecars_add_to_containers_and_to_later_init_containers_only() -> None:
     early = container({"cpu": "5"})
     sidecar = container({"cpu": "1"}, restartPolicy="Always")
     late = container({"cpu": "4500m"})
-    # peaks: 5 (early, no sidecar yet), 1 + 4.5 (late beside the sidecar); running: 2 + 1
+    # peaks: 5 (early, no sidecar yet), 1 + 4.5 (late, with the sidecar); running: 2 + 1
     found = decode(pod("a", containers=[container({"cpu": "2"})], initContainers=[early, sidecar, late]))
     assert found.shape.request == {"cpu": 5500}
     found = decode(pod("a", containers=[container({"cpu": "6"})], initContainers=[early, sidecar, late]))

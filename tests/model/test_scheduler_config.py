@@ -64,13 +64,13 @@ def test_volcanos_own_file() -> None:
         ("{type: prometheus, address: 'http://x', adress: y}", "metrics.adress is not known and not used"),
     ],
 )
-def test_who_measures_loads_is_told_where_it_is_not_as_written(metrics: str, note: str) -> None:
+def test_unusable_load_source_is_reported(metrics: str, note: str) -> None:
     (told,) = parse(f"actions: allocate\nmetrics: {metrics}\n").notes
     assert told.startswith("line 2: ")
     assert note in told
 
 
-def test_who_measures_loads() -> None:
+def test_load_source() -> None:
     text = "{type: elasticsearch, address: 'https://es:9200', tls.insecureSkipVerify: true, elasticsearch.index: 7}"
     found = parse(f"actions: allocate\nmetrics: {text}\n")
     assert found.notes == ()
@@ -125,13 +125,13 @@ def test_scorers_on_their_own_and_arguments_as_json() -> None:
     }
 
 
-def test_flags_in_the_place_of_a_policy_change_no_policy() -> None:
+def test_flags_instead_of_a_policy_change_no_policy() -> None:
     parsed = parse("# tuning\n--enable-queue-schedule=true\n--scheduler-worker-threads=16\n")
     assert parsed.config == SchedulerConfig()
     assert len(parsed.notes) == 2
 
 
-def test_placement_alone_goes_on_top_of_the_default_policy() -> None:
+def test_placement_plugins_extend_the_default_policy() -> None:
     parsed = parse(
         "actions: allocate\ntiers:\n- plugins:\n  - name: nodeplacement\n    arguments: {gpu: spread}\n"
     )
@@ -139,7 +139,7 @@ def test_placement_alone_goes_on_top_of_the_default_policy() -> None:
     assert parsed.config.plugins == (PluginOption("nodeplacement", {}, {"gpu": "spread"}),)
 
 
-def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
+def test_unknown_keys_are_reported_with_suggestions() -> None:
     parsed = parse("actions: allocate\ntires: []\ntiers:\n- plugins:\n  - name: gang\n    argument: {}\n")
     assert parsed.notes == (
         "line 2: tires is not known and not used; did you mean tiers?",
@@ -209,7 +209,7 @@ def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
         ("kind: ConfigMap\ndata: {}", 2, "data", "0 texts", "keep one key"),
     ],
 )
-def test_what_is_wrong_is_told_with_line_field_and_remedy(
+def test_errors_have_line_field_and_remedy(
     text: str, line: int, field: str, message: str, remedy: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

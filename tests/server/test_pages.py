@@ -1,4 +1,4 @@
-"""Paths that are no resources, users that are nobody, answers that are refusals."""
+"""Paths without resources, anonymous users, and error responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod was given, to annotations and back."""
+"""Device assignments as annotations, in both directions."""
 
 from __future__ import annotations
 

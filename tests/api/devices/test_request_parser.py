@@ -287,7 +287,7 @@ def test_an_init_container_may_use_the_cards_of_those_that_follow_and_no_more() 
     assert one(spec).container == "a"
     spec["initContainers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"] = "5"
     assert "prepare asks for more" in read(spec).problems[0].message
-    spec["initContainers"][0]["restartPolicy"] = "Always"  # a sidecar: it runs beside
+    spec["initContainers"][0]["restartPolicy"] = "Always"  # a sidecar: it runs at the same time
     assert [ask.container for ask in read(spec).asks] == ["prepare", "a"]
 
 

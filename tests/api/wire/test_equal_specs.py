@@ -101,7 +101,7 @@ def test_qos_class_is_that_of_the_amounts_asked_for() -> None:
 
 
 def _text(tree: Any) -> str:
-    """JSON in which a list of pairs is an object, whose keys may repeat."""
+    """Return JSON in which a list of pairs is an object with keys that may repeat."""
     if isinstance(tree, list):
         if tree and all(isinstance(item, tuple) for item in tree):
             members = ",".join(f"{json.dumps(key)}:{_text(item)}" for key, item in tree)

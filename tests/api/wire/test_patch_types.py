@@ -288,7 +288,7 @@ def test_atomic_lists_are_replaced() -> None:
 
 
 def test_taints_of_a_node_are_replaced_by_key() -> None:
-    """What ``kubectl taint`` and ``cordon`` send."""
+    """Patches of ``kubectl taint`` and ``kubectl cordon``."""
     node = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
     patch = {"spec": {"unschedulable": True, "taints": [{"key": "b", "effect": "NoExecute"}]}}
     result = patch_types.apply_patch("strategic", NODES, node, patch)

@@ -1,4 +1,4 @@
-"""Which pods a request for nodes counts, how it stands, and what is due: the whole table, and any history of it."""
+"""Provisioning requests: pods, phases and due actions, by table and with random histories."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def with_conditions(
 
 
 @pytest.mark.parametrize("stand", ProvisioningPhase)
-def test_how_a_request_stands_is_read_from_its_conditions(stand: ProvisioningPhase) -> None:
+def test_phase_of_a_request_follows_its_conditions(stand: ProvisioningPhase) -> None:
     found = status_of(request(wanted(2), stand, since=1500.0))
     assert found.phase is stand
     assert found.since == (MADE if stand is ProvisioningPhase.ASKED else 1500.0)
 
 
-def test_what_was_not_found_yet_is_said_of_an_accepted_request() -> None:
+def test_accepted_request_reports_that_capacity_is_still_missing() -> None:
     made = request(wanted(2), ProvisioningPhase.ACCEPTED)
     yet = RequestCondition("Provisioned", "False", "CapacityIsNotFound", "later", NOW)
     found = status_of(msgspec.structs.replace(made, conditions=(*made.conditions, yet)))
@@ -96,7 +96,7 @@ def test_what_was_not_found_yet_is_said_of_an_accepted_request() -> None:
 
 @pytest.mark.parametrize("stand", ProvisioningPhase)
 @pytest.mark.parametrize("want", ["none", "same", "other pods", "other class", "other owner"])
-def test_what_is_due(want: str, stand: ProvisioningPhase) -> None:
+def test_due_actions(want: str, stand: ProvisioningPhase) -> None:
     same = wanted(2)
     made = request(same, stand)
     asked = {"none": None, "other pods": wanted(3), "other class": wanted(2, "other")}.get(want, same)
@@ -116,7 +116,7 @@ def test_what_is_due(want: str, stand: ProvisioningPhase) -> None:
 
 @pytest.mark.parametrize("stand", sorted(OVER))
 @pytest.mark.parametrize(("attempt", "pause"), [(1, 60.0), (2, 120.0), (3, 200.0), (4, None)])
-def test_what_is_over_is_asked_for_anew_ever_later_and_so_often(
+def test_finished_request_is_repeated_with_growing_pauses_up_to_a_limit(
     stand: ProvisioningPhase, attempt: int, pause: float | None
 ) -> None:
     want = wanted(2)
@@ -133,7 +133,7 @@ def test_what_is_over_is_asked_for_anew_ever_later_and_so_often(
     assert (after.ask, after.withdraw) == (0, (made,))
 
 
-def test_nothing_is_asked_while_a_former_request_is_on_its_way_out() -> None:
+def test_no_request_is_made_while_a_previous_one_is_being_deleted() -> None:
     going = msgspec.structs.replace(request(wanted(3)), deleted=NOW)
     due = decide(wanted(2), OWNER.uid, [going], NOW, RETRY)
     assert (due.ask, due.withdraw) == (0, ())
@@ -149,7 +149,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(EVENTS, max_size=40))
-def test_of_any_history_no_two_requests_stand_and_nothing_is_left(history: list[tuple[str, Any]]) -> None:
+def test_any_history_leaves_at_most_one_request_and_no_leftovers(history: list[tuple[str, Any]]) -> None:
     now, want, seen = NOW, None, list[views.ProvisioningRequest]()
     uids = 0
     for what, value in [*history, ("want", 0), ("gone", 0)]:
@@ -183,7 +183,7 @@ def count_by(want: WantedRequest | None) -> dict[str, int]:
     return {one.each: len(one.pods) for one in want.classes} if want is not None else {}
 
 
-def test_pods_that_are_alike_are_counted_together() -> None:
+def test_equal_pods_are_counted_together() -> None:
     cpu = {"requests": {"cpu": "2"}}
     want = want_of(Group("default/g", min_member=4), pods({}, cpu, {}, {}), (), ATOMIC)
     assert count_by(want) == {"1 GPU": 3, "2 CPUs": 1}
@@ -195,7 +195,7 @@ def test_pods_that_are_alike_are_counted_together() -> None:
 
 
 @pytest.mark.parametrize("different", ["nodeSelector", "tolerations", "hostPort", "priority"])
-def test_pods_that_other_nodes_take_are_not_alike(different: str) -> None:
+def test_pods_for_different_nodes_are_separate_classes(different: str) -> None:
     container = {"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}
     fields: dict[str, Any] = {
         "nodeSelector": {"nodeSelector": {"pool": "a"}},
@@ -208,7 +208,7 @@ def test_pods_that_other_nodes_take_are_not_alike(different: str) -> None:
     assert len(want.classes) == 2
 
 
-def test_of_an_elastic_gang_as_many_count_as_its_minimum_lacks() -> None:
+def test_elastic_gang_requests_only_the_pods_missing_from_its_minimum() -> None:
     group = Group("default/g", min_member=3)
     some = [{"node": "n1"}, {}, {}, {}, {"phase": "Failed"}, {"phase": "Succeeded"}]
     want = want_of(group, pods(*some), (), ATOMIC)
@@ -217,7 +217,7 @@ def test_of_an_elastic_gang_as_many_count_as_its_minimum_lacks() -> None:
     assert want_of(group, pods(*some), {"default/p1"}, ATOMIC) is None
 
 
-def test_each_role_has_its_minimum_among_those_that_count() -> None:
+def test_minimum_of_each_role_is_requested() -> None:
     def role(name: str) -> dict[str, Any]:
         return {"annotations": {names.TASK_SPEC: name}}
 
@@ -227,14 +227,14 @@ def test_each_role_has_its_minimum_among_those_that_count() -> None:
     assert sorted(want.pods) == ["default/p0", "default/p1", "default/p4"]
 
 
-def test_of_a_gang_with_parts_all_count() -> None:
+def test_gang_with_subgroups_requests_all_its_pods() -> None:
     group = Group("default/g", min_member=2, subgroups=(SubGroup("a"),))
     want = want_of(group, pods({}, {}, {}), (), ATOMIC)
     assert want is not None
     assert len(list(want.pods)) == 3
 
 
-def test_a_group_of_one_is_no_gang() -> None:
+def test_group_of_one_is_not_a_gang() -> None:
     assert not is_requested_whole(Group("default/g", min_member=1))
     assert is_requested_whole(Group("default/g", min_member=2))
 
@@ -242,7 +242,7 @@ def test_a_group_of_one_is_no_gang() -> None:
 # ---------------------------------------------------------------------- objects
 
 
-def test_a_template_says_what_schedulers_need_and_no_more() -> None:
+def test_template_contains_only_what_schedulers_need() -> None:
     whole = pod("p0", labels={"app": "x"})
     whole["spec"] |= {
         "nodeName": "",
@@ -283,12 +283,12 @@ def test_a_template_says_what_schedulers_need_and_no_more() -> None:
         (COSCHEDULING_POD_GROUPS, "default/coscheduling:g"),
     ],
 )
-def test_a_request_is_known_as_its_gangs(resource: Any, key: str) -> None:
+def test_request_is_assigned_to_its_gang(resource: Any, key: str) -> None:
     owner = OwningGroup(resource, "default", "g", "uid-g")
     made = request(wanted(2), owner=owner)
     assert group_of(made) == key
     assert owner.is_request(made.name)
-    assert group_of(msgspec.structs.replace(made, annotations={})) == ""  # somebody else's
+    assert group_of(msgspec.structs.replace(made, annotations={})) == ""  # made by another controller
 
 
 def test_request_of_the_previous_version_is_taken_over() -> None:
@@ -301,6 +301,6 @@ def test_request_of_the_previous_version_is_taken_over() -> None:
     assert decide(want, OWNER.uid, [former], NOW, RETRY).current is former
 
 
-def test_names_are_no_longer_than_they_may_be() -> None:
+def test_names_respect_the_maximum_length() -> None:
     owner = OwningGroup(POD_GROUPS, "default", "g" * 253, "uid-g")
     assert len(owner.request_name(10)) <= 253

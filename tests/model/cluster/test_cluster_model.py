@@ -92,7 +92,7 @@ def test_a_gang() -> None:
     ]
 
 
-def test_a_class_that_is_gone_goes_on_for_pods_that_were_made_with_it() -> None:
+def test_deleted_priority_class_still_applies_to_existing_pods() -> None:
     high = priority_class("high", 10_000, preemptionPolicy="Never")
     theirs = {"priorityClassName": "high", "priority": 10_000, "preemptionPolicy": "Never"}
     gang = (
@@ -114,7 +114,7 @@ def test_a_class_that_is_gone_goes_on_for_pods_that_were_made_with_it() -> None:
     assert (again.groups["default/g"].priority, again.groups["default/g"].never_preempts) == (5, False)
 
 
-def test_a_class_that_never_was_counts_nothing() -> None:
+def test_unknown_priority_class_counts_as_zero() -> None:
     story = Story().put(group("g", 1, priorityClassName="high"), pod("g-0", group="g", priority=7))
     story.take()
     assert (story.groups["default/g"].priority, story.groups["default/g"].never_preempts) == (0, False)
@@ -151,7 +151,7 @@ def test_the_queue_of_a_namespace() -> None:
     assert story.groups["team/pod:a"].queue == "default"
 
 
-def test_pods_of_other_schedulers_only_hold_room() -> None:
+def test_pods_of_other_schedulers_only_hold_resources() -> None:
     story = Story().put(
         pod("a", scheduler="default-scheduler"), pod("b", scheduler="default-scheduler", node="n1")
     )
@@ -163,10 +163,10 @@ def test_pods_of_other_schedulers_only_hold_room() -> None:
     assert not story.tasks
 
 
-def test_a_group_of_another_schedulers_pods_is_that_schedulers() -> None:
+def test_group_of_foreign_pods_belongs_to_their_scheduler() -> None:
     story = Story().put(group("g", 2))
     story.take()
-    assert set(story.groups) == {"default/g"}  # nobody knows yet who places its pods
+    assert set(story.groups) == {"default/g"}  # the scheduler of its pods is not known yet
     story.put(pod("a", group="g", scheduler="volcano"), pod("b", group="g", scheduler="volcano"))
     story.take()
     assert story.groups == {}
@@ -214,7 +214,7 @@ def test_states() -> None:
     assert story.tasks["default/gated"].gated
 
 
-def test_status_updates_say_nothing_to_the_engine() -> None:
+def test_status_updates_send_no_delta() -> None:
     story = Story().put(pod("a", node="n1"))
     story.take()
     changed = pod("a", node="n1")
@@ -223,7 +223,7 @@ def test_status_updates_say_nothing_to_the_engine() -> None:
     assert story.put(changed).take() == []
 
 
-def test_a_pod_made_anew_under_its_name_is_another_task() -> None:
+def test_recreated_pod_of_the_same_name_is_another_task() -> None:
     story = Story().put(pod("a", uid="one", node="n1"))
     story.take()
     story.put(pod("a", uid="two")).take()
@@ -254,7 +254,7 @@ def test_an_assumed_bind_outlives_late_events_about_the_unbound_pod() -> None:
 def test_queues() -> None:
     story = Story()
     story.take()
-    assert set(story.queues) == {"root", "default"}  # nobody has made any yet
+    assert set(story.queues) == {"root", "default"}  # none has been created yet
     story.put(
         queue("a", state="Closed", weight=3), queue("b", parent="a"), queue("c", state="Strange")
     ).take()
@@ -312,7 +312,7 @@ def test_a_missing_pod_group_is_named() -> None:
     assert story.model.explanation("default/nowhere") is None
 
 
-def test_a_group_that_contradicts_itself_is_held() -> None:
+def test_group_with_contradictory_fields_is_held() -> None:
     story = Story().put(group("g", -1, minResources={"cpu": "lots"}))
     story.take()
     assert story.groups["default/g"].held
@@ -355,11 +355,9 @@ def test_members_and_changed_groups() -> None:
 @pytest.mark.parametrize(
     ("told", "decided", "since"),
     [("12:00:03Z", 3.7, 3.7), ("12:00:04Z", 3.7, 4.0), ("12:00:03Z", 2.7, 3.0), ("12:00:03Z", 0.0, 3.0)],
-    ids=["that second", "later", "a second later", "nobody knows"],
+    ids=["that second", "later", "a second later", "unknown"],
 )
-def test_a_pod_started_no_earlier_than_it_was_decided_that_it_does(
-    told: str, decided: float, since: float
-) -> None:
+def test_pod_does_not_start_before_its_decision(told: str, decided: float, since: float) -> None:
     """Objects tell whole seconds, rounded down."""
     noon = 1_767_268_800.0
     story = Story().put(pod("a"))
@@ -383,7 +381,7 @@ def test_a_pod_started_no_earlier_than_it_was_decided_that_it_does(
     assert story.tasks["default/a"].started == noon + int(told[6:8]), "another pod of its name"
 
 
-def test_where_a_bind_failed_a_pod_started_when_it_says() -> None:
+def test_after_a_failed_bind_the_reported_start_counts() -> None:
     story = Story().put(pod("a"))
     story.take()
     bind = Bind("default/a", "uid-default-a", "", "n")

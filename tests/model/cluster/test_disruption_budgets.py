@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: whom they protect, and what of them reaches the engine."""
+"""PodDisruptionBudgets: protected pods, and deltas for the engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def enter(*objects: Any) -> ClusterModel:
     return model
 
 
-def test_selectors_as_the_api_means_them() -> None:
+def test_selectors_follow_the_api() -> None:
     model = enter(
         node("n"),
         running("plain"),
@@ -119,7 +119,7 @@ def test_a_plan_keeps_within_the_budget_over_all_its_cycles(plugin: str, gone: i
     assert len(plan.evictions) == gone
 
 
-def test_nothing_is_kept_of_budgets_that_are_gone() -> None:
+def test_deleted_budgets_leave_no_state() -> None:
     from windlass.model.cluster.disruption_budgets import BudgetIndex
 
     book = BudgetIndex()

@@ -1,4 +1,4 @@
-"""kube-scheduler's words beside our own."""
+"""kube-scheduler's summary next to Windlass' messages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_one_phrase_for_selector_and_affinity() -> None:
     )
 
 
-def test_what_is_not_about_nodes_has_no_summary() -> None:
+def test_reason_unrelated_to_nodes_has_no_summary() -> None:
     assert with_summary(told(Blocker(Reason.WAITING_FOR_QUOTA, 0, "cpu", "2", "1"))) == "It waits."
     assert node_summary(told()) == ""
 
 
-def test_the_reason_as_a_whole_is_no_obstacle_of_every_node() -> None:
+def test_overall_reason_is_not_counted_for_every_node() -> None:
     whole = Blocker(Reason.VOLUME_UNAVAILABLE, 3, "tasks", "1", "0", "what the nodes hold now")
     elsewhere = Blocker(
         Reason.VOLUME_UNAVAILABLE, 2, detail="the volume of claim a/b is reached from zone=a only"
@@ -56,7 +56,7 @@ CALLS = {
     Reason.DEVICES_FRAGMENTED,
     Reason.DISRUPTION_BUDGETS,
 }
-"""Of the reasons of a group as a whole those for which more nodes would help."""
+"""Overall reasons of a group that more nodes would remove."""
 OF_GROUPS = list(Reason)[: list(Reason).index(Reason.NODE_SELECTOR_MISMATCH)]
 IN_THE_WAY = [
     Reason.EXCEEDS_QUEUE_LIMIT,
@@ -68,25 +68,25 @@ IN_THE_WAY = [
     Reason.WAITING_FOR_QUOTA,
     Reason.CLAIM_UNAVAILABLE,
 ]
-"""What keeps a group though there were nodes enough."""
+"""Reasons that hold a group although there are enough nodes."""
 
 
 @pytest.mark.parametrize("reason", [*OF_GROUPS, *sorted(set(Reason) - set(OF_GROUPS))])
-def test_who_waits_for_anything_but_nodes_calls_for_none(reason: Reason) -> None:
+def test_pod_that_waits_for_something_else_requests_no_nodes(reason: Reason) -> None:
     """Each is named here, so that none becomes a call unseen: a suspended gang, one that is behind another …"""
     called = pod_reason(Explanation(reason, "It waits.", nodes_considered=3)) == "Unschedulable"
     assert called is (reason in CALLS or (reason not in OF_GROUPS and reason not in IN_THE_WAY))
 
 
 @pytest.mark.parametrize("other", IN_THE_WAY)
-def test_who_waits_for_something_else_beside_nodes_calls_for_none(other: Reason) -> None:
+def test_pod_that_also_waits_for_something_else_requests_no_nodes(other: Reason) -> None:
     beside = Explanation(Reason.EXCEEDS_CLUSTER, "It waits.", (Blocker(other),), nodes_considered=3)
     assert pod_reason(beside) == "SchedulingGated"
     behind = (Blocker(Reason.BEHIND_IN_QUEUE), Blocker(Reason.WAITING_FOR_SHARE))
     assert pod_reason(Explanation(Reason.EXCEEDS_CLUSTER, "It waits.", behind)) == "Unschedulable"
 
 
-def test_a_claim_that_no_node_helps_is_no_call_for_nodes() -> None:
+def test_unavailable_claim_requests_no_nodes() -> None:
     reason = Reason.CLAIM_UNAVAILABLE
     blockers = (Blocker(reason, 3, detail="claim a/b does not exist"), Blocker(Reason.NODE_UNSCHEDULABLE, 1))
     record = Explanation(reason, "It waits.", blockers, nodes_considered=3)

@@ -1,4 +1,4 @@
-"""What the API server shows to be held, and whose binding was one too many."""
+"""Node usage as the API server shows it, and the binding that exceeds the capacity."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_later_of_two_bindings_overflows() -> None:
     assert ledger.overflow(second, where) is None
 
 
-def test_a_device_given_twice_overflows_though_the_amounts_fit() -> None:
+def test_device_allocated_twice_overflows_although_amounts_fit() -> None:
     ledger, where = NodeUsage(), node_view(gpus=8)
     notes = {"windlass.dev/devices": "3"}
     for name in ("a", "b"):
@@ -51,7 +51,7 @@ def card_node() -> views.NodeObject:
     return views.decode_node(views.encode(obj))
 
 
-def test_a_card_is_shared_to_one_and_no_further() -> None:
+def test_shares_of_a_device_sum_to_at_most_one() -> None:
     ledger = NodeUsage()
     first, second = share("a", "0:500/8192"), share("b", "0:500/8192")
     for one in (first, second):
@@ -71,7 +71,7 @@ def test_a_card_is_shared_to_one_and_no_further() -> None:
     )
 
 
-def test_a_card_is_never_whole_and_shared() -> None:
+def test_device_is_never_both_whole_and_shared() -> None:
     ledger = NodeUsage()
     ledger.change(None, share("a", "0:100/0"))
     whole = view("b", node="n", annotations={"windlass.dev/devices": "0"})
@@ -79,7 +79,7 @@ def test_a_card_is_never_whole_and_shared() -> None:
     assert ledger.overflow(whole, card_node()) == "device 0 (nvidia.com/gpu) of node n is allocated twice"
 
 
-def test_slices_of_one_card_lie_beside_one_another() -> None:
+def test_slices_of_one_device_do_not_overlap() -> None:
     ledger = NodeUsage()
     slices = [
         view(
@@ -97,7 +97,7 @@ def test_slices_of_one_card_lie_beside_one_another() -> None:
     assert ledger.overflow(slices[2], card_node()) == "device 0 (nvidia.com/gpu) of node n is allocated twice"
 
 
-def test_pods_of_one_claim_use_a_card_together() -> None:
+def test_pods_of_one_claim_use_a_device_together() -> None:
     ledger = NodeUsage()
     notes = {"windlass.dev/devices": "0"}
     claims = [{"name": "g", "resourceClaimName": "ours"}]
@@ -110,7 +110,7 @@ def test_pods_of_one_claim_use_a_card_together() -> None:
     assert ledger.overflow(other, card_node()) == "device 0 (nvidia.com/gpu) of node n is allocated twice"
 
 
-def test_words_for_parts_are_no_amounts_of_the_node() -> None:
+def test_share_requests_are_not_amounts_of_the_node() -> None:
     ledger = NodeUsage()
     one = view("a", node="n", requests={"aliyun.com/gpu-mem": "10", "cpu": "1"})
     ledger.change(None, one)
@@ -135,7 +135,7 @@ _states = st.tuples(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | _states), max_size=12))
-def test_the_books_equal_those_of_the_final_pods(history: list[tuple[str, Any]]) -> None:
+def test_usage_equals_that_of_the_final_pods(history: list[tuple[str, Any]]) -> None:
     ledger, pods = NodeUsage(), {}
     for name, state in history:
         old = pods.pop(name, None)

@@ -1,4 +1,4 @@
-"""Two schedulers of one name: whose a pod is follows from its group, whatever comes first."""
+"""Two schedulers of one name: the group of a pod determines its scheduler, in any event order."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def tasks(deltas: list[Delta]) -> dict[str, str]:
     return found
 
 
-def test_the_object_says_whose_it_is() -> None:
+def test_object_determines_the_owner() -> None:
     view = views.decode_pod_group(views.encode(group("g", 1, queue="q" + ADOPTED_SUFFIX)))
     assert (view.queue, view.adopted) == ("q", True)
     view = views.decode_pod_group(views.encode(group("g", 1, queue="q")))
     assert (view.queue, view.adopted) == ("q", False)
 
 
-def test_what_was_not_handed_over_is_not_seen() -> None:
+def test_gangs_that_were_not_handed_over_are_ignored() -> None:
     model = beside()
     put_group(model, ours=False)
     put_pod(model, waiting())
@@ -68,7 +68,7 @@ def test_what_was_not_handed_over_is_not_seen() -> None:
     assert model.groups.group_of("default/a") is None
 
 
-def test_a_bound_pod_of_the_others_counts_on_its_node() -> None:
+def test_bound_foreign_pod_counts_on_its_node() -> None:
     model = beside()
     put_group(model, ours=False)
     put_pod(model, pod("a", group="g", scheduler="volcano", node="n1", phase="Running"))
@@ -93,7 +93,7 @@ def test_a_gang_is_handed_over_and_back_with_its_pods() -> None:
     assert [delta.key for delta in found if isinstance(delta, TaskRemoved)] == ["default/a"]
 
 
-def test_pods_that_name_windlass_are_always_ours() -> None:
+def test_pods_that_name_windlass_are_always_owned() -> None:
     model = beside()
     put_pod(model, pod("a", scheduler="windlass"))
     assert list(tasks(model.take())) == ["default/a"]
@@ -164,7 +164,7 @@ def test_a_gang_of_kai_is_handed_over_and_back_with_its_pods() -> None:
 
 
 @pytest.mark.parametrize("word", ["gpu-fraction", "gpu-memory"])
-def test_what_needs_kais_binder_is_left_to_it(word: str) -> None:
+def test_pods_that_need_kais_binder_stay_with_kai(word: str) -> None:
     model = beside_kai()
     put_kai_group(model, ADOPTED_POOL)
     sharer = kai_pod("a", "g")
@@ -173,7 +173,7 @@ def test_what_needs_kais_binder_is_left_to_it(word: str) -> None:
     assert tasks(model.take()) == {}
 
 
-def test_groups_of_volcanos_api_are_no_business_of_kai() -> None:
+def test_groups_of_volcanos_api_do_not_belong_to_kai() -> None:
     model = beside_kai()
     model.objects.upsert_queue(views.decode_queue(views.encode(queue("q"))))
     put_group(model, ours=False)
@@ -182,7 +182,7 @@ def test_groups_of_volcanos_api_are_no_business_of_kai() -> None:
     assert tasks(model.take()) == {"default/a": "default/g"}
 
 
-def test_peers_by_their_words() -> None:
+def test_other_schedulers_are_parsed() -> None:
     assert OtherScheduler.parse("volcano") == OtherScheduler("volcano", ("volcano",))
     assert OtherScheduler.parse("kai") == OtherScheduler("kai", ("kai-scheduler",))
     for text in ("volcano", "kai", "kai:one,two"):
@@ -192,7 +192,7 @@ def test_peers_by_their_words() -> None:
         OtherScheduler.parse("yunikorn")
 
 
-def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
+def test_scheduler_of_another_name_is_separated_too() -> None:
     model = ClusterModel(["windlass", "batch"], other_schedulers=[OtherScheduler.parse("volcano:batch")])
     model.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     put_group(model, ours=False)
@@ -202,7 +202,7 @@ def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
     assert tasks(model.take()) == {"default/a": "default/g"}
 
 
-def test_when_kai_is_gone_pods_wait_for_its_pod_grouper() -> None:
+def test_without_kai_pods_wait_for_its_pod_grouper() -> None:
     model = ClusterModel(["windlass", "kai-scheduler"], wait_for_group=["volcano", "kai-scheduler"])
     model.objects.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
@@ -238,7 +238,7 @@ NOBODYS = (
 
 
 @pytest.mark.parametrize("group_first", [True, False])
-def test_a_pod_that_nobody_places_is_told_so(group_first: bool) -> None:
+def test_pod_without_a_responsible_scheduler_is_explained(group_first: bool) -> None:
     """It names windlass, and its gang is in a queue that was not handed over."""
     model = beside()
     steps = [
@@ -257,7 +257,7 @@ def test_a_pod_that_nobody_places_is_told_so(group_first: bool) -> None:
     assert (code, message.partition(";")[0]) == ("WaitingForMembers", "PodGroup default/g does not exist")
 
 
-def test_the_change_of_whose_a_gang_is_reaches_those_who_tell_of_it() -> None:
+def test_change_of_ownership_marks_the_gang_as_changed() -> None:
     model = beside()
     put_pod(model, pod("a", group="g", scheduler="windlass"))
     model.take()
@@ -273,7 +273,7 @@ def test_the_change_of_whose_a_gang_is_reaches_those_who_tell_of_it() -> None:
         assert "default/g" in model.marks.reported
 
 
-def test_a_gang_that_is_just_being_handed_over_is_waited_for() -> None:
+def test_gang_in_migration_is_explained_as_waiting() -> None:
     model = beside()
     marked = queue("q")
     marked["metadata"]["annotations"] = {"windlass.dev/adopted": "true"}
@@ -285,7 +285,7 @@ def test_a_gang_that_is_just_being_handed_over_is_waited_for() -> None:
     assert "which is not handed over yet, though its queue q is; 1 pod of it" in message
 
 
-def test_a_gang_of_kai_that_was_not_handed_over_is_told_in_its_words() -> None:
+def test_kai_gang_that_was_not_handed_over_is_explained() -> None:
     model = ClusterModel(["windlass", "kai-scheduler"], other_schedulers=[OtherScheduler.parse("kai")])
     model.objects.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
     found = views.decode_kai_pod_group(views.encode(kai_group("g", 1, queue="q")))

@@ -9,7 +9,7 @@ from windlass.engine import deltas
 from windlass.model.cluster.snapshot import SnapshotError, from_objects
 
 
-def test_lists_are_opened_and_strangers_counted() -> None:
+def test_lists_are_expanded_and_unknown_kinds_counted() -> None:
     typed = {
         "apiVersion": "v1",
         "kind": "NodeList",
@@ -28,7 +28,7 @@ def test_lists_are_opened_and_strangers_counted() -> None:
     assert found.ignored == {"v1/Secret": 1}
 
 
-def test_an_object_without_a_name_is_refused_with_its_place() -> None:
+def test_object_without_a_name_is_rejected_with_its_position() -> None:
     with pytest.raises(SnapshotError, match=r"object 1: items\[0\] \(v1/Pod\): metadata"):
         from_objects(
             [node("n"), {"kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {}}]}]

@@ -1,4 +1,4 @@
-"""What a part of a device takes of its capacities."""
+"""Consumption of device capacities by shares."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ VALUES = DeviceCapacity("m", "80Gi", default="10Gi", values=("10Gi", "20Gi", "40
         (VALUES, "41Gi", None),
     ],
 )
-def test_what_is_asked_is_rounded_to_what_may_be_asked(
+def test_requested_amount_is_rounded_to_an_allowed_one(
     told: DeviceCapacity, asked: str | None, taken: str | None
 ) -> None:
     found = consumed([("m", asked)] if asked else [], [told])
     assert found == (None if taken is None else (("m", taken),))
 
 
-def test_what_a_device_does_not_have_cannot_be_asked_of_it() -> None:
+def test_missing_capacity_cannot_be_requested() -> None:
     assert consumed([("x", "1")], [SPAN]) is None
     assert consumed([], []) == ()
 
 
 @given(st.integers(0, 60), st.integers(0, 8), st.integers(1, 8), st.integers(0, 60))
-def test_a_step_is_the_next_one_that_is_enough(asked: int, least: int, step: int, most: int) -> None:
+def test_amount_is_rounded_up_to_the_next_step(asked: int, least: int, step: int, most: int) -> None:
     told = DeviceCapacity("m", "60", default=str(least), least=str(least), most=str(most), step=str(step))
     able = [n for n in range(least, most + 1, step) if n >= asked]
     found = consumed([("m", str(asked))], [told])
@@ -60,6 +60,6 @@ def test_a_step_is_the_next_one_that_is_enough(asked: int, least: int, step: int
         assert units(found[0][1]) == units(str(able[0]))
 
 
-def test_the_largest_part_counts_rounded_up() -> None:
+def test_largest_share_counts_rounded_up() -> None:
     assert share_of([("a", 1, 3), ("b", 1, 4), ("c", 5, 0)]) == 334
     assert share_of([]) == 0

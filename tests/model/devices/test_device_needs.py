@@ -1,4 +1,4 @@
-"""Words for parts of cards → needs and charges; what nodes say → cards; what a pod was given → words."""
+"""Share requests as needs and charges, devices of nodes, and annotations of allocated devices."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ SHARED = {"slices": False}
         ({}, {GPU: "1", "nvidia.com/gpucores": "30"}, [need(milli=300, memory_milli=1000, **SHARED)], 1000),
     ],
 )
-def test_parts_are_needs_and_are_charged_as_thousandths_of_cards(
+def test_shares_are_needs_charged_in_thousandths_of_devices(
     annotations: dict[str, str], limits: dict[str, str], needs: list[DeviceNeed], charge: int
 ) -> None:
     found = World(gpu_node(), asking(annotations, **limits)).needs()
@@ -107,7 +107,7 @@ def test_parts_are_needs_and_are_charged_as_thousandths_of_cards(
     assert dict(found.node_request) == {"cpu": 1000}
 
 
-def test_memory_is_charged_by_the_smallest_card_that_could_hold_it() -> None:
+def test_memory_is_charged_by_the_smallest_sufficient_device() -> None:
     world = World(gpu_node("small", mib=8192), gpu_node("n", mib=16384), gpu_node("big", mib=65536))
     world.add(asking({"gpu-memory": "10240"}))
     world.take()
@@ -117,17 +117,17 @@ def test_memory_is_charged_by_the_smallest_card_that_could_hold_it() -> None:
     assert dict(world.needs().request)[GPU] == 157
     world.model.objects.remove_node("big")
     world.take()
-    assert dict(world.needs().request)[GPU] == 1000  # no card of the cluster could: all of one
+    assert dict(world.needs().request)[GPU] == 1000  # no device of the cluster is large enough: a whole one
 
 
-def test_whole_cards_without_wishes_stay_plain_amounts() -> None:
+def test_whole_devices_without_preferences_stay_plain_amounts() -> None:
     for limits in ({GPU: "2"}, {"volcano.sh/gpu-number": "2"}, {"tke.cloud.tencent.com/qgpu-core": "200"}):
         found = World(gpu_node(), asking(**limits)).needs()
         assert found.devices == ()
         assert dict(found.request) == {"cpu": 1000, GPU: 2000}
 
 
-def test_whole_cards_of_a_kind_are_counted_one_by_one() -> None:
+def test_whole_devices_of_a_kind_are_counted_one_by_one() -> None:
     wishes = {"windlass.dev/gpu-model": "H100", "windlass.dev/gpu-min-memory": "40Gi"}
     found = World(gpu_node(), asking(wishes, **{GPU: "2"})).needs()
     assert found.devices == (
@@ -137,7 +137,7 @@ def test_whole_cards_of_a_kind_are_counted_one_by_one() -> None:
     assert GPU not in dict(found.node_request)
 
 
-def test_whole_cards_beside_a_part_of_the_same_kind() -> None:
+def test_whole_devices_with_a_share_of_the_same_kind() -> None:
     obj = asking(**{GPU: "1"})
     obj["spec"]["containers"].append(
         {"name": "b", "image": "x", "resources": {"requests": {"aliyun.com/gpu-mem": "4"}}}
@@ -147,7 +147,7 @@ def test_whole_cards_beside_a_part_of_the_same_kind() -> None:
     assert dict(found.request)[GPU] == 1250
 
 
-def test_a_container_that_the_pod_does_not_have() -> None:
+def test_unknown_container_is_an_error() -> None:
     notes = {"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"}
     assert World(gpu_node(), asking(notes)).needs().devices
     notes["gpu-fraction-container-name"] = "trainer"
@@ -158,7 +158,7 @@ def test_a_container_that_the_pod_does_not_have() -> None:
     assert "the pod has no such container; it has main" in told.message
 
 
-def test_no_two_pods_of_a_group_on_one_card() -> None:
+def test_no_two_pods_of_a_spread_group_share_a_device() -> None:
     found = World(
         gpu_node(), asking({"volcano.sh/vgpu-podgroup-policy": "spread"}, **{"volcano.sh/vgpu-memory": "9"})
     )
@@ -169,13 +169,13 @@ def test_no_two_pods_of_a_group_on_one_card() -> None:
 # ------------------------------------------------------------------ slices
 
 
-def test_slices_are_plain_amounts_where_nobody_carves() -> None:
+def test_slices_are_plain_amounts_without_dynamic_mig() -> None:
     found = World(gpu_node(), asking(**{"nvidia.com/mig-1g.5gb": "2"})).needs()
     assert found.devices == ()
     assert dict(found.request) == {"cpu": 1000, "nvidia.com/mig-1g.5gb": 2000}
 
 
-def test_slices_are_needs_of_cards_where_somebody_does() -> None:
+def test_slices_are_device_needs_with_dynamic_mig() -> None:
     world = World(gpu_node(**{"windlass.dev/mig": "dynamic"}), asking(**{"nvidia.com/mig-1g.5gb": "2"}))
     assert world.needs().devices == (
         need(count=2, profile="1g.5gb", listed="nvidia.com/mig-1g.5gb", shares=False),
@@ -190,7 +190,7 @@ def test_a_slice_by_annotation_is_charged_like_one_by_resource() -> None:
     assert dict(found.request)["nvidia.com/mig-1g.5gb"] == 1000
 
 
-def test_kais_queues_count_slices_as_parts_of_gpus() -> None:
+def test_kai_queues_count_slices_as_shares_of_gpus() -> None:
     mig = kai_pod("p", "g", requests={"nvidia.com/mig-3g.40gb": "2"})
     listed = gpu_node(gpus=0)
     listed["status"]["allocatable"]["nvidia.com/mig-3g.40gb"] = "2"
@@ -205,7 +205,7 @@ def test_kais_queues_count_slices_as_parts_of_gpus() -> None:
 # ------------------------------------------------------------------ queues that count words
 
 
-def test_words_are_charged_where_a_queue_names_them() -> None:
+def test_vocabulary_resources_are_charged_if_a_queue_names_them() -> None:
     limits = {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "1024"}
     world = World(gpu_node(), asking(**limits))
     assert "volcano.sh/vgpu-memory" not in dict(world.needs().request)
@@ -215,14 +215,14 @@ def test_words_are_charged_where_a_queue_names_them() -> None:
     assert "volcano.sh/vgpu-memory" not in dict(world.needs().node_request)
 
 
-# ------------------------------------------------------------------ cards of nodes
+# ------------------------------------------------------------------ devices of nodes
 
 
 def node_view(obj: dict[str, Any]) -> views.NodeObject:
     return views.decode_node(views.encode(obj))
 
 
-def test_cards_by_the_agents_record() -> None:
+def test_devices_are_read_from_the_agents_record() -> None:
     place = node_annotation.ProfilePlacement("1g.10gb+me", (0, 1), 1, 1, 9856, 14)
     told = (
         node_annotation.DeviceRecord(
@@ -255,14 +255,14 @@ def test_cards_by_the_agents_record() -> None:
     "text",
     ["no json", "[{}]", '[{"index": -1}]', '[{"index": 0}, {"index": 0}]', '[{"index": 0, "memoryMib": -1}]'],
 )
-def test_a_record_that_cannot_be_meant_is_not_believed(text: str) -> None:
+def test_implausible_record_is_ignored(text: str) -> None:
     obj = gpu_node(gpus=2, mib=100)
     obj["metadata"]["annotations"] = {node_annotation.NODE_DEVICES: text}
     assert node_annotation.read({node_annotation.NODE_DEVICES: text}).problem is not None
     assert [(card.index, card.memory_mib) for card in devices_of(node_view(obj))] == [(0, 100), (1, 100)]
 
 
-def test_a_record_says_the_same_when_it_is_read_back() -> None:
+def test_record_survives_a_round_trip() -> None:
     told = (
         node_annotation.DeviceRecord(1, "b", numa=1),
         node_annotation.DeviceRecord(0, "a", compute="10.0", mps=True),
@@ -275,7 +275,7 @@ def test_a_record_says_the_same_when_it_is_read_back() -> None:
     assert node_annotation.DeviceRecord(0, compute="new").capability == (0, 0)
 
 
-def test_cards_of_all_makers_by_label_or_by_name() -> None:
+def test_devices_of_all_vendors_by_label_or_by_name() -> None:
     obj = node("n", gpus=0)
     obj["status"]["allocatable"] |= {
         "amd.com/gpu": "2",
@@ -304,7 +304,7 @@ def test_cards_of_all_makers_by_label_or_by_name() -> None:
         ("nvidia.com/mig-1g.5gb", {"nvidia.com/mig-1g.5gb.memory": "4864"}, 4864),
     ],
 )
-def test_units_that_a_device_plug_in_made_of_cards_are_given_whole_only(
+def test_units_of_a_device_plugin_are_allocated_whole_only(
     resource: str, labels: dict[str, str], memory: int
 ) -> None:
     obj = gpu_node(gpus=0, **labels)
@@ -314,7 +314,7 @@ def test_units_that_a_device_plug_in_made_of_cards_are_given_whole_only(
     assert len(found) == 8
 
 
-def test_hamis_slots_are_no_cards() -> None:
+def test_hami_slots_are_not_devices() -> None:
     obj = gpu_node(gpus=20, **{"nvidia.com/gpu.count": "2"})
     obj["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "[]"}
     found = World(obj).nodes["n"]
@@ -332,7 +332,7 @@ def registered_node() -> dict[str, Any]:
     return obj
 
 
-def test_cards_that_volcanos_plug_in_has_registered() -> None:
+def test_devices_registered_by_volcanos_plugin() -> None:
     world = World(registered_node(), asking(**{"volcano.sh/vgpu-memory": "4096"}))
     found = world.nodes["n"]
     assert found.allocatable[REGISTERED] == 2000
@@ -347,7 +347,7 @@ def test_cards_that_volcanos_plug_in_has_registered() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":", "a,b", "GPU-a,10,many,T,true,x", "GPU-a,10,1,T"])
-def test_a_registration_that_cannot_be_read_registers_nothing(text: str) -> None:
+def test_unreadable_registration_registers_no_devices(text: str) -> None:
     obj = registered_node()
     obj["metadata"]["annotations"] = {"volcano.sh/node-vgpu-register": text}
     assert devices_of(node_view(obj)) == ()
@@ -356,7 +356,7 @@ def test_a_registration_that_cannot_be_read_registers_nothing(text: str) -> None
 # ------------------------------------------------------------------ what a pod was given
 
 
-def test_the_words_of_a_binding() -> None:
+def test_annotations_of_a_binding() -> None:
     world = World(gpu_node(), asking({"gpu-fraction": "0.5"}))
     bind = Bind(
         "default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU, 500, 8192, card_mib=16384),)
@@ -367,14 +367,14 @@ def test_the_words_of_a_binding() -> None:
     }
 
 
-def test_kais_pods_are_told_what_they_received() -> None:
+def test_kai_pods_are_annotated_with_what_they_received() -> None:
     world = World(gpu_node(), kai_queue("q"), kai_group("g", 1, "q"), kai_pod("p", "g", requests={GPU: "1"}))
     for shares, told in (((DeviceShare(0, GPU),), "Regular"), ((DeviceShare(0, GPU, 500),), "Fraction")):
         bind = Bind("default/p", "u", "default/kai:g", "n", shares)
         assert world.model.writes.annotations(bind, 0.0)["received-resource-type"] == told
 
 
-def test_volcanos_device_plug_in_is_told_by_container() -> None:
+def test_volcano_device_plugin_gets_devices_by_container() -> None:
     obj = pod("a", requests={"cpu": "1"})
     limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4096", "volcano.sh/vgpu-cores": "20"}
     obj["spec"]["containers"].append({"name": "b", "image": "x", "resources": {"limits": limits}})
@@ -389,7 +389,7 @@ def test_volcanos_device_plug_in_is_told_by_container() -> None:
     assert words["volcano.sh/bind-phase"] == "allocating"
 
 
-def test_volcanos_older_words_read_and_write_an_index() -> None:
+def test_older_volcano_annotations_use_an_index() -> None:
     world = World(gpu_node(), asking(**{"volcano.sh/gpu-memory": "1024"}))
     bind = Bind("default/a", "u", "default/pod:a", "n", (DeviceShare(1, GPU, 0, 1024, card_mib=16384),))
     assert world.model.writes.annotations(bind, 0.0)["volcano.sh/gpu-index"] == "1"
@@ -431,5 +431,5 @@ def test_pods_that_volcanos_scheduler_placed_report_uuids() -> None:
         (DeviceShare(1, "nvidia.com/mig-1g.5gb"), assignment.AllocatedDevice(1, 1000, "1g.5gb")),
     ],
 )
-def test_parts_in_a_plan(share: DeviceShare, shown: assignment.AllocatedDevice) -> None:
+def test_device_shares_in_a_plan(share: DeviceShare, shown: assignment.AllocatedDevice) -> None:
     assert assignment.allocated_devices(share) == shown

@@ -1,4 +1,4 @@
-"""Claims for devices → needs of cards; what is written about them; what is told instead of ignored."""
+"""Device claims: needs, writes, and errors of unsupported fields."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class World:
         return found.message
 
 
-def test_a_claim_is_a_need_of_whole_cards_and_is_charged_like_one() -> None:
+def test_claim_is_a_need_of_whole_devices_and_charged_like_one() -> None:
     world = World(
         ("node", gpu_node("n")), ("claim", claim("c", exactly(count=2))), ("pod", claimer(claim="c"))
     )
@@ -66,7 +66,7 @@ def test_a_claim_is_a_need_of_whole_cards_and_is_charged_like_one() -> None:
     assert dict(needs.node_request) == {"cpu": 1000}
 
 
-def test_a_template_says_what_its_pods_need() -> None:
+def test_template_determines_the_needs_of_its_pods() -> None:
     template = {
         "metadata": {"name": "t", "namespace": "default"},
         "spec": {"spec": {"devices": {"requests": [exactly()]}}},
@@ -75,7 +75,7 @@ def test_a_template_says_what_its_pods_need() -> None:
     assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
 
 
-def test_live_a_pod_waits_until_its_claim_is_made() -> None:
+def test_pod_waits_until_its_claim_is_created_in_a_live_cluster() -> None:
     template = {
         "metadata": {"name": "t", "namespace": "default"},
         "spec": {"spec": {"devices": {"requests": [exactly()]}}},
@@ -103,7 +103,7 @@ def test_live_a_pod_waits_until_its_claim_is_made() -> None:
         ),
     ],
 )
-def test_selectors_choose_among_the_cards_that_nodes_tell_of(expression: str, need: DeviceNeed) -> None:
+def test_selectors_match_devices_that_nodes_report(expression: str, need: DeviceNeed) -> None:
     world = World(
         ("node", gpu_node("n")),
         ("node", gpu_node("t", 2, "Tesla-T4", 15360)),
@@ -113,7 +113,7 @@ def test_selectors_choose_among_the_cards_that_nodes_tell_of(expression: str, ne
     assert world.needs().devices == (need,)
 
 
-def test_cards_of_one_model_are_told_apart_by_their_memory() -> None:
+def test_devices_of_one_model_are_distinguished_by_memory() -> None:
     world = World(
         ("node", gpu_node("n", 1, "X", 80000)),
         ("node", gpu_node("t", 1, "X", 40000)),
@@ -133,7 +133,7 @@ def test_cards_of_one_model_are_told_apart_by_their_memory() -> None:
     assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000, min_memory_mib=80000),)
 
 
-def test_all_of_a_nodes_devices_where_every_node_has_the_same_number() -> None:
+def test_all_devices_of_a_node_with_equal_counts_everywhere() -> None:
     every = claim("c", exactly(allocationMode="All"))
     world = World(
         ("node", gpu_node("n")), ("node", gpu_node("m")), ("claim", every), ("pod", claimer(claim="c"))
@@ -145,7 +145,7 @@ def test_all_of_a_nodes_devices_where_every_node_has_the_same_number() -> None:
     assert need.joint.claims == (((DeviceOption(DeviceNeed(GPU, 1, milli=1000), every=True),),),)
 
 
-def test_the_first_alternative_that_the_cluster_can_ever_serve() -> None:
+def test_first_alternative_that_the_cluster_can_serve_is_used() -> None:
     options = {
         "name": "any",
         "firstAvailable": [
@@ -181,19 +181,19 @@ def test_the_first_alternative_that_the_cluster_can_ever_serve() -> None:
         (exactly(count=9), {}, "no node has 9 such devices"),
     ],
 )
-def test_what_is_not_served_is_told(request_: dict[str, Any], spec: dict[str, Any], words: str) -> None:
+def test_unsupported_fields_are_reported(request_: dict[str, Any], spec: dict[str, Any], words: str) -> None:
     world = World(
         ("node", gpu_node("n")), ("claim", claim("c", request_, **spec)), ("pod", claimer(claim="c"))
     )
     assert words in world.told()
 
 
-def test_claims_that_are_not_there() -> None:
+def test_missing_claims_are_reported() -> None:
     assert "ResourceClaim default/c does not exist" in World(("pod", claimer(claim="c"))).told()
     assert "ResourceClaimTemplate default/t does not exist" in World(("pod", claimer(template="t"))).told()
 
 
-def test_a_claim_comes_later_and_the_pod_starts() -> None:
+def test_pod_starts_when_its_claim_is_created() -> None:
     world = World(("node", gpu_node("n")), ("pod", claimer(claim="c")))
     assert "does not exist" in world.told()
     assert world.add("claim", claim("c", exactly())).needs().devices
@@ -221,7 +221,7 @@ def test_pods_that_share_a_claim_need_its_devices_once_and_its_node() -> None:
     assert world.model.writes.annotations(bind, 0.0) == {"windlass.dev/devices": "3"}
 
 
-def test_who_carries_a_claim_when_its_carrier_has_ended() -> None:
+def test_another_pod_carries_a_claim_after_its_carrier_ended() -> None:
     first = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
     second = claimer("b", claim="c", created="2026-01-01T00:00:01Z", node="n", phase="Running")
     for one in (first, second):
@@ -236,8 +236,8 @@ def test_who_carries_a_claim_when_its_carrier_has_ended() -> None:
     assert after.devices == (3,)
 
 
-def test_nobody_makes_room_with_devices_that_others_use_too() -> None:
-    """A claim stays allocated until the last of its users is gone: evicting the one who carries it frees nothing."""
+def test_no_eviction_frees_devices_that_other_pods_still_use() -> None:
+    """A claim stays allocated until its last user is deleted, so evicting its carrier frees nothing."""
     carrier = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
     user = claimer("b", claim="c", created="2026-01-01T00:00:01Z", node="n", phase="Running")
     for one in (carrier, user):
@@ -251,7 +251,7 @@ def test_nobody_makes_room_with_devices_that_others_use_too() -> None:
     assert world.add("pod", user).tasks()["default/a"].preemptible
 
 
-def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
+def test_writes_before_a_pod_with_a_claim_is_bound() -> None:
     world = World(
         ("node", gpu_node("n")), ("claim", claim("c", exactly(count=2))), ("pod", claimer(claim="c"))
     )
@@ -285,7 +285,7 @@ def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
     }
 
 
-def test_a_claim_that_was_allocated_for_a_binding_that_failed_is_allocated_anew() -> None:
+def test_claim_of_a_failed_binding_is_allocated_again() -> None:
     stale = claim("c", exactly())
     stale["status"] = {
         "allocation": {
@@ -304,7 +304,7 @@ def test_a_claim_that_was_allocated_for_a_binding_that_failed_is_allocated_anew(
     assert "metadata" not in second.body
 
 
-def test_a_claim_that_is_protected_already_is_not_written_again() -> None:
+def test_protected_claim_is_not_written_again() -> None:
     guarded = claim("c", exactly())
     guarded["metadata"]["finalizers"] = ["example.com/x", "resource.kubernetes.io/delete-protection"]
     world = World(("node", gpu_node("n")), ("claim", guarded), ("pod", claimer(claim="c")))
@@ -313,7 +313,7 @@ def test_a_claim_that_is_protected_already_is_not_written_again() -> None:
     assert [write.subresource for write in world.model.writes.claim_writes(bind, NOW)] == ["status"]
 
 
-def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
+def test_pod_that_shares_a_claim_is_added_to_its_users() -> None:
     taken = claim("c", exactly())
     taken["status"] = {
         "allocation": {"devices": {"results": []}},
@@ -349,7 +349,7 @@ def listed(name: str, product: str = "H100", **more: Any) -> dict[str, Any]:
     }
 
 
-def test_devices_of_slices_are_cards_of_their_node() -> None:
+def test_devices_of_slices_belong_to_their_node() -> None:
     world = World(
         ("node", node("n", gpus=0)),
         ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1", "A100"))),
@@ -381,7 +381,7 @@ def test_devices_of_slices_are_cards_of_their_node() -> None:
     assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
 
 
-def test_devices_of_slices_that_no_model_tells_apart_are_named() -> None:
+def test_indistinguishable_slice_devices_are_selected_by_name() -> None:
     index = {"index": {"int": 1}, "type": {"string": "gpu"}, "productName": {"string": "H100"}}
     other = {**index, "index": {"int": 0}}
     chosen = selector("device.attributes['gpu.nvidia.com'].index == 1")
@@ -400,7 +400,7 @@ def test_devices_of_slices_that_no_model_tells_apart_are_named() -> None:
     assert found.uuids == ("gpu.nvidia.com/n/gpu-1",)
 
 
-def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left_out() -> None:
+def test_newest_generation_of_a_pool_counts() -> None:
     world = World(
         ("node", node("n", gpus=0)),
         ("slice", resource_slice("n", listed("old"))),
@@ -427,7 +427,7 @@ def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left
 
 
 @pytest.mark.parametrize("reach", [{"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": []}}])
-def test_devices_that_several_nodes_reach_are_told(reach: dict[str, Any]) -> None:
+def test_devices_that_several_nodes_reach_are_reported(reach: dict[str, Any]) -> None:
     far = resource_slice("n", listed("a"))
     del far["spec"]["nodeName"]
     far["spec"] |= reach
@@ -445,7 +445,7 @@ def test_devices_that_several_nodes_reach_are_told(reach: dict[str, Any]) -> Non
     )
 
 
-def test_devices_go_with_their_slice() -> None:
+def test_devices_disappear_with_their_slice() -> None:
     text = views.encode(resource_slice("n", listed("gpu-0")))
     world = World(("node", node("n", gpus=0)), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
     assert "no device of the cluster" in world.told()
@@ -459,7 +459,7 @@ def test_devices_go_with_their_slice() -> None:
     assert [d.key for d in changes if isinstance(d, deltas.TaskRemoved)] == ["default/a"]
 
 
-def test_claims_templates_and_classes_may_go() -> None:
+def test_claims_templates_and_classes_can_be_deleted() -> None:
     world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
     assert world.needs().devices
     world.model.features.claims.remove(world.model.features.claims.index.classes["gpu.nvidia.com"])
@@ -471,7 +471,7 @@ def test_claims_templates_and_classes_may_go() -> None:
     assert "does not exist" in told.message
 
 
-def test_a_container_may_name_a_class_alone_in_the_words_of_an_article() -> None:
+def test_container_can_name_a_class_by_extended_resource() -> None:
     obj = pod("a", requests={"cpu": "1"})
     obj["spec"]["containers"][0]["resources"]["claims"] = [
         {"name": "gpu-claim", "deviceClassName": "nvidia.com/gpu"}
@@ -480,8 +480,8 @@ def test_a_container_may_name_a_class_alone_in_the_words_of_an_article() -> None
     assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
 
 
-def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
-    """Of ten thousand pods with claims all would be looked at again for each that is allocated."""
+def test_change_of_a_claim_marks_only_its_own_pods() -> None:
+    """Otherwise each allocation would translate all of ten thousand pods with claims again."""
     world = World(("node", gpu_node("n1")))
     for i in range(5):
         world.add("claim", claim(f"c{i}", exactly())).add("pod", claimer(f"p{i}", claim=f"c{i}"))
@@ -501,7 +501,7 @@ def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
     assert (world.model.features.claims.index.users, world.model.features.claims.index._owners) == ({}, {})
 
 
-def test_the_drivers_are_told_what_class_and_claim_say() -> None:
+def test_allocation_contains_configuration_of_class_and_claim() -> None:
     """As kube-scheduler copies it: a driver reads nothing but the allocation."""
     opaque = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"sharing": {"strategy": "MPS"}}}}
     other = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"channel": 7}}}
@@ -541,8 +541,8 @@ def test_the_drivers_are_told_what_class_and_claim_say() -> None:
     ]
 
 
-def test_what_a_request_tolerates_stands_with_its_devices() -> None:
-    """Whoever evicts pods from devices that become tainted goes by it."""
+def test_tolerations_of_a_request_are_written_with_its_devices() -> None:
+    """The controller that evicts pods from tainted devices reads them."""
     tolerations = [{"key": "example.com/slow", "operator": "Exists"}]
     world = World(
         ("node", gpu_node("n")),
@@ -555,8 +555,8 @@ def test_what_a_request_tolerates_stands_with_its_devices() -> None:
     assert status["allocation"]["devices"]["results"][0]["tolerations"] == tolerations
 
 
-def test_a_claim_that_asks_for_nothing_is_allocated_too() -> None:
-    """A kubelet starts no pod whose claim has no allocation."""
+def test_claim_without_requests_is_allocated_too() -> None:
+    """A kubelet starts no pod with a claim that has no allocation."""
     world = World(("node", gpu_node("n")), ("claim", claim("c")), ("pod", claimer(claim="c")))
     assert world.needs().devices == ()
     write, kept = world.model.writes.claim_writes(
@@ -577,7 +577,7 @@ def allocated(name: str, result: dict[str, Any], user: str, **fields: Any) -> di
     return made
 
 
-def test_who_looks_at_devices_for_administration_holds_none() -> None:
+def test_admin_access_holds_no_device() -> None:
     result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
     world = World(
         ("node", node("n", gpus=0)),
@@ -593,7 +593,7 @@ def test_who_looks_at_devices_for_administration_holds_none() -> None:
     assert tasks["default/monitor"].needs.devices == ()
 
 
-def test_devices_that_kube_scheduler_gave_for_an_amount_are_held() -> None:
+def test_devices_allocated_by_kube_scheduler_for_an_amount_are_held() -> None:
     """``extendedResourceName`` of a class: the claim is named in the pod's status alone, and no amount is held."""
     result = {"request": "container-0-request-0", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
     user = pod("user", requests={"cpu": "1", GPU: "1"}, node="n", scheduler="default-scheduler")
@@ -617,8 +617,8 @@ def test_devices_that_kube_scheduler_gave_for_an_amount_are_held() -> None:
     assert dict(task.needs.request) == {"cpu": 1000, GPU: 1000}
 
 
-def test_a_kubelet_gives_claims_what_a_driver_lists_and_nothing_else() -> None:
-    """A cluster on its way from device plug-ins to drivers has nodes of both: the plug-in's cards are no driver's."""
+def test_kubelet_only_serves_devices_that_a_driver_lists() -> None:
+    """A cluster that migrates from device plugins to drivers has nodes of both kinds."""
     by_plugin = gpu_node("old")
     by_plugin["status"]["nodeInfo"] = {"kubeletVersion": "v1.36.3"}
     world = World(("node", by_plugin), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
@@ -627,14 +627,14 @@ def test_a_kubelet_gives_claims_what_a_driver_lists_and_nothing_else() -> None:
     assert world.needs().devices == (DeviceNeed("gpu.nvidia.com/accelerator", 1, milli=1000),)
 
 
-def test_an_agents_cards_serve_claims() -> None:
+def test_devices_of_an_agent_serve_claims() -> None:
     own = gpu_node("n")
     own["status"]["nodeInfo"] = {"kubeletVersion": "v1.35.0+windlass"}
     world = World(("node", own), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
     assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
 
 
-def test_pools_with_devices_that_have_to_be_made_ready_come_last() -> None:
+def test_pools_with_devices_to_prepare_come_last() -> None:
     far = resource_slice("n", listed("far", bindingConditions=["example.com/there"]), listed("near"))
     far["spec"]["pool"]["name"] = "a"
     far["metadata"]["name"] = "far"
@@ -647,7 +647,7 @@ def test_pools_with_devices_that_have_to_be_made_ready_come_last() -> None:
     ]
 
 
-def test_devices_of_a_claim_that_another_scheduler_has_allocated_are_taken_before_its_pod_is_bound() -> None:
+def test_foreign_allocation_holds_devices_before_its_pod_is_bound() -> None:
     """kube-scheduler writes the allocation first, and the pod may then wait ten minutes for a volume."""
     result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
     theirs = allocated("c", result, "theirs")
@@ -681,8 +681,8 @@ def test_devices_of_a_claim_that_another_scheduler_has_allocated_are_taken_befor
     assert usable() == [True, True]
 
 
-def test_what_was_allocated_for_a_pod_of_ours_is_not_taken_from_it() -> None:
-    """Its bind is under way, or has failed: then the claim is allocated anew."""
+def test_allocation_of_an_owned_pod_is_not_released() -> None:
+    """Its bind is in flight, or has failed, and the claim is then allocated again."""
     result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}
     own = allocated("c", result, "a")
     field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
@@ -706,7 +706,7 @@ def allocated_on(name: str, device: str, user: str) -> dict[str, Any]:
     return made
 
 
-def test_devices_of_a_pod_that_has_ended_are_taken_until_its_claim_is_given_back() -> None:
+def test_devices_of_a_finished_pod_are_held_until_its_claim_is_released() -> None:
     """Kubernetes' controller does that, which may be late or away: until then its driver may have them prepared."""
     done = claimer("a", claim="c", node="n", phase="Running")
     world = World(
@@ -728,7 +728,7 @@ def test_devices_of_a_pod_that_has_ended_are_taken_until_its_claim_is_given_back
     assert usable() == [True, True]
 
 
-def test_who_is_given_a_device_takes_it_from_a_claim_whose_pod_was_never_bound() -> None:
+def test_new_allocation_releases_a_claim_of_a_pod_that_was_never_bound() -> None:
     """Its scheduler died between the allocation and the binding, or that failed; no device has two claims, not for a
     moment."""
     world = World(

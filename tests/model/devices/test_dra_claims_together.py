@@ -1,4 +1,4 @@
-"""Claims whose requests are served together: constraints, alternatives, all devices, taints, administration."""
+"""Claims with joint requests: constraints, alternatives, all devices, taints, admin access."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def index(number: int) -> list[dict[str, Any]]:
     return selector(f"device.attributes['{GPU}'].index == {number}")
 
 
-def test_devices_that_must_agree_in_an_attribute_do() -> None:
+def test_devices_match_in_a_required_attribute() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0", "r1"), nics("n", "r1", "r2"))
     scene.ask("a", *GPU_AND_NIC, **SAME_ROOT)
@@ -37,7 +37,7 @@ def test_devices_that_must_agree_in_an_attribute_do() -> None:
     assert scene.decide() == {"b": ("n", [("gpu", "gpu-2"), ("nic", "nic-0")])}
 
 
-def test_a_constraint_holds_for_the_requests_that_it_names() -> None:
+def test_constraint_applies_to_the_requests_that_it_names() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0", "r1", "r1"))
     requests = (exactly("a", GPU), exactly("b", GPU), exactly("c", GPU))
@@ -45,7 +45,7 @@ def test_a_constraint_holds_for_the_requests_that_it_names() -> None:
     assert scene.decide() == {"x": ("n", [("a", "gpu-0"), ("b", "gpu-1"), ("c", "gpu-2")])}
 
 
-def test_a_node_that_has_enough_but_not_agreeing_is_passed_over() -> None:
+def test_node_without_matching_devices_is_skipped() -> None:
     scene = ClaimScene()
     scene.node("a", gpus("a", "r0", "r1"))
     scene.node("b", gpus("b", "r0", "r0"))
@@ -53,7 +53,7 @@ def test_a_node_that_has_enough_but_not_agreeing_is_passed_over() -> None:
     assert scene.decide() == {"x": ("b", [("gpu", "gpu-0"), ("gpu", "gpu-1")])}
 
 
-def test_where_no_node_could_ever_serve_it_that_is_told() -> None:
+def test_claim_that_no_node_can_serve_is_reported() -> None:
     scene = ClaimScene()
     scene.node("a", gpus("a", "r0", "r1"))
     scene.ask("x", exactly("gpu", GPU, count=2), **SAME_ROOT)
@@ -64,7 +64,7 @@ def test_where_no_node_could_ever_serve_it_that_is_told() -> None:
     assert "matchAttribute: no device that could serve it has x.com/none" in scene.why("y")
 
 
-def test_of_alternatives_the_first_is_taken_for_which_devices_are_free() -> None:
+def test_first_alternative_with_free_devices_is_used() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0", "r0"))
     two_or_one = first(("two", {"count": 2}), ("one", {}))
@@ -81,7 +81,7 @@ def test_of_alternatives_the_first_is_taken_for_which_devices_are_free() -> None
     assert scene.decide() == {"c": ("n", [("any/one", "gpu-2")])}
 
 
-def test_an_alternative_that_leaves_nothing_for_another_request_is_passed_over() -> None:
+def test_alternative_that_blocks_another_request_is_skipped() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0"))
     scene.ask(
@@ -92,14 +92,14 @@ def test_an_alternative_that_leaves_nothing_for_another_request_is_passed_over()
     assert scene.decide() == {"a": ("n", [("any/one", "gpu-1"), ("b", "gpu-0")])}
 
 
-def test_requests_of_overlapping_kinds_do_not_take_one_anothers_devices() -> None:
+def test_requests_of_overlapping_kinds_use_different_devices() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0"))
     scene.ask("a", exactly("any", GPU), exactly("zero", GPU, selectors=index(0)))
     assert scene.decide() == {"a": ("n", [("any", "gpu-1"), ("zero", "gpu-0")])}
 
 
-def test_all_of_a_nodes_devices_however_many_it_has() -> None:
+def test_all_devices_of_a_node_with_any_count() -> None:
     scene = ClaimScene()
     scene.node("a", gpus("a", "r0", "r0"))
     scene.node("b", gpus("b", "r0", "r0", "r0"))
@@ -111,7 +111,7 @@ def test_all_of_a_nodes_devices_however_many_it_has() -> None:
     assert "every device of a node" in scene.why("y")
 
 
-def test_tainted_devices_are_given_to_those_who_tolerate_it() -> None:
+def test_tainted_devices_are_allocated_to_tolerating_requests() -> None:
     taints = [{"key": "example.com/ecc", "value": "9", "effect": "NoSchedule"}]
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", taints=taints))
@@ -125,8 +125,8 @@ def test_tainted_devices_are_given_to_those_who_tolerate_it() -> None:
     assert scene.decide() == {"a": ("n", [("gpu", "gpu-0")])}
 
 
-def test_one_tainted_device_stands_in_the_way_of_all_of_its_node() -> None:
-    """As with kube-scheduler, whose results are compared at random elsewhere."""
+def test_one_tainted_device_blocks_all_devices_of_its_node() -> None:
+    """As in kube-scheduler. A randomised test compares the results elsewhere."""
     taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
     scene = ClaimScene()
     scene.node("a", devices_of("a", GPU, device("gpu-0"), device("gpu-1", taints=[taint]), device("gpu-2")))
@@ -149,7 +149,7 @@ def test_a_device_that_is_tainted_while_it_is_held_stays_held() -> None:
     assert scene.decide() == {"b": ("n", [("gpu", "gpu-1")])}
 
 
-def test_who_looks_after_devices_gets_those_that_others_have_and_holds_none() -> None:
+def test_admin_request_gets_allocated_devices_and_holds_none() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0"))
     scene.ask("user", exactly("gpu", GPU))
@@ -163,7 +163,7 @@ def test_who_looks_after_devices_gets_those_that_others_have_and_holds_none() ->
     assert scene.decide() == {"next": ("n", [("gpu", "gpu-0")])}
 
 
-def test_a_pool_of_which_a_slice_is_missing_gives_nothing() -> None:
+def test_incomplete_pool_allocates_nothing() -> None:
     scene = ClaimScene()
     pool = {"resourceSliceCount": 2}
     scene.node("n", devices_of("n", GPU, device("gpu-0"), pool=pool))
@@ -173,7 +173,7 @@ def test_a_pool_of_which_a_slice_is_missing_gives_nothing() -> None:
     assert scene.decide() == {"a": ("n", [("gpu", "gpu-0")])}
 
 
-def test_a_pool_of_several_nodes_is_whole_on_all_of_them_at_once() -> None:
+def test_pool_of_several_nodes_becomes_complete_on_all_at_once() -> None:
     pool = {"name": "rack", "resourceSliceCount": 2}
     scene = ClaimScene()
     scene.node("a", devices_of("a", GPU, device("gpu-0"), pool=pool))
@@ -188,7 +188,7 @@ def test_a_pool_of_several_nodes_is_whole_on_all_of_them_at_once() -> None:
     assert scene.decide() == {}
 
 
-def test_cards_that_nodes_tell_of_themselves_serve_alternatives_too() -> None:
+def test_devices_that_nodes_report_serve_alternatives_too() -> None:
     """Without a driver: the nodes of a box."""
     scene = ClaimScene()
     for obj in (gpu_node("h", 1), gpu_node("t", 2, "Tesla-T4", 15360)):
@@ -221,7 +221,7 @@ def test_a_claim_holds_at_most_32_devices() -> None:
     assert (where, len(found)) == ("n", 32)
 
 
-def test_parts_of_devices_are_given_while_counters_last() -> None:
+def test_partitions_are_allocated_while_counters_last() -> None:
     """A driver that carves: a GPU, and the slices that could be made of it."""
     whole = {"consumesCounters": [{"counterSet": "g", "counters": {"memory": {"value": "40Gi"}}}]}
     half = {"consumesCounters": [{"counterSet": "g", "counters": {"memory": {"value": "20Gi"}}}]}
@@ -260,7 +260,7 @@ def test_parts_of_devices_are_given_while_counters_last() -> None:
     assert set(scene.decide()) in ({"w"}, {"c"})
 
 
-def test_what_was_chosen_is_not_written_once_it_serves_the_claim_no_more() -> None:
+def test_outdated_selection_is_not_written() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0"))
     scene.ask("x", exactly("gpu", GPU, count=2), **SAME_ROOT)
@@ -273,8 +273,8 @@ def test_what_was_chosen_is_not_written_once_it_serves_the_claim_no_more() -> No
         scene.model.writes.claim_writes(bind, scene.now)
 
 
-def test_who_is_more_important_takes_the_devices_that_agree() -> None:
-    """Of four pods with a GPU each, one sits below the root of the network card: it goes, and nobody else."""
+def test_higher_priority_preempts_for_matching_devices() -> None:
+    """One of four pods with a GPU each is below the root of the network adapter. Only it is evicted."""
     scene = ClaimScene("allocate", "preempt")
     scene.node("n", gpus("n", "r0", "r1", "r2", "r3"), nics("n", "r2"))
     for at in range(4):
@@ -287,7 +287,7 @@ def test_who_is_more_important_takes_the_devices_that_agree() -> None:
     assert scene.decide() == {"high": ("n", [("gpu", "gpu-2"), ("nic", "nic-0")])}
 
 
-def test_an_engine_that_was_written_down_knows_what_claims_ask_for() -> None:
+def test_restored_engine_dump_contains_claim_needs() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0", "r1"), nics("n", "r1"))
     scene.ask("a", *GPU_AND_NIC, **SAME_ROOT)

@@ -42,7 +42,7 @@ def results(scene: ClaimScene, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_pods_have_parts_of_a_device_until_it_is_used_up() -> None:
+def test_pods_share_a_device_until_it_is_exhausted() -> None:
     scene = ClaimScene()
     scene.node("n", shared("n", 80, 20))
     for name in "abcd":
@@ -57,7 +57,7 @@ def test_pods_have_parts_of_a_device_until_it_is_used_up() -> None:
     assert sorted(scene.decide()) == ["c"]
 
 
-def test_a_part_is_written_with_what_it_takes_and_an_id_of_its_own() -> None:
+def test_share_is_written_with_its_consumption_and_id() -> None:
     scene = ClaimScene()
     scene.node("n", shared("n", 80, default="10Gi"))
     scene.ask("x", memory(30), exactly("b", GPU))
@@ -72,7 +72,7 @@ def test_a_part_is_written_with_what_it_takes_and_an_id_of_its_own() -> None:
     }
 
 
-def test_a_queue_is_charged_the_part() -> None:
+def test_queue_is_charged_the_share() -> None:
     scene = ClaimScene()
     scene.node("n", shared("n", 80))
     scene.ask("x", memory(20))
@@ -82,7 +82,7 @@ def test_a_queue_is_charged_the_part() -> None:
     assert scene.charged("x") == {"gpu.example.com/accelerator": 250}
 
 
-def test_what_another_scheduler_gave_counts() -> None:
+def test_foreign_allocations_count() -> None:
     scene = ClaimScene()
     scene.node("n", shared("n", 80))
     result = {"request": "a", "driver": GPU, "pool": "n", "device": "gpu-0", "shareID": "s"}
@@ -102,7 +102,7 @@ def test_what_another_scheduler_gave_counts() -> None:
     assert sorted(scene.decide()) == ["x"]
 
 
-def test_a_scheduler_that_starts_anew_knows_the_parts() -> None:
+def test_restarted_scheduler_knows_the_shares() -> None:
     scene = ClaimScene()
     scene.node("n", shared("n", 80, 80))
     scene.ask("a", memory(50), memory(20, "b"), memory(30, "c"))
@@ -118,7 +118,7 @@ def test_a_scheduler_that_starts_anew_knows_the_parts() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_devices_of_which_nothing_is_used_up_are_shared_by_all(number: int) -> None:
+def test_devices_without_consumption_are_shared_by_all(number: int) -> None:
     scene = ClaimScene()
     scene.node("n", devices_of("n", GPU, device("d", allowMultipleAllocations=True)))
     for at in range(number):
@@ -126,7 +126,7 @@ def test_devices_of_which_nothing_is_used_up_are_shared_by_all(number: int) -> N
     assert sorted(scene.decide()) == [f"p{at}" for at in range(number)]
 
 
-def test_a_pod_of_higher_priority_takes_the_place_of_parts() -> None:
+def test_higher_priority_preempts_shares() -> None:
     scene = ClaimScene("allocate", "preempt")
     scene.node("n", shared("n", 80))
     scene.ask("low", memory(50))
@@ -138,7 +138,7 @@ def test_a_pod_of_higher_priority_takes_the_place_of_parts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_as_pods_come_and_go_no_device_gives_more_than_it_has_and_nobody_waits_who_fits(seed: int) -> None:
+def test_devices_are_never_overcommitted_and_fitting_pods_start(seed: int) -> None:
     rng = Random(seed)
     scene = ClaimScene()
     sizes = {f"n{at}": [rng.choice((20, 40, 80)) for _ in range(rng.randrange(1, 3))] for at in range(2)}
@@ -163,7 +163,7 @@ def test_as_pods_come_and_go_no_device_gives_more_than_it_has_and_nobody_waits_w
         assert all(asked[name] > max(left.values()) for name in asked.keys() - placed.keys())
 
 
-def test_a_node_on_which_too_much_of_a_device_is_given_is_told_so() -> None:
+def test_overcommitted_device_is_reported() -> None:
     """Two schedulers have decided at the same time."""
     scene = ClaimScene()
     scene.node("n", shared("n", 80))
@@ -185,7 +185,7 @@ def test_a_node_on_which_too_much_of_a_device_is_given_is_told_so() -> None:
     )
 
 
-def test_an_engine_that_was_written_down_knows_the_parts() -> None:
+def test_restored_engine_dump_contains_the_shares() -> None:
     scene = ClaimScene()
     scene.node("n", shared("n", 80, 80))
     scene.ask("a", memory(50), memory(20, "b"))

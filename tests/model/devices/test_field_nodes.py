@@ -129,7 +129,7 @@ def seen(found: Any) -> dict[str, list[tuple[DeviceMode, int, str]]]:
         ),
     ],
 )
-def test_what_the_gpu_operator_says_of_a_node(
+def test_labels_of_the_gpu_operator_are_read(
     labels: dict[str, str], amounts: dict[str, str], cards: dict[str, Any]
 ) -> None:
     found = view({**GFD, **{f"nvidia.com/{key}": value for key, value in labels.items()}}, amounts)
@@ -166,14 +166,14 @@ HAMI = [
 REGISTER, HANDSHAKE = "hami.io/node-nvidia-register", "hami.io/node-handshake"
 
 
-def test_cards_that_hamis_plug_in_has_registered() -> None:
+def test_devices_registered_by_hamis_plugin() -> None:
     found = view(
         {}, {GPU: "20"}, {REGISTER: json.dumps(HAMI), HANDSHAKE: "Reported 2026-01-23 04:30:04.43 +0000 UTC"}
     )
     one, two = devices_of(found)
     assert (one.uuid, one.memory_mib, one.model, one.numa) == ("GPU-aa", 46068, "NVIDIA-NVIDIA L40S", 0)
     assert (one.healthy, two.healthy) == (True, False)  # Go leaves a false out
-    assert amounts_of(found)[GPU] == 2000  # twenty slots are two cards
+    assert amounts_of(found)[GPU] == 2000  # twenty slots are two devices
 
 
 def test_hamis_registration_as_text() -> None:
@@ -187,7 +187,7 @@ def test_hamis_registration_as_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["hami.io/node-handshake", "hami.io/node-handshake-nvidia"])
-def test_cards_of_a_plug_in_that_is_gone_take_nothing_new(name: str) -> None:
+def test_devices_of_a_removed_plugin_get_no_new_pods(name: str) -> None:
     found = view({}, {GPU: "20"}, {REGISTER: json.dumps(HAMI[:1]), name: "Deleted_2026.01.10 04:06:57"})
     assert [card.healthy for card in devices_of(found)] == [False]
     asked = view({}, {GPU: "20"}, {REGISTER: json.dumps(HAMI[:1]), name: "Requesting_2026.01.10 04:06:57"})
@@ -197,7 +197,7 @@ def test_cards_of_a_plug_in_that_is_gone_take_nothing_new(name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[", "{}", "[1]", '[{"id": 1}]', '[{"id": "a"}]', "GPU-a,1", "GPU-a,1,x,1,t,0,true"]
 )
-def test_what_cannot_be_read_registers_nothing(text: str) -> None:
+def test_unreadable_text_registers_nothing(text: str) -> None:
     assert hami_registration.read(text) == ()
 
 
@@ -205,7 +205,7 @@ def test_one_bad_entry_does_not_hide_the_others() -> None:
     assert [c.uuid for c in hami_registration.read(json.dumps([{"id": 7}, HAMI[0]]))] == ["GPU-aa"]
 
 
-def test_cards_of_other_makers_count_by_their_own_names() -> None:
+def test_devices_of_other_vendors_count_by_their_own_names() -> None:
     amounts = {
         "amd.com/gpu": "8",
         "habana.ai/gaudi": "8",

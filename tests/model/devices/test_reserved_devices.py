@@ -1,4 +1,4 @@
-"""What a card counts for that is held for its sharers: once, for them alone, whoever holds it."""
+"""Reserved devices count once, and only for the pods that share them."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ class World:
         return {bind.task.partition("/")[2]: bind for bind in self.engine.cycle(0.0).binds}
 
     def left(self) -> int:
-        """Whole cards, as counted beside the engine."""
+        """Whole devices, as counted outside the engine."""
         return self.ledger.free(self.node).left[GPU] // 1000
 
 
-def test_a_card_that_is_held_is_one_card_and_its_sharers_none_besides() -> None:
+def test_reserved_device_counts_once() -> None:
     world = World(reservation(0), placed("a", 0, 500), pod("w1"), pod("w2"))
     assert world.left() == 1
     assert [bind.devices[0].index for bind in world.decide().values()] == [1]
 
 
-def test_who_shares_goes_where_a_card_is_held_and_nobody_has_it_whole() -> None:
+def test_sharing_pod_uses_a_reserved_device_that_is_never_whole() -> None:
     world = World(reservation(1), pod("w", requests={GPU: "2"}), gpus=2)
     assert world.left() == 1
     assert world.decide() == {}
@@ -97,7 +97,7 @@ def test_who_shares_goes_where_a_card_is_held_and_nobody_has_it_whole() -> None:
     assert world.left() == 1
 
 
-def test_a_reservation_that_goes_still_holds_its_card() -> None:
+def test_terminating_reservation_still_holds_its_device() -> None:
     going = reservation(0, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
     world = World(going, pod("w"), gpus=1)
     assert world.decide() == {}
@@ -108,12 +108,12 @@ def test_a_reservation_that_goes_still_holds_its_card() -> None:
     assert world.left() == 1
 
 
-def test_one_that_a_kubelet_refused_holds_nothing() -> None:
+def test_reservation_rejected_by_the_kubelet_holds_nothing() -> None:
     world = World(reservation(0, phase="Failed"), pod("w"), gpus=1)
     assert set(world.decide()) == {"w"}
 
 
-def test_nobody_else_can_say_that_his_card_is_not_his() -> None:
+def test_pods_outside_the_namespace_cannot_reserve_devices() -> None:
     """The words of a reservation count in one namespace alone."""
     fake = pod("fake", node="n", scheduler="nobody", annotations=reserved_devices.reservation_annotations(0))
     world = World(fake, pod("w"), gpus=1)
@@ -121,7 +121,7 @@ def test_nobody_else_can_say_that_his_card_is_not_his() -> None:
     assert world.left() == 0
 
 
-def test_pods_of_other_schedulers_find_the_card_taken() -> None:
+def test_foreign_pods_see_the_device_as_used() -> None:
     world = World(reservation(0), placed("a", 0, 500), gpus=1)
     assert world.ledger.free(world.node).lacks(view(pod("theirs"))) == ["1 nvidia.com/gpu of 0 left"]
     over = view(pod("theirs", node="n", scheduler="other"))
@@ -129,7 +129,7 @@ def test_pods_of_other_schedulers_find_the_card_taken() -> None:
     assert world.ledger.overflow(over, world.node) == "node n holds 2 of 1 nvidia.com/gpu"
 
 
-def test_a_card_is_not_shared_beyond_what_it_has() -> None:
+def test_device_is_not_shared_beyond_its_capacity() -> None:
     world = World(reservation(0), placed("a", 0, 500), placed("b", 0, 500), gpus=1)
     for one in ("a", "b"):
         assert world.ledger.overflow(world.model.objects.pods[f"default/{one}"], world.node) is None
@@ -160,14 +160,14 @@ def kai_sharer(name: str, group: str, part: str = "0.5", **fields: Any) -> Json:
 
 @pytest.mark.parametrize("names", [("windlass",), ("windlass", "kai-scheduler")], ids=["beside", "adopted"])
 @pytest.mark.parametrize("order", [1, -1], ids=["holder first", "sharers first"])
-def test_a_card_under_kais_reservation_counts_once(names: tuple[str, ...], order: int) -> None:
+def test_device_with_a_kai_reservation_counts_once(names: tuple[str, ...], order: int) -> None:
     theirs = [kai_reservation("g1"), kai_sharer("a", "g1"), kai_sharer("b", "g1")]
     world = World(*theirs[::order], pod("w1"), pod("w2"), names=names)
     assert world.left() == 1
-    assert len(world.decide()) == 1, "the other card is free, and KAI's is KAI's"
+    assert len(world.decide()) == 1, "the other GPU is free, and KAI's belongs to KAI"
 
 
-def test_kais_shares_of_several_cards_ride_on_each() -> None:
+def test_kai_shares_of_several_devices_use_their_reservations() -> None:
     labels = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}
     both = sharer("a", "0.5", node="n", scheduler="kai-scheduler", labels=labels)
     both["metadata"]["annotations"]["gpu-fraction-num-devices"] = "2"
@@ -175,7 +175,7 @@ def test_kais_shares_of_several_cards_ride_on_each() -> None:
     assert len(world.decide()) == 1
 
 
-def test_when_kai_lets_a_card_go_it_is_free() -> None:
+def test_device_released_by_kai_is_free() -> None:
     world = World(kai_reservation("g1"), kai_sharer("a", "g1"), pod("w"), gpus=1)
     assert world.decide() == {}
     world.model.objects.remove_pod("default/a")
@@ -183,13 +183,13 @@ def test_when_kai_lets_a_card_go_it_is_free() -> None:
     assert set(world.decide()) == {"w"}
 
 
-def test_a_share_that_nobody_holds_for_kai_still_counts() -> None:
-    """Its reservation is not there (yet, or any more): its card is somebody's all the same."""
+def test_kai_share_without_a_reservation_still_counts() -> None:
+    """Its device is in use although its reservation is missing (not created yet, or deleted)."""
     world = World(kai_sharer("a", "g1"), pod("w"), gpus=1)
     assert world.decide() == {}
 
 
-# ------------------------------------------------------------------ who can share such cards
+# ------------------------------------------------------------------ pods that can share such devices
 
 
 def node_of(labels: dict[str, str] | None = None, **notes: str) -> views.NodeObject:
@@ -198,7 +198,7 @@ def node_of(labels: dict[str, str] | None = None, **notes: str) -> views.NodeObj
     return views.decode_node(views.encode(made))
 
 
-def test_whose_cards_are_handed_out_whole() -> None:
+def test_nodes_with_whole_devices_only() -> None:
     assert node_devices.by_plugin(node_of())
     assert node_devices.by_plugin(
         node_of({"nvidia.com/gpu.product": "NVIDIA-A100", "nvidia.com/mig.strategy": "mixed"})
@@ -224,7 +224,7 @@ def with_env(obj: Json, container: int = 0) -> views.Pod:
     return view(obj)
 
 
-def test_the_container_that_gets_the_part_has_to_be_told() -> None:
+def test_container_with_the_share_must_read_its_devices() -> None:
     assert reserved_devices.fault(with_env(sharer("a"))) is None
     missing = reserved_devices.fault(view(sharer("a")))
     assert missing is not None
@@ -245,8 +245,8 @@ def test_the_container_that_gets_the_part_has_to_be_told() -> None:
     assert reserved_devices.fault(view(pod("whole"))) is None
 
 
-def test_what_the_kubelet_gives_by_itself_is_not_held() -> None:
-    """A pod with a whole card in one container and a part in another: of the part alone."""
+def test_devices_allocated_by_the_kubelet_need_no_reservation() -> None:
+    """A pod with a whole device in one container and a share in another reserves only the latter."""
     mixed = pod("a", annotations={"windlass.dev/gpu-memory": "4Gi"})
     parts = reserved_devices.assignment_annotations.from_annotations(
         {"windlass.dev/devices": "0,1", "windlass.dev/device-shares": "1:0/4096"}
@@ -265,9 +265,9 @@ def test_what_the_kubelet_gives_by_itself_is_not_held() -> None:
         ([{"name": "tell", "state": {"terminated": {"exitCode": 0, "message": "GPU-1\n"}}}], "GPU-1", ""),
         ([{"name": "tell", "state": {"terminated": {"exitCode": 0}}}], "", "it reported no GPU"),
         (
-            [{"name": "tell", "state": {"terminated": {"exitCode": 1, "message": "two cards"}}}],
+            [{"name": "tell", "state": {"terminated": {"exitCode": 1, "message": "two devices"}}}],
             "",
-            "two cards",
+            "two devices",
         ),
         ([{"name": "tell", "state": {"waiting": {"reason": "ImagePullBackOff"}}}], "", "ImagePullBackOff"),
         (
@@ -283,7 +283,7 @@ def test_what_the_kubelet_gives_by_itself_is_not_held() -> None:
         ),
     ],
 )
-def test_what_the_pod_that_holds_a_card_reports(status: list[Json], card: str, problem: str) -> None:
+def test_report_of_a_reservation_pod(status: list[Json], card: str, problem: str) -> None:
     obj = reservation(0)
     obj["status"]["initContainerStatuses"] = status
     report = view(obj).report

@@ -1,4 +1,4 @@
-"""What a pod holds counts alike in the ledger, the contest over binds, the bind guard and the engine."""
+"""Node usage, bind conflicts, the bind guard and the engine count the resources of a pod alike."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIXES: dict[str, dict[str, Any]] = {
     "its container": {"requests": {"cpu": "6"}},
     "two containers": {"containers": [container("2"), container("4")]},
     "an init container": {"requests": {"cpu": "1"}, "initContainers": [container("6"), container("5")]},
-    "a sidecar beside": {"requests": {"cpu": "4"}, "initContainers": [container("2", **ALWAYS)]},
+    "a sidecar in addition": {"requests": {"cpu": "4"}, "initContainers": [container("2", **ALWAYS)]},
     "a sidecar before an init container": {
         "requests": {"cpu": "1"},
         "initContainers": [container("2", **ALWAYS), container("4")],
@@ -58,7 +58,7 @@ SIXES: dict[str, dict[str, Any]] = {
 
 
 class Scene:
-    """One node ``n`` of ten CPUs, and everybody who counts on it."""
+    """One node ``n`` of ten CPUs, and all components that count on it."""
 
     def __init__(self, *objects: dict[str, Any], **fields: Any) -> None:
         self.model = ClusterModel(["windlass"])
@@ -116,7 +116,7 @@ def build(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("held", SIXES.values(), ids=SIXES.keys())
-def test_everybody_counts_the_same_of_a_pod_that_is_there(held: dict[str, Any]) -> None:
+def test_all_components_count_an_existing_pod_alike(held: dict[str, Any]) -> None:
     scene = Scene()
     theirs = scene.see(build("theirs", held, scheduler="other", node="n"))
     assert resources_held(theirs) == {"cpu": 6000}
@@ -137,7 +137,7 @@ def test_everybody_counts_the_same_of_a_pod_that_is_there(held: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("asks", [SIXES[name] for name in SIXES if "resize" not in name])
-def test_everybody_counts_the_same_of_a_pod_that_comes(asks: dict[str, Any]) -> None:
+def test_all_components_count_a_new_pod_alike(asks: dict[str, Any]) -> None:
     scene = Scene()
     theirs = scene.see(build("theirs", {"requests": {"cpu": "5"}}, scheduler="other", node="n"))
     bind = scene.decide(build("ours", asks))
@@ -148,7 +148,7 @@ def test_everybody_counts_the_same_of_a_pod_that_comes(asks: dict[str, Any]) -> 
     assert "6 cpu of 5 left" in scene.guard.check(asked, "n", 0.0)
 
 
-def test_one_that_grows_where_it_is_takes_the_room_of_binds_that_are_not_sent() -> None:
+def test_resized_pod_takes_capacity_of_unsent_binds() -> None:
     scene = Scene()
     small = scene.see(build("theirs", {"requests": {"cpu": "2"}}, scheduler="other", node="n"))
     bind = scene.decide(build("ours", {"requests": {"cpu": "6"}}))
@@ -159,7 +159,7 @@ def test_one_that_grows_where_it_is_takes_the_room_of_binds_that_are_not_sent() 
     assert "6 cpu of 4 left" in scene.conflicts.objection(bind)
 
 
-def test_what_a_claim_holds_is_nobody_elses_whoever_allocated_it() -> None:
+def test_devices_of_a_claim_are_used_whichever_scheduler_allocated_them() -> None:
     """kube-scheduler allocates in the claim's status and writes nothing on the pod."""
     scene = Scene()
     scene.slices("a", "b")
@@ -178,8 +178,8 @@ def test_what_a_claim_holds_is_nobody_elses_whoever_allocated_it() -> None:
     assert scene.guard.check(scene.see(asked), "n", 0.0) == ""
 
 
-def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
-    """Until the claim says so the pod's own words name its cards; its node has no GPUs by any other name."""
+def test_devices_selected_for_a_claim_are_listed_by_its_node() -> None:
+    """Until the claim is allocated, the pod's annotations name its devices, which only slices list."""
     scene = Scene()
     scene.slices("a", "b")
     scene.claim("c")
@@ -218,8 +218,8 @@ def share(index: int, milli: int, mib: int = 0) -> DeviceShare:
 @pytest.mark.parametrize(
     ("words", "meant", "lost"),
     [
-        pytest.param({"windlass.dev/devices": "0"}, share(0, 1000), True, id="the same card"),
-        pytest.param({"windlass.dev/devices": "1"}, share(0, 1000), False, id="another card"),
+        pytest.param({"windlass.dev/devices": "0"}, share(0, 1000), True, id="the same device"),
+        pytest.param({"windlass.dev/devices": "1"}, share(0, 1000), False, id="another device"),
         pytest.param(
             {"windlass.dev/devices": "0", "windlass.dev/device-shares": "0:600/1000"},
             share(0, 500),
@@ -233,14 +233,16 @@ def share(index: int, milli: int, mib: int = 0) -> DeviceShare:
             id="both halves",
         ),
         pytest.param({ALLOCATED: "GPU-a,NVIDIA,46000,0:;"}, share(0, 0, 2000), True, id="HAMi's memory"),
-        pytest.param({ALLOCATED: "GPU-b,NVIDIA,46000,0:;"}, share(0, 0, 2000), False, id="HAMi's other card"),
+        pytest.param(
+            {ALLOCATED: "GPU-b,NVIDIA,46000,0:;"}, share(0, 0, 2000), False, id="HAMi's other device"
+        ),
         pytest.param({ALLOCATED: "GPU-a,NVIDIA,100,100:;"}, share(0, 100, 100), True, id="HAMi's exclusive"),
         pytest.param(
             {ALLOCATED: "GPU-a,NVIDIA,10,0:;GPU-a,NVIDIA,10,0:;"}, share(0, 100, 10), True, id="slots"
         ),
     ],
 )
-def test_binds_are_recalled_for_cards_that_somebody_else_took(
+def test_binds_are_recalled_if_another_scheduler_took_the_devices(
     words: dict[str, str], meant: DeviceShare, lost: bool
 ) -> None:
     card = {"count": 2, "devmem": 46068, "devcore": 100, "type": "NVIDIA L40S", "health": True}
@@ -263,8 +265,8 @@ def test_binds_are_recalled_for_cards_that_somebody_else_took(
     assert scene.conflicts.objection(bind) == ""  # told once
 
 
-def test_a_card_in_parts_is_nobodys_whole() -> None:
-    """Whoever asks for whole cards without naming them is judged by their number."""
+def test_shared_device_is_never_allocated_whole() -> None:
+    """Whole devices without names are checked by their number."""
     scene = Scene(gpus=2)
     words = {"windlass.dev/devices": "0", "windlass.dev/device-shares": "0:500/0", "gpu-fraction": "0.5"}
     scene.see(pod("part", node="n", requests={"cpu": "1"}, annotations=words))
@@ -272,7 +274,7 @@ def test_a_card_in_parts_is_nobodys_whole() -> None:
     assert "2 nvidia.com/gpu of 1 left" in scene.guard.check(two, "n", 0.0)
 
 
-def test_cards_by_uuid_of_containers_one_after_the_other_and_together() -> None:
+def test_devices_by_uuid_of_sequential_and_parallel_containers() -> None:
     text = "GPU-a,NVIDIA,3000,50:;GPU-a,NVIDIA,1000,20:GPU-b,NVIDIA,500,0:;;GPU-a,NVIDIA,1000,20:;"
     assert uuid_shares(text) == (UuidShare("GPU-a", 3, 900, 5000), UuidShare("GPU-b", 1, 0, 500))
     assert uuid_shares(text, 1) == (UuidShare("GPU-a", 2, 500, 3000), UuidShare("GPU-b", 1, 0, 500))
@@ -280,7 +282,7 @@ def test_cards_by_uuid_of_containers_one_after_the_other_and_together() -> None:
     assert uuid_shares("nonsense;,,;GPU-a,NVIDIA,x,0:;GPU-a,NVIDIA:") == ()
 
 
-def test_the_newest_view_of_a_pod_with_cards_is_kept() -> None:
+def test_newest_view_of_a_pod_with_devices_is_stored() -> None:
     scene = Scene(gpus=1)
     words = {"windlass.dev/devices": "0"}
     first = scene.see(pod("a", node="n", annotations=words))
@@ -291,8 +293,8 @@ def test_the_newest_view_of_a_pod_with_cards_is_kept() -> None:
     assert not scene.ledger._with_devices
 
 
-def test_devices_of_one_card_are_given_as_long_as_its_counters_last() -> None:
-    """kube-scheduler has given half of a card, and is about to give all of it by a claim that it has not seen."""
+def test_partitions_of_a_device_are_allocated_while_its_counters_last() -> None:
+    """kube-scheduler allocated half of a device, and is about to allocate all of it by a new claim."""
     scene = Scene()
 
     def drawing(name: str, gib: int) -> dict[str, Any]:

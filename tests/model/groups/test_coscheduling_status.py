@@ -1,5 +1,7 @@
-"""Gangs of the coscheduling plug-in, and plain pod groups of Kueue, in the model: whose pods, which queue, how urgent,
-and the status of those that have one."""
+"""Gangs of the coscheduling plugin, and plain pod groups of Kueue.
+
+The tests cover their pods, queue, priority, and the status of those that have one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def view_of(obj: dict[str, Any]) -> views.CoschedulingGroup:
 # ------------------------------------------------------------------ the group
 
 
-def test_a_gang_as_kubeflow_trainer_writes_it() -> None:
+def test_gang_of_kubeflow_trainer() -> None:
     train = coscheduling_group("train", 2, needs={"nvidia.com/gpu": 2, "cpu": "8"})
     sent = Sent(model_of(train, member("a", "train"), member("b", "train")))
     found = sent.groups[KEY]
@@ -41,7 +43,7 @@ def test_a_gang_as_kubeflow_trainer_writes_it() -> None:
     assert {task.group for task in sent.tasks.values()} == {KEY}
 
 
-def test_without_resources_it_is_let_in_at_once_and_without_a_minimum_it_is_one() -> None:
+def test_gang_without_resources_is_admitted_at_once() -> None:
     found = Sent(model_of(coscheduling_group("train"))).groups[KEY]
     assert (found.min_member, found.admitted, found.min_resources) == (1, True, {})
 
@@ -60,7 +62,7 @@ def test_without_resources_it_is_let_in_at_once_and_without_a_minimum_it_is_one(
         ),
     ],
 )
-def test_its_queue_is_its_own_word_or_that_of_its_pods_or_of_the_namespace(
+def test_queue_is_named_by_the_gang_its_pods_or_its_namespace(
     on_group: dict[str, str], on_pod: dict[str, str], on_namespace: str, expected: str
 ) -> None:
     said = {"scheduling.volcano.sh/queue-name": on_namespace} if on_namespace else {}
@@ -75,7 +77,7 @@ def test_its_queue_is_its_own_word_or_that_of_its_pods_or_of_the_namespace(
     assert found.groups[KEY].queue == expected
 
 
-def test_a_queue_of_kai_is_served_by_kais_rules() -> None:
+def test_kai_queue_uses_kais_rules() -> None:
     labels = {"kai.scheduler/queue": "q"}
     model = model_of(coscheduling_group("train", 1), member("a", "train", labels=labels))
     sent = Sent(model)
@@ -103,8 +105,8 @@ def test_it_is_as_urgent_as_the_most_urgent_of_its_pods() -> None:
     assert (sent.groups[KEY].priority, sent.groups[KEY].never_preempts) == (9, False)
 
 
-def test_words_of_its_pods_hold_where_its_object_says_nothing() -> None:
-    """An operator makes the object; who submits the job can write on the pods alone."""
+def test_annotations_of_pods_apply_where_the_object_has_none() -> None:
+    """An operator creates the object, so users can annotate only the pods."""
     said = {"volcano.sh/preemptable": "false", "windlass.dev/run-estimate": "1h", "windlass.dev/model": "big"}
     pods = [member("a", "train", annotations=said), member("b", "train")]
     found = Sent(model_of(coscheduling_group("train", 2), *pods)).groups[KEY]
@@ -114,7 +116,7 @@ def test_words_of_its_pods_hold_where_its_object_says_nothing() -> None:
     assert (found.preemptible, found.run_estimate) == (True, 7200.0)
 
 
-def test_groups_of_one_name_in_all_apis_are_several() -> None:
+def test_groups_of_one_name_in_all_apis_are_different() -> None:
     model = model_of(
         group("train", 1),
         kai_queue("q"),
@@ -129,7 +131,7 @@ def test_groups_of_one_name_in_all_apis_are_several() -> None:
     assert of == {"a": KEY, "b": "default/train", "c": "default/kai:train"}
 
 
-def test_pods_wait_for_a_group_that_is_not_there() -> None:
+def test_pods_wait_for_a_missing_group() -> None:
     model = model_of(member("a", "train"), member("b", "train"))
     sent = Sent(model)
     assert sent.groups == {}
@@ -163,7 +165,7 @@ def test_pods_wait_for_a_group_that_is_not_there() -> None:
         ({"minMember": 2, "minResources": [1]}, "spec.minResources"),
     ],
 )
-def test_what_is_wrong_is_named_at_its_field_and_holds_the_gang(spec: dict[str, Any], field: str) -> None:
+def test_invalid_field_is_reported_and_holds_the_gang(spec: dict[str, Any], field: str) -> None:
     wrong = coscheduling_group("train")
     wrong["spec"] = spec
     model = ClusterModel(("windlass",))
@@ -176,7 +178,7 @@ def test_what_is_wrong_is_named_at_its_field_and_holds_the_gang(spec: dict[str, 
     assert told.message.startswith(f"PodGroup default/train: {field}: ")
 
 
-def test_a_group_whose_pods_another_scheduler_places_is_left_to_it() -> None:
+def test_group_of_foreign_pods_is_ignored() -> None:
     model = ClusterModel(("windlass",))
     model.objects.upsert_coscheduling_group(view_of(coscheduling_group("train", 1)))
     sent = Sent(model)
@@ -189,7 +191,7 @@ def test_a_group_whose_pods_another_scheduler_places_is_left_to_it() -> None:
     assert sent.groups == {}
 
 
-def test_all_is_told_anew_to_another_engine() -> None:
+def test_whole_state_is_sent_to_another_engine() -> None:
     model = model_of(coscheduling_group("train", 2), queue("default"))
     Sent(model)
     model.resend()
@@ -225,19 +227,19 @@ def test_a_plain_pod_group_of_kueue_is_a_gang() -> None:
     assert sent.groups == {}
 
 
-def test_its_name_may_stand_in_an_annotation_too() -> None:
+def test_group_can_be_named_by_annotation() -> None:
     plain = of_kueue("a", annotations={"kueue.x-k8s.io/pod-group-name": "sample"})
     del plain["metadata"]["labels"]
     assert Sent(model_of(plain)).tasks["default/a"].group == KUEUE
 
 
 @pytest.mark.parametrize("word", ["pod-group-fast-admission", "pod-group-serving"])
-def test_pods_that_may_come_one_after_the_other_start_one_by_one(word: str) -> None:
+def test_fast_admission_pods_start_one_by_one(word: str) -> None:
     sent = Sent(model_of(of_kueue("web-0", annotations={f"kueue.x-k8s.io/{word}": "true"})))
     assert sent.tasks["default/web-0"].group == "default/pod:web-0"
 
 
-def test_a_podgroup_that_is_named_besides_goes_first() -> None:
+def test_named_podgroup_takes_precedence() -> None:
     both = of_kueue("a")
     both["metadata"]["labels"][LABEL] = "train"
     assert Sent(model_of(both, coscheduling_group("train", 1))).tasks["default/a"].group == KEY
@@ -252,7 +254,7 @@ def test_a_podgroup_that_is_named_besides_goes_first() -> None:
         (("2", "3"), "must be the same on all its pods"),
     ],
 )
-def test_a_count_that_is_none_or_two_holds_it(counts: tuple[str | None, ...], words: str) -> None:
+def test_invalid_or_conflicting_count_holds_the_group(counts: tuple[str | None, ...], words: str) -> None:
     model = model_of(*[of_kueue(f"p{i}", count) for i, count in enumerate(counts)])
     assert Sent(model).groups[KUEUE].held
     told = model.explanation(KUEUE)
@@ -293,18 +295,18 @@ def status_of(
         (Members(releasing=1, failed=1), "Failed"),
     ],
 )
-def test_phases_are_those_of_the_plug_ins_controller(members: Members, expected: str) -> None:
+def test_phases_are_those_of_the_plugins_controller(members: Members, expected: str) -> None:
     found = status_of("Scheduling", members)
     assert found.phase == expected
     assert (found.running, found.succeeded, found.failed) == (
-        members.running + members.releasing,  # who is told to end runs until it has ended
+        members.running + members.releasing,  # a terminating pod runs until it has ended
         members.succeeded,
         members.failed,
     )
     assert found.occupied_by == ("" if expected == "Pending" else "default/train-node-0")
 
 
-def test_a_group_without_pods_is_left_as_it_is_until_it_had_some() -> None:
+def test_group_that_never_had_pods_is_unchanged() -> None:
     assert status_of("").phase == ""
     assert status_of("Finished").phase == "Finished"
     assert status_of("Failed", Members(failed=1)).phase == "Failed"
@@ -312,7 +314,7 @@ def test_a_group_without_pods_is_left_as_it_is_until_it_had_some() -> None:
     assert status_of("Failed", Members(pending=2)).phase == "Scheduling"
 
 
-def test_who_else_writes_the_status_is_told_by_its_fields() -> None:
+def test_foreign_status_writer_is_detected_by_managed_fields() -> None:
     def written_by(*managers: tuple[str, str]) -> views.CoschedulingGroup:
         fields = [{"manager": name, "subresource": where, "operation": "Update"} for name, where in managers]
         return view_of(coscheduling_group("train", 2, managedFields=fields))
@@ -326,7 +328,7 @@ def test_who_else_writes_the_status_is_told_by_its_fields() -> None:
     )
 
 
-def test_what_is_written_reads_as_what_was_wanted() -> None:
+def test_written_status_equals_the_desired_one() -> None:
     wanted = CoschedulingStatus("Running", "default/train-node-0", 2, 0, 1)
     written = {**coscheduling_group("train", 2), **wanted.patch()}
     assert coscheduling_status.current(view_of(written)) == wanted

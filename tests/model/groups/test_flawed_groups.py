@@ -1,5 +1,4 @@
-"""A gang of which pods contradict themselves: the engine has nobody wait for it, as long as it lacks its minimum
-without them."""
+"""Gangs with contradictory pods: held while the other pods do not meet the minimum."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def model(minimum: int, *pods: Json) -> ClusterModel:
 
 
 def held(made: ClusterModel) -> list[bool]:
-    """What the engine is told of the group, in order."""
+    """Return ``held`` of the group in each delta, in order."""
     return [
         change.group.held
         for change in made.take()
@@ -31,7 +30,7 @@ def held(made: ClusterModel) -> list[bool]:
     ]
 
 
-def test_it_is_held_until_enough_pods_are_mended() -> None:
+def test_group_is_held_until_enough_pods_are_corrected() -> None:
     made = model(2, pod("g-0", group="g"), pod("g-1", group="g", **WRONG))
     assert held(made)[-1:] == [True]
     made.objects.remove_pod("default/g-1")
@@ -39,7 +38,7 @@ def test_it_is_held_until_enough_pods_are_mended() -> None:
     assert held(made)[-1:] == [False]
 
 
-def test_one_that_has_its_minimum_without_them_runs() -> None:
+def test_group_runs_if_valid_pods_meet_its_minimum() -> None:
     made = model(2, pod("g-0", group="g"), pod("g-1", group="g"), pod("g-2", group="g", **WRONG))
     assert True not in held(made)
     made.objects.remove_pod("default/g-0")
@@ -48,13 +47,13 @@ def test_one_that_has_its_minimum_without_them_runs() -> None:
     assert held(made) == [False]
 
 
-def test_what_it_has_placed_counts() -> None:
+def test_placed_pods_count() -> None:
     made = model(2, pod("g-0", group="g", node="n1"), pod("g-1", group="g", phase="Succeeded"))
     made.objects.upsert_pod(views.decode_pod(views.encode(pod("g-2", group="g", **WRONG))))
     assert True not in held(made)
 
 
-def test_a_pod_alone_is_not_told_of_at_all() -> None:
+def test_invalid_single_pod_is_not_sent() -> None:
     made = ClusterModel(["windlass"])
     made.objects.upsert_pod(views.decode_pod(views.encode(pod("a", **WRONG))))
     assert not [one for one in made.take() if isinstance(one, deltas.GroupUpserted | deltas.TaskUpserted)]

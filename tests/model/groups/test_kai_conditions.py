@@ -23,7 +23,7 @@ def view(*conditions: dict[str, Any], pool: str = "") -> views.KaiPodGroup:
     return views.decode_kai_pod_group(views.encode(obj))
 
 
-def test_a_group_that_waits_says_so_beside_what_others_say() -> None:
+def test_waiting_group_has_a_condition_next_to_foreign_ones() -> None:
     wanted = kai_conditions.desired(view(OTHER), LACKS, 1_767_268_800.0)
     assert wanted == [
         OTHER,
@@ -41,7 +41,7 @@ def test_a_group_that_waits_says_so_beside_what_others_say() -> None:
     assert kai_conditions.desired(view(*wanted), LACKS, 1_767_269_999.0) is None, "the words are the same"
 
 
-def test_other_words_renew_it_and_its_end_takes_it_away() -> None:
+def test_changed_text_renews_the_condition_and_its_end_removes_it() -> None:
     before = kai_conditions.desired(view(), LACKS, 0.0)
     assert before is not None
     more = Explanation(Reason.INSUFFICIENT_RESOURCES, "It needs 8 nvidia.com/gpu; 4 are free.")
@@ -51,7 +51,7 @@ def test_other_words_renew_it_and_its_end_takes_it_away() -> None:
     assert kai_conditions.desired(view(OTHER), None, 2.0) is None
 
 
-def test_of_a_pool_it_is_told_under_its_name() -> None:
+def test_condition_names_the_pool() -> None:
     (made,) = kai_conditions.desired(view(pool="a100"), LACKS, 0.0) or ()
     assert made["nodePool"] == "a100"
 
@@ -71,7 +71,7 @@ def test_reasons_are_kais(code: Reason, detail: str, reason: str) -> None:
     assert made["reasons"] == [{"reason": reason, "message": told.statement}]
 
 
-def test_what_is_no_list_of_conditions_is_none() -> None:
+def test_invalid_condition_list_counts_as_empty() -> None:
     obj = kai_group("g", 2, "q")
     obj["status"] = {"schedulingConditions": "nonsense"}
     read = views.decode_kai_pod_group(views.encode(obj))

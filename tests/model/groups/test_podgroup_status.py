@@ -84,7 +84,7 @@ def test_ready_turns_the_conditions() -> None:
     ]
 
 
-def test_conditions_of_others_are_kept() -> None:
+def test_foreign_conditions_are_preserved() -> None:
     written = view(status={"conditions": [{"type": "Mine", "status": "True", "lastTransitionTime": "x"}]})
     status = podgroup_status.desired(written, PodGroupState(Members(bound=2), True, False, None), 0.0, "1")
     assert [c.type for c in status.conditions] == ["Mine", "Scheduled"]
@@ -106,7 +106,7 @@ def _pods(*roles: str) -> list[views.Pod]:
     ]
 
 
-def test_who_is_ready() -> None:
+def test_readiness_of_a_gang() -> None:
     assert not member_counts.is_ready(3, _pods("w", "w"), ())
     assert member_counts.is_ready(3, _pods("w", "w", "w"), ())  # whatever tasks they are of
     failed, succeeded, waiting = (
@@ -129,13 +129,13 @@ def test_who_is_ready() -> None:
         ("Inqueue", "", "", False),
         ("Running", "12:00:00", "", True),
         ("Completed", "", "", True),
-        ("Unknown", "", "", True),  # nobody says that it was ever begun
+        ("Unknown", "", "", True),  # no reservation tells that it ever started
         ("Unknown", "12:00:00", "", False),  # its first members run, the others were never bound
         ("Unknown", "12:00:00", "12:00:00", True),  # it has lost a member
-        ("Unknown", "12:00:00", "11:59:59", False),  # it was whole once, and was begun anew
+        ("Unknown", "12:00:00", "11:59:59", False),  # it reached its minimum once, and was restarted
     ],
 )
-def test_who_has_had_his_minimum(phase: str, reserved: str, scheduled: str, whole: bool) -> None:
+def test_gang_that_reached_its_minimum(phase: str, reserved: str, scheduled: str, whole: bool) -> None:
     obj = group("g", 2)
     if reserved:
         notes = {"windlass.dev/reservation": f'{{"at": "2026-01-01T{reserved}Z", "seats": {{}}}}'}

@@ -42,7 +42,7 @@ def test_amounts_of_a_kai_queue() -> None:
     assert (found.priority, found.preempt_min_runtime, found.reclaim_min_runtime) == (7, 5400.0, 10.0)
 
 
-def test_a_kai_queue_that_says_nothing_limits_nothing() -> None:
+def test_kai_queue_without_limits_is_unlimited() -> None:
     raw = kai_queue("q")
     raw["spec"] = {}
     found = Sent(model_of(raw)).queues["kai/q"]
@@ -50,7 +50,7 @@ def test_a_kai_queue_that_says_nothing_limits_nothing() -> None:
     assert set(found.surplus_weights.values()) == {1.0}
 
 
-def test_wrong_amounts_are_told_at_their_field() -> None:
+def test_invalid_amounts_are_reported_at_their_field() -> None:
     raw = kai_queue("q", reclaimMinRuntime="soon")
     raw["spec"]["resources"]["gpu"] = {"quota": -2, "overQuotaWeight": -1}
     view = views.decode_kai_queue(views.encode(raw))
@@ -94,7 +94,7 @@ def test_groups_of_one_name_in_both_apis_are_two() -> None:
     assert sent.tasks["default/b"].needs.dialect is Dialect.KAI
 
 
-def test_of_two_groups_that_of_the_pods_scheduler_is_meant() -> None:
+def test_group_of_the_pods_scheduler_takes_precedence() -> None:
     both = {"annotations": {"pod-group-name": "k", "scheduling.k8s.io/group-name": "v"}}
     sent = Sent(model_of(pod("a", scheduler="kai-scheduler", **both), pod("b", scheduler="volcano", **both)))
     assert (sent.tasks["default/a"].group, sent.tasks["default/b"].group) == ("default/kai:k", "default/v")
@@ -119,7 +119,7 @@ def test_priority_and_preemptibility_of_kai_groups(
     assert (found.priority, found.preemptible) == expected
 
 
-def test_a_class_that_is_gone_goes_on_for_groups_of_other_apis() -> None:
+def test_deleted_class_still_applies_to_groups_of_other_apis() -> None:
     native = _native("n", None)
     native["spec"]["priorityClassName"] = "high"
     member = {"schedulingGroup": {"podGroupName": "n"}}
@@ -160,7 +160,7 @@ def test_times_of_a_kai_group() -> None:
     assert Sent(model_of(kai_group("g", 1, "q"))).groups["default/kai:g"].stale_grace == 60.0
 
 
-def test_a_kai_group_without_a_note_started_with_its_minimum() -> None:
+def test_kai_group_without_annotation_started_with_its_minimum() -> None:
     at = "2026-01-01T11:{:02}:00Z"
     pods = [kai_pod(f"p{i}", "g", node="n") for i in range(3)]
     for minute, obj in zip((10, 30, 20), pods, strict=True):
@@ -198,7 +198,7 @@ def test_parts_of_a_kai_group() -> None:
         ({"minSubGroup": -1}, "spec.minSubGroup"),
     ],
 )
-def test_a_kai_group_that_contradicts_itself_is_held_and_says_where(spec: dict[str, Any], field: str) -> None:
+def test_contradictory_kai_group_is_held_with_its_fields(spec: dict[str, Any], field: str) -> None:
     model = model_of(kai_group("g", 1, "q", **spec), kai_pod("p", "g"))
     assert Sent(model).groups["default/kai:g"].held
     told = model.explanation("default/kai:g")
@@ -207,7 +207,7 @@ def test_a_kai_group_that_contradicts_itself_is_held_and_says_where(spec: dict[s
     assert f"PodGroup default/g: {field}" in told.message
 
 
-def test_a_pod_whose_words_for_a_part_of_a_device_cannot_be_meant_does_not_start_without() -> None:
+def test_pod_with_an_invalid_share_request_does_not_start() -> None:
     wish = kai_pod("p", "g", requests={})
     wish["metadata"]["annotations"]["gpu-fraction"] = "half"
     model = model_of(kai_queue("q"), kai_group("g", 1, "q"), wish)
@@ -231,7 +231,7 @@ def test_bare_pods_of_kai() -> None:
     assert (b.queue, c.queue) == ("v", "v")
 
 
-def test_a_job_of_kai_that_asks_for_it_is_one_gang() -> None:
+def test_kai_batch_job_is_one_gang() -> None:
     owner = {
         "ownerReferences": [
             {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
@@ -257,7 +257,7 @@ def test_a_job_of_kai_that_asks_for_it_is_one_gang() -> None:
     assert "default/owner:j" not in sent.groups
 
 
-def test_a_label_means_the_queue_of_that_name_while_there_are_none_of_kai() -> None:
+def test_label_names_a_plain_queue_without_kai_queues() -> None:
     model = model_of(queue("q"), pod("p", labels={"kai.scheduler/queue": "q"}))
     sent = Sent(model)
     assert sent.groups["default/pod:p"].queue == "q"
@@ -280,7 +280,9 @@ def test_a_label_means_the_queue_of_that_name_while_there_are_none_of_kai() -> N
         ("volcano", True, False, Dialect.KAI),
     ],
 )
-def test_whose_placement_rules_hold(scheduler: str, kai: bool, tiers: bool, expected: Dialect) -> None:
+def test_placement_rules_follow_the_queue_api(
+    scheduler: str, kai: bool, tiers: bool, expected: Dialect
+) -> None:
     note = {"pod-group-name": "g"} if kai else {"scheduling.k8s.io/group-name": "g"}
     model = model_of(kai_queue("q"), queue("v"), pod("p", scheduler=scheduler, annotations=note), tiers=tiers)
     assert Sent(model).tasks["default/p"].needs.dialect is expected
@@ -323,7 +325,7 @@ def test_gangs_of_kubernetes_own_api() -> None:
     assert "spec.schedulingGroup.podGroupName" in told.remedies[0]
 
 
-def test_replicas_of_a_workloads_part_are_gangs_of_their_own() -> None:
+def test_replicas_of_a_workload_pod_group_are_separate_gangs() -> None:
     workload = {
         "apiVersion": "scheduling.k8s.io/v1alpha1",
         "kind": "Workload",
@@ -390,7 +392,7 @@ def test_a_termination_that_takes_too_long_is_stuck_from_then_on() -> None:
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
 def test_time_alone_changes_nothing_of_a_termination_that_is_never_stuck(phase: str) -> None:
-    """A pod whose node has gone while its image was fetched, or that a finalizer keeps, may terminate for days."""
+    """A pod that lost its node while its image was pulled, or has a finalizer, may terminate for days."""
     doomed = pod("p", node="n", phase=phase, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
     model = model_of(doomed)
     for moment in (NOW + 60, NOW + 121, NOW + 300):
@@ -398,7 +400,7 @@ def test_time_alone_changes_nothing_of_a_termination_that_is_never_stuck(phase: 
         assert model.next_change() is None
 
 
-def test_who_is_spared_may_be_asked_again_at_the_moment_that_was_named() -> None:
+def test_protected_pod_can_be_evicted_after_its_protection() -> None:
     model = model_of(node("n"), pod("p", node="n"))
     sent = Sent(model, NOW)
     model.protect("default/p", NOW + 30)
@@ -410,7 +412,7 @@ def test_who_is_spared_may_be_asked_again_at_the_moment_that_was_named() -> None
     assert model.next_change() is None
 
 
-def test_the_whole_state_is_given_again_for_another_engine() -> None:
+def test_resend_returns_the_whole_state() -> None:
     objects = (
         node("n"),
         queue("v"),
@@ -443,7 +445,7 @@ def test_critical_pods_and_run_times() -> None:
     assert sent.groups["default/pod:c"].run_estimate == 7200.0
 
 
-def test_names_as_people_use_them() -> None:
+def test_display_names() -> None:
     told = Explanation(
         Reason.BEHIND_IN_QUEUE,
         "It waits in queue kai/train, behind default/kai:a and default/pod:b.",
@@ -461,7 +463,7 @@ def test_names_as_people_use_them() -> None:
 
 
 @pytest.mark.parametrize(("text", "grace"), [("5m", 300.0), ("", None), ("soon", None)])
-def test_a_gang_of_volcano_may_be_given_a_grace_below_its_minimum(text: str, grace: float | None) -> None:
+def test_volcano_gang_can_have_a_staleness_grace(text: str, grace: float | None) -> None:
     obj = group("g", 2)
     obj["metadata"]["annotations"] = {"windlass.dev/staleness-grace-period": text}
     assert Sent(model_of(obj)).groups["default/g"].stale_grace == grace

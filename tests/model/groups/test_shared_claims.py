@@ -117,8 +117,8 @@ def test_the_allocation_is_written_once_for_all_that_start() -> None:
     assert kept.subresource == ""
 
 
-def test_the_node_is_one_that_has_room_for_all() -> None:
-    """The fullest node has room for who carries the claim, and not for the others."""
+def test_node_has_capacity_for_all_sharing_pods() -> None:
+    """The fullest node has capacity for the carrier of the claim, and not for the others."""
     world = World()
     small, large = gpu_node("small", 1), gpu_node("large", 8)
     small["status"]["allocatable"]["cpu"] = "5"
@@ -132,7 +132,7 @@ def test_the_node_is_one_that_has_room_for_all() -> None:
     assert {name: bind.node for name, bind in binds.items()} == dict.fromkeys(("g-0", "g-1", "g-2"), "large")
 
 
-def test_none_starts_where_no_node_has_room_for_all() -> None:
+def test_none_starts_without_a_node_for_all() -> None:
     world = World()
     for name in ("a", "b"):
         obj = gpu_node(name, 8)
@@ -148,13 +148,15 @@ def test_none_starts_where_no_node_has_room_for_all() -> None:
     )
 
 
-def test_who_comes_later_goes_where_the_claim_is() -> None:
+def test_later_pod_is_placed_on_the_node_of_the_claim() -> None:
     world = World("c", a=4, b=4)
     world.gang("g", 2)
     world.pods("g", 0, 1)
     node = world.cycle()["g-0"].node
     world.pods("g", 2)
-    assert world.cycle() == {}  # the claim is being allocated: reservedFor is written for who begins with it
+    assert (
+        world.cycle() == {}
+    )  # the claim is being allocated: reservedFor contains the pods that start with it
     assert "pod default/g-0 carries it" in world.told("g")
     world.bound("g-0", node)
     world.bound("g-1", node)
@@ -163,7 +165,7 @@ def test_who_comes_later_goes_where_the_claim_is() -> None:
     assert late["g-2"].devices == ()
 
 
-def test_pods_that_share_claims_by_way_of_others_are_together() -> None:
+def test_pods_that_share_claims_transitively_are_together() -> None:
     world = World(a=8, b=8)
     world.claim("c", 2)
     world.claim("d", 3)
@@ -183,7 +185,7 @@ def test_pods_that_share_claims_by_way_of_others_are_together() -> None:
     assert users == {"c": ["g-0", "g-1"], "d": ["g-1", "g-2"], "e": ["g-3", "g-4"]}
 
 
-def test_an_elastic_gang_starts_without_those_that_share_what_no_node_has() -> None:
+def test_elastic_gang_starts_without_unplaceable_sharing_pods() -> None:
     world = World(a=4)
     world.claim("c", 4)
     world.claim("d", 4)
@@ -193,7 +195,7 @@ def test_an_elastic_gang_starts_without_those_that_share_what_no_node_has() -> N
     assert sorted(world.cycle()) == ["g-0", "g-1"]
 
 
-def test_pods_of_another_gang_wait_for_who_carries_the_claim() -> None:
+def test_pods_of_another_gang_wait_for_the_carrier_of_the_claim() -> None:
     world = World("c", a=4)
     world.gang("g", 2)
     world.gang("h", 2)
@@ -209,7 +211,7 @@ def divided(size: int) -> list[dict[str, Any]]:
     return [{"name": "p", "subGroupSize": size, "matchLabelKeys": ["part"]}]
 
 
-def test_pods_of_different_sub_groups_wait_for_who_carries_the_claim() -> None:
+def test_pods_of_different_subgroups_wait_for_the_carrier_of_the_claim() -> None:
     world = World("c", a=4)
     for number in range(2):
         world.pods("g", number, labels={"part": str(number)})
@@ -268,7 +270,7 @@ def test_pods_of_a_sub_group_of_kai_start_together_inside_its_rack() -> None:
         assert [len(binds[f"g-{at + number}"].devices) for number in range(4)] == [1, 0, 0, 0]
 
 
-def test_a_sub_group_that_no_node_has_room_for_together_keeps_its_gang_waiting() -> None:
+def test_subgroup_that_fits_on_no_node_holds_its_gang() -> None:
     world = World("c", a=1)
     world.gang("g", 3, subGroupPolicy=divided(3))
     world.pods("g", 0, 1, 2, cpu="60", labels={"part": "x"})
@@ -276,7 +278,7 @@ def test_a_sub_group_that_no_node_has_room_for_together_keeps_its_gang_waiting()
     assert world.told("g") == "Together its pods need at least 180 cpu (all nodes have 64)."
 
 
-def test_a_sub_group_starts_without_those_that_share_what_no_node_has() -> None:
+def test_subgroup_starts_without_unplaceable_sharing_pods() -> None:
     world = World("c", a=4)
     world.claim("d", 4)
     world.gang("g", 2, subGroupPolicy=divided(2))
@@ -285,7 +287,7 @@ def test_a_sub_group_starts_without_those_that_share_what_no_node_has() -> None:
     assert sorted(world.cycle()) in (["g-0", "g-1"], ["g-2", "g-3"])
 
 
-def test_more_pods_than_a_claim_serves_are_told_so() -> None:
+def test_too_many_pods_of_a_claim_are_reported() -> None:
     world = World("c", a=4)
     world.gang("g", 257)
     world.pods("g", *range(257), cpu="10m")
@@ -293,7 +295,7 @@ def test_more_pods_than_a_claim_serves_are_told_so() -> None:
     assert "257 pods name ResourceClaim c, which serves 256" in world.told("g")
 
 
-def test_a_pod_that_left_its_gang_keeps_nobody_waiting() -> None:
+def test_pod_that_left_its_gang_blocks_no_pod() -> None:
     """A pod that is deleted before it is bound carries nothing any more."""
     world = World("c", a=4)
     world.gang("g", 2)

@@ -15,14 +15,14 @@ JOB = {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "j", "controller"
 
 
 @pytest.mark.parametrize(("metadata", "movable"), [({}, False), (JOB, True)], ids=["nobody's", "a Job's"])
-def test_who_would_not_be_made_anew_is_not_movable(metadata: dict, movable: bool) -> None:
+def test_pod_without_a_controller_is_not_movable(metadata: dict, movable: bool) -> None:
     agreed = {names.MOVABLE: "true", names.TIME_SHARE: "true"}
     found = views.decode_pod(views.encode(pod("a", metadata=metadata, annotations=agreed)))
     notes = implicit_group(found, Classes()).annotations
     assert (names.MOVABLE in notes, notes[names.TIME_SHARE]) == (movable, "true")
 
 
-def test_that_it_is_not_safe_to_evict_is_read_of_each_pod() -> None:
+def test_safe_to_evict_is_read_from_each_pod() -> None:
     for notes, said in (({names.SAFE_TO_EVICT: "false"}, ((names.SAFE_TO_EVICT, "false"),)), ({}, ())):
         found = views.decode_pod(views.encode(pod("a", annotations=notes)))
         assert task_of(found, "g", Needs(), Classes()).annotations == said

@@ -42,13 +42,13 @@ def test_how_long_a_group_waits_at_most(annotations: Words, seconds: float | Non
         ({"volcano.sh/preemptable": "true"}, {"volcano.sh/preemptable": ""}, False),
     ],
 )
-def test_the_annotation_wins_and_what_is_no_word_means_no(
+def test_annotation_takes_precedence_and_invalid_text_means_no(
     labels: Words, annotations: Words, said: bool
 ) -> None:
     assert podgroups.preemptible(labels, annotations) is said
 
 
-def test_of_the_cooldown_the_label_wins() -> None:
+def test_label_of_the_cooldown_takes_precedence() -> None:
     key = "volcano.sh/cooldown-time"
     body = pod("a", labels={key: "1m"}, annotations={key: "1h"})
     assert engine_task._read(views.decode_pod(views.encode(body))) == ((key, "1m"),)

@@ -100,7 +100,7 @@ def test_the_deprecated_policies_are_read(legacy: str, policy: AlignmentPolicy, 
     assert found.zones[0].free is None
 
 
-def test_what_an_exporter_says_of_the_managers_counts() -> None:
+def test_managers_reported_by_an_exporter_count() -> None:
     said = attributes(
         topologyManagerPolicy="best-effort",
         cpuManagerPolicy="none",
@@ -113,7 +113,7 @@ def test_what_an_exporter_says_of_the_managers_counts() -> None:
     assert found.closest
 
 
-def test_a_policy_that_is_none_is_told() -> None:
+def test_invalid_policy_is_reported() -> None:
     odd = report(zone(0, cpu="x"), attributes=attributes(topologyManagerPolicy="sideways"))
     view = views.decode_node_resource_topology(views.encode(odd))
     assert [problem.field for problem in view.problems] == [
@@ -166,7 +166,7 @@ def published(policy: str = "none") -> dict[str, Any]:
     return spec
 
 
-def test_the_agents_word_counts_where_nobody_else_reports() -> None:
+def test_agents_record_counts_without_a_report() -> None:
     view = views.decode_node(views.encode(published()))
     found = numa.numa_zones_of(view, None)
     assert found is not None
@@ -182,12 +182,12 @@ def test_the_agents_word_counts_where_nobody_else_reports() -> None:
     assert not reported.obeys
 
 
-def test_more_zones_than_a_kubelet_aligns_pods_to_are_not_looked_at() -> None:
+def test_too_many_zones_are_ignored() -> None:
     assert zones_of(report(*(zone(number, cpu="2") for number in range(9)))) is None
     assert len(zones_of(report(*(zone(number, cpu="2") for number in range(8)))).zones) == 8
 
 
-def test_a_report_that_goes_takes_the_zones_with_it() -> None:
+def test_deleted_report_removes_the_zones() -> None:
     reports = numa.NumaReports()
     first = views.decode_node_resource_topology(views.encode(report(zone(0, cpu="8/8"))))
     assert reports.upsert(first)
@@ -227,13 +227,13 @@ def test_a_pod_whose_limits_are_its_requests_is_guaranteed() -> None:
     assert numa.need_of(pod({}).shape) is None
 
 
-def test_parts_of_cards_are_no_devices_of_zones() -> None:
+def test_device_shares_are_not_aligned_to_zones() -> None:
     need = numa.need_of(pod(WHOLE).shape, "", frozenset({GPU}))
     assert need is not None
     assert need.containers[0].amounts == (("cpu", 2000), ("memory", GIB))
 
 
-def test_containers_stand_in_the_order_in_which_they_are_served() -> None:
+def test_containers_are_in_their_start_order() -> None:
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": WHOLE}
     need = numa.need_of(pod(WHOLE, initContainers=[{"name": "i", "resources": WHOLE}, sidecar]).shape)
     assert need is not None
@@ -241,14 +241,14 @@ def test_containers_stand_in_the_order_in_which_they_are_served() -> None:
     assert kinds == [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.MAIN]
 
 
-def test_a_policy_that_a_pod_names_counts_whatever_it_asks_for() -> None:
+def test_policy_of_a_pod_applies_to_any_request() -> None:
     need = numa.need_of(pod({"requests": {"cpu": "1"}}).shape, "single-numa-node")
     assert need is not None
     assert need.policy is AlignmentPolicy.SINGLE_NUMA_NODE
     assert numa.need_of(pod({"requests": {"cpu": "1"}}).shape, "sideways") is None
 
 
-def test_what_was_observed_counts_more_than_what_was_foreseen() -> None:
+def test_observed_placement_takes_precedence() -> None:
     foreseen = NumaHolding(((0, (("cpu", 2000), ("memory", GIB))),), ((0,),))
     words = numa.annotations_of(foreseen)
     assert numa.holding_of(words) == foreseen
@@ -260,7 +260,7 @@ def test_what_was_observed_counts_more_than_what_was_foreseen() -> None:
     assert numa.annotations_of(None) == {}
 
 
-def test_needs_of_zones_are_told_as_soon_as_a_node_has_any() -> None:
+def test_numa_needs_are_sent_once_a_node_has_zones() -> None:
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"}}
     plain["spec"] = {"schedulerName": "windlass", "containers": [{"name": "c", "resources": WHOLE}]}
     snapshot = from_objects([node(), plain])

@@ -129,7 +129,7 @@ def test_nodes_carry_their_hypernodes_inside_the_engine() -> None:
     assert told.model.features.topology.index.tightest([]) == ""
 
 
-def test_only_nodes_that_move_are_told_again() -> None:
+def test_only_nodes_with_other_hypernodes_are_sent_again() -> None:
     told = Told(*TREE)
     told.more(node("n1", rack="r0"))
     assert told.last == 1
@@ -182,22 +182,22 @@ def test_without_hypernodes_the_cluster_is_of_tier_one() -> None:
     assert not told.groups["default/g"].held
 
 
-def test_where_it_was_is_told() -> None:
+def test_previous_hypernode_is_sent() -> None:
     notes = {"volcano.sh/job-allocated-hypernode": "leaf1"}
     assert Told(*TREE, volcano_group("g", notes=notes, **hard(highestTierAllowed=1))).need().anchor == "leaf1"
 
 
-def test_what_contradicts_itself_is_told() -> None:
+def test_contradictory_hypernodes_are_reported() -> None:
     told = Told(
         *TREE,
         hypernode("leaf9", 1, exact("n0"), exact("n1"), exact("gone")),
-        hypernode("other", 3, exact("leaf0", "HyperNode"), exact("nobody", "HyperNode")),
+        hypernode("other", 3, exact("leaf0", "HyperNode"), exact("absent", "HyperNode")),
         hypernode("loop", 1, exact("top", "HyperNode")),
     )
     assert told.nodes["n0"].labels[HYPERNODE_PATH] == "1=leaf0,3=other"
     assert told.model.features.topology.index.problems == (
         "HyperNode loop (tier 1) has top (tier 3) as a member, which is ignored: members must be of lower tiers",
-        "HyperNode other has a member nobody that does not exist",
+        "HyperNode other has a member absent that does not exist",
         "HyperNode leaf0 is a member of both other and top; it counts as one of other",
         "HyperNodes leaf0 and leaf9 (both tier 1) have 1 node in common; leaf0 keeps it",
         "HyperNodes leaf1 and leaf9 (both tier 1) have 1 node in common; leaf1 keeps it",
@@ -205,7 +205,7 @@ def test_what_contradicts_itself_is_told() -> None:
     )
 
 
-def test_parts_have_their_own() -> None:
+def test_subgroups_have_their_own_constraint() -> None:
     policy = {
         "name": "pair",
         "matchLabelKeys": ["at"],
@@ -257,7 +257,7 @@ def test_a_topology_or_level_that_does_not_exist() -> None:
     assert told.need("default/kai:g").topology == "web"
 
 
-def test_what_an_annotation_gets_wrong_is_told_of_that_annotation() -> None:
+def test_invalid_annotation_is_reported() -> None:
     level = {"kai.scheduler/topology": "net", "kai.scheduler/topology-required-placement": "row"}
     told = Told(
         *KAI, volcano_group("g"), pod("p", annotations={"scheduling.k8s.io/group-name": "g", **level})
@@ -294,7 +294,7 @@ def noted(name: str, group: str = "g", index: int | None = None, **notes: str) -
     )
 
 
-def test_kueues_words_name_a_label() -> None:
+def test_kueue_annotations_name_a_label() -> None:
     told = Told(node("n0"), volcano_group("g"), noted("p", podset_required_topology="nvidia.com/gpu.clique"))
     need = told.need()
     assert (need.topology, need.required, need.preferred) == ("nvidia.com/gpu.clique", 0, -1)
@@ -306,7 +306,7 @@ def test_kueues_words_name_a_label() -> None:
     assert told.groups["default/g"].topology is None
 
 
-def test_pods_of_one_gang_that_say_different_things() -> None:
+def test_pods_of_one_gang_with_different_constraints() -> None:
     told = Told(
         node("n0"),
         volcano_group("g"),
@@ -322,7 +322,7 @@ def test_pods_of_one_gang_that_say_different_things() -> None:
     assert "a gang sets only one of them" in told.words()
 
 
-def test_slices_are_parts_by_index() -> None:
+def test_slices_are_subgroups_by_index() -> None:
     words = {"podset_slice_required_topology": "rack", "podset_slice_size": "2"}
     told = Told(
         node("n0"), volcano_group("g", minMember=5), *(noted(f"p{i}", index=i, **words) for i in range(5))
@@ -338,7 +338,7 @@ def test_slices_are_parts_by_index() -> None:
     assert told.tasks["default/p3"].subgroup == "segment-1"
 
 
-def test_segments_are_parts_by_index() -> None:
+def test_segments_are_subgroups_by_index() -> None:
     notes = {
         "kai.scheduler/topology": "net",
         "kai.scheduler/topology-required-placement": "zone",
@@ -363,7 +363,7 @@ def test_segments_are_parts_by_index() -> None:
     assert told.tasks["default/p2"].subgroup == "segment-1"
 
 
-def test_a_single_pod_may_ask_too() -> None:
+def test_single_pod_can_have_a_constraint() -> None:
     told = Told(node("n0"), noted("p", group="", podset_required_topology="rack"))
     assert told.need("default/pod:p").required == 0
 

@@ -79,7 +79,7 @@ def needs(*objects: dict[str, Any], uses: str = "data") -> tuple[VolumeNeed, ...
     return task.needs.volumes
 
 
-def test_where_nobody_provides_storage_claims_say_nothing() -> None:
+def test_claims_are_ignored_without_a_storage_provider() -> None:
     assert needs() == ()
     assert needs(claim()) == ()
     assert needs(volume("v1")) == ()
@@ -88,7 +88,7 @@ def test_where_nobody_provides_storage_claims_say_nothing() -> None:
     assert needs(claim(), others)[0].fault == "claim default/data is not bound to a volume yet"
 
 
-def test_where_the_server_has_classes_a_claim_that_nobody_binds_holds_its_pod_back() -> None:
+def test_unbound_claim_holds_its_pod_if_the_server_has_classes() -> None:
     """As kube-scheduler does, also in a cluster that has no class and no claim at all."""
     for objects, problem in (
         ((), "claim default/data does not exist"),
@@ -134,7 +134,7 @@ def test_a_claim_for_one_pod_alone() -> None:
     assert need == VolumeNeed("default/data", exclusive=True)
 
 
-def test_what_is_wrong_with_a_claim_is_said() -> None:
+def test_problems_of_a_claim_are_reported() -> None:
     class_ = storage_class("fast", waits=False)
     assert needs(class_, claim("other"))[0].fault == "claim default/data does not exist"
     gone = claim(volumeName="v9")
@@ -148,7 +148,7 @@ def test_what_is_wrong_with_a_claim_is_said() -> None:
     assert needs(class_, dying)[0].fault == "claim default/data is being deleted"
 
 
-def test_what_waits_for_its_first_consumer_can_be_made_where_the_class_allows() -> None:
+def test_delayed_claim_can_be_provisioned_where_its_class_allows() -> None:
     (need,) = needs(storage_class("fast"), claim(storageClassName="fast"))
     assert (need.terms, need.options, need.problem) == (None, None, "")
     assert (need.limit, need.identity) == ("attachable-volumes-csi-disk.example.com", "default/data")
@@ -161,7 +161,7 @@ def test_what_waits_for_its_first_consumer_can_be_made_where_the_class_allows() 
     assert need.terms == (NodeTerm((Expression(ZONE, "In", ("a", "b")),)), on_term("n9"))
 
 
-def test_volumes_that_exist_serve_claims_that_they_suit_the_smallest_first() -> None:
+def test_smallest_suitable_volume_serves_a_claim() -> None:
     local = storage_class("local", provisioner="kubernetes.io/no-provisioner")
     named = {"storageClassName": "local"}
     (need,) = needs(
@@ -193,7 +193,7 @@ def test_a_claim_that_comes_with_the_pod_is_named_after_both() -> None:
     assert task.needs.volumes[0].fault == "claim default/a-scratch does not exist"
 
 
-def test_a_change_of_storage_is_a_change_of_the_pods_that_use_it() -> None:
+def test_change_of_storage_marks_its_pods() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     found = from_objects([pod("a", volumes=volumes), pod("b"), storage_class("fast", waits=False), claim()])
     model = found.model
@@ -209,8 +209,8 @@ def test_a_change_of_storage_is_a_change_of_the_pods_that_use_it() -> None:
     assert again.needs.volumes[0].fault.startswith("volume v1")
 
 
-def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
-    """Of ten thousand pods with claims all would be looked at again for each that is bound."""
+def test_change_of_a_claim_marks_only_its_own_pods() -> None:
+    """Otherwise each bound claim would translate all of ten thousand pods with claims again."""
 
     def user(name: str, claim_name: str) -> dict[str, Any]:
         return pod(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": claim_name}}])
@@ -261,7 +261,7 @@ def _with_claim(i: int) -> Pod:
 
 @given(_CHANGES)
 @settings(max_examples=60, deadline=None)
-def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[tuple[str, str, str]]) -> None:
+def test_incremental_changes_equal_a_full_translation(changes: list[tuple[str, str, str]]) -> None:
     """Only pods that a change may concern are looked at again."""
 
     def model() -> ClusterModel:
@@ -293,7 +293,7 @@ def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[t
     assert needs_in(followed) == needs_in(fresh)
 
 
-def test_news_of_a_volume_are_news_for_those_whom_it_may_serve() -> None:
+def test_change_of_a_volume_marks_only_the_pods_that_it_can_serve() -> None:
     made = ClusterModel(["windlass"])
     made.features.volumes.set_served()
     for i in range(50):
@@ -305,10 +305,10 @@ def test_news_of_a_volume_are_news_for_those_whom_it_may_serve() -> None:
     made.features.volumes.upsert(_object("claim", "c8", ""))
     made.take()
     made.features.volumes.upsert(_object("volume", "v9", "n1"))
-    assert made.marked_pods == 2  # who has it, and who has none yet
+    assert made.marked_pods == 2  # the pod that has it, and the pod that has none yet
 
 
-def test_that_there_are_claims_at_all_matters_to_every_pod_with_one() -> None:
+def test_first_claim_marks_every_pod_with_a_claim() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]
     model = from_objects([storage_class("fast"), pod("a", volumes=volumes)]).model
     model.features.volumes.upsert(
@@ -318,7 +318,7 @@ def test_that_there_are_claims_at_all_matters_to_every_pod_with_one() -> None:
     assert task.needs.volumes[0].fault == "claim default/missing does not exist"
 
 
-def test_a_node_has_what_its_drivers_attach() -> None:
+def test_node_has_the_limits_of_its_drivers() -> None:
     csi = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
@@ -331,7 +331,7 @@ def test_a_node_has_what_its_drivers_attach() -> None:
     assert "attachable-volumes-csi-e" not in upserted.allocatable
 
 
-def test_a_claim_that_waits_is_told_where_its_pod_goes() -> None:
+def test_delayed_claim_gets_the_node_of_its_pod() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     found = from_objects(
         [pod("a", volumes=volumes), node("n1"), storage_class("fast", default=True), claim()]
@@ -344,7 +344,7 @@ def test_a_claim_that_waits_is_told_where_its_pod_goes() -> None:
     assert found.model.writes.storage_writes("default/a", "n1") == []
 
 
-def test_a_volume_that_exists_is_given_to_one_claim() -> None:
+def test_existing_volume_is_assigned_to_one_claim() -> None:
     named = {"storageClassName": "local"}
 
     def uses(name: str) -> dict[str, Any]:
@@ -438,7 +438,7 @@ def zones(*names: str) -> tuple[NodeTerm, ...]:
     return (NodeTerm((Expression(ZONE, "In", names),)),)
 
 
-def test_a_volume_is_made_only_where_a_pool_has_room_for_it() -> None:
+def test_volume_is_provisioned_only_where_a_pool_has_capacity() -> None:
     found = pooled(
         pool("a", "5Gi", in_zone("a")), pool("b", "4Gi", in_zone("b")), pool("c", "9Gi", in_zone("c"))
     )
@@ -446,13 +446,13 @@ def test_a_volume_is_made_only_where_a_pool_has_room_for_it() -> None:
     assert found.problem == ""
 
 
-def test_the_largest_volume_of_a_pool_counts_before_what_it_holds() -> None:
+def test_maximum_volume_size_of_a_pool_takes_precedence() -> None:
     small = pool("a", "100Gi", in_zone("a"), maximumVolumeSize="4Gi")
     large = pool("b", "1Gi", in_zone("b"), maximumVolumeSize="5Gi")
     assert pooled(small, large).terms == zones("b")
 
 
-def test_a_pool_that_does_not_say_what_it_holds_or_who_reaches_it_is_none() -> None:
+def test_pool_without_capacity_or_topology_is_ignored() -> None:
     found = pooled(
         pool("a", None, in_zone("a")), pool("b", "9Gi", None), pool("c", "9Gi", in_zone("c"), "slow")
     )
@@ -460,31 +460,31 @@ def test_a_pool_that_does_not_say_what_it_holds_or_who_reaches_it_is_none() -> N
     assert pooled().problem == found.problem
 
 
-def test_a_pool_that_all_nodes_reach_closes_none() -> None:
+def test_pool_that_all_nodes_reach_excludes_none() -> None:
     assert pooled(pool("a", "9Gi", {}), pool("b", "9Gi", in_zone("b"))).terms is None
 
 
-def test_a_driver_that_does_not_count_is_not_asked_for_pools() -> None:
+def test_driver_without_capacity_tracking_needs_no_pools() -> None:
     for counts in (False, None):
         assert pooled(pool("a", "1Gi", in_zone("a")), counts=counts).terms is None
     (need,) = needs(claim(storageClassName="fast"), storage_class("fast"), pool("a", "1Gi", in_zone("a")))
     assert need.terms is None
 
 
-def test_a_pool_lies_within_the_topologies_of_its_class() -> None:
+def test_pool_is_within_the_topologies_of_its_class() -> None:
     topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": ["a", "b"]}]}]
     found = pooled(pool("x", "9Gi", {"matchLabels": {"rack": "r1"}}), allowedTopologies=topologies)
     assert found.terms == (NodeTerm((Expression(ZONE, "In", ("a", "b")), Expression("rack", "In", ("r1",)))),)
 
 
-def test_a_volume_that_exists_needs_no_pool() -> None:
+def test_existing_volume_needs_no_pool() -> None:
     there = volume("v1", storageClassName="fast", nodeAffinity=on("n1"))
     assert pooled(there).terms == (on_term("n1"),)
     assert pooled(there, pool("a", "9Gi", in_zone("a"))).terms == (*zones("a"), on_term("n1"))
     assert pooled(volume("v1", storageClassName="fast")).terms is None
 
 
-def test_other_selectors_of_a_pool_stand_as_they_are() -> None:
+def test_other_selectors_of_a_pool_are_unchanged() -> None:
     selector = {
         "matchLabels": {"b": "2", "a": "1"},
         "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}],
@@ -507,9 +507,7 @@ def test_other_selectors_of_a_pool_stand_as_they_are() -> None:
         (None, "1Gi", False),
     ],
 )
-def test_news_of_a_pool_matter_where_a_waiting_claim_is_judged_otherwise(
-    before: str | None, after: str, matters: bool
-) -> None:
+def test_change_of_a_pool_marks_only_affected_claims(before: str | None, after: str, matters: bool) -> None:
     book = VolumeIndex()
     book.upsert(decode_persistent_volume_claim(msgspec.json.encode(claim(storageClassName="fast"))))
     assert book.upsert(decode_storage_capacity(msgspec.json.encode(pool("a", before, in_zone("a")))))
@@ -526,7 +524,7 @@ def placed(*objects: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(str(at), found) for at, found in enumerate(objects)]
 
 
-def test_a_pod_goes_where_the_pool_is_and_waits_until_there_is_one() -> None:
+def test_pod_waits_for_a_pool_and_is_placed_at_it() -> None:
     found = from_objects([])
     model = found.model
     engine = Engine(EngineConfig(), default_plugins())

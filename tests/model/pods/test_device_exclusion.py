@@ -1,4 +1,4 @@
-"""With whom a pod shares a card: its own word, and Volcano's rules about exclusive GPUs."""
+"""Exclusion from sharing a device: labels of pods, and Volcano's exclusive GPU rules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pod(name: str, notes: dict[str, str], labels: dict[str, str], gpus: str = ""
 def placed(
     *pods: tuple[dict[str, str], dict[str, str]], rules: Rules = (), gpus: str = ""
 ) -> list[int | None]:
-    """The card of each pod, in the order in which they came."""
+    """Return the device of each pod, in the order of their creation."""
     model = ClusterModel(EVERY_SCHEDULER, exclusive=rules)
     objects = [node(), *(pod(f"p{at}", notes, labels, gpus) for at, (notes, labels) in enumerate(pods))]
     load(model, ((str(at), each) for at, each in enumerate(objects)))
@@ -63,12 +63,12 @@ def placed(
     return [found.get(f"default/p{at}") for at in range(len(pods))]
 
 
-def test_without_a_word_they_share_the_fullest_card():
+def test_pods_without_annotations_share_the_fullest_device():
     assert placed(({}, {}), ({}, {}), ({}, {})) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("order", [(TRAINING, APART), (APART, TRAINING)])
-def test_one_sides_word_is_enough(order):
+def test_annotation_of_one_side_is_sufficient(order):
     first, second = order
     assert placed((first, {}), (second, {}), ({}, {})) == [0, 1, 0]
 
@@ -79,7 +79,7 @@ def test_former_spelling_of_the_annotations_is_read(label, exclude):
     assert placed(({label: "training"}, {}), ({exclude: "training"}, {}), ({}, {})) == [0, 1, 0]
 
 
-def test_roles_that_nobody_avoids_share():
+def test_roles_that_no_pod_avoids_share():
     assert placed((TRAINING, {}), (TRAINING, {}), ({"windlass.dev/device-sharing-exclude": "batch"}, {})) == [
         0,
         0,
@@ -87,7 +87,7 @@ def test_roles_that_nobody_avoids_share():
     ]
 
 
-def test_who_avoids_its_own_role_is_alone_among_its_like():
+def test_pods_that_avoid_their_own_role_do_not_share():
     alone = {"windlass.dev/device-sharing-label": "x", "windlass.dev/device-sharing-exclude": "x"}
     assert placed((alone, {}), (alone, {}), (alone, {})) == [0, 1, None]
 
@@ -99,7 +99,7 @@ def test_pods_that_match_a_rule_share_with_others_only():
     assert placed(({}, gold), ({}, gold), ({}, gold), rules=rules) == [0, 1, None]
 
 
-def test_whole_cards_need_no_word():
+def test_whole_devices_need_no_annotation():
     assert placed((TRAINING, {}), (APART, {}), gpus="1") == [0, 1]
 
 
@@ -122,7 +122,7 @@ tiers:
     assert exclusive_rules(parse(plain).config) == ()
 
 
-def test_a_new_configuration_holds_for_pods_that_are_known():
+def test_new_configuration_applies_to_existing_pods():
     model = ClusterModel(EVERY_SCHEDULER)
     objects = [node(), pod("p0", {}, {"app": "serve"})]
     load(model, ((str(at), each) for at, each in enumerate(objects)))

@@ -188,7 +188,7 @@ def test_match_label_keys_take_the_pods_own_values() -> None:
         ),
     ],
 )
-def test_what_contradicts_itself_is_explained_at_its_field(spec: dict[str, Any], field: str) -> None:
+def test_contradictory_field_is_explained(spec: dict[str, Any], field: str) -> None:
     model = ClusterModel(["windlass"])
     model.objects.upsert_pod(view(**spec))
     assert not [d for d in model.take() if isinstance(d, deltas.TaskUpserted)]
@@ -199,7 +199,7 @@ def test_what_contradicts_itself_is_explained_at_its_field(spec: dict[str, Any],
     assert explanation.waiting_helps == "no"
 
 
-def test_a_bound_pod_with_a_bad_field_still_holds_its_room() -> None:
+def test_bound_pod_with_an_invalid_field_still_holds_resources() -> None:
     task = translate(pod("a", node="n1", tolerations=[{"operator": "Like"}]))["default/a"]
     assert (task.node, task.state, task.needs.request) == (
         "n1",
@@ -263,7 +263,7 @@ def test_spread_constraints() -> None:
         ({"nodeTaintsPolicy": "Maybe"}, 'nodeTaintsPolicy: Unsupported value: "Maybe"'),
     ],
 )
-def test_a_spread_constraint_that_contradicts_itself_is_told(change: dict[str, Any], field: str) -> None:
+def test_contradictory_spread_constraint_is_reported(change: dict[str, Any], field: str) -> None:
     hard = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **change}
     model = ClusterModel(["windlass"])
     model.objects.upsert_pod(view(topologySpreadConstraints=[hard]))
@@ -274,7 +274,7 @@ def test_a_spread_constraint_that_contradicts_itself_is_told(change: dict[str, A
     assert f"spec.topologySpreadConstraints[0].{field}" in told.message
 
 
-def test_wishes_about_other_pods() -> None:
+def test_preferences_about_other_pods() -> None:
     term = {
         "weight": 7,
         "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}},
@@ -286,7 +286,7 @@ def test_wishes_about_other_pods() -> None:
     assert found.labels == (("app", "x"),)
 
 
-def test_what_annotations_say_about_nodes() -> None:
+def test_annotations_about_nodes() -> None:
     def annotated(**annotations: str) -> Needs:
         marked = pod("a", annotations={f"volcano.sh/{name}": text for name, text in annotations.items()})
         return translate(marked)["default/a"].needs
@@ -304,7 +304,7 @@ def test_what_annotations_say_about_nodes() -> None:
     assert annotated(**weights).scoring is None
 
 
-def test_a_queue_says_which_groups_of_nodes_its_pods_use() -> None:
+def test_queue_determines_the_node_groups_of_its_pods() -> None:
     def queue_of(name: str, parent: str = "", affinity: Any = None, limits: str = "") -> views.QueueObject:
         notes = {"volcano.sh/nodegroup-resource-limits": limits} if limits else {}
         spec = {"parent": parent, **({"affinity": affinity} if affinity else {})}

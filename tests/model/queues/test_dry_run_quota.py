@@ -1,4 +1,4 @@
-"""Which pods of a dump a ResourceQuota would have kept from being created."""
+"""Pods of a dump that a ResourceQuota would not permit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_other_namespaces_finished_pods_and_unread_names_do_not_count() -> None:
     assert NamespaceQuotas([], pods).withheld == {}
 
 
-def test_every_quota_has_to_agree() -> None:
+def test_every_quota_must_permit_a_pod() -> None:
     quotas = [quota("wide", hard={"pods": "9"}), quota("narrow", hard={"requests.cpu": "500m", "pods": "3"})]
     pods = [
         pod("a", requests={"cpu": "300m"}),
@@ -52,7 +52,7 @@ def test_every_quota_has_to_agree() -> None:
     assert (blocker.resource, blocker.needed, blocker.available) == ("requests.cpu", "300m", "200m")
 
 
-def test_what_leaves_gives_back() -> None:
+def test_deleted_pod_releases_its_quota() -> None:
     counted = NamespaceQuotas([quota(hard={"pods": "1"})], [pod("a", node="n"), pod("b"), pod("c")])
     assert list(counted.withheld) == ["default/b", "default/c"]
     assert counted.retry() == []
@@ -63,14 +63,14 @@ def test_what_leaves_gives_back() -> None:
     assert counted.withheld == {}
 
 
-def test_an_amount_that_cannot_be_read_is_refused() -> None:
+def test_unreadable_amount_is_rejected() -> None:
     with pytest.raises(QuantityError):
         NamespaceQuotas([quota(hard={"pods": "many"})], [])
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12), st.integers(0, 10))
-def test_waiting_pods_that_are_let_through_never_exceed_it(pods: list[tuple[int, bool]], hard: int) -> None:
+def test_admitted_pending_pods_never_exceed_the_quota(pods: list[tuple[int, bool]], hard: int) -> None:
     objects = [
         pod(f"p{i}", requests={"nvidia.com/gpu": str(gpus)}, node="n" if bound else "")
         for i, (gpus, bound) in enumerate(pods)

@@ -37,7 +37,7 @@ kind: LocalQueue
 metadata: {namespace: default, name: user-queue}
 spec: {clusterQueue: cluster-queue}
 """
-"""What Kueue's documentation begins with."""
+"""First example of Kueue's documentation."""
 COHORT = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ClusterQueue
@@ -113,7 +113,7 @@ def test_one_queue_and_its_namespace() -> None:
             "reclaimable": False,
             "dequeueStrategy": "traverse",
             "deserved": amounts,
-            "capability": amounts,  # nobody to borrow from
+            "capability": amounts,  # no cohort to borrow from
         }
     }
     (namespace,) = found.namespaces
@@ -189,22 +189,22 @@ spec:
 """
 
 
-def test_a_cohort_lends_no_more_of_all_below_it_than_it_says() -> None:
-    """Of 7 a100 that it and its members have 2 may be lent; of their h100 all."""
+def test_cohort_lends_at_most_its_lending_limit() -> None:
+    """It lends at most 2 of the 7 a100 of itself and its members, and all of their h100."""
     found = specs(of(TREE))
     assert found["ml"]["guarantee"] == {"resource": {"gpu": "5"}}
     assert (found["ml"]["deserved"], found["ml"]["capability"]) == ({"gpu": "10"}, {"gpu": "14"})
     assert not [name for name in ("org", "deep", "vision", "fold") if "guarantee" in found[name]]
 
 
-def test_what_waits_becomes_a_gang_and_what_runs_does_not() -> None:
+def test_only_waiting_workloads_become_gangs() -> None:
     (group,) = of(COHORT).groups
     assert group["metadata"] == {"name": "job-train-1", "namespace": "a"}
     assert group["spec"] == {"minMember": 3, "queue": "team-a", "priorityClassName": "high-priority"}
 
 
 @pytest.mark.parametrize("text", [SINGLE, COHORT])
-def test_the_queues_may_be_stored_and_are_understood(text: str) -> None:
+def test_imported_queues_can_be_stored_and_read(text: str) -> None:
     for queue in of(text).queues:
         queue["metadata"] |= {"uid": "u", "resourceVersion": "1"}
         assert validation.validate(QUEUES, queue) == []
@@ -213,7 +213,7 @@ def test_the_queues_may_be_stored_and_are_understood(text: str) -> None:
         assert queue_of(view).parent == queue["spec"]["parent"]
 
 
-def test_names_that_are_taken_are_told_apart() -> None:
+def test_conflicting_names_are_made_unique() -> None:
     text = SINGLE.replace("cluster-queue", "default").replace(
         "spec:\n  namespace", "spec:\n  cohort: default\n  namespace"
     )
@@ -221,7 +221,7 @@ def test_names_that_are_taken_are_told_apart() -> None:
     assert names == ["cohort-default", "kueue-default"]
 
 
-def test_a_circle_of_cohorts_is_refused() -> None:
+def test_cycle_of_cohorts_is_rejected() -> None:
     text = "\n---\n".join(
         f"{{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {{name: {a}}}, spec: {{parentName: {b}}}}}"
         for a, b in (("x", "y"), ("y", "x"))
@@ -231,7 +231,7 @@ def test_a_circle_of_cohorts_is_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 9)), min_size=1, max_size=6))
-def test_sums_and_ratios_are_kept(teams: list[tuple[int, int, int]]) -> None:
+def test_sums_and_ratios_are_preserved(teams: list[tuple[int, int, int]]) -> None:
     objects = [
         {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -265,7 +265,7 @@ def test_sums_and_ratios_are_kept(teams: list[tuple[int, int, int]]) -> None:
         assert Fraction(queue["weight"], first["weight"]) == Fraction(weight, teams[0][2])
 
 
-def test_what_names_queues_that_are_not_there_is_told_and_left_out() -> None:
+def test_references_to_missing_queues_are_reported_and_skipped() -> None:
     waiting = {"metadata": {"name": "w", "namespace": "lost"}, "spec": {"queueName": "l", "podSets": []}}
     found = translate(
         [
@@ -285,7 +285,7 @@ def test_what_names_queues_that_are_not_there_is_told_and_left_out() -> None:
     assert found.notes.count(told) == 1
 
 
-def test_names_that_windlass_has_itself_are_told() -> None:
+def test_built_in_names_are_reported() -> None:
     given = {
         **_KUEUE,
         "kind": "ClusterQueue",
@@ -311,14 +311,14 @@ def test_names_that_windlass_has_itself_are_told() -> None:
         ("Cohort", {"nominalQuota": 1, "lendingLimit": "x"}, "Cohort a: 'x' is not a quantity"),
     ],
 )
-def test_amounts_that_are_none_are_told_with_their_object(kind: str, spec: Json, said: str) -> None:
+def test_invalid_amounts_are_reported_with_their_object(kind: str, spec: Json, said: str) -> None:
     flavors = [{"name": "f", "resources": [{"name": "nvidia.com/gpu", **spec}]}]
     given = {"resourceGroups": [{"flavors": flavors}]}
     with pytest.raises(quantities.QuantityError, match=said):
         translate([{**_KUEUE, "kind": kind, "metadata": {"name": "a"}, "spec": given}])
 
 
-def test_a_quota_that_is_not_said_is_none() -> None:
+def test_missing_quota_is_empty() -> None:
     flavors = [{"name": "f", "resources": [{"name": "nvidia.com/gpu"}]}]
     spec = {"resourceGroups": [{"flavors": flavors}], "fairSharing": {"weight": "0"}}
     found = translate([{**_KUEUE, "kind": "ClusterQueue", "metadata": {"name": "a"}, "spec": spec}])

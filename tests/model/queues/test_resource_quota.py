@@ -51,7 +51,7 @@ def test_the_requests_of_pods_are_read() -> None:
         view({}),
     ],
 )
-def test_what_says_nothing_about_all_pods(quota: views.ResourceQuota) -> None:
+def test_quotas_that_do_not_cover_all_pods(quota: views.ResourceQuota) -> None:
     assert quota_of(quota) is None
 
 

@@ -18,7 +18,7 @@ SAID = {
 
 
 @given(st.floats(0, 1e7), st.floats(0, 1e7), st.integers(0, 1000))
-def test_what_is_written_is_read_but_for_a_second(attained: float, more: float, times: int) -> None:
+def test_record_round_trip_loses_at_most_a_second(attained: float, more: float, times: int) -> None:
     past = AttainedService(attained, CREATED + attained + more, times)
     notes = {name: text or "" for name, text in attained_service.written(past).items()}
     found = attained_service.attained_service_of(notes, CREATED)
@@ -46,19 +46,19 @@ def test_what_is_written_is_read_but_for_a_second(attained: float, more: float, 
         ({"suspensions": "often"}, "suspensions: invalid literal"),
     ],
 )
-def test_what_cannot_be_true_is_told_and_nobodys_past(notes: dict[str, str], words: str) -> None:
+def test_impossible_record_is_reported_and_ignored(notes: dict[str, str], words: str) -> None:
     said = {**SAID, **{f"windlass.dev/{name}": text for name, text in notes.items()}}
     assert words in attained_service.problem(said, CREATED)
     assert attained_service.attained_service_of(said, CREATED) is None
 
 
-def test_of_whom_nothing_is_written_there_is_none() -> None:
+def test_missing_record_is_none() -> None:
     assert attained_service.attained_service_of({"windlass.dev/suspensions": "3"}, CREATED) is None
     assert attained_service.problem({}, CREATED) == ""
     assert attained_service.attained_service_of(SAID, CREATED) == AttainedService(7200.0, CREATED + 10_800, 2)
 
 
-def test_what_is_carried_counts_from_when_the_first_object_was_made() -> None:
+def test_carried_record_counts_from_the_first_object() -> None:
     first = attained_service.carried(SAID | {"other": "x"}, "2026-01-01T00:00:00Z")
     assert first == SAID | {"windlass.dev/attained-since": "2026-01-01T00:00:00Z"}
     assert attained_service.carried(first, "2026-01-02T00:00:00Z") == first

@@ -1,4 +1,4 @@
-"""Words for parts of cards and for claims on their way in: understood, and told."""
+"""Admission of requests for device shares and claims: warnings and errors."""
 
 from __future__ import annotations
 

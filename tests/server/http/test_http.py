@@ -317,7 +317,7 @@ class TestEnd:
     async def test_it_ends_although_watches_are_open(
         self, tmp_path: Path, no_leaks: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """And at once: nobody waits until requests in progress would be cut."""
+        """The end does not wait until requests in progress would be cut off."""
         monkeypatch.setattr(listeners, "_DRAIN_SECONDS", 200)
         state = make_state(tmp_path / "s")
         loop = asyncio.get_running_loop()
@@ -371,7 +371,7 @@ class TestEnd:
 
 
 class TestRenewal:
-    """A box that runs for years: what it serves is never past its end, and nobody is cut off."""
+    """A control plane that runs for years: its certificate never expires, and no client is cut off."""
 
     async def test_certificates_are_renewed_under_a_running_server(
         self, tmp_path: Path, no_leaks: None, monkeypatch: pytest.MonkeyPatch
