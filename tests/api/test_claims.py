@@ -67,7 +67,7 @@ def test_defaults() -> None:
         ({"name": "x", "firstAvailable": [{"name": "a"}]}, "firstAvailable[0].deviceClassName"),
     ],
 )
-def test_what_is_refused(request_: dict[str, Any], words: str) -> None:
+def test_rejected_fields(request_: dict[str, Any], words: str) -> None:
     found = complaints(claim(request_))
     assert len(found) == 1, found
     assert words in found[0]

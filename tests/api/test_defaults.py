@@ -48,7 +48,7 @@ def test_a_pod() -> None:
     }
 
 
-def test_what_was_said_stays() -> None:
+def test_given_values_are_preserved() -> None:
     given = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,

@@ -11,7 +11,7 @@ from windlass.api.errors import FieldError, StatusError, WindlassError
 from windlass.client.errors import Unreachable
 
 
-def test_a_person_gets_what_why_and_try() -> None:
+def test_error_has_message_evidence_and_remedies() -> None:
     error = WindlassError(
         "WL-QUEUE-404", "queue x does not exist", evidence="2 queues", remedies=["windlass queue ls"]
     )
@@ -98,7 +98,7 @@ def test_a_status_of_another_server_is_read_leniently() -> None:
         StatusError({"code": 404, "message": "pods a not found"}, {"Retry-After": "1"}),
     ],
 )
-def test_what_a_process_of_a_pool_raises_arrives_whole(error: Exception) -> None:
+def test_exception_of_a_pool_process_arrives_complete(error: Exception) -> None:
     arrived = pickle.loads(pickle.dumps(error))
     assert type(arrived) is type(error)
     assert (str(arrived), vars(arrived)) == (str(error), vars(error))

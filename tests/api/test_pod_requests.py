@@ -24,7 +24,7 @@ def test_running_containers_add_up_and_init_containers_peak() -> None:
     assert pod_requests.pod_requests(spec) == {"cpu": 4000, "nvidia.com/gpu": 1000, "memory": 2**30}
 
 
-def test_sidecars_count_beside_the_containers_and_the_later_init_containers() -> None:
+def test_sidecars_count_with_containers_and_later_init_containers() -> None:
     sidecar = box(requests={"cpu": "1"}, restartPolicy="Always")
     spec = {
         "containers": [box(requests={"cpu": "1"})],

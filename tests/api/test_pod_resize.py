@@ -39,7 +39,7 @@ def said(name: str, actual: str, allocated: str) -> dict[str, Any]:
         ("1", "1500m", "1", 1500),
     ],
 )
-def test_the_larger_of_asked_in_force_and_granted(
+def test_largest_of_requested_actual_and_allocated_counts(
     asked: str, actual: str, allocated: str, counts: int
 ) -> None:
     pod = decoded(
@@ -48,7 +48,7 @@ def test_the_larger_of_asked_in_force_and_granted(
     assert pod.shape.request == {"cpu": counts}
 
 
-def test_what_cannot_be_is_not_counted() -> None:
+def test_invalid_amounts_are_not_counted() -> None:
     pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
     status = {"containerStatuses": [said("c", "1", "1")], "conditions": [pending]}
     assert decoded({"containers": [container(cpu="64")]}, status).shape.request == {"cpu": 1000}
@@ -82,7 +82,7 @@ def test_the_pod_as_a_whole_and_its_overhead() -> None:
     assert decoded(spec, status).shape.request == {"cpu": 5250, "memory": 2 * GI}
 
 
-def test_a_pod_that_holds_what_it_asks_shares_the_shape_of_those_that_wait() -> None:
+def test_pod_with_its_requested_amounts_shares_the_shape_of_pending_pods() -> None:
     waiting = decoded({"containers": [container()]}, {})
     running = decoded({"containers": [container()]}, {"containerStatuses": [said("c", "1", "1")]})
     assert running.shape is waiting.shape
@@ -90,6 +90,6 @@ def test_a_pod_that_holds_what_it_asks_shares_the_shape_of_those_that_wait() -> 
     assert decoded({"containers": [container()]}, status).shape.request == {"cpu": 1000}
 
 
-def test_an_older_kubelet_says_nothing() -> None:
+def test_older_kubelet_reports_nothing() -> None:
     status = {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "9"}}]}
     assert decoded({"containers": [container()]}, status).shape.request == {"cpu": 1000}

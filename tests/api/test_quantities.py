@@ -42,13 +42,13 @@ def test_parse(text: str, value: Fraction) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "1x", "1 Gi", "1..5", "Gi", "1gi", "1K", "--1", "0x10", "1e", "1Gi2"]
 )
-def test_what_is_no_quantity(text: str) -> None:
+def test_invalid_quantities(text: str) -> None:
     with pytest.raises(QuantityError, match="is not a quantity"):
         quantities.parse(text)
 
 
 @pytest.mark.parametrize("text", ["5Ei", "1e19", "9999999999999999999"])
-def test_what_no_machine_could_mean(text: str) -> None:
+def test_implausible_quantities(text: str) -> None:
     with pytest.raises(QuantityError, match=r"larger than 2\^62"):
         quantities.parse(text)
 

@@ -33,7 +33,7 @@ def test_a_pod() -> None:
     }
 
 
-def test_ended_pods_count_as_objects_only() -> None:
+def test_finished_pods_count_as_objects_only() -> None:
     assert usage(resources.PODS, pod({"cpu": "1"}, "Succeeded")) == {"count/pods": 1}
 
 
@@ -129,6 +129,6 @@ def test_scopes_are_about_pods() -> None:
     st.sampled_from(["requests.cpu", "requests.memory", "pods", "requests.nvidia.com/gpu"]),
     st.fractions(0, 2**40).map(lambda f: f.limit_denominator(1000)),
 )
-def test_what_is_shown_is_not_less(name: str, amount: Fraction) -> None:
+def test_shown_amount_is_not_less(name: str, amount: Fraction) -> None:
     shown = quantities.parse(quota_usage.shown(name, amount))
     assert 0 <= shown - amount < Fraction(1, 10**9)

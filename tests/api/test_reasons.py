@@ -79,7 +79,7 @@ def test_the_record_survives_the_wire(explanation: Explanation) -> None:
     assert Explanation.from_dict(explanation.as_dict()) == explanation
 
 
-def test_an_unknown_code_is_refused_and_unknown_keys_are_not() -> None:
+def test_unknown_code_is_rejected_and_unknown_keys_are_not() -> None:
     assert Explanation.from_dict({"code": "OnHold", "message": "", "later": 1}).code is Reason.ON_HOLD
     former = {"code": "ReservingCard", "message": "", "blockers": [{"code": "ReservingCard"}]}
     assert Explanation.from_dict(former).code is Reason.RESERVING_DEVICE

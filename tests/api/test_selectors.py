@@ -56,7 +56,7 @@ def test_matches(text: str, matches: bool) -> None:
         ("a=b=c", "found '=', expected: ',' or 'end of string'"),
     ],
 )
-def test_what_is_none(text: str, message: str) -> None:
+def test_invalid_selectors(text: str, message: str) -> None:
     with pytest.raises(SelectorError) as caught:
         parse_labels(text)
     assert str(caught.value) == message
@@ -83,7 +83,7 @@ def test_object_form() -> None:
     assert not everything
 
 
-def test_an_unknown_operator_is_told() -> None:
+def test_unknown_operator_is_reported() -> None:
     with pytest.raises(SelectorError, match="'Near' is not a valid label selector operator"):
         Requirement("a", "Near").matches({"a": "b"})
 
@@ -101,7 +101,7 @@ def test_fields() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="ab=!,()<> in", max_size=14))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
         selector = parse_labels(text)
     except SelectorError:

@@ -28,7 +28,7 @@ def test_text_is_read_as_utf_8(tmp_path: Path) -> None:
         ("folder", "WL-X-403", "cannot be read", "ls -ld {folder}/folder"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, code: str, words: str, remedy: str) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path, name: str, code: str, words: str, remedy: str) -> None:
     (tmp_path / "latin").write_bytes("größe".encode("latin-1"))
     (tmp_path / "folder").mkdir()
     with pytest.raises(WindlassError) as told:
@@ -44,7 +44,7 @@ def test_standard_input_is_utf_8_whatever_the_locale(monkeypatch: pytest.MonkeyP
     assert read_stdin(CODES) == "größe: 1\n"
 
 
-def test_what_of_standard_input_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     piped = io.TextIOWrapper(io.BytesIO(b"a: \xff"), encoding="utf-8", errors="surrogateescape")
     monkeypatch.setattr(sys, "stdin", piped)
     with pytest.raises(WindlassError, match="standard input is not text in UTF-8"):

@@ -72,7 +72,7 @@ def test_overhead_and_pod_level_resources() -> None:
     assert found.shape.request == {"cpu": 3250, "memory": 100 * 2**20, "nvidia.com/gpu": 1000}
 
 
-def test_a_limit_stands_for_a_missing_request() -> None:
+def test_limit_replaces_a_missing_request() -> None:
     found = decode(
         pod(
             "a",
@@ -84,7 +84,7 @@ def test_a_limit_stands_for_a_missing_request() -> None:
     assert found.shape.request == {"nvidia.com/gpu": 2000, "cpu": 1000}
 
 
-def test_an_unreadable_quantity_is_named_at_its_field() -> None:
+def test_unreadable_quantity_is_reported_at_its_field() -> None:
     found = decode(
         pod("a", containers=[container({"cpu": "1"}), container({"cpu": "much", "memory": "1Gi"})])
     )
@@ -93,7 +93,7 @@ def test_an_unreadable_quantity_is_named_at_its_field() -> None:
     assert found.shape.request == {"cpu": 1000, "memory": 2**30}
 
 
-def test_a_negative_and_a_huge_quantity_are_refused() -> None:
+def test_negative_and_huge_quantities_are_rejected() -> None:
     found = decode(pod("a", containers=[container({"cpu": "-1", "memory": "9000E"})]))
     assert {p.field for p in found.problems} == {
         "spec.containers[0].resources.requests[cpu]",
@@ -107,7 +107,7 @@ def test_a_field_of_the_wrong_type_does_not_hide_the_pod() -> None:
     assert {p.field for p in found.problems} == {"spec.affinity.nodeAffinity", "spec.tolerations"}
 
 
-def test_damaged_metadata_leaves_the_names() -> None:
+def test_damaged_metadata_preserves_the_names() -> None:
     obj = pod("a", node="n1")
     obj["metadata"]["labels"] = {"x": 1}
     found = decode(obj)
@@ -141,7 +141,7 @@ def test_pods_with_equal_needs_share_one_shape() -> None:
     assert left.shape is not other.shape
 
 
-def test_shapes_go_with_their_last_pod() -> None:
+def test_shapes_are_dropped_with_their_last_pod() -> None:
     gc.collect()
     before = shapes_alive()
     found = decode(pod("a", containers=[container({"cpu": "7777m"})]))

@@ -109,7 +109,7 @@ class TestPages:
             "/api/v1/namespaces/default/nodes/n",
         ],
     )
-    async def test_below_what_is_served(self, api: Api, path: str) -> None:
+    async def test_path_below_a_served_page(self, api: Api, path: str) -> None:
         answer = await api.get(path)
         assert (answer.status, answer.json["details"]) == (404, {})
         assert answer.message == "the server could not find the requested resource"
@@ -133,7 +133,7 @@ class TestPages:
         answer = await api.send(method, path)
         assert (answer.status, answer.reason) == (405, "MethodNotAllowed")
 
-    async def test_every_answer_has_its_headers(self, api: Api) -> None:
+    async def test_every_response_has_its_headers(self, api: Api) -> None:
         for path in (MAPS, "/version", "/nope", "/api/v1/unicorns"):
             headers = (await api.get(path)).headers
             assert len(headers["audit-id"]) == 32
@@ -147,7 +147,7 @@ class TestUsers:
         assert (answer.status, answer.json["details"]) == (403, {})
         assert answer.message == f'forbidden: User "system:anonymous" cannot get path "{path}"'
 
-    async def test_refusals_name_the_verb(self, api: Api) -> None:
+    async def test_rejections_name_the_verb(self, api: Api) -> None:
         answer = await api.get(f"{PODS}/x", user=ALICE)
         assert answer.status == 403
         assert answer.message == (

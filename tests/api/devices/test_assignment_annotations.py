@@ -17,7 +17,7 @@ from windlass.api.devices.assignment_annotations import (
 )
 
 
-def test_words_of_each_kind() -> None:
+def test_annotations_of_each_kind() -> None:
     parts = [
         DeviceAssignment(3),
         DeviceAssignment(0, 500, 10240),
@@ -33,7 +33,7 @@ def test_words_of_each_kind() -> None:
     assert from_annotations({}) == ()
 
 
-def test_the_order_of_the_cards_is_kept() -> None:
+def test_order_of_the_devices_is_preserved() -> None:
     assert [part.index for part in from_annotations({DEVICES: "3, 1"})] == [3, 1]
 
 
@@ -50,7 +50,7 @@ def test_the_order_of_the_cards_is_kept() -> None:
         ({DEVICES: "0", SLICES: "0:1g.5gb"}, "1g.10gb@6"),
     ],
 )
-def test_words_that_cannot_be_meant(annotations: dict[str, str], words: str) -> None:
+def test_invalid_annotations(annotations: dict[str, str], words: str) -> None:
     with pytest.raises(AssignmentError, match=words):
         from_annotations(annotations)
 

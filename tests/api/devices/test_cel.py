@@ -56,7 +56,7 @@ GPU = cel.Subject(
         r"r'\d' == '\\d'",
     ],
 )
-def test_what_holds_for_a_card(expression: str) -> None:
+def test_expressions_about_a_device(expression: str) -> None:
     assert cel.compiled(expression)(GPU) is True
 
 
@@ -77,7 +77,7 @@ def test_what_holds_for_a_card(expression: str) -> None:
         "device.driver == 'x' || device.attributes['gpu.nvidia.com'].none == 'x'",
     ],
 )
-def test_what_has_no_value_for_a_card(expression: str) -> None:
+def test_expressions_without_a_value_for_a_device(expression: str) -> None:
     with pytest.raises(cel.CelFailure):
         cel.compiled(expression)(GPU)
 
@@ -101,7 +101,7 @@ def test_what_has_no_value_for_a_card(expression: str) -> None:
         ("x" * 20_000, "longer than"),
     ],
 )
-def test_what_is_not_served_is_told_with_its_place(expression: str, words: str) -> None:
+def test_unsupported_expression_is_reported_with_its_position(expression: str, words: str) -> None:
     with pytest.raises(cel.CelError) as caught:
         cel.compiled(expression)
     assert words in str(caught.value)
@@ -111,7 +111,7 @@ def test_what_is_not_served_is_told_with_its_place(expression: str, words: str) 
 @given(
     st.text(st.sampled_from("device.attributes['x'] &|!=<>()\"12 in true has quantity,[]-\\r"), max_size=60)
 )
-def test_any_text_is_served_or_refused(text: str) -> None:
+def test_any_text_is_evaluated_or_rejected(text: str) -> None:
     try:
         selects = cel.compiled(text)
     except cel.CelError:

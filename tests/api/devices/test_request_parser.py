@@ -95,18 +95,18 @@ def test_resources_of_a_container(given: dict[str, str], meant: tuple[int, int, 
         ({"tke.cloud.tencent.com/qgpu-core": "200"}, 2),
     ],
 )
-def test_words_for_whole_cards(given: dict[str, str], cards: int) -> None:
+def test_requests_for_whole_devices(given: dict[str, str], cards: int) -> None:
     asked = read(limits(**given))
     assert (asked.asks, asked.problems) == ((), ())
     assert asked.whole == ((GPU, cards * 1000),)
 
 
-def test_hamis_count_of_cards_is_no_amount_of_whole_ones() -> None:
+def test_hami_device_count_is_not_an_amount_of_whole_devices() -> None:
     assert read(limits(**{GPU: "2", "nvidia.com/gpumem": "3000"})).taken == ((GPU, 2000),)
     assert read(limits(**{GPU: "2"})).taken == ()
 
 
-def test_nothing_but_whole_cards_asks_for_no_part() -> None:
+def test_only_whole_devices_request_no_share() -> None:
     assert read(limits(**{GPU: "2", "cpu": "1"})) == PodDeviceRequest()
     assert read() == PodDeviceRequest()
 
@@ -222,7 +222,7 @@ def test_mig_by_resource_and_by_annotation() -> None:
         ({}, {"hami.io/gpu-scheduler-policy": "mutex"}, "gpu-scheduler-policy", '"binpack"'),
     ],
 )
-def test_what_contradicts_itself(
+def test_contradictory_requests(
     spec: dict[str, str], annotations: dict[str, str], field: str, words: str
 ) -> None:
     problems = read(limits(**spec), **annotations).problems
@@ -246,7 +246,7 @@ def test_a_claim_on_memory_alone_may_be_a_slice_or_a_share() -> None:
     assert not one(None, **own, **{"windlass.dev/gpu-sharing": "slices"}).shares
 
 
-def test_wishes_about_the_card() -> None:
+def test_device_preferences() -> None:
     requirements = read(
         limits(**{GPU: "1"}),
         **{
@@ -268,7 +268,7 @@ def test_wishes_about_the_card() -> None:
     assert requirements.pack is False
 
 
-def test_two_containers_ask_each_for_itself() -> None:
+def test_two_containers_have_separate_requests() -> None:
     spec = {
         "containers": [
             {"name": "a", "resources": {"limits": {"aliyun.com/gpu-mem": 4}}},
@@ -279,7 +279,7 @@ def test_two_containers_ask_each_for_itself() -> None:
     assert request_parser.containers_asking({"spec": spec}) == {"a": 1, "b": 1}
 
 
-def test_an_init_container_may_use_the_cards_of_those_that_follow_and_no_more() -> None:
+def test_init_container_uses_at_most_the_devices_of_later_containers() -> None:
     spec = {
         "initContainers": [{"name": "prepare", "resources": {"limits": {"aliyun.com/gpu-mem": "4"}}}],
         "containers": [{"name": "a", "resources": {"limits": {"aliyun.com/gpu-mem": "4"}}}],
@@ -295,18 +295,18 @@ def test_an_init_container_may_use_the_cards_of_those_that_follow_and_no_more() 
     ("memory", "milli", "mib"),
     [("1", 250, 16384), ("16384", 250, 16384), ("20000", 500, 32768), ("40000", 1000, 40000)],
 )
-def test_ascend_chips_are_given_by_template(memory: str, milli: int, mib: int) -> None:
+def test_ascend_chips_are_allocated_by_template(memory: str, milli: int, mib: int) -> None:
     chip = "huawei.com/Ascend910B3"
     ask = one(limits(**{chip: "1", f"{chip}-memory": memory}))
     assert (ask.resource, ask.milli, ask.memory_mib, ask.taken) == (chip, milli, mib, ((chip, 1000),))
 
 
-def test_ascend_chips_of_unknown_templates_are_served_whole_alone() -> None:
+def test_ascend_chips_of_unknown_templates_are_allocated_whole_only() -> None:
     assert "not known here" in read(limits(**{"huawei.com/Ascend910A-memory": "1"})).problems[0].message
     assert "by its memory" in read(limits(**{"huawei.com/Ascend910B3-core": "1"})).problems[0].message
 
 
-def test_what_queues_may_count() -> None:
+def test_resources_that_queues_can_count() -> None:
     assert one(limits(**{"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "3000"})).words == (
         ("volcano.sh/vgpu-memory", 6000),
         ("volcano.sh/vgpu-number", 2000),
@@ -340,7 +340,7 @@ def test_what_queues_may_count() -> None:
         ({}, {}),
     ],
 )
-def test_which_container_asks_for_cards(pod: dict[str, Any], asking: dict[str, int]) -> None:
+def test_container_that_requests_devices(pod: dict[str, Any], asking: dict[str, int]) -> None:
     assert request_parser.containers_asking(pod) == asking
 
 
@@ -367,7 +367,7 @@ def test_which_container_asks_for_cards(pod: dict[str, Any], asking: dict[str, i
         (ContainerDeviceRequest("", profile="1g.10gb", count=2), "2 MIG slices 1g.10gb"),
     ],
 )
-def test_in_words(ask: ContainerDeviceRequest, words: str) -> None:
+def test_requests_as_text(ask: ContainerDeviceRequest, words: str) -> None:
     assert request_parser.described(ask) == words
 
 
@@ -392,9 +392,7 @@ _TEXTS = st.sampled_from(
     st.lists(st.dictionaries(_RESOURCES, _AMOUNTS, max_size=4), max_size=3),
     st.dictionaries(_NOTES, _TEXTS, max_size=5),
 )
-def test_whatever_is_written_is_read_or_told(
-    containers: list[dict[str, str]], annotations: dict[str, str]
-) -> None:
+def test_any_text_is_read_or_reported(containers: list[dict[str, str]], annotations: dict[str, str]) -> None:
     spec = {
         "containers": [
             {"name": f"c{at}", "resources": {"limits": amounts}} for at, amounts in enumerate(containers)

@@ -189,7 +189,7 @@ OTHERS: list[tuple[Resource, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("resource", "body", "field"), OTHERS)
-def test_what_is_refused(resource: Resource, body: dict[str, Any], field: str) -> None:
+def test_rejected_fields(resource: Resource, body: dict[str, Any], field: str) -> None:
     assert field in complaints(resource, body)
 
 
@@ -233,7 +233,7 @@ def test_updates_of_pods() -> None:
     )
 
 
-def test_gates_only_go() -> None:
+def test_gates_can_only_be_removed() -> None:
     gate = [{"name": "x/a"}]
     assert updated(lambda s: s.pop("schedulingGates"), schedulingGates=gate) == {}
     assert "spec.schedulingGates[0].name" in updated(lambda s: s.update(schedulingGates=gate))
@@ -248,7 +248,7 @@ def test_gates_only_go() -> None:
     assert "spec" in updated(lambda s: s.update(nodeSelector={"a": "b"}))
 
 
-def test_writes_to_metadata_alone_do_not_judge_the_spec_again() -> None:
+def test_metadata_update_does_not_validate_the_spec_again() -> None:
     """A pod stored by an older server stays labelable."""
     strange = {"metadata": {"name": "a"}, "spec": {"containers": []}}
     labelled = {"metadata": {"name": "a", "labels": {"x": "y"}}, "spec": {"containers": []}}
@@ -282,7 +282,7 @@ def test_other_immutables() -> None:
     )
 
 
-def test_generated_names_are_judged_without_their_suffix() -> None:
+def test_generated_names_are_validated_without_their_suffix() -> None:
     body = {"metadata": {"name": "job-x", "generateName": "job-"}, "data": {}}
     assert validation.validate(resources.CONFIG_MAPS, body) == []
     body = {"metadata": {"name": "job_x", "generateName": "job_"}, "data": {}}
@@ -310,7 +310,7 @@ def test_a_disruption_budget_of_volcanos(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "0%", "100%", "%", "some", "1%%"])
-def test_what_is_no_disruption_budget_of_volcanos(text: str) -> None:
+def test_invalid_disruption_budgets_of_volcano(text: str) -> None:
     ((field, message),) = told_of_budgets(most=text).items()
     assert field == f"metadata.annotations[{JDB_MOST}]"
     assert "write a number of pods from 1 on, or 1% to 99%" in message

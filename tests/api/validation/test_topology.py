@@ -112,7 +112,7 @@ def test_bad_topologies(levels: list[dict[str, str]], field: str, words: str) ->
     assert words in found[field]
 
 
-def test_labels_of_a_topology_stay_and_aliases_may_change() -> None:
+def test_labels_of_a_topology_are_immutable_and_aliases_are_not() -> None:
     old = topology({"nodeLabel": "rack", "alias": "r"})
     assert validate(KAI_TOPOLOGIES, topology({"nodeLabel": "rack", "alias": "shelf"}), old) == []
     (error,) = validate(KAI_TOPOLOGIES, topology({"nodeLabel": "row"}), old)

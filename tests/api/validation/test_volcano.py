@@ -232,7 +232,7 @@ def changed(**spec: Any) -> dict[str, str]:
     return complaints(VOLCANO_JOBS, new, old)
 
 
-def test_what_an_update_may_change() -> None:
+def test_mutable_fields() -> None:
     assert changed(minAvailable=2, priorityClassName="high") == {}
     assert changed(tasks=[task("a", replicas=5, minAvailable=1), task("b")]) == {}
     assert "spec.queue" in changed(queue="other")

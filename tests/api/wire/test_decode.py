@@ -78,7 +78,7 @@ def test_another_kind() -> None:
     assert 'no kind "Foo" is registered' in refusal(PODS, b'{"apiVersion":"apps/v1","kind":"Foo"}').message
 
 
-def test_custom_kinds_must_say_what_they_are() -> None:
+def test_custom_kinds_must_state_kind_and_version() -> None:
     assert "Object 'Kind' is missing" in refusal(QUEUES, b"{}").message
     assert "apiVersion: scheduling.volcano.sh/v1beta1" in refusal(QUEUES, b'{"kind":"Queue"}').message
     wrong = refusal(QUEUES, b'{"kind":"Queue","apiVersion":"scheduling.volcano.sh/v2"}')
@@ -138,7 +138,7 @@ def _render(value: Any, path: str, twice: list[str], colon: str) -> str:
 @given(
     st.lists(st.tuples(_keys, _value), max_size=4).map(tuple), st.sampled_from([":", ": ", " : ", "\n\t:"])
 )
-def test_duplicates_are_found_wherever_they_stand(value: Any, colon: str) -> None:
+def test_duplicates_are_found_at_any_depth(value: Any, colon: str) -> None:
     twice: list[str] = []
     text = _render(value, "", twice, colon)
     body = decode.parse_json("Pod", text.encode())

@@ -77,7 +77,7 @@ def test_validation_of_equal_specs_is_the_same() -> None:
         assert _messages(pod) == first
 
 
-def test_a_known_spec_excuses_no_bad_metadata_and_no_bad_update() -> None:
+def test_known_spec_does_not_skip_metadata_and_update_validation() -> None:
     pod = _pod()
     defaults.apply(PODS, pod)
     assert _messages(pod) == []
@@ -89,7 +89,7 @@ def test_a_known_spec_excuses_no_bad_metadata_and_no_bad_update() -> None:
     assert validation.validate(PODS, pod, before)  # a node cannot be taken away
 
 
-def test_qos_class_is_that_of_the_amounts_asked_for() -> None:
+def test_qos_class_follows_the_requested_amounts() -> None:
     amounts = {"cpu": "1", "memory": "1Gi"}
     for _ in range(2):
         assert qos_class(_pod()["spec"]) == "BestEffort"

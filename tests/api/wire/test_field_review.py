@@ -53,7 +53,7 @@ def test_empties_and_nulls_go_as_in_go() -> None:
     }
 
 
-def test_what_go_always_writes_is_written() -> None:
+def test_fields_that_go_always_writes_are_written() -> None:
     event = field_review.review(EVENTS, {"metadata": {"name": "e"}, "involvedObject": {}}).object
     assert event["firstTimestamp"] is None
     assert event["source"] == {}
@@ -109,7 +109,7 @@ def test_duplicates_come_from_the_text() -> None:
         ),
     ],
 )
-def test_type_errors_have_gos_words(body: dict[str, Any], message: str) -> None:
+def test_type_errors_have_gos_text(body: dict[str, Any], message: str) -> None:
     assert field_review.review(PODS, body).errors[:1] == [message]
 
 
@@ -186,7 +186,7 @@ def test_metadata_of_custom_kinds_is_decoded_as_gos() -> None:
 # --- what the server answers --------------------------------------------------------------------------
 
 
-def test_strict_refuses_warn_warns_ignore_is_silent() -> None:
+def test_strict_rejects_warn_warns_and_ignore_is_silent() -> None:
     def reviewed() -> field_review.FieldReport:
         return field_review.review(PODS, pod(zz=1))
 
@@ -201,7 +201,7 @@ def test_strict_refuses_warn_warns_ignore_is_silent() -> None:
     assert field_review.enforce(PODS, reviewed(), "Ignore") == []
 
 
-def test_a_patch_is_refused_with_422() -> None:
+def test_patch_is_rejected_with_422() -> None:
     with pytest.raises(StatusError) as caught:
         field_review.enforce(PODS, field_review.review(PODS, pod(zz=1)), "Strict", patch=True)
     assert caught.value.code == 422
@@ -221,7 +221,7 @@ def test_errors_come_before_strictness() -> None:
     assert (caught.value.code, caught.value.details["kind"]) == (422, "Queue")
 
 
-def test_an_unknown_validation_is_told() -> None:
+def test_unknown_validation_is_reported() -> None:
     with pytest.raises(StatusError, match=r'CreateOptions\.meta\.k8s\.io "" is invalid: fieldValidation'):
         field_review.check_validation("Sometimes")
     with pytest.raises(StatusError, match="PatchOptions"):

@@ -114,7 +114,7 @@ def test_operations(original: Any, operations: Any, result: Any) -> None:
         {"op": "add", "path": "no-slash", "value": 5},
     ],
 )
-def test_what_does_not_apply_is_a_422(operation: dict[str, Any]) -> None:
+def test_inapplicable_patch_gets_422(operation: dict[str, Any]) -> None:
     error = refused("json", {"a": 1, "list": [1], "o": {}}, [operation])
     assert (error.code, error.details) == (422, {})
     assert error.message == "the server rejected our request due to an error in our request"
@@ -165,7 +165,7 @@ def test_add_then_remove_is_nothing(original: dict[str, Any], value: dict[str, A
         ("strategic", b"[]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
     ],
 )
-def test_bodies_that_are_no_patch(kind: str, body: bytes, message: str) -> None:
+def test_invalid_patch_bodies(kind: str, body: bytes, message: str) -> None:
     with pytest.raises(StatusError) as caught:
         patch_types.parse_patch(kind, PODS, body)
     assert caught.value.code == 400
@@ -247,7 +247,7 @@ def test_the_element_order_is_the_patchs() -> None:
     assert result[1]["image"] == "2"
 
 
-def test_what_the_server_added_keeps_its_place() -> None:
+def test_elements_added_by_the_server_keep_their_position() -> None:
     patch = {"$setElementOrder/containers": [{"name": "a"}, {"name": "c"}]}
     result = merged(pod(A, B, C), {"spec": patch})["spec"]["containers"]
     assert [c["name"] for c in result] == ["a", "b", "c"]

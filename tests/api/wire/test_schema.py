@@ -33,7 +33,7 @@ def test_every_served_kind_has_its_fields(resource: Resource) -> None:
         ("authentication.k8s.io", "v1", "SelfSubjectReview"),
     ],
 )
-def test_bodies_that_are_no_resource(kind: tuple[str, str, str]) -> None:
+def test_bodies_without_a_resource(kind: tuple[str, str, str]) -> None:
     assert schema.for_kind(*kind) is not None
 
 

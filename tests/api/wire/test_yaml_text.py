@@ -44,7 +44,7 @@ def test_scalars(text: str, value: object) -> None:
     assert type(loaded["x"]) is type(value)
 
 
-def test_keys_are_text_and_duplicates_are_told() -> None:
+def test_keys_are_text_and_duplicates_are_reported() -> None:
     value, duplicates = yaml_text.load_one("1: a\ntrue: b\nspec:\n  c: 1\n  c: 2\nlist:\n- {d: 1, d: 2}\n")
     assert value == {"1": "a", "true": "b", "spec": {"c": 2}, "list": [{"d": 2}]}
     assert duplicates == ["spec.c", "list[0].d"]
@@ -80,7 +80,7 @@ def test_errors_name_the_line(text: str, words: str) -> None:
         yaml_text.load_one(text)
 
 
-def test_a_bomb_of_aliases_is_refused() -> None:
+def test_bomb_of_aliases_is_rejected() -> None:
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(YamlError, match="excessive aliasing"):

@@ -471,7 +471,7 @@ def test_claims_templates_and_classes_can_be_deleted() -> None:
     assert "does not exist" in told.message
 
 
-def test_container_can_name_a_class_by_extended_resource() -> None:
+def test_container_can_name_a_class_directly() -> None:
     obj = pod("a", requests={"cpu": "1"})
     obj["spec"]["containers"][0]["resources"]["claims"] = [
         {"name": "gpu-claim", "deviceClassName": "nvidia.com/gpu"}

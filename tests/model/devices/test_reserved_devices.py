@@ -114,7 +114,7 @@ def test_reservation_rejected_by_the_kubelet_holds_nothing() -> None:
 
 
 def test_pods_outside_the_namespace_cannot_reserve_devices() -> None:
-    """The words of a reservation count in one namespace alone."""
+    """Annotations of a reservation count in one namespace only."""
     fake = pod("fake", node="n", scheduler="nobody", annotations=reserved_devices.reservation_annotations(0))
     world = World(fake, pod("w"), gpus=1)
     assert world.decide() == {}

@@ -28,7 +28,7 @@ def config_map(name: str = "c", namespace: str = "default") -> Obj:
 # --- namespaces ---------------------------------------------------------------------------------------
 
 
-def test_a_namespace_must_be_there(world: World) -> None:
+def test_namespace_must_exist(world: World) -> None:
     error = refused(world.create, config_map(namespace="nowhere"))
     assert (error.code, error.message) == (404, 'namespaces "nowhere" not found')
 
@@ -100,7 +100,7 @@ def test_priority_value_must_match_the_class(world: World) -> None:
     assert "string value of PreemptionPolicy (Never) must not be provided" in words
 
 
-def test_never_preempting_is_explained(world: World) -> None:
+def test_never_preempting_class_causes_a_warning(world: World) -> None:
     assert world.create(priority_class("a", 1)).warnings == []
     (warning,) = world.create(priority_class("b", 1, preemptionPolicy="Never")).warnings
     assert warning.startswith("advice: preemptionPolicy Never means that pods of this class preempt nobody")
@@ -118,7 +118,7 @@ def limit_range(*items: Obj) -> Obj:
     }
 
 
-def test_limits_fill_in_what_is_open(world: World) -> None:
+def test_limit_range_fills_in_missing_amounts(world: World) -> None:
     world.create(
         limit_range(
             {"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "1", "memory": "1Gi"}}

@@ -77,13 +77,13 @@ def test_two_different_guarantees_contradict(world: World) -> None:
 # --- the tree of queues -------------------------------------------------------------------------------
 
 
-def test_parents_must_be_there(world: World) -> None:
+def test_parents_must_exist(world: World) -> None:
     error = refused(world.create, queue("q", parent="nope"))
     assert error.code == 422
     assert "the parent queue does not exist: create it first" in error.message
 
 
-def test_trees_are_no_circles_and_not_too_deep(world: World) -> None:
+def test_queue_tree_has_no_cycle_and_limited_depth(world: World) -> None:
     parent = "root"
     for level in range(5):
         name = f"q{level}"
@@ -106,7 +106,7 @@ def test_a_queue_that_runs_work_cannot_become_a_parent(world: World) -> None:
     )
 
 
-def test_shares_fit_into_those_above(world: World) -> None:
+def test_shares_fit_into_the_parents_share(world: World) -> None:
     world.create(
         queue("dept", capability={"cpu": "10"}, deserved={"cpu": "8"}, guarantee={"resource": {"cpu": "4"}})
     )

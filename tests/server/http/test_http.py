@@ -189,7 +189,7 @@ class TestBodies:
         await asyncio.gather(sending, return_exceptions=True)
         await http.close()
 
-    async def test_a_client_that_leaves_in_the_middle(self, server: Started) -> None:
+    async def test_client_that_disconnects_during_a_request(self, server: Started) -> None:
         before = len(asyncio.all_tasks())
         http = await Http.unix(server[1])
         http.writer.write(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc" % MAPS.encode())

@@ -106,7 +106,7 @@ def test_every_kind_can_be_patched_with_field_validation(documents: dict[str, An
                     assert ("application/strategic-merge-patch+json" in media) != resource.custom
 
 
-def test_schemas_carry_what_merging_needs(documents: dict[str, Any]) -> None:
+def test_schemas_contain_merge_keys(documents: dict[str, Any]) -> None:
     schemas = documents["api/v1"]["components"]["schemas"]
     pod = schemas[f"{CORE}Pod"]
     assert pod["x-kubernetes-group-version-kind"] == [{"group": "", "kind": "Pod", "version": "v1"}]

@@ -301,7 +301,7 @@ def test_paths(path: str, value: Any) -> None:
     assert tables_custom.lookup(obj, tables_custom.parse_path(path)) == value
 
 
-def test_a_path_that_is_more_than_names_is_refused() -> None:
+def test_column_path_with_expressions_is_rejected() -> None:
     with pytest.raises(ValueError, match="not understood"):
         tables_custom.parse_path('.conditions[?(@.type=="Ready")].status')
 

@@ -18,7 +18,7 @@ async def bound(api: Api, name: str = "p", **members: Any) -> dict[str, Any]:
 
 
 class TestAtOnce:
-    async def test_the_answer_is_a_status(self, api: Api) -> None:
+    async def test_delete_response_is_a_status(self, api: Api) -> None:
         made = (await api.post(MAPS, config_map("m"))).ok(201)
         gone = (await api.delete(f"{MAPS}/m")).ok()
         assert gone == {
@@ -108,7 +108,7 @@ class TestGrace:
         (await api.patch(f"{PODS}/p", {"metadata": {"finalizers": None}})).ok()
         assert (await api.get(f"{PODS}/p")).status == 404
 
-    async def test_taking_the_finalizer_does_not_cut_the_grace_short(self, api: Api) -> None:
+    async def test_removing_the_finalizer_does_not_shorten_the_grace(self, api: Api) -> None:
         await bound(api, metadata={"finalizers": ["ex.io/wait"]})
         (await api.delete(f"{PODS}/p")).ok()
         (await api.patch(f"{PODS}/p", {"metadata": {"finalizers": None}})).ok()

@@ -15,7 +15,7 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a
 
 
 class TestCreate:
-    async def test_the_server_gives_identity(self, api: Api) -> None:
+    async def test_server_sets_identity_fields(self, api: Api) -> None:
         made = (await api.post(PODS, pod("p", metadata={"uid": "mine", "generation": 9}))).ok(201)
         metadata = made["metadata"]
         assert UUID.fullmatch(metadata["uid"])
@@ -44,7 +44,7 @@ class TestCreate:
         made = (await api.post(PODS, pod(metadata={"generateName": "x" * 70}))).ok(201)
         assert re.fullmatch(r"x{58}[bcdfghjklmnpqrstvwxz2456789]{5}", made["metadata"]["name"])
 
-    async def test_a_generated_name_that_is_taken_is_tried_again(
+    async def test_generated_name_is_retried_if_it_exists(
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         names = iter(["aaaaa", "aaaaa", "bbbbb"])
@@ -121,7 +121,7 @@ class TestCreate:
         assert (await api.post(MAPS, b"{")).status == 400
         assert (await api.send("POST", MAPS, b"x", content_type="text/html")).status == 415
 
-    async def test_namespaces_are_born_complete(self, api: Api) -> None:
+    async def test_namespaces_are_created_with_all_fields(self, api: Api) -> None:
         made = (await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})).ok(201)
         assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}
         assert (made["spec"], made["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
@@ -218,7 +218,7 @@ class TestUpdate:
         assert shown["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
         assert (await api.get(f"{MAPS}/m")).ok() == made
 
-    async def test_writes_in_one_turn_see_one_another(self, api: Api) -> None:
+    async def test_writes_in_one_batch_see_one_another(self, api: Api) -> None:
         import asyncio
 
         (await api.post(MAPS, config_map("m"))).ok(201)
@@ -375,7 +375,7 @@ class TestEvents:
         assert patched["note"] == "bound again"
         assert (await api.get(f"{EVENTS}/n")).ok()["message"] == "bound again"
 
-    async def test_selectors_of_the_other_group_are_refused(self, api: Api) -> None:
+    async def test_selectors_of_the_other_group_are_rejected(self, api: Api) -> None:
         answer = await api.get(EVENTS_V1, fieldSelector="involvedObject.name=p")
         assert (answer.status, answer.message) == (400, "field label not supported: involvedObject.name")
         assert (await api.get(EVENTS, fieldSelector="regarding.name=p")).status == 400

@@ -45,13 +45,13 @@ class TestBinding:
         assert (condition["status"], condition["lastTransitionTime"]) == ("True", "2026-01-01T12:01:00Z")
         assert "reason" not in condition
 
-    async def test_by_the_collection_of_bindings(self, api: Api) -> None:
+    async def test_binding_through_the_collection(self, api: Api) -> None:
         (await api.post(PODS, pod("p"))).ok(201)
         (await api.post("/api/v1/namespaces/default/bindings", binding("p", "n1"))).ok(201)
         assert (await api.get(f"{PODS}/p")).ok()["spec"]["nodeName"] == "n1"
         assert (await api.get("/api/v1/namespaces/default/bindings")).status == 405
 
-    async def test_only_once(self, api: Api) -> None:
+    async def test_pod_is_bound_only_once(self, api: Api) -> None:
         (await api.post(PODS, pod("p"))).ok(201)
         first, second = await asyncio.gather(
             api.post(f"{PODS}/p/binding", binding("p", "n1")),
@@ -222,7 +222,7 @@ class TestEviction:
         both = await asyncio.gather(*(api.post(f"{PODS}/{n}/eviction", eviction(n)) for n in "pq"))
         assert sorted(answer.status for answer in both) == [201, 429]
 
-    async def test_two_budgets_are_one_too_many(self, api: Api) -> None:
+    async def test_pod_with_two_budgets_is_not_evicted(self, api: Api) -> None:
         await running(api)
         await self.budget(api, 1, "b")
         await self.budget(api, 1, "c")
@@ -330,7 +330,7 @@ class TestLogs:
         assert (await reading).body == b"one\ntwo\nthree\n"
         assert logs.closed == 1
 
-    async def test_which_container(self, api_with_logs: Api, logs: Logs) -> None:
+    async def test_container_of_the_log(self, api_with_logs: Api, logs: Logs) -> None:
         api = api_with_logs
         two = {
             "containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}],

@@ -222,7 +222,7 @@ class TestPages:
 
 
 class TestVersions:
-    async def test_exactly_then(self, api: Api) -> None:
+    async def test_exact_version(self, api: Api) -> None:
         await fill(api, 2)
         then = str(api.store.rv)
         (await api.delete(f"{MAPS}/m000")).ok()

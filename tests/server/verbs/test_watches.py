@@ -61,7 +61,7 @@ class TestInitialEvents:
             ({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}, ["ADDED"]),
         ],
     )
-    async def test_which_parts_come(self, api: Api, query: dict[str, str], kinds: list[str]) -> None:
+    async def test_events_of_a_watch(self, api: Api, query: dict[str, str], kinds: list[str]) -> None:
         (await api.post(MAPS, config_map("a"))).ok(201)
         watch = await api.watch(MAPS, **query)
         assert [kind for kind, _ in await watch.events()] == kinds
@@ -111,7 +111,7 @@ class TestInitialEvents:
 
 
 class TestFromAVersion:
-    async def test_only_what_is_newer(self, api: Api) -> None:
+    async def test_watch_sends_only_newer_events(self, api: Api) -> None:
         (await api.post(MAPS, config_map("a"))).ok(201)
         since = api.store.rv
         (await api.patch(f"{MAPS}/a", {"data": {"k": "v"}})).ok()
