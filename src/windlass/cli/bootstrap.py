@@ -129,21 +129,21 @@ def down_reason(state: StateFolder) -> str:
     Empty after a regular stop, and if none ever ran.
     """
     stamp, _, message = last_line(state.log("supervisor")).partition(" supervisor: ")
-    found = (
+    reason = (
         f"it gave up at {stamp}: {message.removeprefix(GIVING_UP)}" if message.startswith(GIVING_UP) else ""
     )
     if is_full(state.path):
-        return f"{found}; the disk is full now" if found else f"the disk of {state.path} is full"
+        return f"{reason}; the disk is full now" if reason else f"the disk of {state.path} is full"
     record = state.read_supervisor() or {}
-    if found or not record.get("pid") or is_alive(record["pid"], record.get("startTicks")):
-        return found
+    if reason or not record.get("pid") or is_alive(record["pid"], record.get("startTicks")):
+        return reason
     return f"its process {record['pid']} ended without a message: it was killed, or the machine went down"
 
 
-def is_full(folder: Path) -> bool:
-    """Return whether the file system of ``folder`` is known to be full."""
+def is_full(directory: Path) -> bool:
+    """Return whether the file system of ``directory`` is known to be full."""
     try:
-        statistics = os.statvfs(folder)
+        statistics = os.statvfs(directory)
     except OSError:
         return False
     return statistics.f_bavail * statistics.f_frsize < _FULL_BYTES

@@ -43,29 +43,29 @@ def live_names(context: click.Context, kind: str, incomplete: str) -> list[str]:
 
 def _objects(context: click.Context, incomplete: str) -> list[str]:
     """Complete ``get``: kinds first, then the names of the kind; or ``kind/name``."""
-    given = context.params.get("what") or ()
-    word, slash, start = incomplete.partition("/")
+    typed = context.params.get("what") or ()
+    kind, slash, start = incomplete.partition("/")
     if slash:
-        resource = find(word)
-        return [f"{word}/{name}" for name in _names(context, (resource,), start)] if resource else []
-    if given and "/" not in given[0]:
-        resource = find(given[0])
+        resource = find(kind)
+        return [f"{kind}/{name}" for name in _names(context, (resource,), start)] if resource else []
+    if typed and "/" not in typed[0]:
+        resource = find(typed[0])
         return sorted(_names(context, (resource,), incomplete), key=natural_key) if resource else []
     kinds = {name for r in ALL for name in (r.plural, *r.short_names) if "-" not in name}
     return sorted(name for name in kinds if name.startswith(incomplete))
 
 
 def _names(context: click.Context, kinds: Iterable[Resource], start: str) -> list[str]:
-    around = context_of(context.find_root())
-    given = {**around.defaults, **{k: v for k, v in context.params.items() if v}}
-    aim = target(given.get("state"), given.get("kubeconfig"), given.get("context_name"))
+    invocation_context = context_of(context.find_root())
+    options = {**invocation_context.defaults, **{k: v for k, v in context.params.items() if v}}
+    server = target(options.get("state"), options.get("kubeconfig"), options.get("context_name"))
     try:
-        client = around.connect(aim)
+        client = invocation_context.connect(server)
         names: list[str] = []
         of_jobs = kinds is _KINDS["jobs"]
         for resource in kinds:
-            space = (given.get("namespace") or "default") if resource.namespaced else None
-            if given.get("all_namespaces"):
+            space = (options.get("namespace") or "default") if resource.namespaced else None
+            if options.get("all_namespaces"):
                 space = None
             for item in client.list(resource, space).items:
                 if gang := _gang_of(item) if resource is PODS and of_jobs else "":

@@ -97,17 +97,17 @@ def with_target(error: WindlassError, context: InvocationContext) -> WindlassErr
     """
     evidence, remedies = (
         error.evidence,
-        [remedy_with_target(remedy, context.aim) for remedy in error.remedies],
+        [remedy_with_target(remedy, context.target_flags) for remedy in error.remedies],
     )
     if error.code == _NOT_RUNNING:
         from windlass.cli.bootstrap import down_reason, is_full
         from windlass.client.kubeconfig import search_path
 
-        if context.box is not None and (told := down_reason(context.box)):
-            evidence = told
-        if context.box is not None and is_full(context.box.path):
-            remedies[:0] = [f"df -h {context.box.path}", "free disk space there first"]
-        if not context.aim and any(file.is_file() for file in search_path()):
+        if context.local_state is not None and (reason := down_reason(context.local_state)):
+            evidence = reason
+        if context.local_state is not None and is_full(context.local_state.path):
+            remedies[:0] = [f"df -h {context.local_state.path}", "free disk space there first"]
+        if not context.target_flags and any(file.is_file() for file in search_path()):
             remedies.append("windlass --context NAME status   (for a cluster of your kubeconfig)")
     return WindlassError(error.code, error.message, evidence=evidence, remedies=remedies)
 
@@ -125,13 +125,13 @@ def remedy_with_target(remedy: str, flags: str) -> str:
 
 def _command_with_target(line: str, flags: str) -> str:
     command, _, rest = line.partition(" ")
-    box = flags.startswith("--state ")
-    takes, apart = (("windlass",), _OFFLINE) if box else (("windlass", "kubectl"), _NO_CLUSTER)
-    if command not in takes or not rest or "--context" in rest or "--state" in rest:
+    local = flags.startswith("--state ")
+    commands, excluded = (("windlass",), _OFFLINE) if local else (("windlass", "kubectl"), _NO_CLUSTER)
+    if command not in commands or not rest or "--context" in rest or "--state" in rest:
         return line
     if line.startswith("kubectl config "):  # reads the file; needs no context
         flags = flags.partition("--context ")[0].rstrip()
-    return line if not flags or rest.split()[0].rstrip(",") in apart else f"{command} {flags} {rest}"
+    return line if not flags or rest.split()[0].rstrip(",") in excluded else f"{command} {flags} {rest}"
 
 
 # Words and short names of the kinds in codes and commands.
@@ -173,13 +173,13 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
     prefixed = [
         candidate for candidate in names if candidate.startswith(f"{name}-")
     ]  # such as the pods of a Deployment
-    there = f"{noun}s that begin with this name" if prefixed else f"existing {noun}s"
+    existing = f"{noun}s that begin with this name" if prefixed else f"existing {noun}s"
     names = prefixed or names
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return WindlassError(
         f"WL-{word}-404",
         f'{noun} "{name}" does not exist',
-        evidence=f"{there}: {shown}" if names else f"there are no {noun}s",
+        evidence=f"{existing}: {shown}" if names else f"there are no {noun}s",
         remedies=(*(f"did you mean {match}?" for match in close), *_made_by(plural, name), listing),
     )
 
@@ -218,7 +218,7 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
     """Return the server's Status as an error with a code and remedies."""
     plural = str(error.details.get("kind") or "").lower()
     name = str(error.details.get("name") or "")
-    word, noun = subject(plural if plural.endswith("s") else plural + "s" if plural else "")
+    code_word, noun = subject(plural if plural.endswith("s") else plural + "s" if plural else "")
     handlers: dict[int, Callable[[], WindlassError]] = {
         401: lambda: WindlassError(
             "WL-AUTH-401",
@@ -229,7 +229,7 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
             else ("use the kubeconfig that `windlass status` shows", "windlass status"),
         ),
         404: lambda: _not_found(error, plural, name, client),
-        409: lambda: _conflict(error, word, noun, name),
+        409: lambda: _conflict(error, code_word, noun, name),
         410: lambda: WindlassError(
             "WL-OBJECT-410",
             "the list expired while it was being read",
@@ -242,7 +242,7 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
             evidence=error.message,
             remedies=("store large data in files or a volume, and refer to it in the object",),
         ),
-        422: lambda: _invalid(error, word, noun, name),
+        422: lambda: _invalid(error, code_word, noun, name),
         429: lambda: WindlassError(
             "WL-SERVER-429",
             "the server is overloaded",
@@ -261,10 +261,10 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
     if handler is not None:
         return handler()
     if error.code == 403:
-        return _forbidden(error, word)
+        return _forbidden(error, code_word)
     if error.code in (400, 405, 406, 415):
         return WindlassError(
-            f"WL-{word}-400", error.message or "the server did not understand the request", evidence=""
+            f"WL-{code_word}-400", error.message or "the server did not understand the request", evidence=""
         )
     return WindlassError(
         f"WL-SERVER-{error.code}",
@@ -333,10 +333,10 @@ def _known(plural: str, group: str, client: BlockingClient | None) -> list[str]:
     return [item["metadata"]["name"] for item in items]
 
 
-def _conflict(error: StatusError, word: str, noun: str, name: str) -> WindlassError:
+def _conflict(error: StatusError, code_word: str, noun: str, name: str) -> WindlassError:
     if error.reason == "AlreadyExists":
         return WindlassError(
-            f"WL-{word}-409",
+            f"WL-{code_word}-409",
             f'{noun} "{name}" already exists',
             evidence=error.message,
             remedies=(
@@ -347,18 +347,18 @@ def _conflict(error: StatusError, word: str, noun: str, name: str) -> WindlassEr
             ),
         )
     return WindlassError(
-        f"WL-{word}-409",
+        f"WL-{code_word}-409",
         f'{noun} "{name}" was changed by another client in the meantime',
         evidence=error.message,
         remedies=("run the command again",),
     )
 
 
-def _invalid(error: StatusError, word: str, noun: str, name: str) -> WindlassError:
+def _invalid(error: StatusError, code_word: str, noun: str, name: str) -> WindlassError:
     causes = error.details.get("causes") or ()
     problems = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
     return WindlassError(
-        f"WL-{word}-422",
+        f"WL-{code_word}-422",
         f'{noun} "{name}" is not valid' if name else f"the {noun} is not valid",
         evidence="; ".join(problems) or error.message,
         remedies=(f"correct {causes[0]['field']}",) if causes and causes[0].get("field") else (),
@@ -372,22 +372,22 @@ _RIGHT = re.compile(
 """Message of a cluster's authorizer."""
 
 
-def _forbidden(error: StatusError, word: str) -> WindlassError:
+def _forbidden(error: StatusError, code_word: str) -> WindlassError:
     if "exceeded quota" in error.message:
         return WindlassError(
-            f"WL-{word}-403",
+            f"WL-{code_word}-403",
             "the namespace's quota does not allow this request",
             evidence=error.message,
             remedies=("windlass get resourcequota -A",),
         )
     remedies: tuple[str, ...] = ()
-    if found := _RIGHT.search(error.message):
-        what = ".".join(filter(None, (found["what"], found["group"])))
-        where = f"-n {found['space']}" if found["space"] else "-A"
+    if match := _RIGHT.search(error.message):
+        what = ".".join(filter(None, (match["what"], match["group"])))
+        where = f"-n {match['space']}" if match["space"] else "-A"
         remedies = (
-            f"kubectl auth can-i {found['verb']} {what} {where}",
-            f"ask an administrator of the cluster for this permission: {found['verb']} {what}",
+            f"kubectl auth can-i {match['verb']} {what} {where}",
+            f"ask an administrator of the cluster for this permission: {match['verb']} {what}",
         )
     return WindlassError(
-        f"WL-{word}-403", "you are not allowed to do this", evidence=error.message, remedies=remedies
+        f"WL-{code_word}-403", "you are not allowed to do this", evidence=error.message, remedies=remedies
     )

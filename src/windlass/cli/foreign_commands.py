@@ -188,20 +188,20 @@ def equivalent_command(verb: str, noun: str) -> str:
     return f"windlass describe {noun} NAME" if verb in ("describe", "show") else ""
 
 
-def slurm_directives(command: Sequence[str], folder: Path) -> tuple[str, list[str]]:
+def slurm_directives(command: Sequence[str], directory: Path) -> tuple[str, list[str]]:
     """Return the script in a command that has ``#SBATCH`` lines, and their options.
 
     ``("", [])`` if there is none.
     """
-    for word in [word for word in command if not word.startswith("-")][:2]:
-        path = folder / word
+    for argument in [argument for argument in command if not argument.startswith("-")][:2]:
+        path = directory / argument
         try:
             with path.open("rb") as file:
                 head = file.read(_HEAD_BYTES).decode("utf-8", "replace") if path.is_file() else ""
         except OSError:
             continue
         if head.startswith("#!") and (options := _DIRECTIVE.findall(head)):
-            return word, list(dict.fromkeys(options))
+            return argument, list(dict.fromkeys(options))
     return "", []
 
 

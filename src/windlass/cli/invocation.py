@@ -61,16 +61,16 @@ def target(state: str | None, kubeconfig: str | None, context: str | None) -> Se
     return ServerTarget(StateFolder.locate(state), kubeconfig, context)
 
 
-def connect(aim: ServerTarget) -> BlockingClient:
-    """Return a client for ``aim``. Nothing is sent yet."""
+def connect(server: ServerTarget) -> BlockingClient:
+    """Return a client for ``server``. Nothing is sent yet."""
     from windlass.client.blocking import BlockingClient
     from windlass.client.connection import Connection
 
-    if aim.remote:
+    if server.remote:
         from windlass.client import kubeconfig
 
-        return BlockingClient(kubeconfig.load(aim.kubeconfig, aim.context))
-    return BlockingClient(Connection(unix_socket=str(aim.state.socket)))
+        return BlockingClient(kubeconfig.load(server.kubeconfig, server.context))
+    return BlockingClient(Connection(unix_socket=str(server.state.socket)))
 
 
 @dataclass(slots=True)
@@ -84,9 +84,9 @@ class InvocationContext:
 
     The command's own options take precedence.
     """
-    aim: str = ""
+    target_flags: str = ""
     """Flags of the command line that name a cluster or a state directory."""
-    box: StateFolder | None = None
+    local_state: StateFolder | None = None
     """State directory of this machine's control plane; ``None`` if a cluster was named.
     """
     last_client: BlockingClient | None = None
@@ -102,7 +102,7 @@ class Invocation:
     jsonpath template.
     """
 
-    surroundings: InvocationContext
+    context: InvocationContext
     target: ServerTarget
     namespace: str = ""
     all_namespaces: bool = False
@@ -114,7 +114,7 @@ class Invocation:
 
     @property
     def clock(self) -> PausingClock:
-        return self.surroundings.clock
+        return self.context.clock
 
     @property
     def out(self) -> Terminal:
@@ -131,7 +131,7 @@ class Invocation:
     @property
     def client(self) -> BlockingClient:
         if self._client is None:
-            self._client = self.surroundings.last_client = self.new_client()
+            self._client = self.context.last_client = self.new_client()
         return self._client
 
     def new_client(self) -> BlockingClient:
@@ -139,7 +139,7 @@ class Invocation:
 
         Its warnings go to standard error.
         """
-        client = self.surroundings.connect(self.target)
+        client = self.context.connect(self.target)
         client.on_warning = self.warn
         return client
 

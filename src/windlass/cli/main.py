@@ -68,9 +68,9 @@ class LazyGroup(click.Group):
 
     context_class = NamedContext
 
-    def make_context(self, *given: Any, **more: Any) -> click.Context:
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         with terminal.detect_closed_output():  # --help is printed here
-            return super().make_context(*given, **more)
+            return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         with terminal.detect_closed_output():
@@ -138,8 +138,8 @@ def windlass(
     check_values(context)
     if context.obj is None:
         context.obj = InvocationContext()
-    given = {"state": state, "kubeconfig": kubeconfig, "context_name": context_name}
-    context.obj.defaults.update({key: value for key, value in given.items() if value})
+    options = {"state": state, "kubeconfig": kubeconfig, "context_name": context_name}
+    context.obj.defaults.update({key: value for key, value in options.items() if value})
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -150,8 +150,9 @@ def wants_json(arguments: Sequence[str]) -> bool:
     if "--" in head:
         head = head[: head.index("--")]
     joined = ("-ojson", "-o=json", "--output=json")
-    return any(word in joined for word in head) or any(
-        word in ("-o", "--output") and head[at : at + 1] == ["json"] for at, word in enumerate(head, 1)
+    return any(argument in joined for argument in head) or any(
+        argument in ("-o", "--output") and head[at : at + 1] == ["json"]
+        for at, argument in enumerate(head, 1)
     )
 
 
@@ -179,7 +180,7 @@ def usage_error(error: click.UsageError) -> WindlassError:
     if isinstance(error, click.BadParameter) and error.param and "--gpus" in error.param.opts:
         from windlass.cli import foreign_commands
 
-        remedies += [cards] if (cards := foreign_commands.equivalent_gpu_flags(message)) else []
+        remedies += [device_flags] if (device_flags := foreign_commands.equivalent_gpu_flags(message)) else []
     long_names = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
     message = _NUMBERS.sub("is not a number", _WHOLE_NUMBERS.sub("is not a whole number", message))
     not_whole = "is not a whole number" in message
@@ -226,33 +227,33 @@ def report(error: WindlassError, *, as_json: bool) -> int:
     return errors.exit_status(error)
 
 
-def run(arguments: Sequence[str] | None = None, surroundings: InvocationContext | None = None) -> int:
+def run(arguments: Sequence[str] | None = None, context: InvocationContext | None = None) -> int:
     """Run one command line, print any error, and return the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        "\0".join(given).encode()
-        return _run(given, surroundings or InvocationContext())
+        "\0".join(words).encode()
+        return _run(words, context or InvocationContext())
     except UnicodeEncodeError as error:
-        return report(not_utf8(error), as_json=wants_json(given))
+        return report(not_utf8(error), as_json=wants_json(words))
     except (terminal.OutputClosed, BrokenPipeError):
         return terminal.discard_output()
 
 
-def _run(given: list[str], context: InvocationContext) -> int:
+def _run(words: list[str], context: InvocationContext) -> int:
     try:
-        result = windlass.main(given, prog_name="windlass", standalone_mode=False, obj=context)
+        result = windlass.main(words, prog_name="windlass", standalone_mode=False, obj=context)
         return result if isinstance(result, int) else errors.OK
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return errors.USAGE
     except click.UsageError as error:
-        return report(usage_error(error), as_json=wants_json(given))
+        return report(usage_error(error), as_json=wants_json(words))
     except click.ClickException as error:
-        return report(WindlassError("WL-USE-400", error.format_message()), as_json=wants_json(given))
+        return report(WindlassError("WL-USE-400", error.format_message()), as_json=wants_json(words))
     except (click.Abort, KeyboardInterrupt):
         return errors.INTERRUPTED
     except WindlassError as error:
-        return report(errors.with_target(error, context), as_json=wants_json(given))
+        return report(errors.with_target(error, context), as_json=wants_json(words))
     except StatusError as error:
-        told = errors.translate(error, context.last_client)
-        return report(errors.with_target(told, context), as_json=wants_json(given))
+        translated = errors.translate(error, context.last_client)
+        return report(errors.with_target(translated, context), as_json=wants_json(words))

@@ -56,12 +56,12 @@ def check_values(context: click.Context) -> None:
         if isinstance(option, click.Option) and "--" in (value if isinstance(value, tuple) else (value,)):
             flag = max(option.opts, key=len)
             metavar = option.make_metavar(context)
-            words = " -- COMMAND..." if context.command_path.split()[-1] in ("run", "submit") else ""
+            rest = " -- COMMAND..." if context.command_path.split()[-1] in ("run", "submit") else ""
             raise WindlassError(
                 "WL-USE-400",
                 f'{flag} is given "--" as its {metavar}',
                 evidence=f"{flag} takes the next word as its value",
-                remedies=(f"{context.command_path} {flag} {metavar}{words}", f"omit {flag}"),
+                remedies=(f"{context.command_path} {flag} {metavar}{rest}", f"omit {flag}"),
             )
 
 
@@ -92,21 +92,21 @@ def standard(
     def decorate(function: Function) -> Function:
         @click.pass_context
         @functools.wraps(function)
-        def wrapped(context: click.Context, /, **given: Any) -> Any:
+        def wrapped(context: click.Context, /, **values: Any) -> Any:
             check_values(context)
-            around = context_of(context)
-            aims = {key: given.pop(key) or around.defaults.get(key) for key in _TARGETS}
-            around.aim = _aim(aims)
-            aim = target(aims["state"], aims["kubeconfig"], aims["context_name"])
-            around.box = None if aim.remote else aim.state
+            invocation_context = context_of(context)
+            chosen = {key: values.pop(key) or invocation_context.defaults.get(key) for key in _TARGETS}
+            invocation_context.target_flags = _target_flags(chosen)
+            server = target(chosen["state"], chosen["kubeconfig"], chosen["context_name"])
+            invocation_context.local_state = None if server.remote else server.state
             invocation = Invocation(
-                around,
-                aim,
-                namespace=given.pop("namespace", None) or around.defaults.get("namespace") or "",
-                all_namespaces=given.pop("all_namespaces", False),
-                output=check_format(given.pop("output", "") or "", formats),
+                invocation_context,
+                server,
+                namespace=values.pop("namespace", None) or invocation_context.defaults.get("namespace") or "",
+                all_namespaces=values.pop("all_namespaces", False),
+                output=check_format(values.pop("output", "") or "", formats),
             )
-            return function(invocation, **given)
+            return function(invocation, **values)
 
         decorators: list[Callable[[Any], Any]] = [target_flags]
         if namespace:
@@ -129,11 +129,11 @@ def standard(
 _TARGETS = ("state", "kubeconfig", "context_name")
 
 
-def _aim(aims: dict[str, str | None]) -> str:
+def _target_flags(chosen: dict[str, str | None]) -> str:
     """Return the flags that name a cluster; else those that name a state directory."""
-    flags = [("--kubeconfig", aims["kubeconfig"]), ("--context", aims["context_name"])]
+    flags = [("--kubeconfig", chosen["kubeconfig"]), ("--context", chosen["context_name"])]
     if not any(value for _, value in flags):
-        flags = [("--state", aims["state"])]
+        flags = [("--state", chosen["state"])]
     return shlex.join(word for flag, value in flags if value for word in (flag, value))
 
 

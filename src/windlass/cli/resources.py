@@ -49,43 +49,48 @@ def effective_request(pod: Mapping[str, Any], node: Mapping[str, Any] | None = N
         Without it
       an amount of memory counts as 0.
     """
-    spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
+    spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
     request = pod_request(spec)
     namespace = (pod.get("metadata") or {}).get("namespace")
     if namespace == assignment_annotations.RESERVATIONS:  # the pods that share its device hold it
         return {name: units for name, units in request.items() if name != request_parser.GPU}
-    containers, words = request_parser.amounts_of(spec), request_parser.annotation_words(notes)
-    if not words and not any(request_parser.is_word(name) or _SLICE in name for name in request):
+    containers, device_annotations = (
+        request_parser.amounts_of(spec),
+        request_parser.annotation_words(annotations),
+    )
+    if not device_annotations and not any(request_parser.is_word(name) or _SLICE in name for name in request):
         return request
-    asked = request_parser.read(containers, words)
-    found = {name: units for name, units in request.items() if not request_parser.is_word(name)}
+    requested = request_parser.read(containers, device_annotations)
+    result = {name: units for name, units in request.items() if not request_parser.is_word(name)}
     listed = allocatable(node) if node is not None else {}
-    parts = {ask.resource: 0 for ask in asked.asks}
-    given = _allocated_milli(notes, node) if node is not None else None
-    for ask in asked.asks:
+    parts = {ask.resource: 0 for ask in requested.asks}
+    allocated = _allocated_milli(annotations, node) if node is not None else None
+    for ask in requested.asks:
         if ask.profile and (node is None or request_parser.resource_of(ask.profile) in listed):
             continue
         for name, units in ask.taken:
-            found[name] = found.get(name, 0) - units
-        if ask.profile or given is None:
+            result[name] = result.get(name, 0) - units
+        if ask.profile or allocated is None:
             parts[ask.resource] += ask.count * _share_milli(ask, node)
         else:
-            parts[ask.resource], given = parts[ask.resource] + given, 0
-    found = quantities.add(found, dict(asked.whole), parts)
-    return {name: units for name, units in found.items() if units > 0}
+            parts[ask.resource], allocated = parts[ask.resource] + allocated, 0
+    result = quantities.add(result, dict(requested.whole), parts)
+    return {name: units for name, units in result.items() if units > 0}
 
 
-def _allocated_milli(notes: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
+def _allocated_milli(annotations: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
     """Return the shares of its devices that a bound pod holds, in thousandths.
 
     ``None`` if its annotations or those of the node do not say.
     """
     try:
-        shares = [p for p in assignment_annotations.from_annotations(notes) if not p.whole and not p.profile]
+        shares = [
+            p for p in assignment_annotations.from_annotations(annotations) if not p.whole and not p.profile
+        ]
     except assignment_annotations.AssignmentError:
         return None
-    told = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
-    sizes = {card.index: card.memory_mib for card in told if card.resource == request_parser.GPU}
+    recorded = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
+    sizes = {device.index: device.memory_mib for device in recorded if device.resource == request_parser.GPU}
     if not shares or not all(sizes.get(part.index) for part in shares):
         return None
     return sum(
@@ -105,9 +110,9 @@ def _share_milli(ask: request_parser.ContainerDeviceRequest, node: Mapping[str, 
 def _device_memory(node: Mapping[str, Any], resource: str) -> int:
     """Return the memory of the smallest device of a node in MiB; 0 if unknown."""
     metadata = node.get("metadata") or {}
-    told = [card.memory_mib for card in node_annotation.read(metadata.get("annotations") or {}).cards]
+    sizes = [device.memory_mib for device in node_annotation.read(metadata.get("annotations") or {}).cards]
     label = (metadata.get("labels") or {}).get(f"{resource}.memory", "")
-    return min(filter(None, told), default=int(label) if label.isdecimal() else 0)
+    return min(filter(None, sizes), default=int(label) if label.isdecimal() else 0)
 
 
 def dynamic_mig_milli(node: Mapping[str, Any]) -> int:
@@ -116,15 +121,15 @@ def dynamic_mig_milli(node: Mapping[str, Any]) -> int:
     The node does not list these devices in its allocatable resources.
     """
     read = node_annotation.read((node.get("metadata") or {}).get("annotations") or {})
-    return sum(request_parser.WHOLE for card in read.cards if card.mig and card.dynamic)
+    return sum(request_parser.WHOLE for device in read.cards if device.mig and device.dynamic)
 
 
 def shares_text(pod: Mapping[str, Any]) -> str:
     """Return the device shares that a pod requests; empty if there are none."""
-    notes = (pod.get("metadata") or {}).get("annotations") or {}
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
     containers = request_parser.amounts_of(pod.get("spec") or {})
-    asked = request_parser.read(containers, request_parser.annotation_words(notes))
-    return ", ".join(request_parser.described(ask) for ask in asked.asks)
+    requested = request_parser.read(containers, request_parser.annotation_words(annotations))
+    return ", ".join(request_parser.described(ask) for ask in requested.asks)
 
 
 def held_text(pod: Mapping[str, Any]) -> str:
@@ -133,11 +138,11 @@ def held_text(pod: Mapping[str, Any]) -> str:
     ``0,3`` for whole devices, ``0 (50%, 10240 MiB)`` or ``0 (1g.10gb at 6)`` for a
     share.
     """
-    notes = (pod.get("metadata") or {}).get("annotations") or {}
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
     try:
-        parts = assignment_annotations.from_annotations(notes)
+        parts = assignment_annotations.from_annotations(annotations)
     except assignment_annotations.AssignmentError:
-        return notes.get(assignment_annotations.DEVICES, "")
+        return annotations.get(assignment_annotations.DEVICES, "")
     return ",".join(map(_held, parts))
 
 
@@ -199,10 +204,10 @@ def devices_text(vector: Mapping[str, int]) -> str:
     )
 
 
-def _counted(milli: int, told: Mapping[str, int]) -> list[str]:
+def _counted(milli: int, texts: Mapping[str, int]) -> list[str]:
     """Return the texts for whole devices (in thousandths) and for the count of each share."""
     shown = [f"{milli / request_parser.WHOLE:g}"] if milli else []
-    return shown + [part if times == 1 else f"{times}×{part}" for part, times in told.items() if times]
+    return shown + [part if times == 1 else f"{times}×{part}" for part, times in texts.items() if times]
 
 
 def gpu_text(amounts: Mapping[str, int]) -> str:
@@ -218,13 +223,13 @@ def request_text(wanted: Iterable[tuple[Mapping[str, Any], int]]) -> str:
     Pods that name no devices (as they use a claim) count by the devices allocated to
     them.
     """
-    milli, told = 0, dict[str, int]()
+    milli, texts = 0, dict[str, int]()
     for pod, count in wanted:
         number, parts = _requested(pod)
         milli += number * count
         for part, times in parts:
-            told[part] = told.get(part, 0) + times * count
-    return "+".join(_counted(milli, told)) or "-"
+            texts[part] = texts.get(part, 0) + times * count
+    return "+".join(_counted(milli, texts)) or "-"
 
 
 def _requested(pod: Mapping[str, Any]) -> tuple[int, list[tuple[str, int]]]:
@@ -232,18 +237,18 @@ def _requested(pod: Mapping[str, Any]) -> tuple[int, list[tuple[str, int]]]:
 
     Other shares are amounts of memory and MIG instances.
     """
-    spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
-    read = request_parser.read(request_parser.amounts_of(spec), request_parser.annotation_words(notes))
+    spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
+    read = request_parser.read(request_parser.amounts_of(spec), request_parser.annotation_words(annotations))
     counted = {name: units for name, units in effective_request(pod).items() if _SLICE not in name}
-    told = [
+    requested = [
         (ask.profile or f"{ask.memory_mib / 1024:.1f}".removesuffix(".0") + "Gi", ask.count)
         for ask in read.asks
         if ask.profile or (ask.memory_mib and not ask.milli and not ask.memory_milli)
     ]
-    if devices(counted) or told or read.problems:
-        return devices(counted), told
+    if devices(counted) or requested or read.problems:
+        return devices(counted), requested
     try:
-        held = assignment_annotations.from_annotations(notes)
+        held = assignment_annotations.from_annotations(annotations)
     except assignment_annotations.AssignmentError:
         return 0, []
     shares = sum(request_parser.WHOLE if part.whole else part.milli for part in held if not part.profile)

@@ -147,9 +147,9 @@ def pairs(items: Sequence[tuple[str, str]], indent: str = "") -> str:
     lines = []
     for name, value in shown:
         label = f"{name}:" + " " * (longest - cells(name) - 1)
-        first, *rest = value.split("\n")
+        first, *more = value.split("\n")
         lines.append(f"{indent}{label}  {first}".rstrip() + "\n")
-        lines += [f"{indent}{' ' * longest}  {line}".rstrip() + "\n" for line in rest]
+        lines += [f"{indent}{' ' * longest}  {line}".rstrip() + "\n" for line in more]
     return "".join(lines)
 
 

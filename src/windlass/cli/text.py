@@ -97,9 +97,9 @@ def key_of(obj: Object) -> str:
 
 
 def condition(obj: Object, kind: str) -> Mapping[str, Any] | None:
-    for found in (obj.get("status") or {}).get("conditions") or ():
-        if found.get("type") == kind:
-            return found
+    for matching in (obj.get("status") or {}).get("conditions") or ():
+        if matching.get("type") == kind:
+            return matching
     return None
 
 

@@ -22,9 +22,9 @@ _FIELDS = ("schedulingGroup", "workloadRef")
 
 def key_of(pod: Object) -> str:
     """Return the scheduler's key of the pod's gang (``default/kueue:train``); else empty."""
-    notes, labels = (pod["metadata"].get(kind) or {} for kind in ("annotations", "labels"))
+    annotations, labels = (pod["metadata"].get(kind) or {} for kind in ("annotations", "labels"))
     if not (
-        any(name in notes for name in _NOTES)
+        any(name in annotations for name in _NOTES)
         or any(name in labels for name in _LABELS)
         or any(name in pod["spec"] for name in _FIELDS)
     ):
@@ -50,12 +50,12 @@ def gang_object(key: str, pods: list[Object]) -> Object:
     """
     oldest = min(pods, key=lambda pod: (created(pod), pod["metadata"]["name"]))
     namespace, name = oldest["metadata"].get("namespace", ""), name_of(key)
-    kept = {name: oldest["metadata"].get(name) or {} for name in ("labels", "annotations")}
-    metadata = {"name": name, "namespace": namespace, "uid": key, **kept}
+    copied = {name: oldest["metadata"].get(name) or {} for name in ("labels", "annotations")}
+    metadata = {"name": name, "namespace": namespace, "uid": key, **copied}
     return {
         "kind": GANG,
         "metadata": {**metadata, "creationTimestamp": oldest["metadata"].get("creationTimestamp")},
-        "spec": {"minMember": _min_member(kept["annotations"])},
+        "spec": {"minMember": _min_member(copied["annotations"])},
     }
 
 

@@ -230,7 +230,7 @@ def test_remedies_name_the_cluster_that_was_meant() -> None:
         "windlass --context b ps",
     )
     gone = WindlassError("WL-X-404", "gone", evidence="why", remedies=remedies)
-    told = errors.with_target(gone, InvocationContext(aim="--context a"))
+    told = errors.with_target(gone, InvocationContext(target_flags="--context a"))
     assert told.remedies == (
         "windlass --context a install",
         "kubectl --context a get pods",

@@ -37,7 +37,9 @@ def command(invocation: Invocation) -> int:
             continue
         out.line(f"{out.paint(f'{result.level:<4}', _COLOURS[result.level])}  {result.name}: {result.text}")
         if result.remedy and result.level != OK:
-            out.line(f"      try: {errors.remedy_with_target(result.remedy, invocation.surroundings.aim)}")
+            out.line(
+                f"      try: {errors.remedy_with_target(result.remedy, invocation.context.target_flags)}"
+            )
     if invocation.structured:
         emit(invocation, {"checks": records}, names=[r["check"] for r in records if r["level"] != OK])
     return errors.FAILED if failed else errors.OK

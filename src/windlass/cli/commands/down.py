@@ -27,7 +27,7 @@ _STOP_TIMEOUT_SECONDS = 75.0
 @standard(namespace=False)
 def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
     """Stop the control plane and all that it runs."""
-    check_is_local("down", invocation.surroundings.aim, "uninstall")
+    check_is_local("down", invocation.context.target_flags, "uninstall")
     state = invocation.target.state
     if not state.path.exists():
         return _report(invocation, state, stopped=False, purged=False, ended=[])
@@ -127,6 +127,6 @@ def _report(
     if purged:
         invocation.out.line(f"removed {state.path}")
     elif os.path.exists(state.path):
-        purge = remedy_with_target("windlass down --purge", invocation.surroundings.aim)
+        purge = remedy_with_target("windlass down --purge", invocation.context.target_flags)
         invocation.out.line(f"objects and logs stay in {state.path}; to remove them: {purge}")
     return 0

@@ -221,11 +221,11 @@ EVALUATION_TIMEOUT_SECONDS = 30.0
 
 def _unevaluated_remedy(invocation: Invocation, job: Job) -> str:
     """Return what to do if no scheduler has evaluated the job for long."""
-    doctor = remedy_with_target("windlass doctor", invocation.surroundings.aim)
+    doctor = remedy_with_target("windlass doctor", invocation.context.target_flags)
     check = f"{doctor}   (checks whether a scheduler runs)"
     if not job.scheduler_name:
         return check
-    install = remedy_with_target("windlass install", invocation.surroundings.aim)
+    install = remedy_with_target("windlass install", invocation.context.target_flags)
     if kinds := _adopted_schedulers(invocation):
         other = f"{job.scheduler_name} schedules this job, as it was not handed over to Windlass"
         return f"{other}\n{install} --adopt {kinds[0]} -q {job.queue}   (to hand it over)\n{check}"

@@ -56,7 +56,7 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
         else:
             (record["server"] if part == "version" else record)[part] = value
             continue
-        problem = errors.with_target(problem_error, invocation.surroundings).as_dict()
+        problem = errors.with_target(problem_error, invocation.context).as_dict()
         problem["remedies"] = [remedy for remedy in problem["remedies"] if not _this_command(remedy)]
         record["problems"].append(problem)
         if not record["server"].get("version"):

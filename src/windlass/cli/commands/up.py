@@ -43,7 +43,7 @@ def command(
     allow_network_filesystem: bool,
 ) -> int:
     """Start the control plane on this machine."""
-    check_is_local("up", invocation.surroundings.aim, "install")
+    check_is_local("up", invocation.context.target_flags, "install")
     arguments: list[str] = []
     for flag, value in (("--port", port), ("--gpus", gpus), ("--node-name", node_name)):
         if value is not None:

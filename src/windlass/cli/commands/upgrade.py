@@ -35,7 +35,7 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
     if invocation.structured:
         emit(invocation, {"ready": not stops, "findings": [finding.as_dict() for finding in findings]})
         return errors.CONFLICT if stops else errors.OK
-    flags = invocation.surroundings.aim
+    flags = invocation.context.target_flags
     rows = [
         [finding.level, finding.subject, finding.words, errors.remedy_with_target(finding.remedy, flags)]
         for finding in findings

@@ -63,7 +63,7 @@ def end_job(invocation: Invocation, job: Job, reason: str) -> str:
     for pod in job.pods:
         invocation.client.delete(PODS, pod["metadata"]["name"], job.namespace, uid=pod["metadata"]["uid"])
     for owner in makers:
-        remedy = remedy_with_target(_command_to_end(owner, job.namespace), invocation.surroundings.aim)
+        remedy = remedy_with_target(_command_to_end(owner, job.namespace), invocation.context.target_flags)
         invocation.warn(f"{owner['kind']} {owner['name']} may recreate these pods; to end it: {remedy}")
     return "deleted" if job.kind == "Pod" else f"{plural(len(job.pods), 'pod')} deleted"
 
@@ -98,7 +98,7 @@ def detach(invocation: Invocation, job: Job) -> int:
     """
     name = job.name
     invocation.note(f"\ndetached; {name} keeps running")
-    flags = invocation.surroundings.aim
+    flags = invocation.context.target_flags
     invocation.note(f"come back: {remedy_with_target(f'windlass logs -f {name}', flags)}")
     invocation.note(f"end it:    {remedy_with_target(f'windlass cancel {name}', flags)}")
     if not invocation.err.interactive:

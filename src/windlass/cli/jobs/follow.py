@@ -275,10 +275,10 @@ class Follower:
         closed_at = self._closed.get(start)
         if closed_at is None:
             return False
-        cut = self._refreshed_at - closed_at > _CUT_SECONDS
-        if cut or not running:
+        cut_off = self._refreshed_at - closed_at > _CUT_SECONDS
+        if cut_off or not running:
             del self._closed[start]
-        return cut
+        return cut_off
 
     def _read(self, start: _Start, feed: LogFeed) -> None:
         """Read one container's output until it ends (in a thread)."""
@@ -391,8 +391,8 @@ def summary(job: Job) -> str:
     failed = job.first_failure
     if failed is None:
         return f"{job.name}: {job.phase.lower()}, {exit_text(job.exit_code)}"
-    who = f" ({rank_text(failed[0])} first)" if job.members > 1 else ""
-    return f"{job.name}: {job.phase.lower()}, {exit_text(failed[1], cause_of(*failed))}{who}"
+    first = f" ({rank_text(failed[0])} first)" if job.members > 1 else ""
+    return f"{job.name}: {job.phase.lower()}, {exit_text(failed[1], cause_of(*failed))}{first}"
 
 
 def wait_for_end(invocation: Invocation, name: str) -> int:

@@ -198,13 +198,13 @@ def rendezvous(
 
 def base_name(command: Sequence[str]) -> str:
     """Return a readable name: ``train`` for ``python train.py``, ``echo`` for ``echo hi``."""
-    words = [word for word in command if not word.startswith("-")]
-    word = Path(words[0]).name if words else "job"
-    is_interpreter = re.fullmatch(r"(python[\d.]*|bash|sh|torchrun|mpirun|env|uv|poetry|accelerate)", word)
-    if is_interpreter and len(words) > 1:
-        scripts = [w for w in words[1:] if re.search(r"\.(py|sh|bash)$", w)]
-        word = Path(scripts[0]).name if scripts else word
-    name = re.sub(r"\.(py|sh|bash)$", "", word).lower()
+    arguments = [argument for argument in command if not argument.startswith("-")]
+    program = Path(arguments[0]).name if arguments else "job"
+    is_interpreter = re.fullmatch(r"(python[\d.]*|bash|sh|torchrun|mpirun|env|uv|poetry|accelerate)", program)
+    if is_interpreter and len(arguments) > 1:
+        scripts = [w for w in arguments[1:] if re.search(r"\.(py|sh|bash)$", w)]
+        program = Path(scripts[0]).name if scripts else program
+    name = re.sub(r"\.(py|sh|bash)$", "", program).lower()
     name = re.sub(r"[^a-z0-9-]+", "-", name).strip("-")
     return (name if name[:1].isalpha() else f"job-{name}".strip("-"))[:40].rstrip("-") or "job"
 

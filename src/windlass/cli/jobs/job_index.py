@@ -191,9 +191,9 @@ def _with_members(invocation: Invocation, job: Job) -> Job:
 
 def _other_group(client: BlockingClient, name: str, namespace: str | None) -> Object | None:
     for resource in OTHER_GROUPS.values():
-        found = if_served(lambda kind=resource: client.find(kind, name, namespace), None)
-        if found is not None:
-            return found
+        known = if_served(lambda kind=resource: client.find(kind, name, namespace), None)
+        if known is not None:
+            return known
     return None
 
 

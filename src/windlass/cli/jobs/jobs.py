@@ -251,16 +251,16 @@ class Job:
         """Message of the condition that says why it waits, if there is no explanation."""
         for obj in (self.group, *self.pods, self.obj):
             for kind, status in (("Unschedulable", "True"), ("PodScheduled", "False")):
-                found = condition(obj or {}, kind)
-                if found is not None and found.get("status") == status:
-                    return str(found.get("message") or found.get("reason") or "")
+                current = condition(obj or {}, kind)
+                if current is not None and current.get("status") == status:
+                    return str(current.get("message") or current.get("reason") or "")
         return ""
 
     @property
     def gates(self) -> list[str]:
         """Scheduling gates of its pods."""
-        found = (gate["name"] for pod in self.pods for gate in pod["spec"].get("schedulingGates") or ())
-        return list(dict.fromkeys(found))
+        gates = (gate["name"] for pod in self.pods for gate in pod["spec"].get("schedulingGates") or ())
+        return list(dict.fromkeys(gates))
 
     @property
     def scheduler(self) -> str:

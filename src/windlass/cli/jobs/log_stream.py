@@ -72,7 +72,7 @@ class LogFeed:
 
     def _once(self, client: BlockingClient) -> Iterator[list[LogLine]]:
         namespace, pod, container = self._source
-        resumed_at, seen = self._last, self._seen_of_last
+        resumed_at, known = self._last, self._seen_of_last
         fresh = not resumed_at
         splitter = Splitter()
         chunks = client.logs(
@@ -91,7 +91,7 @@ class LogFeed:
             found = []
             for line in raw:
                 stamp, text = split_stamp(line, stamp)
-                if stamp == resumed_at and passed < seen:
+                if stamp == resumed_at and passed < known:
                     passed += 1
                     continue
                 if _order(stamp) < _order(resumed_at):

@@ -21,23 +21,30 @@ def counts(request: JobRequest, nodes: Sequence[Object]) -> dict[str, int]:
 
     GPUs of an unknown model may match. Raises :class:`WindlassError` if none matches.
     """
-    words = [word.strip().casefold() for word in request.gpu_model.split(",") if word.strip()]
+    wanted_models = [wanted.strip().casefold() for wanted in request.gpu_model.split(",") if wanted.strip()]
     matching: dict[str, int] = {}
-    others: dict[str, int] = {}
+    existing: dict[str, int] = {}
     for node in nodes:
-        cards = devices_of(views.decode_node(views.encode(node)))
-        models = [card.model for card in cards if card.resource == GPU or request.gpu_memory]
-        matches = [model for model in models if not model or any(word in model.casefold() for word in words)]
+        devices = devices_of(views.decode_node(views.encode(node)))
+        models = [device.model for device in devices if device.resource == GPU or request.gpu_memory]
+        matches = [
+            model
+            for model in models
+            if not model or any(wanted in model.casefold() for wanted in wanted_models)
+        ]
         matching[node["metadata"]["name"]] = len(matches)
         for model in models:
-            others[model] = others.get(model, 0) + 1
+            existing[model] = existing.get(model, 0) + 1
     if any(matching.values()):
         return matching
     raise WindlassError(
         "WL-GPU-413",
         f"no node has a GPU of model {request.gpu_model}",
-        evidence=f"existing GPUs: {_models_text(others)}; part of a name is sufficient; the job was not submitted",
-        remedies=(*(f"--gpu-model {model}" for model in _nearest_models(words, others)), "windlass gpu"),
+        evidence=f"existing GPUs: {_models_text(existing)}; part of a name is sufficient; the job was not submitted",
+        remedies=(
+            *(f"--gpu-model {model}" for model in _nearest_models(wanted_models, existing)),
+            "windlass gpu",
+        ),
     )
 
 
@@ -48,10 +55,10 @@ def _models_text(models: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({models[name]})" for name in names[:_MAX_MODELS]) + more
 
 
-def _nearest_models(words: Sequence[str], models: Mapping[str, int]) -> list[str]:
+def _nearest_models(wanted_models: Sequence[str], models: Mapping[str, int]) -> list[str]:
     """Return models with a name, or a part of it, close to a mistyped one."""
     parts: dict[str, str] = {}
     for model in models:
         for part in (model, *model.split("-")):
             parts.setdefault(part.casefold(), model)
-    return list(dict.fromkeys(parts[match] for word in words for match in nearest(word, parts)))
+    return list(dict.fromkeys(parts[match] for wanted in wanted_models for match in nearest(wanted, parts)))

@@ -214,8 +214,8 @@ def group_title(key: str) -> str:
 
 def short_names(text: str) -> str:
     """Return a sentence with its groups named as in :func:`group_title`."""
-    words = [word.replace("/pod:", "/", 1).removeprefix("default/") for word in text.split(" ")]
-    return " ".join(_ANY_UID.sub("", word) for word in words)
+    parts = [part.replace("/pod:", "/", 1).removeprefix("default/") for part in text.split(" ")]
+    return " ".join(_ANY_UID.sub("", part) for part in parts)
 
 
 def ahead_text(record: Explanation, most: int = 5) -> str:
