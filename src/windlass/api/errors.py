@@ -155,10 +155,11 @@ def not_found(resource: Resource, name: str) -> StatusError:
     return failure(404, "NotFound", f'{resource.qualified} "{name}" not found', _details(resource, name))
 
 
-def already_exists(resource: Resource, name: str) -> StatusError:
-    return failure(
-        409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', _details(resource, name)
-    )
+def already_exists(resource: Resource, name: str, *, deleting: bool = False) -> StatusError:
+    """Return the 409 of a create. ``deleting``: the existing object waits for its deletion to finish."""
+    prefix = "object is being deleted: " if deleting else ""
+    message = f'{prefix}{resource.qualified} "{name}" already exists'
+    return failure(409, "AlreadyExists", message, _details(resource, name))
 
 
 def conflict(resource: Resource, name: str, why: str | None = None) -> StatusError:

@@ -12,7 +12,6 @@ import msgspec
 from windlass.api.errors import (
     FieldError,
     StatusError,
-    already_exists,
     bad_request,
     conflict,
     failure,
@@ -189,8 +188,6 @@ def decoded(resource: Resource, entry: Entry) -> dict[str, Any]:
 
 def translated(error: store_errors.StoreError, resource: Resource, name: str) -> StatusError:
     """Return the StatusError for an error of the store."""
-    if isinstance(error, store_errors.Exists):
-        return already_exists(resource, name)
     if isinstance(error, store_errors.Missing):
         return not_found(resource, name)
     if isinstance(error, store_errors.Conflict):

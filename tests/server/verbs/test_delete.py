@@ -189,6 +189,20 @@ class TestCollections:
         assert len((await api.delete(MAPS, dryRun="All")).ok()["items"]) == 1
         assert api.store.count("configmaps") == 1
 
+    async def test_a_limit_deletes_one_page(self, api: Api) -> None:
+        for number in range(10):
+            body = config_map(f"m{number}")
+            body["metadata"]["labels"] = {"even": "no" if number % 2 else "yes"}
+            (await api.post(MAPS, body)).ok(201)
+        first = (await api.delete(MAPS, labelSelector="even=yes", limit="3")).ok()
+        assert [item["metadata"]["name"] for item in first["items"]] == ["m0", "m2", "m4"]
+        assert api.store.count("configmaps") == 7
+        token = first["metadata"]["continue"]
+        rest = (await api.delete(MAPS, labelSelector="even=yes", limit="3", **{"continue": token})).ok()
+        assert [item["metadata"]["name"] for item in rest["items"]] == ["m6", "m8"]
+        assert "continue" not in rest["metadata"] or not rest["metadata"]["continue"]
+        assert api.store.count("configmaps") == 5
+
     async def test_a_collection_across_namespaces_is_not_deleted(self, api: Api) -> None:
         assert (await api.delete("/api/v1/configmaps")).status == 405
 

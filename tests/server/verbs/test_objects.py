@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -53,6 +54,68 @@ class TestCreate:
         first = (await api.post(MAPS, body)).ok(201)
         second = (await api.post(MAPS, body)).ok(201)
         assert (first["metadata"]["name"], second["metadata"]["name"]) == ("m-aaaaa", "m-bbbbb")
+
+    async def test_create_of_an_object_under_deletion_says_so(self, api: Api) -> None:
+        body = {**config_map("m"), "metadata": {"name": "m", "finalizers": ["ex.io/a"]}}
+        (await api.post(MAPS, body)).ok(201)
+        assert (await api.post(MAPS, body)).message == 'configmaps "m" already exists'
+        (await api.delete(f"{MAPS}/m")).ok()
+        for query in ({}, {"dryRun": "All"}):
+            answer = await api.post(MAPS, body, **query)
+            assert (answer.status, answer.reason) == (409, "AlreadyExists")
+            assert answer.message == 'object is being deleted: configmaps "m" already exists'
+
+    async def test_whole_numbers_of_custom_kinds_are_stored_as_integers(self, api: Api) -> None:
+        raw = json.dumps(group("g", minMember=2)).replace('"minMember": 2', '"minMember": 2.0')
+        assert '"minMember": 2.0' in raw
+        (await api.post(GROUPS, raw.encode())).ok(201)
+        assert b'"minMember":2,' in (await api.get(f"{GROUPS}/g")).body
+        (await api.patch(f"{GROUPS}/g", b'{"spec":{"minMember":3e0}}')).ok()
+        assert b'"minMember":3,' in (await api.get(f"{GROUPS}/g")).body
+
+    async def test_whole_numbers_in_a_pod_template_of_a_custom_kind(self, api: Api) -> None:
+        spec = {"activeDeadlineSeconds": 60.0, "containers": [{"name": "m", "image": "i"}]}
+        probe = {"httpGet": {"port": 8080.0}, "periodSeconds": 1e1}
+        spec["containers"][0]["readinessProbe"] = probe  # type: ignore[index]
+        task = {"name": "t", "replicas": 2.0, "template": {"spec": spec}}
+        body = {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": "j"},
+            "spec": {"minAvailable": 2.0, "tasks": [task]},
+        }
+        (await api.post(JOBS, body)).ok(201)
+        stored = (await api.get(f"{JOBS}/j")).body.decode()
+        for text in ('"activeDeadlineSeconds":60,', '"port":8080}', '"periodSeconds":10', '"replicas":2,'):
+            assert text in stored
+
+    @pytest.mark.parametrize("depth", [300, 1101, 20_000])
+    async def test_deep_nesting_is_a_bad_request(self, api: Api, depth: int) -> None:
+        deep = '{"a":' * depth + "1" + "}" * depth
+        body = f'{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"d"}},"data":{deep}}}'.encode()
+        (await api.post(MAPS, config_map("m"))).ok(201)
+        for answer in (
+            await api.post(MAPS, body),
+            await api.post(MAPS, body, content_type="application/yaml"),
+            await api.put(f"{MAPS}/m", body),
+            await api.patch(f"{MAPS}/m", body),
+            await api.patch(f"{MAPS}/m", body, kind="strategic"),
+            await api.delete(f"{MAPS}/m", body),
+        ):
+            assert (answer.status, answer.reason) == (400, "BadRequest")
+            assert "depth" in answer.message or "nested too deeply" in answer.message
+
+    async def test_a_json_patch_cannot_nest_without_end(self, api: Api) -> None:
+        (await api.post(MAPS, config_map("m"))).ok(201)
+        grow = {"op": "copy", "from": "/metadata", "path": "/metadata/labels"}
+        answer = await api.patch(f"{MAPS}/m", [grow] * 12, kind="json")
+        assert answer.status in (400, 422)
+
+    async def test_a_service_may_begin_with_a_digit(self, api: Api) -> None:
+        services = "/api/v1/namespaces/default/services"
+        spec = {"clusterIP": "None", "ports": [{"port": 80}]}
+        (await api.post(services, {"metadata": {"name": "7b-pretrain"}, "spec": spec})).ok(201)
+        assert (await api.post(services, {"metadata": {"name": "a.b"}, "spec": spec})).status == 422
 
     async def test_no_name_at_all(self, api: Api) -> None:
         answer = await api.post(MAPS, {"data": {}})

@@ -20,9 +20,10 @@ IMMUTABLE = "field is immutable"
 
 
 def name_check(resource: Resource) -> Callable[[str], tuple[str, ...]]:
-    """Return the check for names of this kind: a DNS label if the name becomes one, else a DNS subdomain."""
-    if resource is resources.SERVICES:
-        return names.dns1035_label
+    """Return the check for names of this kind: a DNS label if the name becomes one, else a DNS subdomain.
+
+    A Service may begin with a digit, as in Kubernetes 1.36 (``RelaxedServiceNameValidation``).
+    """
     return names.dns_label if resource in _LABEL_NAMED else names.dns_subdomain
 
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 _LABEL_FMT = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN_FMT = rf"{_LABEL_FMT}(\.{_LABEL_FMT})*"
-_DNS1035_FMT = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED_FMT = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE_FMT = f"({_QUALIFIED_FMT})?"
 _KEY_FMT = "[-._a-zA-Z0-9]+"
@@ -19,7 +18,6 @@ _SEARCH_FMT = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9
 
 _LABEL = re.compile(_LABEL_FMT)
 _SUBDOMAIN = re.compile(_SUBDOMAIN_FMT)
-_DNS1035 = re.compile(_DNS1035_FMT)
 _QUALIFIED = re.compile(_QUALIFIED_FMT)
 _VALUE = re.compile(_VALUE_FMT)
 _KEY = re.compile(_KEY_FMT)
@@ -36,11 +34,6 @@ SUBDOMAIN_WORDS = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     f"'{_SUBDOMAIN_FMT}')"
-)
-DNS1035_WORDS = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
-    f"validation is '{_DNS1035_FMT}')"
 )
 _NAME_PART = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -82,13 +75,6 @@ def dns_subdomain(value: str) -> tuple[str, ...]:
     if len(value) > SUBDOMAIN_MAX:
         return (f"must be no more than {SUBDOMAIN_MAX} characters",)
     return () if _SUBDOMAIN.fullmatch(value) else (SUBDOMAIN_WORDS,)
-
-
-@lru_cache(maxsize=1024)
-def dns1035_label(value: str) -> tuple[str, ...]:
-    if len(value) > LABEL_MAX:
-        return (f"must be no more than {LABEL_MAX} characters",)
-    return () if _DNS1035.fullmatch(value) else (DNS1035_WORDS,)
 
 
 @lru_cache(maxsize=8192)

@@ -22,7 +22,15 @@ YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 ACCEPTED = (JSON, YAML, PROTOBUF)
 
+MAX_DEPTH = 256
+"""Maximum nesting of objects and lists in a body.
+
+Go takes 10000. The code that copies, merges and checks objects is recursive, and Python's stack
+ends much earlier.
+"""
+
 _encode = msgspec.json.Encoder().encode
+_TOO_DEEP = "exceeded max depth"
 _YAML_WORDS = ("application/yaml", "text/yaml", "application/x-yaml", "application/apply-patch+yaml")
 
 
@@ -122,13 +130,11 @@ def _shown(body: bytes) -> str:
 
 
 def parse_json(kind: str, body: bytes) -> dict[str, Any]:
-    """A JSON object; raises the 400 for what is none."""
+    """Return a JSON object. Raises 400 for other text."""
     try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise unrecognized(
-            kind, f"couldn't get version/kind; json parse error: {go_syntax(body)}", body
-        ) from None
+        value = json_value(body)
+    except JsonError as error:
+        raise unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", body) from None
     if type(value) is not dict:
         raise unrecognized(kind, _not_an_object(value), body)
     if may_repeat_keys(body, value):
@@ -136,6 +142,38 @@ def parse_json(kind: str, body: bytes) -> dict[str, Any]:
         if duplicates:
             return Body(value, duplicates)
     return value
+
+
+class JsonError(ValueError):
+    """Invalid JSON text. The message is Go's."""
+
+
+def json_value(body: bytes) -> Any:
+    """Return the value of a JSON text of at most :data:`MAX_DEPTH` levels. Raises :class:`JsonError`."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise JsonError(go_syntax(body)) from None
+    except RecursionError:
+        raise JsonError(_TOO_DEEP) from None
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+        raise JsonError(_TOO_DEEP)
+    return value
+
+
+def deeper_than(value: Any, depth: int) -> bool:
+    """Return whether objects and lists are nested in ``value`` more than ``depth`` levels."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            item
+            for inner in level
+            if isinstance(inner, dict | list)
+            for item in (inner.values() if isinstance(inner, dict) else inner)
+        ]
+        if not level:
+            return False
+    return any(isinstance(inner, dict | list) for inner in level)
 
 
 def may_repeat_keys(body: bytes, value: Any) -> bool:
@@ -222,7 +260,7 @@ def go_syntax(body: bytes) -> str:
             return f"invalid character {shown} after object key:value pair or array element"
         return f"invalid character {shown} looking for beginning of value"
     except RecursionError:
-        return "exceeded max depth"
+        return _TOO_DEEP
     return "invalid JSON text"  # accepted here and refused by the strict decoder: NaN, lone surrogates
 
 
@@ -237,6 +275,8 @@ def parse_yaml(kind: str, body: bytes) -> dict[str, Any]:
         value, duplicates = yaml_text.load_one(body)
     except yaml_text.YamlError as error:
         raise unrecognized(kind, f"error converting YAML to JSON: yaml: {error}", body) from None
+    if deeper_than(value, MAX_DEPTH):
+        raise unrecognized(kind, f"error converting YAML to JSON: {_TOO_DEEP}", body)
     if type(value) is not dict:
         raise unrecognized(kind, _not_an_object(value), body)
     return Body(value, duplicates) if duplicates else value

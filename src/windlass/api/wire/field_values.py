@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from windlass.api import quantities
 
@@ -22,6 +24,7 @@ _MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _EXPONENTS = {suffix: exponent for exponent, suffix in _DECIMAL.items()}
 _FAST_DIGITS = 18
+_INTEGER_END = 2.0**63
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _LAYOUTS = {False: "2006-01-02T15:04:05Z07:00", True: "2006-01-02T15:04:05.000000Z07:00"}
 
@@ -169,6 +172,36 @@ def _time_words(text: str, *, micro: bool) -> str:
     if re.fullmatch(r"Z|[+-]\d\d:\d\d", rest):
         return f'parsing time "{text}": day or hour out of range'
     return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "Z07:00"'
+
+
+def whole_numbers(value: Any) -> Any:
+    """Return JSON data in which whole floating-point numbers are integers; modified in place.
+
+    Go writes the float64 2 as ``2``. A custom kind with 2.0 is therefore read back as 2 from a
+    real server, also in fields that its schema does not describe.
+    """
+    if isinstance(value, float):
+        return _whole(value)
+    pending = [value]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, dict):
+            pairs: Iterable[tuple[Any, Any]] = inner.items()
+        elif isinstance(inner, list):
+            pairs = enumerate(inner)
+        else:
+            continue
+        for key, item in pairs:
+            found = type(item)
+            if found is float:
+                inner[key] = _whole(item)  # no key is added, so the iteration stays valid
+            elif found is dict or found is list:
+                pending.append(item)
+    return value
+
+
+def _whole(number: float) -> int | float:
+    return int(number) if number.is_integer() and -_INTEGER_END <= number < _INTEGER_END else number
 
 
 _ALPHABET = re.compile(r"[A-Za-z0-9+/]*={0,2}")

@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from windlass.api.errors import FieldError
-from windlass.api.wire.field_values import FORMAT_WRONG, canonical_quantity, canonical_time, check_base64
+from windlass.api.wire.field_values import (
+    FORMAT_WRONG,
+    canonical_quantity,
+    canonical_time,
+    check_base64,
+    whole_numbers,
+)
 from windlass.api.wire.schema import ZERO, SchemaNode, Struct
 
 Path = tuple["Path | None", "str | int"]
@@ -235,6 +241,9 @@ class SchemaWalker:
                     f"json: cannot unmarshal {_GO_NAMES[type(value[name])]} into Go struct field .{name} "
                     "of type string"
                 )
+        for name, inner in value.items():
+            if name != "metadata":
+                value[name] = whole_numbers(inner)
         known = len(self.unknown)
         self.struct(value, self.root, None, skip=("metadata", "apiVersion", "kind"))
         self.unknown[known:] = sorted(self.unknown[known:])
@@ -303,7 +312,7 @@ def _fits(item: Any, kind: str) -> bool:
         return kind == "boolean" and item is not None
     match kind:
         case "integer":
-            return isinstance(item, int) or (isinstance(item, float) and item.is_integer())
+            return isinstance(item, int) or (isinstance(item, float) and item.is_integer())  # beyond 64 bits
         case "number":
             return isinstance(item, int | float)
         case "quantity" | "int-or-string":

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from windlass.api import errors
 from windlass.api.resources import Resource
 from windlass.api.wire import decode, schema
@@ -42,9 +40,9 @@ def parse_patch(kind: str, resource: Resource, body: bytes) -> Any:
     """The patch in ``body``: a list for JSON patch, else an object. Raises 400 in the real server's words."""
     prefix = "" if kind == "strategic" else "error decoding patch: "
     try:
-        patch = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise errors.bad_request(f"{prefix}{decode.go_syntax(body)}") from None
+        patch = decode.json_value(body)
+    except decode.JsonError as error:
+        raise errors.bad_request(f"{prefix}{error}") from None
     found = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
     if kind == "json":
         if not isinstance(patch, list) or not all(isinstance(step, dict) for step in patch):
@@ -82,7 +80,10 @@ def apply_patch(
     """
     base: dict[str, Any] = dict(original) if fresh else copy(original)
     if kind == "json":
-        return json_patch(base, patch)
+        result = json_patch(base, patch)
+        if decode.deeper_than(result, decode.MAX_DEPTH):  # a patch may copy a value into itself
+            raise errors.bad_request(_NOT_APPLICABLE)
+        return result
     if kind == "merge":
         result = merge_patch(base, patch)
     else:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import msgspec
-
+from windlass.api.wire.decode import json_value
 from windlass.api.wire.field_walk import zero
 from windlass.api.wire.schema import SchemaNode, Struct
 from windlass.kits.timestamps import rfc3339, rfc3339_micro
@@ -39,12 +38,12 @@ def decode(struct: Struct, body: bytes) -> dict[str, Any]:
         raw = envelope.get(2, b"")
         content_type = envelope.get(4, b"").decode()
         if content_type == "application/json":
-            value = msgspec.json.decode(raw)
+            value = json_value(raw)
         else:
             value = message(struct, raw)
     except NotKubernetesProtobuf:
         raise
-    except (IndexError, ValueError, AttributeError, TypeError, binary.error):
+    except (IndexError, ValueError, AttributeError, TypeError, RecursionError, binary.error):
         raise NotKubernetesProtobuf("proto: unexpected EOF") from None
     if meta.get(1):
         value["apiVersion"] = meta[1]
@@ -125,7 +124,7 @@ def _value(node: SchemaNode, value: Any) -> Any:
             return fields.get(3, b"").decode() if fields.get(1) else _signed(fields.get(2, 0))
         case "any":
             raw = _first(value, 1, b"")
-            return msgspec.json.decode(raw) if raw else None
+            return json_value(raw) if raw else None
         case "list":
             return [_value(node.item, item) for _, _, item in records(value)]  # type: ignore[arg-type]
         case "duration":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api.errors import bad_request, failure
+from windlass.api.errors import already_exists, bad_request, failure
 from windlass.api.resources import EVENTS_V1, PODS, Resource
 from windlass.api.wire import decode, field_review
 from windlass.client.transport import Response
 from windlass.kits.rng import name_suffix
 from windlass.server import object_meta
 from windlass.server.admission import claims
-from windlass.server.core import Call, ServerCore, metadata_of, require_name, translated
+from windlass.server.core import Call, ServerCore, decoded, metadata_of, require_name, translated
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import object_presenter
 from windlass.server.request.events_v1 import to_core
@@ -67,6 +67,10 @@ async def create_object(core: ServerCore, call: Call, obj: dict[str, Any], *, dr
                 raise store_errors.Exists(name)
             return preview(target.namespace, name, admitted)
         return await store.create(target.table, target.namespace, name, admitted)
+    except store_errors.Exists:
+        present = store.head(target.table, target.namespace, name)
+        deleting = present is not None and "deletionTimestamp" in decoded(resource, present)["metadata"]
+        raise already_exists(resource, name, deleting=deleting)
     except store_errors.StoreError as error:
         raise translated(error, resource, name)
 

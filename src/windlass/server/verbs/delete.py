@@ -22,7 +22,7 @@ from windlass.server.core import Call, ServerCore, decoded, translated
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import object_presenter
 from windlass.server.request.params import dry_run, list_options, number, options_invalid
-from windlass.server.verbs.read import build_filter
+from windlass.server.verbs.read import build_filter, page_of, wait_for_version
 from windlass.store import errors as store_errors
 from windlass.store.records import Entry, preview
 
@@ -49,14 +49,21 @@ async def delete(core: ServerCore, call: Call) -> Response:
 
 
 async def delete_collection(core: ServerCore, call: Call) -> Response:
-    """Handle DELETE of all matching objects, and return the list of deleted ones."""
+    """Handle DELETE of a collection, and return the list of deleted objects.
+
+    ``limit`` and ``continue`` select a page, as in a list. Without a limit, all matching objects
+    are deleted. Raises StatusError.
+    """
     target = call.target
     options = delete_options(call)
     selection = list_options(call.params)
     wanted = build_filter(target.resource, target.stored, target.namespace, selection)
     presenter = object_presenter(target.resource)
     removed: list[Entry] = []
-    matching = list(core.store.select(target.table, wanted))
+    if selection.rv:
+        await wait_for_version(core, selection.rv)
+    page = page_of(core, target.table, wanted, selection)
+    matching = [entry for entry in page.entries if wanted.matches(entry)]
     for start in range(0, len(matching), _AT_ONCE):
         outcomes = await asyncio.gather(
             *(
@@ -66,7 +73,7 @@ async def delete_collection(core: ServerCore, call: Call) -> Response:
         )
         removed.extend(entry for entry in outcomes if entry is not None)
     body = [
-        presenter.open_list({"resourceVersion": str(core.store.rv)}),
+        presenter.open_list({**page.metadata, "resourceVersion": str(core.store.rv)}),
         presenter.items(removed),
         presenter.close_list(),
     ]

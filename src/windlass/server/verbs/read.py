@@ -94,7 +94,7 @@ def build_filter(resource: Resource, stored: Resource, namespace: str, options: 
         )
 
 
-class _Page(NamedTuple):
+class Page(NamedTuple):
     """Page of a list.
 
     ``entries`` are unfiltered if there is no limit. ``remaining``: number of keys after
@@ -106,6 +106,16 @@ class _Page(NamedTuple):
     token: str = ""
     remaining: int | None = None
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of a list with this page."""
+        metadata: dict[str, Any] = {"resourceVersion": str(self.rv)}
+        if self.token:
+            metadata["continue"] = self.token
+            if self.remaining is not None:
+                metadata["remainingItemCount"] = self.remaining
+        return metadata
+
 
 async def list_collection(core: ServerCore, call: Call) -> Response:
     """Handle GET of a collection. Raises StatusError."""
@@ -115,12 +125,8 @@ async def list_collection(core: ServerCore, call: Call) -> Response:
     presenter = presenter_for(core, call, collection=True)
     if options.rv:
         await wait_for_version(core, options.rv)
-    page = _page(core, target.table, wanted, options)
-    metadata: dict[str, Any] = {"resourceVersion": str(page.rv)}
-    if page.token:
-        metadata["continue"] = page.token
-        if page.remaining is not None:
-            metadata["remainingItemCount"] = page.remaining
+    page = page_of(core, target.table, wanted, options)
+    metadata = page.metadata
     size = objects_per_chunk(core, call)
     if len(page.entries) <= size or call.form.yaml:
         matching = [entry for entry in page.entries if wanted.matches(entry)]
@@ -133,7 +139,11 @@ async def list_collection(core: ServerCore, call: Call) -> Response:
     return responses.stream(chunks, presenter.content_type)
 
 
-def _page(core: ServerCore, table: str, wanted: StoreFilter, options: ListOptions) -> _Page:
+def page_of(core: ServerCore, table: str, wanted: StoreFilter, options: ListOptions) -> Page:
+    """Return the page of a list that ``limit`` and ``continue`` select.
+
+    Raises 400 for an invalid token, 410 for a version that is gone.
+    """
     store = core.store
     at: int | None = None
     start = ""
@@ -145,13 +155,13 @@ def _page(core: ServerCore, table: str, wanted: StoreFilter, options: ListOption
         at = options.rv
     shown = store.rv if at is None else at
     if at is None and not start and not limit:
-        return _Page(shown, store.candidates(table, wanted))
+        return Page(shown, store.candidates(table, wanted))
     try:
         versions = store.versions(table, wanted.namespace, start, at=at)
     except store_errors.Expired:
         raise _token_expired(start, wanted.namespace) if options.token else expired()
     if not limit:
-        return _Page(shown, list(versions))
+        return Page(shown, list(versions))
     entries: list[Entry] = []
     for entry in versions:
         if len(entries) == limit:
@@ -159,10 +169,10 @@ def _page(core: ServerCore, table: str, wanted: StoreFilter, options: ListOption
         if wanted.matches(entry):
             entries.append(entry)
     else:
-        return _Page(shown, entries)
+        return Page(shown, entries)
     after = key_of(entries[-1].namespace, entries[-1].name) + "\0"
     remaining = None if wanted.narrowed else store.remaining(table, wanted.namespace, after)
-    return _Page(shown, entries, _write_token(shown, after, wanted.namespace), remaining)
+    return Page(shown, entries, _write_token(shown, after, wanted.namespace), remaining)
 
 
 async def _chunks(
