@@ -120,7 +120,7 @@ def test_scorers_on_their_own_and_arguments_as_json() -> None:
         "default: no actions -> enqueue, allocate, backfill",
         "alias: args as a JSON text -> arguments as a map",
         "alias: top-level nodeorder list -> node scorer gpu-aware with gpuMemoryWeight 0.5",
-        "default: no gang plugin in the tiers -> gang stays on "
+        "default: no gang plug-in in the tiers -> gang stays on "
         "(all-or-nothing is never switched off by omission)",
     }
 

@@ -213,7 +213,7 @@ def _policy(value: Any, lines: Mapping[str, int]) -> Parsed:
     named = [option.name for tier in tiers for option in tier.plugins]
     if named and "gang" not in named and compatibility != "volcano" and not set(named) <= set(PLACEMENT):
         reader.notes.append(
-            "default: no gang plugin in the tiers -> gang stays on "
+            "default: no gang plug-in in the tiers -> gang stays on "
             "(all-or-nothing is never switched off by omission)"
         )
     if named and all(name in PLACEMENT for name in named):
