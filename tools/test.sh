@@ -15,6 +15,11 @@ run() { # PYTEST-ARGUMENTS; a file's tests stay on one worker, the long files be
   .venv/bin/python -m pytest -n "$workers" --dist loadfile --no-loadscope-reorder "$@"
 }
 
+# Hundreds of tests start processes of Windlass: each would compile the modules again where the environment
+# forbids to keep what was compiled, as each worker would rewrite the tests' assertions.
+unset PYTHONDONTWRITEBYTECODE
+.venv/bin/python -m compileall -q -j 0 src lab/src tests/support
+
 tools/test_tools.sh small
 mapfile -t late < <(tools/test_tools.sh late; tools/kubernetes/build.sh --late)
 if [ ${#late[@]} = 0 ]; then
