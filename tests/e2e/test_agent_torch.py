@@ -107,9 +107,8 @@ async def test_two_ddp_gangs_train_at_once_on_the_same_port(tmp_path: Path, torc
     (tmp_path / "train.py").write_text(TRAIN)
     async with serving(tmp_path) as box:
         assert box.agent is not None
-        assert box.agent.host is not None
-        if not box.agent.host.capabilities.network:
-            pytest.skip(f"pods share one network here: {box.agent.host.capabilities.refused}")
+        if not box.agent.network.capabilities.network:
+            pytest.skip(f"pods share one network here: {box.agent.network.capabilities.refused}")
         for gang in ("red", "blue"):
             await _gang(box, tmp_path, gang)
         for gang in ("red", "blue"):

@@ -152,7 +152,7 @@ class TestMig:
             box.wait_for("it is refused", lambda: phase(box, "refused") == "Failed")
             status = box.get("pod", "refused")["status"]
             assert status["reason"] == "UnexpectedAdmissionError"
-            assert "GPU 0: the driver does not make 2g.10gb" in status["message"]
+            assert "GPU 0: the driver does not create 2g.10gb" in status["message"]
             # The card is not offered again.
             box.wait_for("the card is not carved any more", lambda: not card_records(box)[0].dynamic)
         finally:
@@ -247,7 +247,7 @@ class TestSharesAndHealth:
         box.wait_for("it runs on the other card", moved)
         box.wait_for("both are told", lambda: {"GPUUnhealthy", "DeviceUnhealthy"} <= event_reasons(box))
         done = box.windlass("doctor", check=False).stdout
-        assert f"GPU {index} (NVIDIA-H100-80GB-HBM3) gets nothing new: XID 79" in done
+        assert f"GPU {index} (NVIDIA-H100-80GB-HBM3) is not used for new pods: XID 79" in done
 
         kill_agent(box)  # its successor knows of the error
         assert not card_records(box)[index].healthy

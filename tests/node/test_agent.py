@@ -28,8 +28,7 @@ def state_of(found: dict[str, Any], index: int = 0) -> dict[str, Any]:
 
 async def events(box: NodeBox, name: str) -> dict[str, str]:
     assert box.agent is not None
-    assert box.agent.host is not None
-    await box.agent.host.recorder.drain()
+    await box.agent.recorder.drain()
     found = (await box.client.list(EVENTS, "default")).items
     return {e["reason"]: e["message"] for e in found if e["involvedObject"]["name"] == name}
 

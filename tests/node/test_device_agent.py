@@ -48,7 +48,7 @@ class Cards:
 async def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cards]:
     script = Script.write(tmp_path / "nvml.json", [card(A100_40, 0, migMode=True)])
     monkeypatch.setitem(sys.modules, "pynvml", binding(script))
-    options = AgentOptions(node_name=NODE, gpus="auto:dynamic", card_period_seconds=0.3)
+    options = AgentOptions(node_name=NODE, gpus="auto:dynamic", device_period_seconds=0.3)
     async with serving(tmp_path, options) as box:
         yield Cards(box, script)
 
@@ -96,7 +96,7 @@ async def test_a_slice_in_use_is_waited_for(cards: Cards) -> None:
 
     async def told() -> bool:
         events = (await cards.box.client.list(EVENTS, "default")).items
-        return any(e["reason"] == "DeviceInUse" and "in the way" in e["message"] for e in events)
+        return any(e["reason"] == "DeviceInUse" and "overlaps" in e["message"] for e in events)
 
     await cards.box.until(told)
     cards.script.change(0, processes=[])

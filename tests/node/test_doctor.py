@@ -68,29 +68,29 @@ def test_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_look_leaves_no_cgroup_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     monkeypatch.setattr(doctor, "find_limiter", lambda *_: CgroupLimiter(tmp_path / "base"))
-    assert "cgroup v2" in doctor.limits_words(tmp_path, [0])
+    assert "cgroup v2" in doctor.limits_description(tmp_path, [0])
     assert not (tmp_path / "base").exists()
 
 
 def test_the_running_agent_is_believed() -> None:
     able = Capabilities(True, ("net", "mnt"), True)
     (fact,) = doctor.isolation_facts(able, "none")
-    assert (fact.level, fact.fix) == ("weak", "read what logs/node.log in the state folder says about it")
+    assert (fact.level, fact.fix) == ("weak", "look for the reason in logs/node.log of the state directory")
     assert "the running agent gives pods none" in fact.text
     assert doctor.isolation_facts(able, "net, mnt")[0].level == "ok"
 
 
 def test_limits_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor.limits_fact(WatchLimiter([0], "no").words).fix
-    assert doctor.limits_fact(CgroupLimiter(Path("/c")).words).level == "ok"
-    monkeypatch.setattr(discovery, "has_files", lambda: False)
+    assert doctor.limits_fact(WatchLimiter([0], "no").description).fix
+    assert doctor.limits_fact(CgroupLimiter(Path("/c")).description).level == "ok"
+    monkeypatch.setattr(discovery, "has_device_files", lambda: False)
     assert "simulated:2" in gpu_facts("none")[0].fix
-    monkeypatch.setattr(discovery, "has_files", lambda: True)
+    monkeypatch.setattr(discovery, "has_device_files", lambda: True)
     assert "nvidia-smi" in gpu_facts("none")[0].fix
-    assert "no GPU" in gpu_facts("simulated:2")[0].text
+    assert "without hardware" in gpu_facts("simulated:2")[0].text
     carved = gpu_facts("simulated:1xA100+mig,1xT4")
     assert [(fact.topic, fact.level) for fact in carved] == [("gpus", "weak"), ("gpus.mig", "ok")]
-    assert "as pods ask: 0" in carved[1].text
+    assert "as pods request them: 0" in carved[1].text
 
 
 def gpu_facts(option: str, told: dict[str, str] | None = None) -> list[doctor.Fact]:
@@ -101,7 +101,7 @@ def test_a_card_that_is_not_well_is_told_with_its_remedy() -> None:
     sick = [DeviceRecord(0), DeviceRecord(1, model="T4", healthy=False, reason="XID 79")]
     facts = gpu_facts("simulated:2", {NODE_DEVICES: write(sick)})
     assert [fact.text for fact in facts if fact.topic == "gpus.health"] == [
-        "GPU 1 (T4) gets nothing new: XID 79"
+        "GPU 1 (T4) is not used for new pods: XID 79"
     ]
     assert "windlass gpu clear NODE 1" in facts[1].fix
 

@@ -23,7 +23,7 @@ from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.timestamps import parse_rfc3339, rfc3339_micro
-from windlass.node.device_reporter import DeviceReporter, NodeNotes
+from windlass.node.device_reporter import DeviceReporter, NodeAnnotations
 from windlass.node.heartbeat import OwnNode
 from windlass.node.machine import find_machine
 from windlass.node.options import AgentOptions
@@ -84,8 +84,8 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
     found = await server.client.get(NODES, NODE)
     assert found["metadata"]["annotations"]["windlass.dev/node-devices"] == "of which one went bad"
     assert found["status"]["capacity"]["nvidia.com/gpu"] == "2"
-    told = [c["message"] for c in found["status"]["conditions"] if c["type"] == "GPUsHealthy"]
-    assert told == ["GPU 0: XID 79"]
+    messages = [c["message"] for c in found["status"]["conditions"] if c["type"] == "GPUsHealthy"]
+    assert messages == ["GPU 0: XID 79"]
 
 
 async def test_what_the_server_did_not_take_is_told_again(server: NodeBox, tmp_path: Path) -> None:
@@ -111,7 +111,8 @@ class Declared:
         self.clock = FakeClock()
         self.device_reporter = DeviceReporter(
             cast(Any, self),
-            cast(Any, SimpleNamespace(clock=self.clock)),
+            self.clock,
+            cast(Any, SimpleNamespace()),
             cast(Any, SimpleNamespace(name=NODE)),
             cast(Any, SimpleNamespace(clear=lambda index, until: self.cleared.append((index, until)))),
             {},
@@ -119,7 +120,7 @@ class Declared:
 
     def declare(self, text: str) -> None:
         self.annotation = text
-        self.device_reporter.noted(NodeNotes(NODE, {annotations.CLEAR_BAD_DEVICES: text}))
+        self.device_reporter.on_annotations(NodeAnnotations(NODE, {annotations.CLEAR_BAD_DEVICES: text}))
 
     async def patch(self, _resource: Any, _name: str, change: Any, *, kind: str) -> None:
         assert kind == "json"
@@ -134,7 +135,7 @@ class Declared:
 
     @contextlib.asynccontextmanager
     async def heard(self) -> AsyncIterator[None]:
-        task = asyncio.ensure_future(self.device_reporter._hear_people())
+        task = asyncio.ensure_future(self.device_reporter._clear_faults())
         try:
             yield
             for _ in range(40):
@@ -181,7 +182,7 @@ async def test_a_card_declared_well_while_no_agent_ran_is_well_with_the_next(
 ) -> None:
     script = Script.write(tmp_path / "nvml.json", [card(H100_80, 0), card(H100_80, 1)])
     monkeypatch.setitem(sys.modules, "pynvml", binding(script))
-    options = AgentOptions(node_name=NODE, gpus="auto", card_period_seconds=60.0)
+    options = AgentOptions(node_name=NODE, gpus="auto", device_period_seconds=60.0)
     async with serving(tmp_path, options) as box:
 
         async def healthy() -> list[bool]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windlass.api.errors import WindlassError
-from windlass.node.images import encode, keep, kept, load
+from windlass.node.images import encode, load, load_stored, store
 from windlass.node.options import ImageEntry, parse_images
 
 
@@ -34,12 +34,12 @@ def test_a_map_is_read_with_its_folders_made_absolute(tmp_path: Path, monkeypatc
         ("", "must be a mapping"),
         ("- a", "must be a mapping"),
         ("a: {env: {A: 1}}\nb: [", "line "),
-        ("a: {env: {A: 1}}\na: {env: {A: 2}}", "a: stands there twice"),
+        ("a: {env: {A: 1}}\na: {env: {A: 2}}", "duplicate entries: a"),
         ("a: /opt", "a: must be a mapping"),
-        ("a: {}", "a: says nothing"),
+        ("a: {}", "a: the entry is empty"),
         ("a: {image: b}", "a: unknown image"),
-        ("a: {path: [x]}", "a: path: must be a folder"),
-        ("a: {path: nowhere}", "a: path: there is no folder"),
+        ("a: {path: [x]}", "a: path: must be a directory"),
+        ("a: {path: nowhere}", "a: path: there is no directory"),
         ("a: {venv: .}", "a: venv: "),
         ("a: {env: [x]}", "a: env: must be a mapping"),
         ("a: {env: {FLAG: true}}", "a: env: FLAG: must be text or a number; put the value in quotes"),
@@ -65,10 +65,10 @@ def test_a_map_that_is_not_there(tmp_path: Path):
 def test_what_is_kept_is_what_was_read(tmp_path: Path):
     images = {"a": ImageEntry("/p", "/v", {"K": "1"}, ("x", "y")), "b*": ImageEntry(venv="/w")}
     assert parse_images(encode(images)) == images
-    keep(tmp_path, images)
-    assert kept(tmp_path) == images
-    keep(tmp_path, {})
-    assert kept(tmp_path) == {}
+    store(tmp_path, images)
+    assert load_stored(tmp_path) == images
+    store(tmp_path, {})
+    assert load_stored(tmp_path) == {}
     (tmp_path / "images.json").write_text("[")
     with pytest.raises(WindlassError):
-        kept(tmp_path)
+        load_stored(tmp_path)

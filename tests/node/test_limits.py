@@ -1,4 +1,4 @@
-"""Limits: what is found, what is written, what is claimed. The cgroup tree is a plain folder here."""
+"""Limits of containers: discovery, files and description. The cgroup tree is a plain folder here."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_affinity_takes_the_least_loaded_cores_and_gives_them_back() -> None:
     assert limiter.apply("p4", "c", LIMITED).affinity == (0, 1)
     assert limiter.apply("p5", "c", ContainerLimits(cpu_milli=4000)).affinity == ()  # the whole machine
     assert limiter.apply("p6", "c", ContainerLimits()) == Enforcement()
-    assert "less than one core is not enforced" in limiter.words
+    assert "less than one core is not enforced" in limiter.description
 
 
 def test_a_container_that_is_started_again_counts_once() -> None:
@@ -83,7 +83,7 @@ def test_without_the_controllers_nothing_is_claimed(tmp_path: Path) -> None:
     tree(tmp_path, controllers="pids", subtree="")
     limiter = find_limiter(Path("/s"), [0], own_cgroup="0::/user.slice/app\n", mountinfo=mountinfo(tmp_path))
     assert isinstance(limiter, WatchLimiter)
-    assert "delegated" in limiter.words
+    assert "delegated" in limiter.description
 
 
 def test_without_cgroup_v2_nothing_is_claimed() -> None:

@@ -46,7 +46,7 @@ async def test_a_pod_that_has_ended_is_deleted_all_the_same(api: SchedulerApi, c
     ended = cast(Any, SimpleNamespace(key="default/guide", step=PodStep.ENDED))
     publisher = StatusPublisher(cast(Any, api), api.clock, api.object(PODS, "default/guide") or {}, ended, "")
     publisher._status = dict  # type: ignore[method-assign]
-    publisher.nothing_to_tell()
+    publisher.mark_published()
     publisher.delete()
     task = asyncio.ensure_future(publisher.run())
     await settle(api.clock)
@@ -58,9 +58,9 @@ async def test_a_pod_that_has_ended_is_deleted_all_the_same(api: SchedulerApi, c
 @pytest.mark.parametrize("code", CODES)
 async def test_who_has_a_broken_card_is_evicted_all_the_same(api: SchedulerApi, code: int) -> None:
     left = strays(api, code)
-    host = cast(Any, SimpleNamespace(clock=api.clock, note=lambda *_: None))
-    nobody = cast(Any, SimpleNamespace())
-    device_reporter = DeviceReporter(cast(Any, api), host, nobody, nobody, {})
+    unused = cast(Any, SimpleNamespace())
+    recorder = cast(Any, SimpleNamespace(event=lambda *_: None))
+    device_reporter = DeviceReporter(cast(Any, api), api.clock, recorder, unused, unused, {})
     task = asyncio.ensure_future(device_reporter._delete(api.object(PODS, "default/guide") or {}, "XID 79"))
     await settle(api.clock)
     assert task.done()

@@ -149,7 +149,7 @@ async def _control(options: ChildOptions) -> None:
 
 async def _node(options: ChildOptions) -> None:
     from windlass.node.agent import NodeAgent
-    from windlass.node.images import kept
+    from windlass.node.images import load_stored
     from windlass.node.options import AgentOptions
 
     clock = SystemClock()
@@ -159,7 +159,9 @@ async def _node(options: ChildOptions) -> None:
         state=options.state,
         clock=clock,
         rng=chance.system(),
-        options=AgentOptions(node_name=options.node_name, gpus=options.gpus, images=kept(options.state.node)),
+        options=AgentOptions(
+            node_name=options.node_name, gpus=options.gpus, images=load_stored(options.state.node)
+        ),
     )
 
     async def stop(signum: int) -> None:

@@ -38,7 +38,7 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_exists
 from windlass.kits.state import StateError, StateFolder
 from windlass.kits.timestamps import rfc3339
-from windlass.node.images import keep
+from windlass.node.images import store
 
 ROLES = ("server", "control", "node")
 STOP_ORDER = (("node", 45.0), ("control", 5.0), ("server", 10.0))
@@ -181,7 +181,7 @@ class Supervisor:
             if role != "supervisor":
                 processes.rotate(self._state.log(role))
             unlink_if_exists(failure_file(self._state, role))
-        keep(self._state.node, self._options.images or {})
+        store(self._state.node, self._options.images or {})
         self._tcp = bind_tcp(self._options.port, last if isinstance(last, int) else None)
         self._unix = bind_unix(self._state.socket)
 

@@ -1,8 +1,8 @@
-"""The node agent: this machine as a node, its pods as processes, and all simulated nodes.
+"""Node agent: this machine as a node, its pods as processes, and all simulated nodes.
 
-What runs survives the agent: shims and sandboxes are processes of their own, and everything the agent has
-to know again lies in its folder. :meth:`NodeAgent.run` first takes up what an earlier agent left, then
-follows the server.
+Pods survive the agent. Shims and sandboxes are processes of their own, and the agent's
+directory has everything that it needs after a restart. :meth:`NodeAgent.run` first resumes
+the pods of an earlier agent, then follows the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windlass.kits.files import FileLock
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.node import machine
-from windlass.node.device_reporter import DeviceReporter, notes_decoder
+from windlass.node.device_reporter import DeviceReporter, node_annotations_decoder
 from windlass.node.devices import discovery, mps, numa
 from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy
 from windlass.node.devices.discovery import DiscoveryOptions, Inventory
@@ -39,14 +39,16 @@ from windlass.node.devices.monitor import DeviceMonitor, published_of
 from windlass.node.devices.nvml import Nvml
 from windlass.node.heartbeat import OwnNode
 from windlass.node.lifecycle.events import PodEvent, PodEventKind
-from windlass.node.lifecycle.state_machine import Impossible
+from windlass.node.lifecycle.state_machine import ImpossibleTransition
 from windlass.node.limits import find_limiter
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.pods.context import PodsContext
+from windlass.node.pods.launcher import NodeFacts
+from windlass.node.pods.pod_events import PodEvents
 from windlass.node.pods.pod_names import PodNames
 from windlass.node.pods.record import PodDecoder, PodRecord
 from windlass.node.pods.worker import PodWorker, read_pod_record
+from windlass.node.pods.worker_factory import PodWorkerFactory
 from windlass.node.runtime import helpers, log_reader, syscalls
 from windlass.node.runtime.runner import ProcessRunner, Runner
 from windlass.node.sandbox.hosts import NamedPod, NamedService, hostname_of
@@ -54,14 +56,14 @@ from windlass.node.sandbox.pod_network import NO_ISOLATION, Network, NetworkErro
 from windlass.node.simulated import SimulatedNodes, decode_simulated
 
 _log = logging.getLogger("windlass.node")
-_CHORES_SECONDS = 60.0
-_SWEEP_SECONDS = 2.0
+_MAINTENANCE_SECONDS = 60.0
+_REAP_SECONDS = 2.0
 _STOPPED_SLACK_SECONDS, _HURRIED_SLACK_SECONDS = 8.0, 3.0
 _LOCK_TRIES, _LOCK_RETRY_SECONDS = 20, 0.05
 
 
 class AgentRunning(Exception):
-    """Another agent works on the same folder."""
+    """Another agent uses the same directory."""
 
 
 class _ServiceMeta(msgspec.Struct):
@@ -95,7 +97,11 @@ def decode_service(data: msgspec.Raw) -> NamedService:
 
 
 class NodeAgent:
-    """``runner`` stands in for processes in tests. ``run`` returns only by cancellation or failure."""
+    """Agent of one node. Tests pass a ``runner`` that starts no processes.
+
+    :meth:`run` returns only by cancellation or failure. ``ready`` is set when the pods of an
+    earlier agent are resumed and the server is being followed.
+    """
 
     def __init__(
         self,
@@ -116,32 +122,36 @@ class NodeAgent:
         self._informers = SharedInformers(client, clock, rng)
         self._rng = rng
         self.workers: dict[str, PodWorker] = {}
-        self.host: PodsContext | None = None
+        self.network: Network
+        self.recorder: EventRecorder
+        self.names = PodNames(clock)
+        self._devices: DeviceManager
+        self._worker_factory: PodWorkerFactory | None = None
         self.node: OwnNode | None = None
         self.ready = asyncio.Event()
-        """Set when what an earlier agent left has been taken up and the server is being followed."""
         self._stopping = False
         self._nvml: Nvml | None = None
-        self._gone: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
 
     # -- life ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until cancelled. Pods keep running, unless the option ``stop_pods`` says otherwise.
+        """Run until cancelled. Pods keep running unless the option ``stop_pods`` is set.
 
-        Raises :class:`AgentRunning`, ``OSError`` for a folder that cannot be used.
+        Raises :class:`AgentRunning`, and ``OSError`` if the directory cannot be used.
         """
         self._paths.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(self._paths.root / "lock")
-        await self._take(lock)
+        await self._acquire(lock)
         try:
             self._fork_server.open(self._paths.root)
-            context = await self._set_up()
-            self.host = context
-            self._pods = self._informers.informer(PODS, decode=PodDecoder(context.node_name))
+            node = await self._set_up()
+            self._pods = self._informers.informer(PODS, decode=PodDecoder(node.name))
             services = self._informers.informer(SERVICES, decode=decode_service)
             nodes = self._informers.informer(NODES, decode=decode_simulated)
-            services.add_handler(self._service, lambda _, new: self._service(new), self._service_gone)
+            services.add_handler(
+                self._on_service, lambda _, new: self._on_service(new), self._on_service_deleted
+            )
             simulated = SimulatedNodes(
                 self._client,
                 self._clock,
@@ -149,28 +159,27 @@ class NodeAgent:
                 self._pods,
                 start_seconds=self._options.simulated_start_seconds,
             )
-            device_reporter = self._card_duty(context, self.node)
-            self._take_up()
-            self._pods.add_handler(self._saw_pod, lambda _, new: self._saw_pod(new), self._pod_gone)
-            assert self.node is not None
+            device_reporter = self._device_reporter(node)
+            self._resume_pods()
+            self._pods.add_handler(self._on_pod, lambda _, new: self._on_pod(new), self._on_pod_deleted)
             self.ready.set()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._informers.run(), name="informers")
-                group.create_task(context.recorder.run(), name="events")
-                group.create_task(self.node.run(), name="heartbeat")
+                group.create_task(self.recorder.run(), name="events")
+                group.create_task(node.run(), name="heartbeat")
                 group.create_task(simulated.run(), name="simulated nodes")
-                group.create_task(self._after_sync(), name="orphans")
-                group.create_task(self._chores(), name="chores")
-                group.create_task(self._sweep(), name="sweep")
+                group.create_task(self._remove_orphans(), name="orphans")
+                group.create_task(self._maintain(), name="maintenance")
+                group.create_task(self._reap_helpers(), name="reaper")
                 if device_reporter is not None:
-                    group.create_task(device_reporter.run(), name="cards")
+                    group.create_task(device_reporter.run(), name="devices")
         finally:
             try:
-                if self._options.stop_pods and not self._stopping and self.host is not None:
+                if self._options.stop_pods and not self._stopping:
                     self._kill_all()
                 for worker in tuple(self.workers.values()):
                     await worker.close()
-                for task in tuple(self._gone):
+                for task in tuple(self._ending):
                     task.cancel()
             finally:
                 self._fork_server.close()
@@ -178,16 +187,19 @@ class NodeAgent:
                     self._nvml.close()
                 lock.release()
 
-    async def _take(self, lock: FileLock) -> None:
-        """A helper of an agent that has just died may hold its descriptors until its own exec is over."""
+    async def _acquire(self, lock: FileLock) -> None:
+        """Acquire the lock of the directory. Raises :class:`AgentRunning`.
+
+        It retries: a helper of an agent that has just died may hold the lock until its exec.
+        """
         for _ in range(_LOCK_TRIES):
             if lock.acquire():
                 return
             await self._clock.sleep(_LOCK_RETRY_SECONDS)
-        raise AgentRunning(f"another agent works on {self._paths.root}")
+        raise AgentRunning(f"another agent uses {self._paths.root}")
 
     async def stop_pods(self, grace_seconds: float) -> None:
-        """End every pod's processes, tell the server, take the network down. :meth:`run` must be running."""
+        """End all pods, publish their status and remove the network. :meth:`run` must be running."""
         self._stopping = True
         now = self._clock.now()
         for worker in tuple(self.workers.values()):
@@ -209,162 +221,170 @@ class NodeAgent:
                     await worker.ended.wait()
                     await worker.publisher.settled()
         except TimeoutError:
-            _log.warning("some pods did not end, or the server did not take their status, in time")
-        if self.host is not None:
-            await self.host.cards.sweep()  # what is not removed now would be nobody's when the folder is gone
-            await self.host.network.take_down()
+            _log.warning("some pods did not end or were not published within the timeout")
+        if self._worker_factory is not None:
+            await self._devices.sweep()  # without the directory, nothing would remove the instances later
+            await self.network.take_down()
 
-    async def _set_up(self) -> PodsContext:
+    async def _set_up(self) -> OwnNode:
+        """Create the network, the devices, the Node and the worker factory."""
         options = self._options
-        found = machine.find_machine(self._paths.root)
-        name = options.node_name or found.hostname
+        this_machine = machine.find_machine(self._paths.root)
+        name = options.node_name or this_machine.hostname
+        self.network = network = await self._prepare_network()
+        capabilities = network.capabilities
+        self.recorder = EventRecorder(self._client, "windlass-node", self._clock, self._rng, host=name)
+        self._discover_devices(name)
+        await self._device_monitor.prime()
+        inventory = self._devices.inventory
+        limiter = find_limiter(self._paths.root, this_machine.cores)
+        capacity, allocatable = machine.resources(
+            this_machine, inventory, max_pods=options.max_pods, reserve=options.memory_reserve_bytes
+        )
+        isolated = (*capabilities.namespaces, *(["pid"] if capabilities.pid else []))
+        published = published_of(self._devices)
+        numa_nodes = numa.record_of(this_machine.cores, options)
+        self.node = OwnNode(
+            self._client,
+            self._clock,
+            name,
+            this_machine,
+            labels=machine.labels(name, this_machine, inventory),
+            annotations={
+                annotations.ISOLATION: ", ".join(isolated) or "none",
+                annotations.LIMITS: limiter.description,
+                annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
+                **published.annotations,
+                **numa.node_annotations(numa_nodes),
+            },
+            capacity=capacity,
+            allocatable=allocatable,
+        )
+        self.node.change_devices(
+            published.labels, published.aliases, published.resources, published.conditions
+        )
+        self._worker_factory = PodWorkerFactory(
+            client=self._client,
+            clock=self._clock,
+            rng=self._rng,
+            options=options,
+            paths=self._paths,
+            node=NodeFacts(name, this_machine.address, allocatable, dict(os.environ)),
+            network=network,
+            names=self.names,
+            devices=self._devices,
+            limiter=limiter,
+            numa_nodes=numa_nodes,
+            runner=self._runner,
+            fork_server=self._fork_server,
+            events=PodEvents(self.recorder),
+        )
+        return self.node
+
+    async def _prepare_network(self) -> Network:
+        """Return the pod network. If it cannot be created, pods share the machine's network."""
+        options = self._options
         capabilities = NO_ISOLATION if options.isolation == "none" else await find_capabilities()
         network = Network(self._paths.root, capabilities, wanted_range=options.pod_range)
         try:
             await network.prepare()
         except NetworkError as error:
-            _log.warning("pods get no network of their own: %s", error)
+            _log.warning("pods share the machine's network: %s", error)
             capabilities = replace(NO_ISOLATION, refused={"all": str(error)})
             network = Network(self._paths.root, capabilities)
             await network.prepare()
-        device_manager = self._find_cards(name)
-        await self._watch.prime()
-        inventory = device_manager.inventory
-        limiter = find_limiter(self._paths.root, found.cores)
-        capacity, allocatable = machine.resources(
-            found, inventory, max_pods=options.max_pods, reserve=options.memory_reserve_bytes
-        )
-        isolated = (*capabilities.namespaces, *(["pid"] if capabilities.pid else []))
-        words = {
-            annotations.ISOLATION: ", ".join(isolated) or "none",
-            annotations.LIMITS: limiter.words,
-            annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
-        }
-        published = published_of(device_manager)
-        zones = numa.record_of(found.cores, options)
-        words |= {**published.annotations, **numa.words(zones)}
-        self.node = OwnNode(
-            self._client,
-            self._clock,
-            name,
-            found,
-            labels=machine.labels(name, found, inventory),
-            annotations=words,
-            capacity=capacity,
-            allocatable=allocatable,
-        )
-        self.node.change_devices(published.labels, published.aliases, published.amounts, published.conditions)
-        return PodsContext(
-            client=self._client,
-            clock=self._clock,
-            recorder=EventRecorder(self._client, "windlass-node", self._clock, self._rng, host=name),
-            options=options,
-            node_name=name,
-            paths=self._paths,
-            capabilities=capabilities,
-            network=network,
-            cards=device_manager,
-            limiter=limiter,
-            zones=zones,
-            runner=self._runner,
-            fork_server=self._fork_server,
-            allocatable=allocatable,
-            own_environment=dict(os.environ),
-            host_address=found.address,
-            rng=self._rng,
-            names=PodNames(self._clock),
-        )
+        return network
 
-    def _find_cards(self, name: str) -> DeviceManager:
-        """The machine's devices, and who looks after them. NVML stays open as long as the agent lives."""
+    def _discover_devices(self, name: str) -> None:
+        """Discover the node's devices and create their monitor. NVML stays open while the agent runs."""
         options = self._options
+        devices = DeviceManager(Inventory(), DeviceAllocations(self._paths.device_allocations))
+        self._devices = devices
         gpus, mig = discovery.split_option(options.gpus)
-        made = MigInstanceFile(self._paths.slices)
+        mig_instances = MigInstanceFile(self._paths.mig_instances)
         self._nvml = discovery.open_nvml() if gpus == discovery.AUTO else None
-        device_manager = DeviceManager(Inventory(), DeviceAllocations(self._paths.ledger))
-        memory = DeviceIndexStore(self._paths.card_memory, syscalls.boot_id())
+        index_store = DeviceIndexStore(self._paths.device_indices, syscalls.boot_id())
 
-        def wishes() -> DiscoveryOptions:
+        def discovery_options() -> DiscoveryOptions:
             return DiscoveryOptions(
                 mig or discovery.MIG_AUTO,
-                frozenset(made.made),
-                may_carve=os.geteuid() == 0,
-                refused=device_manager.refused,
-                mps=device_manager.daemon.runs,
-                numbers=memory.numbers,
+                frozenset(mig_instances.instances),
+                may_create=os.geteuid() == 0,
+                refused=devices.refused,
+                mps=devices.daemon.runs,
+                indices=index_store.indices,
             )
 
-        device_manager.daemon = mps.find_daemon(os.environ)
-        device_manager.inventory = discovery.discover(gpus, wishes(), machine=name, nvml=self._nvml)
-        if device_manager.inventory.simulated:
-            device_manager.slicer = SimulatedSlicer(made)
+        devices.daemon = mps.find_daemon(os.environ)
+        devices.inventory = discovery.discover(gpus, discovery_options(), machine=name, nvml=self._nvml)
+        if devices.inventory.simulated:
+            devices.slicer = SimulatedSlicer(mig_instances)
         elif self._nvml is not None:
-            device_manager.slicer = NvmlSlicer(self._nvml, made)
-        self._watch = DeviceMonitor(
-            device_manager,
+            devices.slicer = NvmlSlicer(self._nvml, mig_instances)
+        self._device_monitor = DeviceMonitor(
+            devices,
             self._clock,
             nvml=self._nvml,
             faults=FaultRecords(self._paths.faults, syscalls.boot_id()),
-            wishes=wishes,
+            options=discovery_options,
             environment=os.environ,
-            period_seconds=options.card_period_seconds,
-            memory=memory if self._nvml is not None else None,
+            period_seconds=options.device_period_seconds,
+            index_store=index_store if self._nvml is not None else None,
         )
-        return device_manager
 
-    def _card_duty(self, context: PodsContext, node: OwnNode | None) -> DeviceReporter | None:
-        """Who looks after the devices; None where there are none."""
-        assert node is not None
-        if not context.cards.inventory.cards:
+    def _device_reporter(self, node: OwnNode) -> DeviceReporter | None:
+        """Return the reporter of the node's devices, or None if it has none."""
+        if not self._devices.inventory.devices:
             return None
-        device_reporter = DeviceReporter(self._client, context, node, self._watch, self.workers)
-        own = self._informers.informer(NODES, decode=notes_decoder(node.name))
-        own.add_handler(device_reporter.noted, lambda _, new: device_reporter.noted(new), None)
-        return device_reporter
+        reporter = DeviceReporter(
+            self._client, self._clock, self.recorder, node, self._device_monitor, self.workers
+        )
+        own = self._informers.informer(NODES, decode=node_annotations_decoder(node.name))
+        own.add_handler(reporter.on_annotations, lambda _, new: reporter.on_annotations(new), None)
+        return reporter
 
-    def _take_up(self) -> None:
-        """Workers for all pods that an earlier agent left in the folder."""
-        assert self.host is not None
+    def _resume_pods(self) -> None:
+        """Resume all pods that an earlier agent left in the directory."""
         self._paths.pods.mkdir(exist_ok=True, mode=0o700)
-        known = set()
-        for folder in sorted(self._paths.pods.iterdir()):
-            record = read_pod_record(folder)
+        resumed = set()
+        for directory in sorted(self._paths.pods.iterdir()):
+            record = read_pod_record(directory)
             if record is None:
-                shutil.rmtree(folder, ignore_errors=True)  # its pod was never begun
+                shutil.rmtree(directory, ignore_errors=True)  # its pod was never started
                 continue
-            worker = self._worker(record["pod"])
-            known.add(worker.uid)
+            worker = self._create_worker(record["pod"])
+            resumed.add(worker.uid)
             worker.resume()
-        if lost := self.host.cards.allocations.lost:
-            self._take_cards_again(lost)
-        self.host.cards.allocations.keep_only(known)
+        if lost := self._devices.allocations.lost:
+            self._restore_devices(lost)
+        self._devices.allocations.retain(resumed)
 
-    def _take_cards_again(self, lost: str) -> None:
-        _log.warning("%s: who holds which GPU is taken from the bindings of the pods that are here", lost)
+    def _restore_devices(self, lost: str) -> None:
+        _log.warning("%s: restoring GPU allocations from the bindings of the pods on this node", lost)
         for worker in self.workers.values():
             try:
-                worker.take_cards_again()
+                worker.restore_devices()
             except (Rejected, DeviceBusy) as error:
-                _log.warning("pod %s does not get its GPUs again: %s", worker.machine.key, error)
+                _log.warning("pod %s: its GPUs were not restored: %s", worker.machine.key, error)
 
-    async def _after_sync(self) -> None:
-        """Pods of ours whose object was removed while no agent looked."""
+    async def _remove_orphans(self) -> None:
+        """End the pods that lost their object while no agent was running."""
         await self._pods.wait_synced()
         present = {pod.uid for pod in self._pods.items.values()}
         for uid, worker in tuple(self.workers.items()):
             if uid not in present:
                 worker.object_removed()
 
-    async def _sweep(self) -> None:
-        """Collect helpers that end after whoever waited for them has stopped waiting."""
+    async def _reap_helpers(self) -> None:
+        """Reap helpers that ended after their caller had stopped waiting for them."""
         while True:
-            helpers.sweep()
-            await self._clock.sleep(_SWEEP_SECONDS)
+            helpers.reap_all()
+            await self._clock.sleep(_REAP_SECONDS)
 
-    async def _chores(self) -> None:
-        assert self.host is not None
+    async def _maintain(self) -> None:
+        """Expire names and logs, and restore the pod network."""
         while True:
-            self.host.names.expire()
+            self.names.expire()
             log_reader.prune(
                 self._paths.logs,
                 set(self.workers),
@@ -372,24 +392,23 @@ class NodeAgent:
                 max_age_seconds=self._options.log_retention_seconds,
                 max_total_bytes=self._options.log_retention_bytes,
             )
-            await self._clock.sleep(_CHORES_SECONDS)
+            await self._clock.sleep(_MAINTENANCE_SECONDS)
             try:
-                await self.host.network.ensure_box()
+                await self.network.ensure_namespace()
             except (NetworkError, OSError) as error:
-                _log.warning("the network of the pods cannot be made again: %s", error)
+                _log.warning("the pod network was not restored, retrying: %s", error)
 
-    # -- what the server says ------------------------------------------------------------------
+    # -- changes on the server -----------------------------------------------------------------
 
-    def _saw_pod(self, record: PodRecord) -> None:
+    def _on_pod(self, record: PodRecord) -> None:
         try:
-            self._pod(record)
-        except Impossible as error:  # one pod must not take the agent down
+            self._sync_pod(record)
+        except ImpossibleTransition as error:  # one pod must not take the agent down
             _log.error("%s", error)
 
-    def _pod(self, record: PodRecord) -> None:
-        assert self.host is not None
+    def _sync_pod(self, record: PodRecord) -> None:
         if record.raw is None:
-            self._other_pod(record)
+            self._release_foreign_pod(record)
             return
         worker = self.workers.get(record.uid)
         if worker is not None:
@@ -398,12 +417,12 @@ class NodeAgent:
         if self._stopping or (record.is_over and not record.deleted):
             return
         if not self._paths.pods.is_dir():
-            return  # the state folder was removed: the supervisor is about to end this agent
-        worker = self._worker(record.raw)
-        self._reserve_siblings(record)
-        lost = _ran_before(record.raw)
+            return  # the state directory was removed: the supervisor is about to end this agent
+        worker = self._create_worker(record.raw)
+        self._reserve_gang_names(record)
+        lost = _lost_containers(record.raw)
         if lost:
-            worker.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            worker.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             worker.resume(lost)
         elif record.is_over:
             worker.only_delete()
@@ -412,68 +431,63 @@ class NodeAgent:
         if record.deleted and not record.is_over:
             worker.delete(record.grace_seconds)
 
-    def _pod_gone(self, record: PodRecord) -> None:
+    def _on_pod_deleted(self, record: PodRecord) -> None:
         worker = self.workers.get(record.uid)
         if worker is not None:
             worker.object_removed()
-        elif self.host is not None:
-            self.host.network.release(record.uid)
-            self.host.names.set_pod(record.uid, None)
+        else:
+            self.network.release(record.uid)
+            self.names.set_pod(record.uid, None)
 
-    def _other_pod(self, record: PodRecord) -> None:
-        """A pod of another node gives back the address that was kept for it here."""
-        assert self.host is not None
+    def _release_foreign_pod(self, record: PodRecord) -> None:
+        """Release the address that was reserved for a pod that runs on another node or has ended."""
         if (record.node or record.is_over) and record.uid not in self.workers:
-            self.host.network.release(record.uid)
-            self.host.names.set_pod(record.uid, None)
+            self.network.release(record.uid)
+            self.names.set_pod(record.uid, None)
 
-    def _reserve_siblings(self, record: PodRecord) -> None:
-        """Addresses for the members of the gang that are not bound yet, so that their names resolve already."""
-        assert self.host is not None
+    def _reserve_gang_names(self, record: PodRecord) -> None:
+        """Reserve addresses for the unbound members of the gang, so that their names already resolve."""
         if not record.group and not record.subdomain:
             return
         try:
-            self.host.network.address(record.uid)  # its own before those of others
+            self.network.address(record.uid)  # its own address comes first
             for other in self._pods.items.values():
-                same = (record.group and other.group == record.group) or (
+                same_gang = (record.group and other.group == record.group) or (
                     record.subdomain and other.subdomain == record.subdomain
                 )
-                if same and other.namespace == record.namespace and not other.node and not other.is_over:
-                    self.host.names.set_pod(other.uid, self._named(other))
+                if same_gang and other.namespace == record.namespace and not other.node and not other.is_over:
+                    self.names.set_pod(other.uid, self._named_pod(other))
         except NetworkError as error:
-            _log.warning("not all members of the gang of %s have an address here: %s", record.key, error)
+            _log.warning("pod %s: some names of its gang do not resolve yet: %s", record.key, error)
 
-    def _named(self, record: PodRecord) -> NamedPod:
-        assert self.host is not None
+    def _named_pod(self, record: PodRecord) -> NamedPod:
         return NamedPod(
             uid=record.uid,
             namespace=record.namespace,
             name=record.name,
             hostname=hostname_of(record.name, record.hostname),
             subdomain=record.subdomain,
-            address=self.host.network.address(record.uid),
+            address=self.network.address(record.uid),
             labels=record.labels or {},
         )
 
-    def _service(self, service: NamedService) -> None:
-        assert self.host is not None
-        self.host.names.services[f"{service.namespace}/{service.name}"] = service
-        self.host.names.changed()
+    def _on_service(self, service: NamedService) -> None:
+        self.names.services[f"{service.namespace}/{service.name}"] = service
+        self.names.changed()
 
-    def _service_gone(self, service: NamedService) -> None:
-        assert self.host is not None
-        self.host.names.services.pop(f"{service.namespace}/{service.name}", None)
-        self.host.names.changed()
+    def _on_service_deleted(self, service: NamedService) -> None:
+        self.names.services.pop(f"{service.namespace}/{service.name}", None)
+        self.names.changed()
 
     # -- workers -------------------------------------------------------------------------------
 
-    def _worker(self, pod: dict[str, Any]) -> PodWorker:
-        assert self.host is not None
-        worker = PodWorker(self.host, pod)
+    def _create_worker(self, pod: dict[str, Any]) -> PodWorker:
+        assert self._worker_factory is not None
+        worker = self._worker_factory.create(pod)
         self.workers[worker.uid] = worker
         task = asyncio.get_running_loop().create_task(self._until_gone(worker))
-        self._gone.add(task)
-        task.add_done_callback(self._gone.discard)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
         return worker
 
     async def _until_gone(self, worker: PodWorker) -> None:
@@ -486,15 +500,18 @@ class NodeAgent:
             worker.stop_now()
 
 
-def _ran_before(pod: Mapping[str, Any]) -> dict[str, int]:
-    """Containers that the server believes to run or to have run, of which this machine knows nothing."""
+def _lost_containers(pod: Mapping[str, Any]) -> dict[str, int]:
+    """Return container → attempt, of containers that run only according to the server.
+
+    This node has no record of them.
+    """
     status = pod.get("status") or {}
     if status.get("phase") not in ("Running", "Unknown"):
         return {}
-    found = {}
+    lost = {}
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():
             state = container.get("state") or {}
             if "running" in state or "terminated" in state:
-                found[container["name"]] = int(container.get("restartCount") or 0)
-    return found
+                lost[container["name"]] = int(container.get("restartCount") or 0)
+    return lost

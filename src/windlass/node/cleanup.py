@@ -1,8 +1,8 @@
-"""Ending what a killed agent left behind, without an agent and without a server.
+"""Cleanup after a killed agent, without an agent and without a server.
 
-``windlass down`` calls this after the control plane was killed rather than stopped. Shims are asked as the
-agent asks them, so that they end their container and write its exit record; the next agent then reports
-the truth. Nothing is touched that is not recorded with pid, start time and boot.
+``windlass down`` calls it if the control plane was killed rather than stopped. Shims are stopped as
+the agent stops them: they end their container and write its exit record, which the next agent
+reports. Only processes that are recorded with pid, start time and boot are touched.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from windlass.kits.files import FileLock, unlink_if_exists, write_atomic
 from windlass.kits.state import StateFolder
 from windlass.node.devices import discovery
 from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer
-from windlass.node.paths import NodePaths, numbers
+from windlass.node.paths import NodePaths, attempt_numbers
 from windlass.node.runtime import attempt_files
 from windlass.node.sandbox import egress, network_namespace, pod_network, sandbox
 
 _SLACK_SECONDS = 3.0
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
 def end_all(state: StateFolder, grace_seconds: float) -> list[int]:
-    """End every shim, sandbox and helper of the folder; the pids that were still there.
+    """End every shim, sandbox and helper of the directory. Return the pids that were still running.
 
-    Does nothing while an agent works on the folder: it looks after them itself.
+    It does nothing while an agent uses the directory.
     """
     root = state.node
     if not root.is_dir():
@@ -45,42 +45,42 @@ def end_all(state: StateFolder, grace_seconds: float) -> list[int]:
 
 
 def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
-    shims = [(folder, record) for folder, record in _shims(paths) if attempt_files.is_running(record)]
-    for folder, record in shims:
-        with contextlib.suppress(OSError):  # a full disk: it has as long as we wait here
-            write_atomic(folder / attempt_files.STOP, f"{grace_seconds:.3f}", durable=False)
+    shims = [(directory, record) for directory, record in _shims(paths) if attempt_files.is_running(record)]
+    for directory, record in shims:
+        with contextlib.suppress(OSError):  # a full disk: the wait below is its grace period
+            write_atomic(directory / attempt_files.STOP, f"{grace_seconds:.3f}", durable=False)
         attempt_files.signal(record, signal.SIGTERM)
     _wait([record for _, record in shims], grace_seconds + _SLACK_SECONDS)
     ended = [record["pid"] for _, record in shims]
-    for folder, record in shims:
+    for directory, record in shims:
         attempt_files.signal(record, signal.SIGKILL)
-        attempt_files.signal(attempt_files.read(str(folder), attempt_files.PROCESS), signal.SIGKILL)
-    for folder, name in _holders(paths):
-        record = attempt_files.read(str(folder), name)
-        unlink_if_exists(folder / name)  # it leaves by itself when its record is gone
+        attempt_files.signal(attempt_files.read(str(directory), attempt_files.PROCESS), signal.SIGKILL)
+    for directory, name in _holders(paths):
+        record = attempt_files.read(str(directory), name)
+        unlink_if_exists(directory / name)  # it ends by itself without its record
         if record is not None and attempt_files.is_running(record):
             ended.append(record["pid"])
-            _wait([record], _LOOK_SECONDS)
+            _wait([record], _POLL_SECONDS)
             attempt_files.signal(record, signal.SIGKILL)
             _wait([record], _SLACK_SECONDS)
-    _end_translation(paths.root)
-    _remove_slices(paths)
+    _remove_nat(paths.root)
+    _remove_mig_instances(paths)
     return ended
 
 
-def _remove_slices(paths: NodePaths) -> None:
-    """Remove the MIG instances that the agent made, those that something runs in excepted."""
-    made = MigInstanceFile(paths.slices)
-    nvml = discovery.open_nvml() if made.made else None
+def _remove_mig_instances(paths: NodePaths) -> None:
+    """Remove the agent's MIG instances, except those in use."""
+    records = MigInstanceFile(paths.mig_instances)
+    nvml = discovery.open_nvml() if records.instances else None
     if nvml is not None:
         try:
-            NvmlSlicer(nvml, made).remove(())
+            NvmlSlicer(nvml, records).remove(())
         finally:
             nvml.close()
 
 
-def _end_translation(root: Path) -> None:
-    """Take back the machine's NAT rules for the box, if there were any."""
+def _remove_nat(root: Path) -> None:
+    """Remove the NAT rules of the pod network, if there are any."""
     plan, spec = (
         attempt_files.read(str(root), pod_network.PLAN),
         attempt_files.read(str(root), network_namespace.SPEC),
@@ -90,32 +90,32 @@ def _end_translation(root: Path) -> None:
 
 
 def _shims(paths: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for containers in _folders(paths.pods):
-        for attempts in _folders(containers / "containers"):
-            for number in numbers(attempts):
-                folder = attempts / str(number)
-                claim = attempt_files.read(str(folder), attempt_files.CLAIM)
+    for containers in _directories(paths.pods):
+        for attempts in _directories(containers / "containers"):
+            for number in attempt_numbers(attempts):
+                directory = attempts / str(number)
+                claim = attempt_files.read(str(directory), attempt_files.CLAIM)
                 if claim is not None:
-                    yield folder, claim
+                    yield directory, claim
 
 
 def _holders(paths: NodePaths) -> Iterator[tuple[Path, str]]:
-    """Sandboxes first, then the way out, then the box that they all live in."""
-    for pod in _folders(paths.pods):
+    """Yield the holders: sandboxes first, then the outbound helper, then the pod network."""
+    for pod in _directories(paths.pods):
         yield pod, sandbox.RECORD
     yield paths.root, egress.RECORD
     yield paths.root, network_namespace.RECORD
 
 
-def _folders(parent: Path) -> list[Path]:
+def _directories(parent: Path) -> list[Path]:
     try:
         return sorted(entry for entry in parent.iterdir() if entry.is_dir())
     except FileNotFoundError:
         return []
 
 
-def _wait(found: list[dict[str, Any]], seconds: float) -> None:
+def _wait(records: list[dict[str, Any]], seconds: float) -> None:
     clock = SystemClock()
     deadline = clock.monotonic() + seconds
-    while any(attempt_files.is_running(record) for record in found) and clock.monotonic() < deadline:
-        clock.pause(_LOOK_SECONDS)
+    while any(attempt_files.is_running(record) for record in records) and clock.monotonic() < deadline:
+        clock.pause(_POLL_SECONDS)

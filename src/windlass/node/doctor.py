@@ -1,7 +1,7 @@
-"""What ``windlass doctor`` tells about this machine: facts, each with what it means and how to change it.
+"""Facts about this machine for ``windlass doctor``, each with a remedy.
 
-Nothing here needs a running control plane; what a running agent says about itself is believed more than
-what this process could do in its place.
+They need no running control plane. What a running agent reports takes precedence over what this
+process finds out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ OK, WEAK, NONE = "ok", "weak", "none"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """``level``: ok; weak (works with less); none (is not there). ``fix`` is empty where nothing is to be done."""
+    """Fact about this machine.
+
+    ``level``: ok, weak (works with restrictions) or none (not available). ``fix``: empty if there is
+    nothing to do.
+    """
 
     topic: str
     level: str
@@ -36,7 +40,7 @@ class Fact:
     fix: str = ""
 
 
-_NAMESPACE_WORDS = {
+_NAMESPACE_DESCRIPTIONS = {
     "net": "a network of its own (two gangs may use one port)",
     "mnt": "files of its own (volumes at their mount paths, a hosts file)",
     "uts": "a hostname of its own",
@@ -45,69 +49,78 @@ _NAMESPACE_WORDS = {
 
 
 def facts(
-    folder: Path, options: AgentOptions | None = None, told: Mapping[str, str] | None = None
+    directory: Path, options: AgentOptions | None = None, reported: Mapping[str, str] | None = None
 ) -> Iterator[Fact]:
-    """All facts. ``folder`` is the agent's (it need not exist yet); ``told``: the annotations that a
-    running agent gave its node."""
+    """Return all facts. ``directory`` is the agent's and need not exist.
+
+    ``reported``: the annotations that a running agent gave its node.
+    """
     options = options or AgentOptions()
-    told = told or {}
-    found = machine.find_machine(_existing(folder))
+    reported = reported or {}
+    this_machine = machine.find_machine(_existing(directory))
     capabilities = capabilities_of(permitted_namespaces())
-    yield from isolation_facts(capabilities, told.get(annotations.ISOLATION, ""))
-    yield outbound_fact(capabilities, told.get(annotations.OUTBOUND, ""))
-    yield limits_fact(told.get(annotations.LIMITS, "") or limits_words(folder, found.cores))
-    gpus, mig = discovery.split_option(options.gpus)
-    wishes = discovery.DiscoveryOptions(
-        mig or discovery.MIG_AUTO, may_carve=os.geteuid() == 0, own=_own_slices(folder)
+    yield from isolation_facts(capabilities, reported.get(annotations.ISOLATION, ""))
+    yield outbound_fact(capabilities, reported.get(annotations.OUTBOUND, ""))
+    yield limits_fact(
+        reported.get(annotations.LIMITS, "") or limits_description(directory, this_machine.cores)
     )
-    inventory = discovery.discover(gpus, wishes)
-    yield from gpu_facts(inventory, mps.find_daemon(os.environ), told)
-    yield capacity_fact(found, options)
+    gpus, mig = discovery.split_option(options.gpus)
+    discovery_options = discovery.DiscoveryOptions(
+        mig or discovery.MIG_AUTO, may_create=os.geteuid() == 0, own=_own_instances(directory)
+    )
+    inventory = discovery.discover(gpus, discovery_options)
+    yield from gpu_facts(inventory, mps.find_daemon(os.environ), reported)
+    yield capacity_fact(this_machine, options)
     yield from image_facts(options)
 
 
-def _own_slices(folder: Path) -> frozenset[tuple[str, str, int]]:
-    return frozenset(MigInstanceFile(NodePaths(folder).slices).made)
+def _own_instances(directory: Path) -> frozenset[tuple[str, str, int]]:
+    return frozenset(MigInstanceFile(NodePaths(directory).mig_instances).instances)
 
 
-def _existing(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder
+def _existing(directory: Path) -> Path:
+    while not directory.exists():
+        directory = directory.parent
+    return directory
 
 
-def isolation_facts(capabilities: Capabilities, told: str = "") -> list[Fact]:
-    """One line for what pods have of their own, one for each thing they lack.
+def isolation_facts(capabilities: Capabilities, reported: str = "") -> list[Fact]:
+    """Return a fact about the pods' own namespaces, and one for each namespace they lack.
 
-    ``told``: what the running agent gives its pods.
+    ``reported``: what the running agent gives its pods.
     """
-    names = [name for name in _NAMESPACE_WORDS if name in capabilities.namespaces]
+    names = [name for name in _NAMESPACE_DESCRIPTIONS if name in capabilities.namespaces]
     how = "by a user namespace" if capabilities.user else "as root"
-    found = []
-    if told and capabilities.network and "net" not in told.split(", "):
-        text = f"this machine permits {', '.join(names)}, but the running agent gives pods {told}"
-        found.append(
-            Fact("isolation", WEAK, text, "read what logs/node.log in the state folder says about it")
+    result = []
+    if reported and capabilities.network and "net" not in reported.split(", "):
+        text = f"this machine permits {', '.join(names)}, but the running agent gives pods {reported}"
+        result.append(
+            Fact("isolation", WEAK, text, "look for the reason in logs/node.log of the state directory")
         )
     elif names:
-        words = ", ".join(_NAMESPACE_WORDS[name] for name in names)
-        found.append(Fact("isolation", OK, f"every pod has ({how}) {words}"))
+        description = ", ".join(_NAMESPACE_DESCRIPTIONS[name] for name in names)
+        result.append(Fact("isolation", OK, f"every pod has ({how}) {description}"))
     for name, why in capabilities.refused.items():
         if name == "pid":
             text = f"pods see all processes of this machine: {why}"
-            found.append(
+            result.append(
                 Fact("isolation.pid", WEAK, text, "mount /proc unmasked, or run outside a container")
             )
             continue
-        words = _NAMESPACE_WORDS.get(name, "anything of its own")
-        found.append(
-            Fact(f"isolation.{name}", WEAK, f"no pod has {words}: {why}", namespace_fix(capabilities.user))
+        description = _NAMESPACE_DESCRIPTIONS.get(name, "anything of its own")
+        result.append(
+            Fact(
+                f"isolation.{name}",
+                WEAK,
+                f"no pod has {description}: {why}",
+                namespace_fix(capabilities.user),
+            )
         )
-    return found
+    return result
 
 
 def namespace_fix(user: bool) -> str:
-    """What lets this machine make namespaces, from what its settings say."""
+    """Return the setting that makes this machine permit namespaces."""
     if not user:
         return "in a container, start it with --privileged or --cap-add SYS_ADMIN --cap-add NET_ADMIN"
     for path, bad, fix in (
@@ -135,19 +148,19 @@ def _setting(path: str) -> str:
         return ""
 
 
-def outbound_fact(capabilities: Capabilities, told: str = "") -> Fact:
-    """The way out of pods' network. ``told``: kind and note of the running agent's."""
-    if told and not told.startswith("none:"):
-        return Fact("outbound", OK, told)
+def outbound_fact(capabilities: Capabilities, reported: str = "") -> Fact:
+    """Return the fact about outbound traffic of pods. ``reported``: kind and note of the running agent."""
+    if reported and not reported.startswith("none:"):
+        return Fact("outbound", OK, reported)
     if not capabilities.network:
-        return Fact("outbound", OK, "pods share the machine's network, also outwards")
+        return Fact("outbound", OK, "pods use the machine's network, also for outbound traffic")
     if not capabilities.user and (shutil.which("nft") or shutil.which("iptables")):
-        return Fact("outbound", OK, "pods reach the outside by NAT of this machine")
+        return Fact("outbound", OK, "outbound traffic of pods uses NAT of this machine")
     if shutil.which("slirp4netns") is None:
         return Fact(
             "outbound",
             NONE,
-            "pods reach one another, but nothing outside this machine",
+            "pods reach each other, but nothing outside this machine",
             "install slirp4netns (Debian, Ubuntu, Fedora: package slirp4netns), then windlass down && windlass up",
         )
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
@@ -157,59 +170,59 @@ def outbound_fact(capabilities: Capabilities, told: str = "") -> Fact:
             "slirp4netns is installed, but this user may not open /dev/net/tun",
             "sudo chmod 0666 /dev/net/tun (the usual mode), then windlass down && windlass up",
         )
-    return Fact("outbound", OK, "pods reach the outside by slirp4netns (TCP and UDP, no ping)")
+    return Fact("outbound", OK, "outbound traffic of pods uses slirp4netns (TCP and UDP, no ping)")
 
 
-def limits_words(folder: Path, cores: Sequence[int]) -> str:
-    """How an agent started from here would hold pods to their limits, found out by trying."""
-    limiter = find_limiter(folder, cores)
+def limits_description(directory: Path, cores: Sequence[int]) -> str:
+    """Return how an agent of this process would enforce limits, found out by trying."""
+    limiter = find_limiter(directory, cores)
     if isinstance(limiter, CgroupLimiter):
         limiter.close()
-    return limiter.words
+    return limiter.description
 
 
-def limits_fact(words: str) -> Fact:
-    """``words``: a limiter's."""
-    if "watched" not in words:
-        return Fact("limits", OK, words)
+def limits_fact(description: str) -> Fact:
+    """Return the fact about limits. ``description``: the limiter's."""
+    if "watched" not in description:
+        return Fact("limits", OK, description)
     return Fact(
         "limits",
         WEAK,
-        words,
+        description,
         "start windlass where cgroup v2 is delegated: systemd-run --user --scope -p Delegate=yes windlass up",
     )
 
 
 def gpu_facts(
-    inventory: discovery.Inventory, daemon: mps.Daemon, told: Mapping[str, str] | None = None
+    inventory: discovery.Inventory, daemon: mps.Daemon, reported: Mapping[str, str] | None = None
 ) -> Iterator[Fact]:
-    """What devices there are, which are not well, who carves them, and whether shares are enforced.
+    """Return facts about devices: their number and health, MIG, and the enforcement of shares.
 
-    ``told``: the annotations of a running agent's node, whose word on health counts.
+    ``reported``: the annotations of a running agent's node. Their health information counts.
     """
-    if not inventory.cards:
+    if not inventory.devices:
         yield _no_gpu(inventory)
         return
-    products = ", ".join(sorted({card.model for card in inventory.cards if card.model}))
+    products = ", ".join(sorted({device.model for device in inventory.devices if device.model}))
     note = f"; {inventory.note}" if inventory.note else ""
     if inventory.simulated:
-        yield Fact("gpus", WEAK, f"{len(inventory.cards)} × {products}{note}")
+        yield Fact("gpus", WEAK, f"{len(inventory.devices)} × {products}{note}")
     else:
-        yield Fact("gpus", OK, f"{len(inventory.cards)} × {products}{note}")
-    for card in node_annotation.read(told or {}).cards or inventory.cards:
-        if not card.healthy:
-            text = f"GPU {card.index} ({card.model}) gets nothing new: {card.reason}"
-            fix = f"when it is mended (nvidia-smi --gpu-reset, or a reboot): windlass gpu clear NODE {card.index}"
+        yield Fact("gpus", OK, f"{len(inventory.devices)} × {products}{note}")
+    for device in node_annotation.read(reported or {}).cards or inventory.devices:
+        if not device.healthy:
+            text = f"GPU {device.index} ({device.model}) is not used for new pods: {device.reason}"
+            fix = f"when it is repaired (nvidia-smi --gpu-reset, or a reboot): windlass gpu clear NODE {device.index}"
             yield Fact("gpus.health", WEAK, text, fix)
     yield from _mig_facts(inventory)
-    if not inventory.simulated and any(not card.mig for card in inventory.cards):
+    if not inventory.simulated and any(not device.mig for device in inventory.devices):
         yield _mps_fact(daemon)
 
 
 def _no_gpu(inventory: discovery.Inventory) -> Fact:
-    if discovery.has_files():
+    if discovery.has_device_files():
         text = f"device files are there, but {inventory.note}"
-        fix = "nvidia-smi, or dmesg | grep -i nvrm: they say why the driver does not answer"
+        fix = "nvidia-smi, or dmesg | grep -i nvrm: they show why the driver does not respond"
         return Fact("gpus", NONE, text, fix)
     fix = (
         "install the NVIDIA driver (nvidia-smi must list the GPUs), or try policies with "
@@ -219,51 +232,62 @@ def _no_gpu(inventory: discovery.Inventory) -> Fact:
 
 
 def _mig_facts(inventory: discovery.Inventory) -> Iterator[Fact]:
-    cut = [card for card in inventory.cards if card.mig]
-    if not cut:
+    partitioned = [device for device in inventory.devices if device.mig]
+    if not partitioned:
         return
-    carved = [str(card.index) for card in cut if card.dynamic]
-    fixed = [str(card.index) for card in cut if not card.dynamic]
-    if carved:
-        yield Fact("gpus.mig", OK, f"GPUs that are carved into MIG slices as pods ask: {', '.join(carved)}")
-    if fixed:
-        text = f"GPUs in MIG mode that are handed out in the slices they have: {', '.join(fixed)}"
-        fix = "to have them carved as pods ask, run windlass as root and remove the slices that others made"
+    dynamic = [str(device.index) for device in partitioned if device.dynamic]
+    static = [str(device.index) for device in partitioned if not device.dynamic]
+    if dynamic:
+        yield Fact(
+            "gpus.mig",
+            OK,
+            f"GPUs on which MIG instances are created as pods request them: {', '.join(dynamic)}",
+        )
+    if static:
+        text = f"GPUs in MIG mode with the existing instances only: {', '.join(static)}"
+        fix = (
+            "to create instances as pods request them, run windlass as root and remove the existing instances"
+        )
         yield Fact("gpus.mig", OK, text, fix)
 
 
 def _mps_fact(daemon: mps.Daemon) -> Fact:
     if mps.may_connect(daemon):
-        return Fact("gpus.mps", OK, f"shares of GPUs are enforced by MPS ({daemon.directory})")
+        return Fact("gpus.mps", OK, f"GPU shares are enforced by MPS ({daemon.directory})")
     if daemon.runs:
-        text = (
-            f"this user may not use the MPS control daemon of {daemon.directory}: shares are only accounted"
-        )
+        text = f"this user has no access to the MPS control daemon of {daemon.directory}: GPU shares are not enforced"
         return Fact("gpus.mps", WEAK, text, "start the daemon as this user: nvidia-cuda-mps-control -d")
-    text = f"shares of GPUs are accounted, but not enforced: {daemon.problem}"
+    text = f"GPU shares are accounted, but not enforced: {daemon.problem}"
     return Fact("gpus.mps", WEAK, text, "nvidia-cuda-mps-control -d")
 
 
-def capacity_fact(found: machine.Machine, options: AgentOptions) -> Fact:
-    kept = machine.memory_reserve(found.memory_bytes, options.memory_reserve_bytes)
+def capacity_fact(this_machine: machine.Machine, options: AgentOptions) -> Fact:
+    reserved = machine.memory_reserve(this_machine.memory_bytes, options.memory_reserve_bytes)
     gib = 2**30
     text = (
-        f"{len(found.cores)} cores, {(found.memory_bytes - kept) / gib:.1f} GiB of memory for pods "
-        f"({kept / gib:.1f} GiB kept back), {found.disk_bytes / gib:.0f} GiB of disk"
+        f"{len(this_machine.cores)} cores, {(this_machine.memory_bytes - reserved) / gib:.1f} GiB of memory for pods "
+        f"({reserved / gib:.1f} GiB reserved for the system), {this_machine.disk_bytes / gib:.0f} GiB of disk"
     )
     return Fact("capacity", OK, text)
 
 
 def image_facts(options: AgentOptions) -> list[Fact]:
-    """The map from images to environments, and entries of it that lead nowhere."""
+    """Return facts about the image map, and about entries without an existing directory."""
     if not options.images:
         text = "commands run with the machine's own files whatever their image (windlass up --images maps images)"
         return [Fact("images", OK, text)]
-    found = [Fact("images", OK, f"images with an environment: {', '.join(sorted(options.images))}")]
+    result = [Fact("images", OK, f"images with an environment: {', '.join(sorted(options.images))}")]
     for image, entry in sorted(options.images.items()):
-        missing = [folder for folder in (entry.path, entry.venv) if folder and not os.path.isdir(folder)]
-        found += [
-            Fact("images", WEAK, f"{image}: {folder} does not exist", f"make {folder} or change the map")
-            for folder in missing
+        missing = [
+            directory for directory in (entry.path, entry.venv) if directory and not os.path.isdir(directory)
         ]
-    return found
+        result += [
+            Fact(
+                "images",
+                WEAK,
+                f"{image}: {directory} does not exist",
+                f"create {directory} or change the map",
+            )
+            for directory in missing
+        ]
+    return result

@@ -1,4 +1,4 @@
-"""Keeping a node alive on the server: the object, its status, its Lease."""
+"""Heartbeat of this node: the Node object, its status and its Lease."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from windlass.node.machine import Machine
 LEASE_SECONDS = 40
 PERIOD_SECONDS = 10.0
 STATUS_PERIOD_SECONDS = 300.0
-"""The status is written when it changes, and this often at the latest (the kubelet's figure)."""
+"""Maximum interval in seconds between status updates (as in the kubelet)."""
 _FIRST_WAIT_SECONDS = 0.1
 _DEVICE_GROUPS = ("nvidia.com", "amd.com", "habana.ai", "huawei.com")
-"""Whose labels on a box's node are the agent's own."""
+"""Domains of the labels that the agent owns on its node."""
 
 _log = logging.getLogger("windlass.node")
 
 
 class OwnNode:
-    """The Node of this machine."""
+    """Node object of this machine."""
 
     def __init__(
         self,
@@ -56,74 +56,77 @@ class OwnNode:
         self._aliases: Mapping[str, str] = {}
         self._device_labels = {key for key in labels if _is_device_label(key)}
         self._devices = {name for name in capacity if "/" in name}
-        self._news = True
-        """Something changed that the server was not told. Set by whoever changes it, even while it is being
-        written; taken down before what is written is read."""
+        self._changed = True
+        """True if a change is not on the server yet.
+
+        It is cleared before the state is read, so that changes during a write are not lost."""
         self._written_at = 0.0
         self._wake = asyncio.Event()
         self.uid = ""
 
     def change(self, annotations: dict[str, str]) -> None:
-        """Other words about the machine; told at once."""
+        """Change annotations of the node and write them at once."""
         if any(self.annotations.get(key) != text for key, text in annotations.items()):
             self.annotations |= annotations
-            self._tell_soon()
+            self._write_soon()
 
     def change_devices(
         self,
         labels: Mapping[str, str],
         aliases: Mapping[str, str],
-        amounts: Mapping[str, int],
+        resources: Mapping[str, int],
         conditions: Sequence[Mapping[str, str]],
     ) -> None:
-        """Other devices, or other news of them. ``aliases``: labels that are written only where the node has
-        none of that name."""
+        """Change the devices of the node, or their state, and write them at once.
+
+        ``aliases``: labels that are written only if the node lacks them.
+        """
         before = (self._labels, self._aliases, self._capacity, self._allocatable, self._conditions)
-        words = {name: str(amount) for name, amount in amounts.items()}
-        kept = {key: text for key, text in self._labels.items() if key not in self._device_labels}
-        self._labels = {**kept, **labels}
+        quantities = {name: str(amount) for name, amount in resources.items()}
+        other_labels = {key: text for key, text in self._labels.items() if key not in self._device_labels}
+        self._labels = {**other_labels, **labels}
         self._device_labels = set(labels)
         self._aliases = dict(aliases)
         for field in ("_capacity", "_allocatable"):
             own = {name: text for name, text in getattr(self, field).items() if name not in self._devices}
-            setattr(self, field, {**own, **words})
-        self._devices = set(words)
+            setattr(self, field, {**own, **quantities})
+        self._devices = set(quantities)
         self._conditions = tuple(conditions)
         if before != (self._labels, self._aliases, self._capacity, self._allocatable, self._conditions):
-            self._tell_soon()
+            self._write_soon()
 
-    def _tell_soon(self) -> None:
-        self._news = True
+    def _write_soon(self) -> None:
+        self._changed = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Register, then beat until cancelled. A server that is away is tried again."""
+        """Register the node, then send heartbeats until cancelled. Failures are retried."""
         wait = _FIRST_WAIT_SECONDS
         while True:
             try:
                 await self.beat()
                 wait = PERIOD_SECONDS
             except (StatusError, Unreachable) as error:
-                _log.warning("node %s cannot be told to the server: %s", self.name, error)
+                _log.warning("node %s: the heartbeat failed, retrying: %s", self.name, error)
                 wait = min(max(wait * 2, _FIRST_WAIT_SECONDS), PERIOD_SECONDS)
                 await self._clock.sleep(wait)
                 continue
             await self._sleep(wait)
 
     async def _sleep(self, seconds: float) -> None:
-        """Until the next beat is due, or there is news."""
+        """Wait until the next heartbeat is due or something has changed."""
         await sleep_or_wake(self._clock, seconds, self._wake)
         self._wake.clear()
 
     async def beat(self) -> None:
-        """One heartbeat. Raises ``StatusError`` and ``Unreachable``."""
+        """Send one heartbeat. Raises ``StatusError`` and ``Unreachable``."""
         monotonic = self._clock.monotonic()
-        if self._news or monotonic - self._written_at >= STATUS_PERIOD_SECONDS:
-            self._news = False
+        if self._changed or monotonic - self._written_at >= STATUS_PERIOD_SECONDS:
+            self._changed = False
             try:
                 await self._register()
             except BaseException:
-                self._news = True
+                self._changed = True
                 raise
             self._written_at = monotonic
         await renew_lease(self._client, self.name, self._clock.now(), LEASE_SECONDS)
@@ -131,25 +134,25 @@ class OwnNode:
     async def _register(self) -> None:
         metadata = {"labels": {**self._aliases, **self._labels}, "annotations": self.annotations}
         try:
-            found = await self._client.get(NODES, self.name)
+            node = await self._client.get(NODES, self.name)
         except StatusError as error:
             if error.code != 404:
                 raise
-            fresh = {
+            new_node = {
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {"name": self.name, **metadata},
                 "spec": {},
             }
-            found = await self._client.create(NODES, fresh)
-        self.uid = found["metadata"]["uid"]
-        present = found["metadata"].get("labels") or {}
+            node = await self._client.create(NODES, new_node)
+        self.uid = node["metadata"]["uid"]
+        present = node["metadata"].get("labels") or {}
         aliases = {key: text for key, text in self._aliases.items() if key not in present}
         wanted = {**aliases, **self._labels, **_stale_labels(present, self._labels)}
         change = {"metadata": {"labels": wanted, "annotations": self.annotations}}
-        if not _contains(found["metadata"], change["metadata"]):
+        if not _contains(node["metadata"], change["metadata"]):
             await self._client.patch(NODES, self.name, change)
-        before = found.get("status") or {}
+        before = node.get("status") or {}
         status = machines.node_status(
             self.name,
             self._machine,
@@ -159,16 +162,16 @@ class OwnNode:
             before=before.get("conditions") or (),
             more=self._conditions,
         )
-        # Merge patch: resources that are no more (other GPUs, another option) must go.
+        # Merge patch: resources that no longer exist (other GPUs, another option) must be removed.
         for kind in ("capacity", "allocatable"):
-            gone = dict.fromkeys(set(before.get(kind) or {}) - set(status[kind]))
-            status[kind] = {**status[kind], **gone}
+            removed = dict.fromkeys(set(before.get(kind) or {}) - set(status[kind]))
+            status[kind] = {**status[kind], **removed}
         await self._client.patch(NODES, self.name, {"status": status}, subresource="status")
 
 
-def _stale_labels(found: dict[str, str], wanted: dict[str, str]) -> dict[str, None]:
-    """GPU labels that an earlier start wrote and that hold no more."""
-    return {key: None for key in found if _is_device_label(key) and key not in wanted}
+def _stale_labels(labels: dict[str, str], wanted: dict[str, str]) -> dict[str, None]:
+    """Return the GPU labels of an earlier start that no longer hold, with null values."""
+    return {key: None for key in labels if _is_device_label(key) and key not in wanted}
 
 
 def _is_device_label(key: str) -> bool:
@@ -184,7 +187,7 @@ def _contains(metadata: dict[str, Any], change: dict[str, dict[str, Any]]) -> bo
 
 
 async def renew_lease(client: Client, name: str, now: float, seconds: int) -> None:
-    """Patch the node's Lease, creating it (and its namespace) when it is missing."""
+    """Renew the node's Lease. Create it and its namespace if they are missing."""
     spec = {"holderIdentity": name, "leaseDurationSeconds": seconds, "renewTime": rfc3339_micro(now)}
     try:
         await client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
@@ -197,7 +200,7 @@ async def renew_lease(client: Client, name: str, now: float, seconds: int) -> No
         await client.create(LEASES, lease, LEASE_NAMESPACE)
     except StatusError as error:
         if error.code == 409:
-            return  # another beat was faster
+            return  # another heartbeat has created it
         if error.code != 404:
             raise
         await client.create(NAMESPACES, {"metadata": {"name": LEASE_NAMESPACE}})

@@ -1,10 +1,11 @@
-"""CPU and memory limits, as far as this machine lets them be held, and in words how far that is.
+"""CPU and memory limits, enforced as far as this machine permits, and a description of that.
 
-- cgroup v2, where a folder of it is delegated to this user (or the user is root): both are enforced.
-- Otherwise CPU by affinity (whole cores; less than a core is not enforced), memory by the shim, which
-  looks twice a second and kills what is above its limit, as the kernel would.
+- cgroup v2 enforces both, if a directory of it is delegated to this user or the user is root.
+- Otherwise affinity limits CPU (whole cores only). The shim checks memory twice a second and kills
+  containers above their limit, as the kernel would.
 
-Nothing is ever claimed that is not enforced: :attr:`Limiter.words` goes to the node's annotation and doctor.
+The description reports only what is enforced (:attr:`Limiter.description`). It is in the node's
+annotation and in doctor.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _CONTROLLERS = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """Of one container; 0 is no limit. CPU in milli, memory in bytes."""
+    """Limits of one container. 0: no limit. CPU in milli, memory in bytes."""
 
     cpu_milli: int = 0
     cpu_request_milli: int = 0
@@ -34,7 +35,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """What the shim has to do for one attempt."""
+    """Limits that the shim enforces for one attempt."""
 
     cgroup: str = ""
     affinity: tuple[int, ...] = ()
@@ -44,43 +45,44 @@ class Enforcement:
 def limits_of(container: Mapping[str, object]) -> ContainerLimits:
     resources = container.get("resources")
     record: Mapping[str, object] = resources if isinstance(resources, Mapping) else {}
-    found: dict[str, Mapping[str, str]] = {}
+    by_kind: dict[str, Mapping[str, str]] = {}
     for kind in ("limits", "requests"):
         part = record.get(kind)
-        found[kind] = part if isinstance(part, Mapping) else {}
+        by_kind[kind] = part if isinstance(part, Mapping) else {}
     return ContainerLimits(
-        quantities.to_units("cpu", found["limits"].get("cpu", "0")),
-        quantities.to_units("cpu", found["requests"].get("cpu", "0")),
-        quantities.to_units("memory", found["limits"].get("memory", "0")),
+        quantities.to_units("cpu", by_kind["limits"].get("cpu", "0")),
+        quantities.to_units("cpu", by_kind["requests"].get("cpu", "0")),
+        quantities.to_units("memory", by_kind["limits"].get("memory", "0")),
     )
 
 
 class Limiter(Protocol):
-    words: str
-    """One line: how CPU and memory limits are held on this machine."""
+    """Enforces CPU and memory limits. ``description``: one line that says how."""
+
+    description: str
 
     def apply(
         self, pod: str, container: str, limits: ContainerLimits, within: Sequence[int] = ()
     ) -> Enforcement:
-        """``within``: the processors that the container is kept to; none: all."""
+        """Return the limits for the shim. ``within``: the CPUs of the container. Empty: all."""
         ...
 
     def release(self, pod: str) -> None: ...
 
     def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
-        """A container that runs already is kept to these processors."""
+        """Restrict a running container to these CPUs."""
         ...
 
 
 class WatchLimiter:
-    """Affinity and watching: works everywhere."""
+    """Limiter with affinity and memory checks. It works everywhere."""
 
     def __init__(self, cores: Sequence[int], why_not_cgroups: str) -> None:
         self._cores = tuple(cores)
         self._load = dict.fromkeys(self._cores, 0)
         self._taken: dict[str, dict[str, tuple[int, ...]]] = {}
-        """Pod → container → the processors of its present attempt."""
-        self.words = (
+        """Pod → container → CPUs of its current attempt."""
+        self.description = (
             "cpu: affinity to whole cores (less than one core is not enforced); "
             f"memory: watched twice a second and killed above the limit; cgroups: {why_not_cgroups}"
         )
@@ -88,7 +90,7 @@ class WatchLimiter:
     def apply(
         self, pod: str, container: str, limits: ContainerLimits, within: Sequence[int] = ()
     ) -> Enforcement:
-        self._give_back(pod, container)
+        self._release_container(pod, container)
         cores = [core for core in self._cores if core in within] or list(self._cores)
         affinity = tuple(cores) if len(cores) < len(self._cores) else ()
         count = -(-limits.cpu_milli // 1000)
@@ -99,42 +101,42 @@ class WatchLimiter:
         return Enforcement(affinity=affinity, memory_watch_bytes=limits.memory_bytes)
 
     def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
-        self._give_back(pod, container)
+        self._release_container(pod, container)
         cores = tuple(core for core in affinity if core in self._load)
         for core in cores:
             self._load[core] += 1
         self._taken.setdefault(pod, {})[container] = cores
 
-    def _give_back(self, pod: str, container: str) -> None:
-        """What an earlier attempt of the container had."""
+    def _release_container(self, pod: str, container: str) -> None:
+        """Release the CPUs of an earlier attempt."""
         for core in self._taken.get(pod, {}).pop(container, ()):
             self._load[core] -= 1
 
     def release(self, pod: str) -> None:
         for container in tuple(self._taken.get(pod, ())):
-            self._give_back(pod, container)
+            self._release_container(pod, container)
         self._taken.pop(pod, None)
 
 
 class CgroupLimiter:
-    """cgroup v2 below ``base``, one folder per pod and one per container in it."""
+    """Limiter with cgroup v2 below ``base``: one directory per pod, one per container in it."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self.words = f"cpu and memory: cgroup v2 below {base}"
+        self.description = f"cpu and memory: cgroup v2 below {base}"
 
     def close(self) -> None:
-        """Remove the base, unless pods are in it."""
+        """Remove the base directory unless it has pods."""
         with contextlib.suppress(OSError):
             self._base.rmdir()
 
     def apply(
         self, pod: str, container: str, limits: ContainerLimits, within: Sequence[int] = ()
     ) -> Enforcement:
-        folder = self._base / pod
-        folder.mkdir(exist_ok=True)
-        _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in _CONTROLLERS))
-        own = folder / container
+        directory = self._base / pod
+        directory.mkdir(exist_ok=True)
+        _write(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in _CONTROLLERS))
+        own = directory / container
         own.mkdir(exist_ok=True)
         quota = f"{limits.cpu_milli * _PERIOD // 1000}" if limits.cpu_milli else "max"
         _write(own / "cpu.max", f"{quota} {_PERIOD}")
@@ -150,11 +152,11 @@ class CgroupLimiter:
         return
 
     def release(self, pod: str) -> None:
-        """Remove the folders of a pod whose processes are gone; one that is still busy stays for later."""
-        folder = self._base / pod
-        if not folder.is_dir():
+        """Remove the directories of an ended pod. A busy one stays until later."""
+        directory = self._base / pod
+        if not directory.is_dir():
             return
-        for own in [*(entry for entry in folder.iterdir() if entry.is_dir()), folder]:
+        for own in [*(entry for entry in directory.iterdir() if entry.is_dir()), directory]:
             try:
                 own.rmdir()
             except OSError:
@@ -162,7 +164,10 @@ class CgroupLimiter:
 
 
 def cpu_weight(request_milli: int) -> int:
-    """cgroup v2 weight of a CPU request: shares = milli·1024/1000, mapped as the kubelet does (KEP-2254)."""
+    """Return the cgroup v2 weight of a CPU request.
+
+    shares = milli·1024/1000, mapped as the kubelet does (KEP-2254).
+    """
     shares = min(262_144, max(2, request_milli * 1024 // 1000))
     return 1 + (shares - 2) * 9999 // 262_142
 
@@ -178,16 +183,19 @@ def find_limiter(
     own_cgroup: str | None = None,
     mountinfo: str | None = None,
 ) -> Limiter:
-    """cgroups if a delegated folder can be found, made and filled; else watching, with the reason."""
+    """Return a cgroup limiter if a delegated directory is usable, else one that watches.
+
+    Its description has the reason.
+    """
     mount = cgroup_mount(Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo)
     if mount is None:
         return WatchLimiter(cores, "no cgroup v2 on this machine")
     text = Path("/proc/self/cgroup").read_text() if own_cgroup is None else own_cgroup
     own = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "/")
-    here = Path(os.path.normpath(str(mount) + "/" + own.lstrip("/")))
+    own_directory = Path(os.path.normpath(str(mount) + "/" + own.lstrip("/")))
     name = "windlass-" + hashlib.sha256(str(state).encode()).hexdigest()[:10]
-    why = "no folder of cgroup v2 with the controllers cpu and memory is delegated to this user"
-    for candidate in (here, *here.parents):
+    why = "no directory of cgroup v2 with the controllers cpu and memory is delegated to this user"
+    for candidate in (own_directory, *own_directory.parents):
         if not candidate.is_relative_to(mount):
             break
         if not _delegated(candidate):
@@ -207,14 +215,19 @@ def cgroup_mount(mountinfo: str) -> Path | None:
     return None
 
 
-def _delegated(folder: Path) -> bool:
-    """Return whether we may make groups in ``folder`` whose members have both controllers, and move into them."""
+def _delegated(directory: Path) -> bool:
+    """Return whether the agent may create cgroups in ``directory`` and move processes into them.
+
+    Their members need both controllers.
+    """
     try:
-        controllers = (folder / "cgroup.subtree_control").read_text().split()
-        available = (folder / "cgroup.controllers").read_text().split()
+        controllers = (directory / "cgroup.subtree_control").read_text().split()
+        available = (directory / "cgroup.controllers").read_text().split()
     except OSError:
         return False
-    if not all(os.access(folder / part, os.W_OK) for part in ("", "cgroup.procs", "cgroup.subtree_control")):
+    if not all(
+        os.access(directory / part, os.W_OK) for part in ("", "cgroup.procs", "cgroup.subtree_control")
+    ):
         return False
     if all(name in controllers for name in _CONTROLLERS):
         return True
@@ -222,7 +235,7 @@ def _delegated(folder: Path) -> bool:
 
 
 def _make_base(parent: Path, name: str) -> Path:
-    """Raises ``OSError``, for instance where ``parent`` has processes of its own (EBUSY)."""
+    """Create the base directory. Raises ``OSError``, for instance EBUSY if ``parent`` has processes."""
     enable = " ".join(f"+{controller}" for controller in _CONTROLLERS)
     enabled = (parent / "cgroup.subtree_control").read_text().split()
     if not all(controller in enabled for controller in _CONTROLLERS):

@@ -1,4 +1,4 @@
-"""Facts about this machine, and the Node object made of them."""
+"""Facts about this machine, and the Node object with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ARCHITECTURES = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is. CPU in whole cores this process may use; memory and disk in bytes."""
+    """Facts about a machine. ``cores``: usable by this process. Memory and disk in bytes."""
 
     hostname: str
     address: str
@@ -43,9 +43,9 @@ class Machine:
     machine_id: str
 
 
-def find_machine(folder: Path) -> Machine:
-    """Look around; ``folder`` says which disk pods write to."""
-    disk = os.statvfs(folder)
+def find_machine(directory: Path) -> Machine:
+    """Return the facts of this machine. ``directory`` is on the disk that pods write to."""
+    disk = os.statvfs(directory)
     return Machine(
         hostname=node_name_of(socket.gethostname()),
         address=own_address(),
@@ -61,13 +61,13 @@ def find_machine(folder: Path) -> Machine:
 
 
 def node_name_of(hostname: str) -> str:
-    """A hostname as the name of a node (RFC 1123, lower case)."""
+    """Return the name of a node for a hostname (RFC 1123, lower case)."""
     name = re.sub(r"[^a-z0-9.-]+", "-", hostname.lower()).strip("-.")
     return name[:63].rstrip("-.") or "box"
 
 
 def own_address() -> str:
-    """The address this machine would use towards others; loopback when it has no network. Sends nothing."""
+    """Return the address this machine uses towards others, or loopback. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -77,7 +77,7 @@ def own_address() -> str:
 
 
 def usable_memory() -> int:
-    """Bytes of memory: the machine's, or the limit of the control group that we are in if that is less."""
+    """Return the memory in bytes: the machine's, or the smaller limit of the own control group."""
     match = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     total = int(match[1]) * 1024 if match else 0
     bound = _first_line("/sys/fs/cgroup/memory.max")
@@ -99,23 +99,23 @@ def _os_image() -> str:
 
 
 def memory_reserve(total: int, wanted: int) -> int:
-    """What is kept back from pods: ``wanted``, or 5 % and at least 256 MiB."""
+    """Return the memory reserved for the system: ``wanted``, or 5 % and at least 256 MiB."""
     return min(total, wanted if wanted >= 0 else max(256 * MIB, total // 20))
 
 
 def resources(
     machine: Machine, inventory: Inventory, *, max_pods: int, reserve: int
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Capacity and allocatable, as quantities."""
+    """Return capacity and allocatable as quantities."""
     capacity = {
         "cpu": str(len(machine.cores)),
         "memory": f"{machine.memory_bytes // 1024}Ki",
         "ephemeral-storage": f"{machine.disk_bytes // 1024}Ki",
         "pods": str(max_pods),
     }
-    capacity |= {name: str(amount) for name, amount in inventory.amounts.items()}
-    kept = memory_reserve(machine.memory_bytes, reserve)
-    return capacity, {**capacity, "memory": f"{(machine.memory_bytes - kept) // 1024}Ki"}
+    capacity |= {name: str(amount) for name, amount in inventory.resources.items()}
+    reserved = memory_reserve(machine.memory_bytes, reserve)
+    return capacity, {**capacity, "memory": f"{(machine.memory_bytes - reserved) // 1024}Ki"}
 
 
 def labels(name: str, machine: Machine, inventory: Inventory) -> dict[str, str]:
@@ -138,20 +138,18 @@ def node_status(
     before: Sequence[Mapping[str, Any]] = (),
     more: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """The status; transition times of conditions that did not change are taken from ``before``.
+    """Return the status of the Node.
 
-    ``more``: conditions besides those that every node has.
+    Unchanged conditions have the transition times of ``before``. ``more``: additional conditions.
     """
-    moment = rfc3339(now)
+    time = rfc3339(now)
     known = {condition.get("type"): condition for condition in before}
-    conditions = node_conditions(moment)
-    conditions += [
-        {**condition, "lastHeartbeatTime": moment, "lastTransitionTime": moment} for condition in more
-    ]
+    conditions = node_conditions(time)
+    conditions += [{**condition, "lastHeartbeatTime": time, "lastTransitionTime": time} for condition in more]
     for condition in conditions:
         earlier = known.get(condition["type"])
         if earlier is not None and earlier.get("status") == condition["status"]:
-            condition["lastTransitionTime"] = earlier.get("lastTransitionTime") or moment
+            condition["lastTransitionTime"] = earlier.get("lastTransitionTime") or time
     return {
         "capacity": dict(capacity),
         "allocatable": dict(allocatable),

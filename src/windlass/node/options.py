@@ -1,4 +1,4 @@
-"""What can be set about the agent, and the map from images to what stands for them on this machine."""
+"""Options of the agent, and the map from images to environments of this machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ GIB = 2**30
 
 
 class OptionError(ValueError):
-    """An option says something that cannot be meant."""
+    """An option is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageEntry:
-    """What an image means here. ``path``: a folder (its ``bin`` goes first on PATH, it is the working
-    directory); ``venv``: a Python virtual environment; ``env``: variables; ``command``: what runs when the
-    manifest names no command."""
+    """Environment of an image on this machine.
+
+    ``path``: a directory. Its ``bin`` comes first on PATH, and it is the working directory.
+    ``venv``: a Python virtual environment. ``env``: variables. ``command``: runs if the manifest has
+    no command.
+    """
 
     path: str = ""
     venv: str = ""
@@ -29,43 +32,44 @@ class ImageEntry:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Defaults are the kubelet's where it has them."""
+    """Options of the agent. Defaults are the kubelet's if it has them."""
 
     node_name: str = ""
-    """Empty: the machine's hostname, in lower case."""
+    """Empty: the machine's hostname in lower case."""
     gpus: str = "auto"
     """``auto``, ``none`` or ``simulated:…`` (:mod:`windlass.node.devices.simulated`).
 
-    How devices in MIG mode are handed out: ``auto:dynamic`` carves them as pods ask; else the slices that they
-    have count as ``nvidia.com/mig-…`` (``auto:mixed``) or as ``nvidia.com/gpu`` (``auto:single``). Plain ``auto``
-    carves where that is allowed and nobody else has cut the device."""
-    card_period_seconds: float = 15.0
-    """How often the devices are looked at; an error that the driver tells is dealt with at once."""
+    ``auto:dynamic`` creates MIG instances as pods request them. The existing instances count as
+    ``nvidia.com/mig-…`` with ``auto:mixed``, and as ``nvidia.com/gpu`` with ``auto:single``. Plain
+    ``auto`` is dynamic where the agent may create instances and there are no foreign ones.
+    """
+    device_period_seconds: float = 15.0
+    """Interval in seconds between device checks. An error that the driver reports is handled at once."""
     topology_manager_policy: str = "none"
-    """How pods are aligned to NUMA zones: the kubelet's four policies. A pod may name another for itself."""
+    """Alignment of pods to NUMA nodes: one of the kubelet's four policies. A pod may name another."""
     topology_manager_scope: str = "container"
-    """``container`` or ``pod``, as the kubelet's."""
+    """``container`` or ``pod``, as in the kubelet."""
     isolation: str = "auto"
     """``auto``: namespaces where the machine permits them; ``none``: share the machine's network and files."""
     images: Mapping[str, ImageEntry] = field(default_factory=dict)
-    """Image name, or a pattern with ``*``, → entry. Pods' other images are ignored with an event."""
+    """Image name, or a pattern with ``*`` → entry. Other images are ignored with an event."""
     pod_range: str = ""
-    """IPv4 network of pods' addresses; empty: a free /20 of 100.64.0.0/10 or 198.18.0.0/15."""
+    """IPv4 network of the pods. Empty: a free /20 of 100.64.0.0/10 or 198.18.0.0/15."""
     log_max_bytes: int = 10 * MIB
     log_files: int = 5
     log_retention_seconds: float = 7 * 86400.0
     log_retention_bytes: int = 2 * GIB
     memory_reserve_bytes: int = -1
-    """Kept back from pods; negative: 5 % of the machine's, at least 256 MiB."""
+    """Memory in bytes that is reserved for the system. Negative: 5 %, at least 256 MiB."""
     max_pods: int = 250
     simulated_start_seconds: float = 0.3
-    """How long a pod takes to run on a simulated node."""
+    """Time in seconds until a pod runs on a simulated node."""
     stop_pods: bool = False
-    """At a graceful stop of the agent: end all pods' processes too."""
+    """True: a graceful stop of the agent also ends all pods."""
 
 
 def image_entry(images: Mapping[str, ImageEntry], image: str) -> ImageEntry | None:
-    """The exact entry, else the longest pattern that matches."""
+    """Return the entry of the image: the exact one, else that of the longest matching pattern."""
     if image in images:
         return images[image]
     fitting = [pattern for pattern in images if fnmatchcase(image, pattern)]
@@ -76,7 +80,7 @@ _KEYS = ("path", "venv", "env", "command")
 
 
 def parse_images(record: Mapping[str, Any]) -> dict[str, ImageEntry]:
-    """The map as it stands in a configuration file. Raises :class:`OptionError` naming the entry."""
+    """Return the map of a configuration file. Raises :class:`OptionError` that names the entry."""
     return {str(image): _parse_entry(str(image), entry) for image, entry in record.items()}
 
 
@@ -87,13 +91,13 @@ def _parse_entry(image: str, entry: object) -> ImageEntry:
     if unknown:
         raise OptionError(f"{image}: unknown {', '.join(unknown)} ({', '.join(_KEYS)})")
     if not any(entry.get(key) for key in _KEYS):
-        raise OptionError(f"{image}: says nothing ({', '.join(_KEYS)})")
-    folders = {}
+        raise OptionError(f"{image}: the entry is empty; it needs at least one of {', '.join(_KEYS)}")
+    directories = {}
     for key in ("path", "venv"):
-        folders[key] = entry.get(key) or ""
-        if not isinstance(folders[key], str):
-            raise OptionError(f"{image}: {key}: must be a folder")
-    return ImageEntry(**folders, env=_parse_env(image, entry), command=_parse_command(image, entry))
+        directories[key] = entry.get(key) or ""
+        if not isinstance(directories[key], str):
+            raise OptionError(f"{image}: {key}: must be a directory")
+    return ImageEntry(**directories, env=_parse_env(image, entry), command=_parse_command(image, entry))
 
 
 def _parse_env(image: str, entry: Mapping[str, Any]) -> dict[str, str]:

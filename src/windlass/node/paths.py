@@ -1,8 +1,8 @@
-"""Where the agent keeps what: one place that knows the layout of its folder.
+"""Layout of the agent's directory. No other module knows it.
 
-``pods/<uid>/`` (record, sandbox, volumes, attempts) · ``logs/<namespace>_<pod>_<uid>/<container>/<n>.log``
-· ``claims/`` (persistent volume claims) · ``devices.json`` · ``cards.json`` · ``mig.json`` · ``health.json``
-· ``network.json`` · ``box.json``
+``pods/<uid>/`` (record, sandbox, volumes, attempts) ·
+``logs/<namespace>_<pod>_<uid>/<container>/<n>.log`` · ``claims/`` (persistent volume claims) ·
+``devices.json`` · ``cards.json`` · ``mig.json`` · ``health.json`` · ``network.json`` · ``box.json``
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class NodePaths:
-    """Paths below the agent's folder (``StateFolder.node``). Touches nothing."""
+    """Paths below the agent's directory (``StateFolder.node``). It accesses no file."""
 
     __slots__ = ("root",)
 
@@ -33,15 +33,15 @@ class NodePaths:
         return self.root / "claims"
 
     @property
-    def ledger(self) -> Path:
+    def device_allocations(self) -> Path:
         return self.root / "devices.json"
 
     @property
-    def slices(self) -> Path:
+    def mig_instances(self) -> Path:
         return self.root / "mig.json"
 
     @property
-    def card_memory(self) -> Path:
+    def device_indices(self) -> Path:
         return self.root / "cards.json"
 
     @property
@@ -64,9 +64,9 @@ class NodePaths:
         return self.pod_logs(metadata) / container
 
 
-def numbers(folder: Path) -> list[int]:
-    """The attempts in a folder of attempts, ascending."""
+def attempt_numbers(directory: Path) -> list[int]:
+    """Return the numbers of the attempts in a directory of attempts, ascending."""
     try:
-        return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+        return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
     except FileNotFoundError:
         return []

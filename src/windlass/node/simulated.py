@@ -1,10 +1,10 @@
-"""Playing the nodes that have no machine behind them: their pods take time and nothing else.
+"""Simulated nodes: their pods take time, but run nothing.
 
-One agent plays any number of nodes labelled ``windlass.dev/simulated=true``. What is due is in one heap; a
-few writers carry it out, so that thousands of pods do not start thousands of requests at once.
-A pod runs after a short delay; it ends after ``windlass.dev/run-seconds`` with
-``windlass.dev/exit-code``, or when it is deleted. Nothing is kept on disk: after a restart the times count
-from what the server knows.
+One agent simulates any number of nodes labelled ``windlass.dev/simulated=true``. Due actions are in
+one heap, and a few writers execute them, so that thousands of pods do not start thousands of
+requests at once. A pod runs after a short delay. It ends after ``windlass.dev/run-seconds`` with
+``windlass.dev/exit-code``, or when it is deleted. Nothing is stored on disk: after a restart the
+times count from the state on the server.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from windlass.node.pods.record import PodRecord
 
 _WRITERS = 4
 _STOP_SECONDS = 0.1
-"""How long a simulated pod takes to end when it is deleted (never longer than its grace)."""
+"""Maximum time in seconds until a deleted pod ends. Its grace period may be shorter."""
 _RETRY_SECONDS = 1.0
 LEASE_PERIOD_SECONDS = 25.0
-"""Below the 40 s after which a silent node counts as lost; spread over the nodes."""
+"""Interval in seconds between Lease renewals of a node. A node is lost after 40 s."""
 _TICK_SECONDS = 0.5
 _ADDRESSES = ipaddress.IPv4Network("100.64.0.0/10")
 
@@ -78,7 +78,7 @@ _decode_node = msgspec.json.Decoder(_NodeWire).decode
 
 
 def decode_simulated(data: msgspec.Raw) -> SimulatedNode | None:
-    """The informer's decoder: None for every node with a machine behind it."""
+    """Decode a simulated node. Return None for real nodes."""
     wire = _decode_node(data)
     if (wire.metadata.labels or {}).get(annotations.SIMULATED) != "true":
         return None
@@ -86,14 +86,14 @@ def decode_simulated(data: msgspec.Raw) -> SimulatedNode | None:
     return SimulatedNode(wire.metadata.name, wire.metadata.uid, ready)
 
 
-class Act(StrEnum):
+class PodAction(StrEnum):
     RUN = "run"
     FINISH = "finish"
     DELETE = "delete"
 
 
 class SimulatedNodes:
-    """Give it the two informers, then :meth:`run`."""
+    """Simulates all nodes of its two informers. Call :meth:`run`."""
 
     def __init__(
         self,
@@ -109,21 +109,21 @@ class SimulatedNodes:
         self._nodes = nodes
         self._pods = pods
         self._start_seconds = start_seconds
-        self._heap: list[tuple[float, int, str, str, Act]] = []
+        self._heap: list[tuple[float, int, str, str, PodAction]] = []
         self._order = itertools.count()
         self._changed = asyncio.Event()
-        self._ready: deque[tuple[str, str, Act]] = deque()
+        self._ready: deque[tuple[str, str, PodAction]] = deque()
         self._writable = asyncio.Semaphore(0)
-        self._began: dict[str, float] = {}
-        """uid → Unix time at which the pod began to run, for what is still running."""
+        self._started_at: dict[str, float] = {}
+        """uid → Unix time of the start of each running pod."""
         self._addresses = itertools.count(1)
-        self._held: dict[str, str] = {}
-        """uid → address of the pods that run or are about to; a restart of the agent finds them."""
+        self._addresses_by_uid: dict[str, str] = {}
+        """uid → address of the pods that run or start soon. A restarted agent restores it."""
         self._taken: set[str] = set()
-        """Those addresses."""
+        """Addresses in use."""
         self._refresh: deque[str] = deque()
-        self._fresh: set[str] = set()
-        """Nodes that have just been seen, whose pods are still to be looked for."""
+        self._new_nodes: set[str] = set()
+        """New nodes with pods that are still to be processed."""
         nodes.add_handler(self._node_added, None, None)
         pods.add_handler(self._pod_added, self._pod_changed, self._pod_removed)
 
@@ -131,101 +131,103 @@ class SimulatedNodes:
     def count(self) -> int:
         return len(self._nodes.items)
 
-    # -- what is seen --------------------------------------------------------------------------
+    # -- informer events ----------------------------------------------------------------------
 
     def _node_added(self, node: SimulatedNode) -> None:
         self._refresh.append(node.name)
-        if not self._fresh:  # one look through the pods for all nodes that come together
-            asyncio.get_running_loop().call_soon(self._look_for_pods)
-        self._fresh.add(node.name)
+        if not self._new_nodes:  # one pass over the pods for all nodes that arrive together
+            asyncio.get_running_loop().call_soon(self._process_new_nodes)
+        self._new_nodes.add(node.name)
 
-    def _look_for_pods(self) -> None:
-        fresh, self._fresh = self._fresh, set()
+    def _process_new_nodes(self) -> None:
+        new_nodes, self._new_nodes = self._new_nodes, set()
         for pod in list(self._pods.items.values()):
-            if pod.node in fresh:
+            if pod.node in new_nodes:
                 self._consider(pod)
 
     def _pod_added(self, pod: PodRecord) -> None:
-        self._note_address(pod)
+        self._update_address(pod)
         self._consider(pod)
 
-    def _note_address(self, pod: PodRecord) -> None:
+    def _update_address(self, pod: PodRecord) -> None:
         if pod.is_over:
-            self._free(pod.uid)
+            self._release(pod.uid)
         elif pod.address:
-            self._hold(pod.uid, pod.address)
+            self._reserve(pod.uid, pod.address)
 
-    def _hold(self, uid: str, address: str) -> None:
-        self._free(uid)
-        self._held[uid] = address
+    def _reserve(self, uid: str, address: str) -> None:
+        self._release(uid)
+        self._addresses_by_uid[uid] = address
         self._taken.add(address)
 
-    def _free(self, uid: str) -> None:
-        self._taken.discard(self._held.pop(uid, ""))
+    def _release(self, uid: str) -> None:
+        self._taken.discard(self._addresses_by_uid.pop(uid, ""))
 
     def _address(self, uid: str) -> str:
-        """The pod's, also if it could not be told to the server at first; else one that no other pod has."""
+        """Return the address of the pod, or reserve a free one."""
         usable = _ADDRESSES.num_addresses - 2
-        while uid not in self._held:
+        while uid not in self._addresses_by_uid:
             if len(self._taken) == usable:
-                raise RuntimeError("every address for simulated pods is held")
-            place = next(self._addresses) % usable + 1
-            address = str(_ADDRESSES.network_address + place)
+                raise RuntimeError("all addresses for simulated pods are in use")
+            offset = next(self._addresses) % usable + 1
+            address = str(_ADDRESSES.network_address + offset)
             if address not in self._taken:
-                self._hold(uid, address)
-        return self._held[uid]
+                self._reserve(uid, address)
+        return self._addresses_by_uid[uid]
 
     def _pod_changed(self, old: PodRecord, new: PodRecord) -> None:
-        self._note_address(new)
+        self._update_address(new)
         if (old.node, old.deleted, old.phase) != (new.node, new.deleted, new.phase):
             self._consider(new)
 
     def _pod_removed(self, pod: PodRecord) -> None:
-        self._began.pop(pod.uid, None)
-        self._free(pod.uid)
+        self._started_at.pop(pod.uid, None)
+        self._release(pod.uid)
 
     def _consider(self, pod: PodRecord) -> None:
         if not pod.node or pod.node not in self._nodes.items:
             return
         if pod.deleted:
             grace = 30.0 if pod.grace_seconds is None else float(pod.grace_seconds)
-            self._plan(min(grace, _STOP_SECONDS), pod, Act.DELETE)
+            self._schedule(min(grace, _STOP_SECONDS), pod, PodAction.DELETE)
         elif pod.is_over:
-            self._began.pop(pod.uid, None)
+            self._started_at.pop(pod.uid, None)
         elif pod.phase == "Pending":
-            self._plan(self._start_seconds, pod, Act.RUN)
-        elif pod.uid not in self._began:
-            self._began[pod.uid] = pod.started_at or self._clock.now()  # it ran before we came
-            self._plan_end(pod)
+            self._schedule(self._start_seconds, pod, PodAction.RUN)
+        elif pod.uid not in self._started_at:
+            self._started_at[pod.uid] = (
+                pod.started_at or self._clock.now()
+            )  # it ran before this agent started
+            self._schedule_end(pod)
 
-    def _plan(self, after: float, pod: PodRecord, act: Act) -> None:
+    def _schedule(self, after: float, pod: PodRecord, action: PodAction) -> None:
         due = self._clock.monotonic() + after
-        heapq.heappush(self._heap, (due, next(self._order), pod.key, pod.uid, act))
+        heapq.heappush(self._heap, (due, next(self._order), pod.key, pod.uid, action))
         self._changed.set()
 
-    def _plan_end(self, pod: PodRecord) -> None:
+    def _schedule_end(self, pod: PodRecord) -> None:
         if pod.run_seconds is not None:
-            left = self._began[pod.uid] + pod.run_seconds - self._clock.now()
-            self._plan(max(0.0, left), pod, Act.FINISH)
+            left = self._started_at[pod.uid] + pod.run_seconds - self._clock.now()
+            self._schedule(max(0.0, left), pod, PodAction.FINISH)
 
-    # -- what is done --------------------------------------------------------------------------
+    # -- actions ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Play until cancelled."""
+        """Simulate until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._alarm(), name="simulated pods")
-            group.create_task(self._keep_nodes(), name="simulated nodes")
+            group.create_task(self._run_timer(), name="simulated pods")
+            group.create_task(self._renew_leases(), name="simulated nodes")
             for number in range(_WRITERS):
                 group.create_task(self._write(), name=f"simulated writer {number}")
 
-    async def _alarm(self) -> None:
-        """Hand over what is due; one timer for all."""
+    async def _run_timer(self) -> None:
+        """Pass due actions to the writers. One timer serves all."""
         while True:
             self._changed.clear()
             now = self._clock.monotonic()
             while self._heap and self._heap[0][0] <= now:
-                _, _, key, uid, act = heapq.heappop(self._heap)
-                self._ready.append((key, uid, act))
+                _, _, key, uid, action = heapq.heappop(self._heap)
+                self._ready.append((key, uid, action))
                 self._writable.release()
             sleep = self._clock.sleep(self._heap[0][0] - now) if self._heap else None
             waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
@@ -240,34 +242,34 @@ class SimulatedNodes:
     async def _write(self) -> None:
         while True:
             await self._writable.acquire()
-            key, uid, act = self._ready.popleft()
+            key, uid, action = self._ready.popleft()
             pod = self._pods.items.get(key)
             if pod is None or pod.uid != uid:
                 continue
             try:
-                await self._perform(pod, act)
+                await self._perform(pod, action)
             except (StatusError, Unreachable) as error:
                 refused = isinstance(error, StatusError)
                 if refused and (error.code in (404, 422) or is_another(error)):
-                    continue  # gone, or another pod of that name: the informer will tell
-                _log.warning("simulated pod %s: %s", key, error)
-                self._plan(_RETRY_SECONDS, pod, act)
+                    continue  # deleted, or another pod of that name: the informer will report it
+                _log.warning("simulated pod %s: a request failed, retrying: %s", key, error)
+                self._schedule(_RETRY_SECONDS, pod, action)
 
-    async def _perform(self, pod: PodRecord, act: Act) -> None:
-        if act is Act.DELETE:
+    async def _perform(self, pod: PodRecord, action: PodAction) -> None:
+        if action is PodAction.DELETE:
             await self._client.delete(PODS, pod.name, pod.namespace, grace_seconds=0, uid=pod.uid)
             return
         if pod.deleted or pod.is_over:
             return
         now = self._clock.now()
-        if act is Act.RUN:
+        if action is PodAction.RUN:
             if pod.phase != "Pending":
                 return
             change = running_status(pod.containers, now, self._address(pod.uid))
-            self._began[pod.uid] = now
+            self._started_at[pod.uid] = now
         else:
-            began = self._began.get(pod.uid, now)
-            change = ended_status(pod.containers, began, now, pod.exit_code)
+            started_at = self._started_at.get(pod.uid, now)
+            change = ended_status(pod.containers, started_at, now, pod.exit_code)
         await self._client.patch(
             PODS,
             pod.name,
@@ -276,13 +278,13 @@ class SimulatedNodes:
             kind="strategic",
             subresource="status",
         )
-        if act is Act.RUN:
-            self._plan_end(pod)
+        if action is PodAction.RUN:
+            self._schedule_end(pod)
 
     # -- nodes ---------------------------------------------------------------------------------
 
-    async def _keep_nodes(self) -> None:
-        """Renew the Lease of every node once a period, evenly spread; make new nodes ready at once."""
+    async def _renew_leases(self) -> None:
+        """Renew the Lease of every node once per interval, evenly spread. Make new nodes ready at once."""
         ring: deque[str] = deque()
         owed = 0.0
         while True:
@@ -291,7 +293,7 @@ class SimulatedNodes:
                 node = self._nodes.items.get(name)
                 if node is None:
                     continue
-                if await self._attend(self._greet(node), name):
+                if await self._try(self._register(node), name):
                     ring.append(name)
                 else:
                     self._refresh.append(name)
@@ -302,19 +304,19 @@ class SimulatedNodes:
                 if name not in self._nodes.items:
                     continue
                 ring.append(name)
-                await self._attend(renew_lease(self._client, name, self._clock.now(), LEASE_SECONDS), name)
+                await self._try(renew_lease(self._client, name, self._clock.now(), LEASE_SECONDS), name)
             await self._clock.sleep(_TICK_SECONDS)
 
-    async def _attend(self, work: Coroutine[Any, Any, None], name: str) -> bool:
-        """Return whether the server took it."""
+    async def _try(self, work: Coroutine[Any, Any, None], name: str) -> bool:
+        """Execute a request for a node. Return whether it succeeded."""
         try:
             await work
         except (StatusError, Unreachable) as error:
-            _log.warning("simulated node %s: %s", name, error)
+            _log.warning("simulated node %s: a request failed: %s", name, error)
             return False
         return True
 
-    async def _greet(self, node: SimulatedNode) -> None:
+    async def _register(self, node: SimulatedNode) -> None:
         if not node.has_conditions:
             conditions = node_conditions(rfc3339(self._clock.now()))
             await self._client.patch(
@@ -324,14 +326,14 @@ class SimulatedNodes:
 
 
 def running_status(containers: tuple[str, ...], now: float, address: str) -> dict[str, Any]:
-    """All containers run and are ready."""
-    moment = rfc3339(now)
+    """Return the status of a running pod. All containers are ready."""
+    time = rfc3339(now)
     return {
         "phase": "Running",
-        "startTime": moment,
+        "startTime": time,
         "podIP": address,
         "podIPs": [{"ip": address}],
-        "conditions": _conditions(moment, "True", ""),
+        "conditions": _conditions(time, "True", ""),
         "containerStatuses": [
             {
                 "name": name,
@@ -340,7 +342,7 @@ def running_status(containers: tuple[str, ...], now: float, address: str) -> dic
                 "ready": True,
                 "started": True,
                 "restartCount": 0,
-                "state": {"running": {"startedAt": moment}},
+                "state": {"running": {"startedAt": time}},
                 "lastState": {},
             }
             for name in containers
@@ -348,13 +350,13 @@ def running_status(containers: tuple[str, ...], now: float, address: str) -> dic
     }
 
 
-def ended_status(containers: tuple[str, ...], began: float, now: float, code: int) -> dict[str, Any]:
-    """All containers ended, with ``code``."""
-    moment = rfc3339(now)
+def ended_status(containers: tuple[str, ...], started_at: float, now: float, code: int) -> dict[str, Any]:
+    """Return the status of an ended pod. All containers have ``code``."""
+    time = rfc3339(now)
     reason = "Completed" if code == 0 else "Error"
     return {
         "phase": "Succeeded" if code == 0 else "Failed",
-        "conditions": _conditions(moment, "False", "PodCompleted" if code == 0 else "PodFailed"),
+        "conditions": _conditions(time, "False", "PodCompleted" if code == 0 else "PodFailed"),
         "containerStatuses": [
             {
                 "name": name,
@@ -367,8 +369,8 @@ def ended_status(containers: tuple[str, ...], began: float, now: float, code: in
                     "terminated": {
                         "exitCode": code,
                         "reason": reason,
-                        "startedAt": rfc3339(began),
-                        "finishedAt": moment,
+                        "startedAt": rfc3339(started_at),
+                        "finishedAt": time,
                     }
                 },
                 "lastState": {},
@@ -378,11 +380,11 @@ def ended_status(containers: tuple[str, ...], began: float, now: float, code: in
     }
 
 
-def _conditions(moment: str, ready: str, reason: str) -> list[dict[str, str]]:
-    found = [{"type": "Initialized", "status": "True", "lastTransitionTime": moment}]
+def _conditions(time: str, ready: str, reason: str) -> list[dict[str, str]]:
+    conditions = [{"type": "Initialized", "status": "True", "lastTransitionTime": time}]
     for kind in ("Ready", "ContainersReady"):
-        record = {"type": kind, "status": ready, "lastTransitionTime": moment}
+        record = {"type": kind, "status": ready, "lastTransitionTime": time}
         if reason:
             record["reason"] = reason
-        found.append(record)
-    return found
+        conditions.append(record)
+    return conditions

@@ -160,7 +160,7 @@ def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:
     assert made["status"]["allocatable"]["nvidia.com/gpu"] == "1"
     assert made["metadata"]["labels"]["windlass.dev/mig"] == "dynamic"
     refused = windlass("node", "add-simulated", "--devices", "1xNobody")
-    assert "no model is known by the name Nobody; give its memory too, as in 2xNobody:24GiB\n" in refused.err
+    assert "Nobody is not a known model; add its memory, as in 2xNobody:24GiB\n" in refused.err
     assert "simulated:" not in refused.err
     assert windlass("node", "add-simulated", "--cards", "1xT4", "--prefix", "former").code == 0
     assert len(json.loads(windlass("gpu", "former-0", "-o", "json").out)["items"]) == 1

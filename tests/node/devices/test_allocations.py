@@ -18,25 +18,25 @@ def whole(*names: str) -> list[DeviceHold]:
 
 def test_a_device_is_given_once(tmp_path: Path) -> None:
     allocations = DeviceAllocations(tmp_path / "d.json")
-    allocations.claim("u1", "ns/a", whole("0", "1"))
-    allocations.claim("u1", "ns/a", whole("0", "1"))
+    allocations.allocate("u1", "ns/a", whole("0", "1"))
+    allocations.allocate("u1", "ns/a", whole("0", "1"))
     assert len(allocations.held) == 2
     with pytest.raises(DeviceBusy, match="device 1 is held by pod ns/a"):
-        allocations.claim("u2", "ns/b", whole("2", "1"))
-    assert not allocations.of("u2")  # all or nothing
+        allocations.allocate("u2", "ns/b", whole("2", "1"))
+    assert not allocations.holds_of("u2")  # all or nothing
     assert allocations.release("u1") == whole("0", "1")
-    allocations.claim("u2", "ns/b", whole("2", "1"))
+    allocations.allocate("u2", "ns/b", whole("2", "1"))
 
 
 def test_it_outlives_the_agent(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     claims = [DeviceHold("0", 500, 1024), DeviceHold("1", 0, 0, "1g.10gb", 6, 1)]
-    DeviceAllocations(path).claim("u1", "ns/a", claims)
+    DeviceAllocations(path).allocate("u1", "ns/a", claims)
     again = DeviceAllocations(path)
-    assert list(again.of("u1")) == claims
+    assert list(again.holds_of("u1")) == claims
     with pytest.raises(DeviceBusy):
-        again.claim("u2", "ns/b", whole("0"))
-    assert again.keep_only({"u2"}) == claims
+        again.allocate("u2", "ns/b", whole("0"))
+    assert again.retain({"u2"}) == claims
     assert json.loads(path.read_text()) == {"claims": []}
 
 
@@ -47,28 +47,28 @@ def test_of_a_file_that_cannot_be_read_nothing_is_known(tmp_path: Path, left: st
     allocations = DeviceAllocations(path)
     assert allocations.held == ()
     assert allocations.lost.startswith(f"{path} cannot be read (")
-    allocations.claim("u1", "ns/a", whole("0"))
+    allocations.allocate("u1", "ns/a", whole("0"))
     again = DeviceAllocations(path)
-    assert (again.lost, again.of("u1")) == ("", (DeviceHold("0"),))
+    assert (again.lost, again.holds_of("u1")) == ("", (DeviceHold("0"),))
 
 
 def test_the_file_of_earlier_releases_is_read(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"0": {"uid": "u1", "pod": "ns/a"}}))
     allocations = DeviceAllocations(path)
-    assert allocations.of("u1") == (DeviceHold("0"),)
+    assert allocations.holds_of("u1") == (DeviceHold("0"),)
     with pytest.raises(DeviceBusy):
-        allocations.claim("u2", "ns/b", [DeviceHold("0", 100, 1)])
+        allocations.allocate("u2", "ns/b", [DeviceHold("0", 100, 1)])
 
 
 def test_two_containers_may_have_equal_shares_of_one_card(tmp_path: Path) -> None:
     allocations = DeviceAllocations(tmp_path / "d.json")
     twice = [DeviceHold("0", 400, 1000), DeviceHold("0", 400, 1000)]
-    allocations.claim("u1", "ns/a", twice)
-    allocations.claim("u1", "ns/a", twice)
-    assert list(allocations.of("u1")) == twice
+    allocations.allocate("u1", "ns/a", twice)
+    allocations.allocate("u1", "ns/a", twice)
+    assert list(allocations.holds_of("u1")) == twice
     with pytest.raises(DeviceBusy, match="110 %"):
-        allocations.claim("u2", "ns/b", [DeviceHold("0", 300, 1000)])
+        allocations.allocate("u2", "ns/b", [DeviceHold("0", 300, 1000)])
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_two_containers_may_have_equal_shares_of_one_card(tmp_path: Path) -> Non
         (DeviceHold("0", 0, 10240), DeviceHold("0", 0, 14337), "24577 of 24576 MiB"),
         (DeviceHold("0", 600), DeviceHold("0", 401), "100.1 %"),
         (DeviceHold("0", 600), DeviceHold("0"), "held by pod ns/a"),
-        (DeviceHold("0", 600), DeviceHold("0", 0, 0, "1g.5gb", 0, 1), "shared or cut"),
+        (DeviceHold("0", 600), DeviceHold("0", 0, 0, "1g.5gb", 0, 1), "shared or partitioned"),
         (
             DeviceHold("0", 0, 0, "2g.10gb", 4, 2),
             DeviceHold("0", 0, 0, "1g.5gb", 5, 1),
-            "2g.10gb at 4 is in the way",
+            "it overlaps slice 2g.10gb at 4",
         ),
         (DeviceHold("0", 0, 0, "2g.10gb", 4, 2), DeviceHold("0", 0, 0, "1g.5gb", 6, 1), None),
         (DeviceHold("0", 0, 0, "1g.5gb", -2, 0), DeviceHold("0", 0, 0, "1g.5gb", -3, 0), None),
@@ -93,12 +93,12 @@ def test_what_stands_beside_what(
 ) -> None:
     allocations = DeviceAllocations(tmp_path / "d.json")
     memory = {"0": 24576}
-    allocations.claim("u1", "ns/a", [first], memory)
+    allocations.allocate("u1", "ns/a", [first], memory)
     if words is None:
-        allocations.claim("u2", "ns/b", [second], memory)
+        allocations.allocate("u2", "ns/b", [second], memory)
     else:
         with pytest.raises(DeviceBusy, match=words):
-            allocations.claim("u2", "ns/b", [second], memory)
+            allocations.allocate("u2", "ns/b", [second], memory)
 
 
 CLAIMS = st.one_of(
@@ -127,14 +127,14 @@ def test_never_more_than_there_is(
         before = allocations.held
         if not take:
             allocations.release(uid)
-            assert not allocations.of(uid)
+            assert not allocations.holds_of(uid)
             continue
         try:
-            allocations.claim(uid, uid, claims, {"0": 1000, "1": 1000})
+            allocations.allocate(uid, uid, claims, {"0": 1000, "1": 1000})
         except DeviceBusy:
             assert allocations.held == before
         for device in "01":
-            held = [each.claim for each in allocations.holders(device)]
+            held = [each.hold for each in allocations.holders(device)]
             slices = [c for c in held if c.profile]
             shares = [c for c in held if not c.profile]
             assert sum(c.whole for c in held) in ((0, 1) if len(held) <= 1 else (0,))
@@ -148,10 +148,10 @@ def test_never_more_than_there_is(
 def test_pods_of_one_claim_use_a_card_together(tmp_path: Path) -> None:
     allocations = DeviceAllocations(tmp_path / "ledger")
     ours = DeviceHold("0", together="default/ours")
-    allocations.claim("u1", "default/a", [ours])
-    allocations.claim("u2", "default/b", [ours])
+    allocations.allocate("u1", "default/a", [ours])
+    allocations.allocate("u2", "default/b", [ours])
     for other in (DeviceHold("0"), DeviceHold("0", together="default/theirs"), DeviceHold("0", milli=10)):
         with pytest.raises(DeviceBusy):
-            allocations.claim("u3", "default/c", [other])
+            allocations.allocate("u3", "default/c", [other])
     allocations.release("u1")
-    assert DeviceAllocations(tmp_path / "ledger").of("u2") == (ours,)
+    assert DeviceAllocations(tmp_path / "ledger").holds_of("u2") == (ours,)

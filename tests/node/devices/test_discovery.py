@@ -45,8 +45,8 @@ def found(
 def test_real_cards_get_the_usual_labels_and_their_uuids(tmp_path: Path) -> None:
     clique = "11111111-2222-3333-4444-555555555555.7"
     inventory = found(tmp_path, [card(H100_80, i, links=["switch"], clique=clique) for i in range(2)])
-    assert [c.index for c in inventory.cards] == [0, 1]
-    assert all(c.uuid.startswith("GPU-") for c in inventory.cards)
+    assert [c.index for c in inventory.devices] == [0, 1]
+    assert all(c.uuid.startswith("GPU-") for c in inventory.devices)
     labels = {key.removeprefix("nvidia.com/"): value for key, value in inventory.labels.items()}
     assert " " not in labels.pop("gpu.machine")
     assert labels.pop("gpu.mode") in ("compute", "display", "unknown")
@@ -66,8 +66,8 @@ def test_real_cards_get_the_usual_labels_and_their_uuids(tmp_path: Path) -> None
         "mig.capable": "true",
         **DRIVER,
     }
-    assert inventory.amounts == {"nvidia.com/gpu": 2}
-    assert inventory.find(1).uuid == inventory.cards[1].uuid
+    assert inventory.resources == {"nvidia.com/gpu": 2}
+    assert inventory.find(1).uuid == inventory.devices[1].uuid
     with pytest.raises(LookupError, match="no device 2"):
         inventory.find(2)
 
@@ -83,29 +83,29 @@ def test_each_card_is_told_apart(tmp_path: Path) -> None:
             card(H100_80, 4, links=["switch"]),
         ],
     )
-    assert [c.link_group for c in inventory.cards] == [0, 0, -1, 1, 1]
-    assert [c.numa for c in inventory.cards] == [0, 1, -1, 0, 0]
-    assert inventory.cards[2].compute == "7.5"
-    assert inventory.cards[0].pci == "00000000:10:00.0"
+    assert [c.link_group for c in inventory.devices] == [0, 0, -1, 1, 1]
+    assert [c.numa for c in inventory.devices] == [0, 1, -1, 0, 0]
+    assert inventory.devices[2].compute == "7.5"
+    assert inventory.devices[0].pci == "00000000:10:00.0"
     assert "several kinds (NVIDIA-H100-80GB-HBM3, Tesla-T4)" in inventory.note
-    again = node_annotation.read({node_annotation.NODE_DEVICES: node_annotation.write(inventory.cards)})
+    again = node_annotation.read({node_annotation.NODE_DEVICES: node_annotation.write(inventory.devices)})
     assert again.problem is None
-    assert again.cards == inventory.cards
+    assert again.cards == inventory.devices
 
 
 def test_a_machine_without_a_driver_has_none_and_that_is_no_error(tmp_path: Path) -> None:
     script = Script.write(tmp_path / "nvml.json", [], driver=False)
     assert discovery.open_nvml(lambda: Nvml(binding(script))) is None
     silent = discover("auto")
-    assert not silent.cards
+    assert not silent.devices
     assert not silent.labels
-    assert "no NVIDIA driver answers" in silent.note
+    assert "no NVIDIA driver responds" in silent.note
 
 
 def test_a_lost_card_is_listed_and_the_others_are_well(tmp_path: Path) -> None:
     inventory = found(tmp_path, [card(T4, 0), card(T4, 1, lost=True)])
-    assert [c.healthy for c in inventory.cards] == [True, False]
-    assert "does not answer" in inventory.cards[1].reason
+    assert [c.healthy for c in inventory.devices] == [True, False]
+    assert "does not respond" in inventory.devices[1].reason
 
 
 class TestMig:
@@ -128,8 +128,8 @@ class TestMig:
         return [cut, card(A100_40, 1)]
 
     def test_possible_placements_are_the_drivers(self, tmp_path: Path) -> None:
-        inventory = found(tmp_path, self.cards(), DiscoveryOptions(may_carve=True))
-        cut = inventory.cards[0]
+        inventory = found(tmp_path, self.cards(), DiscoveryOptions(may_create=True))
+        cut = inventory.devices[0]
         assert cut.mig
         assert cut.dynamic
         places = {place.profile: (place.starts, place.size, place.compute) for place in cut.placements}
@@ -143,14 +143,14 @@ class TestMig:
             "7g.40gb": ((0,), 8, 7),
         }
         assert inventory.labels["windlass.dev/mig"] == "dynamic"
-        assert inventory.amounts == {"nvidia.com/gpu": 1}  # the card in MIG mode is not had whole
+        assert inventory.resources == {"nvidia.com/gpu": 1}  # the card in MIG mode is not had whole
 
     def test_mixed_counts_the_slices_that_are_there(self, tmp_path: Path) -> None:
         cards = self.cards(("3g.20gb", 0, 3), ("1g.5gb", 5, 1), ("1g.5gb", 6, 1))
-        inventory = found(tmp_path, cards, DiscoveryOptions(may_carve=True))
-        assert not inventory.cards[0].dynamic  # somebody else cut it
-        assert "does not carve: 0" in inventory.note
-        assert inventory.amounts == {
+        inventory = found(tmp_path, cards, DiscoveryOptions(may_create=True))
+        assert not inventory.devices[0].dynamic  # somebody else cut it
+        assert "creates no instances: 0" in inventory.note
+        assert inventory.resources == {
             "nvidia.com/gpu": 1,
             "nvidia.com/mig-1g.5gb": 2,
             "nvidia.com/mig-3g.20gb": 1,
@@ -166,9 +166,9 @@ class TestMig:
     def test_single_makes_cards_of_the_slices(self, tmp_path: Path) -> None:
         cards = self.cards(("1g.5gb", 5, 1), ("1g.5gb", 6, 1))[:1]
         inventory = found(tmp_path, cards, DiscoveryOptions(mig="single"))
-        assert inventory.amounts == {"nvidia.com/gpu": 2}
-        assert [c.uuid for c in inventory.cards] == ["MIG-0", "MIG-1"]
-        assert inventory.cards[0].memory_mib == 4864
+        assert inventory.resources == {"nvidia.com/gpu": 2}
+        assert [c.uuid for c in inventory.devices] == ["MIG-0", "MIG-1"]
+        assert inventory.devices[0].memory_mib == 4864
         assert inventory.labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"
         assert inventory.labels["nvidia.com/gpu.count"] == "2"
         assert inventory.labels["nvidia.com/gpu.memory"] == "4864"
@@ -183,29 +183,29 @@ class TestMig:
 
     def test_an_ordinary_user_sees_the_slices_but_not_their_places(self, tmp_path: Path) -> None:
         inventory = found(tmp_path, self.cards(("1g.5gb", 6, 1)), DiscoveryOptions(), root=False)
-        cut = inventory.cards[0]
+        cut = inventory.devices[0]
         assert not cut.dynamic
         assert [(i.profile, i.uuid) for i in cut.instances] == [("1g.5gb", "MIG-0")]
         assert cut.instances[0].start < 0
         assert cut.healthy
         assert cut.memory_mib == 40960  # of the model: only root may ask the card
-        assert inventory.amounts["nvidia.com/mig-1g.5gb"] == 1
+        assert inventory.resources["nvidia.com/mig-1g.5gb"] == 1
 
 
 class TestSimulated:
     def test_plain_ones_have_indices(self) -> None:
         inventory = discover("simulated:4", machine="box")
         assert inventory.simulated
-        assert len(inventory.cards) == 4
+        assert len(inventory.devices) == 4
         assert inventory.labels["nvidia.com/gpu.product"] == "Simulated-GPU"
         assert inventory.labels["nvidia.com/gpu.memory"] == "16384"
-        assert "no GPU is behind them" in inventory.note
+        assert "without hardware" in inventory.note
         other = discover("simulated:4", machine="other")
-        assert not {c.uuid for c in inventory.cards} & {c.uuid for c in other.cards}
+        assert not {c.uuid for c in inventory.devices} & {c.uuid for c in other.devices}
 
     def test_models_memory_and_mig(self) -> None:
         inventory = discover("simulated:2xA100-40GB+mig,1xT4,2xMI300X,1xMine:24GiB")
-        assert [(key_of(c), c.model, c.memory_mib) for c in inventory.cards] == [
+        assert [(key_of(c), c.model, c.memory_mib) for c in inventory.devices] == [
             ("0", "NVIDIA-A100-SXM4-40GB", 40960),
             ("1", "NVIDIA-A100-SXM4-40GB", 40960),
             ("2", "Tesla-T4", 15360),
@@ -213,8 +213,8 @@ class TestSimulated:
             ("amd.com/gpu/1", "AMD-Instinct-MI300X", 196592),
             ("3", "Mine", 24576),
         ]
-        assert [c.dynamic for c in inventory.cards] == [True, True, False, False, False, False]
-        assert inventory.amounts == {"nvidia.com/gpu": 2, "amd.com/gpu": 2}
+        assert [c.dynamic for c in inventory.devices] == [True, True, False, False, False, False]
+        assert inventory.resources == {"nvidia.com/gpu": 2, "amd.com/gpu": 2}
         assert inventory.labels["amd.com/gpu.product"] == "AMD-Instinct-MI300X"
         assert inventory.find(1, "amd.com/gpu").resource == "amd.com/gpu"
 
@@ -222,7 +222,7 @@ class TestSimulated:
         ("option", "memory"), [("simulated:1:24GiB", 24576), ("simulated:1xH100:40Gi", 40960)]
     )
     def test_memory_can_be_set(self, option: str, memory: int) -> None:
-        assert [c.memory_mib for c in discover(option).cards] == [memory]
+        assert [c.memory_mib for c in discover(option).devices] == [memory]
 
     @pytest.mark.parametrize(
         "option",
@@ -253,14 +253,14 @@ def test_the_way_of_handing_out_slices_is_part_of_the_option() -> None:
 
 
 def test_switched_off() -> None:
-    assert not discover("none").cards
+    assert not discover("none").devices
 
 
 def test_short_labels_are_those_that_are_clear() -> None:
-    h100 = discover("simulated:1xH100").cards
+    h100 = discover("simulated:1xH100").devices
     assert labels.aliases(h100) == {"gpu-type": "H100", "gpu-tier": "high-performance"}
-    assert labels.aliases(discover("simulated:1xT4").cards) == {"gpu-type": "T4", "gpu-tier": "inference"}
-    assert labels.aliases(discover("simulated:1").cards) == {}
+    assert labels.aliases(discover("simulated:1xT4").devices) == {"gpu-type": "T4", "gpu-tier": "inference"}
+    assert labels.aliases(discover("simulated:1").devices) == {}
 
 
 @pytest.mark.parametrize(

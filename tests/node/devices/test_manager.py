@@ -43,11 +43,11 @@ async def test_whole_cards_shares_and_slices(tmp_path: Path) -> None:
     await cards.admit("u1", "ns/a", pod(GPU, DeviceAssignment(1)))
     await cards.admit("u2", "ns/b", pod(MEMORY, DeviceAssignment(0, 0, 10240)))
     await cards.admit("u3", "ns/c", pod(SLICE, DeviceAssignment(2, 0, 0, "1g.5gb", 6)))
-    (whole,) = await cards.given("u1")
-    (share,) = await cards.given("u2")
-    (cut,) = await cards.given("u3")
-    assert (whole.identifier, whole.part) == ("1", DeviceAssignment(1))
-    assert (share.identifier, share.part.memory_mib) == ("0", 10240)
+    (whole,) = await cards.visible_devices("u1")
+    (share,) = await cards.visible_devices("u2")
+    (cut,) = await cards.visible_devices("u3")
+    assert (whole.identifier, whole.assignment) == ("1", DeviceAssignment(1))
+    assert (share.identifier, share.assignment.memory_mib) == ("0", 10240)
     assert cut.identifier.startswith("MIG-")
     assert [i.uuid for i in cards.inventory.find(2).instances] == [cut.identifier]
     with pytest.raises(DeviceBusy):
@@ -60,7 +60,7 @@ async def test_whole_cards_shares_and_slices(tmp_path: Path) -> None:
 async def test_nothing_asked_for_is_nothing_taken(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
     await cards.admit("u1", "ns/a", pod(None))
-    assert await cards.given("u1") == []
+    assert await cards.visible_devices("u1") == []
     assert not cards.allocations.held
 
 
@@ -68,28 +68,30 @@ async def test_it_is_the_same_after_a_restart(tmp_path: Path) -> None:
     first = keeper(tmp_path)
     bound = pod(SLICE, DeviceAssignment(2, 0, 0, "1g.5gb", 6))
     await first.admit("u1", "ns/a", bound)
-    before = await first.given("u1")
+    before = await first.visible_devices("u1")
     again = keeper(tmp_path)
     await again.admit("u1", "ns/a", bound)
-    assert [each.identifier for each in await again.given("u1")] == [each.identifier for each in before]
-    again.allocations.keep_only([])
+    assert [each.identifier for each in await again.visible_devices("u1")] == [
+        each.identifier for each in before
+    ]
+    again.allocations.retain([])
     await again.sweep()
-    assert not MigInstanceFile(tmp_path / "mig.json").made
+    assert not MigInstanceFile(tmp_path / "mig.json").instances
 
 
 @pytest.mark.parametrize(
     ("limits", "parts", "words"),
     [
-        (GPU, [], "asks for 1 devices but was bound with none"),
+        (GPU, [], "requests 1 devices but was bound with none"),
         (GPU, [DeviceAssignment(0), DeviceAssignment(1)], "bound with 0,1"),
         (GPU, [DeviceAssignment(7)], "no device 7"),
-        (GPU, [DeviceAssignment(2)], "MIG mode: only slices"),
+        (GPU, [DeviceAssignment(2)], "MIG mode: only its slices"),
         (GPU, [DeviceAssignment(0, 500, 0)], "bound with 0"),
-        (None, [DeviceAssignment(0, 500, 0)], "asks for no part"),
+        (None, [DeviceAssignment(0, 500, 0)], "requests no part"),
         (MEMORY, [], "part of a device but was bound with none"),
-        (MEMORY, [DeviceAssignment(0)], "asks for 0 devices"),
-        (SLICE, [DeviceAssignment(2, 0, 0, "1g.5gb", 7)], "cannot begin at 7"),
-        (SLICE, [DeviceAssignment(0, 0, 0, "1g.5gb", 0)], "is not carved here"),
+        (MEMORY, [DeviceAssignment(0)], "requests 0 devices"),
+        (SLICE, [DeviceAssignment(2, 0, 0, "1g.5gb", 7)], "cannot start at 7"),
+        (SLICE, [DeviceAssignment(0, 0, 0, "1g.5gb", 0)], "the agent does not create instances"),
         (SLICE, [], "has 0 MIG slices 1g.5gb"),
     ],
 )
@@ -110,7 +112,7 @@ async def test_words_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 async def test_a_card_that_is_not_well_takes_nothing_new(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
     sick = altered(cards.inventory.find(0), healthy=False, reason="XID 79")
-    cards.inventory = replace(cards.inventory, cards=(sick, *cards.inventory.cards[1:]))
+    cards.inventory = replace(cards.inventory, devices=(sick, *cards.inventory.devices[1:]))
     with pytest.raises(Rejected, match="not healthy: XID 79"):
         await cards.admit("u1", "ns/a", pod(GPU, DeviceAssignment(0)))
 
@@ -119,7 +121,7 @@ async def test_a_lasting_refusal_takes_the_card_out_of_carving(tmp_path: Path) -
     cards = keeper(tmp_path)
 
     class Refusing(SimulatedSlicer):
-        def carve(self, card: DeviceRecord, profile: str, start: int, owner: str) -> str:
+        def create(self, device: DeviceRecord, profile: str, start: int, owner: str) -> str:
             raise SliceRefused("no permission", lasting=True)
 
     cards.slicer = Refusing(MigInstanceFile(tmp_path / "mig.json"))
@@ -141,7 +143,7 @@ class TestSlicesThatAreThere:
     async def test_the_number_among_those_of_the_profile_counts(self, tmp_path: Path) -> None:
         cards = self.cards(tmp_path)
         await cards.admit("u1", "ns/a", pod(SLICE, DeviceAssignment(1)))
-        assert [each.identifier for each in await cards.given("u1")] == ["MIG-6"]
+        assert [each.identifier for each in await cards.visible_devices("u1")] == ["MIG-6"]
         with pytest.raises(DeviceBusy):
             await cards.admit("u2", "ns/b", pod(SLICE, DeviceAssignment(1)))
         with pytest.raises(Rejected, match="has 2 MIG slices"):
@@ -151,7 +153,7 @@ class TestSlicesThatAreThere:
         cards = self.cards(tmp_path)
         for uid in ("u1", "u2"):
             await cards.admit(uid, f"ns/{uid}", pod(SLICE))
-        assert {each.identifier for uid in ("u1", "u2") for each in await cards.given(uid)} == {
+        assert {each.identifier for uid in ("u1", "u2") for each in await cards.visible_devices(uid)} == {
             "MIG-5",
             "MIG-6",
         }

@@ -38,15 +38,15 @@ class Machine:
 
     @property
     def card(self) -> DeviceRecord:
-        own = frozenset(self.slicer.records.made)
-        return inventory(self.nvml, DiscoveryOptions(may_carve=True, own=own)).cards[0]
+        own = frozenset(self.slicer.records.instances)
+        return inventory(self.nvml, DiscoveryOptions(may_create=True, own=own)).devices[0]
 
     @property
     def present(self) -> list[tuple[str, int]]:
         return sorted((i["profile"], i["start"]) for i in self.script.cards[0]["instances"])
 
     def carve(self, profile: str, start: int, owner: str) -> str:
-        return self.slicer.carve(self.card, profile, start, owner)
+        return self.slicer.create(self.card, profile, start, owner)
 
 
 def test_the_decided_place_exactly_and_once(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_reboot_takes_all_instances_and_they_are_made_again(tmp_path: Path) ->
     assert box.present == [("1g.5gb", 6)]
     box.script.reboot()
     assert box.agent().remove(set()) == []
-    assert not box.slicer.records.made
+    assert not box.slicer.records.instances
 
 
 def test_what_others_made_is_left_alone(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_others_made_is_left_alone(tmp_path: Path) -> None:
     foreign.agent()
     foreign.carve("1g.5gb", 0, "theirs")
     assert not box.card.dynamic
-    with pytest.raises(SliceRefused, match="did not make") as caught:
+    with pytest.raises(SliceRefused, match="did not create") as caught:
         box.carve("4g.20gb", 0, "u1")
     assert caught.value.lasting
     assert box.slicer.remove(set()) == []
@@ -149,7 +149,7 @@ def test_a_slice_in_use_stays_until_it_is_free(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("profile", "start", "words"),
-    [("2g.10gb", 1, "cannot begin at 1"), ("9g.99gb", 0, "no MIG profile"), ("4g.20gb", 4, "cannot begin")],
+    [("2g.10gb", 1, "cannot start at 1"), ("9g.99gb", 0, "no MIG profile"), ("4g.20gb", 4, "cannot start")],
 )
 def test_places_that_are_none(tmp_path: Path, profile: str, start: int, words: str) -> None:
     box = Machine(tmp_path)
@@ -164,8 +164,8 @@ def test_an_ordinary_user_is_told_what_it_takes(tmp_path: Path) -> None:
     known = box.card
     with box.script.open() as state:
         state["root"] = False
-    with pytest.raises(SliceRefused, match="needs root") as caught:
-        box.slicer.carve(known, "1g.5gb", 6, "u1")
+    with pytest.raises(SliceRefused, match="requires root") as caught:
+        box.slicer.create(known, "1g.5gb", 6, "u1")
     assert caught.value.lasting
 
 
@@ -216,11 +216,11 @@ def test_whatever_happens_the_card_holds_what_living_pods_hold(
 
 
 def test_simulated_slices_are_kept_like_real_ones(tmp_path: Path) -> None:
-    carved = discover("simulated:1xA100-40GB+mig").cards[0]
+    carved = discover("simulated:1xA100-40GB+mig").devices[0]
     slicer = SimulatedSlicer(MigInstanceFile(tmp_path / "mig.json"))
-    first = slicer.carve(carved, "1g.5gb", 6, "u1")
-    assert SimulatedSlicer(MigInstanceFile(tmp_path / "mig.json")).carve(carved, "1g.5gb", 6, "u1") == first
+    first = slicer.create(carved, "1g.5gb", 6, "u1")
+    assert SimulatedSlicer(MigInstanceFile(tmp_path / "mig.json")).create(carved, "1g.5gb", 6, "u1") == first
     with pytest.raises(SliceBusy):
-        slicer.carve(carved, "1g.10gb", 6, "u2")
+        slicer.create(carved, "1g.10gb", 6, "u2")
     slicer.remove({"u2"})
-    slicer.carve(carved, "1g.10gb", 6, "u2")
+    slicer.create(carved, "1g.10gb", 6, "u2")

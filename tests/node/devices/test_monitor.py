@@ -16,12 +16,12 @@ from scripted_nvml import H100_80, Script, binding, card
 
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.clock import FakeClock
-from windlass.node.device_reporter import declared_well
+from windlass.node.device_reporter import parse_clear_request
 from windlass.node.devices import mps, usage_audit
 from windlass.node.devices.allocations import DeviceAllocations, DeviceHold, Held
 from windlass.node.devices.discovery import DiscoveryOptions, inventory
-from windlass.node.devices.health import FaultRecords, Xid, XidListener, asked
-from windlass.node.devices.index_store import DeviceIndexStore, numbered
+from windlass.node.devices.health import FaultRecords, Xid, XidListener, find_faults
+from windlass.node.devices.index_store import DeviceIndexStore, assign_indices
 from windlass.node.devices.manager import DeviceManager
 from windlass.node.devices.monitor import DeviceMonitor, PublishedDevices, grace_of
 from windlass.node.devices.nvml import Nvml
@@ -45,15 +45,15 @@ class Scene:
     def start(self) -> None:
         """An agent on this folder, perhaps after another."""
         memory = DeviceIndexStore(self.folder / "cards.json", self.boot)
-        found = inventory(self.nvml, DiscoveryOptions(numbers=memory.numbers))
+        found = inventory(self.nvml, DiscoveryOptions(indices=memory.indices))
         self.device_manager = DeviceManager(found, DeviceAllocations(self.folder / "devices.json"))
         self.watch = DeviceMonitor(
             self.device_manager,
             self.clock,
             nvml=self.nvml,
             faults=FaultRecords(self.folder / "health.json", self.boot),
-            wishes=lambda: DiscoveryOptions(numbers=memory.numbers),
-            memory=memory,
+            options=lambda: DiscoveryOptions(indices=memory.indices),
+            index_store=memory,
             environment={"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "mps")},
             period_seconds=15.0,
         )
@@ -62,7 +62,7 @@ class Scene:
         self.found: list[usage_audit.UsageFinding] = []
         self.evicted: list[tuple[str, str]] = []
         self.watch.publish = self.told.append
-        self.watch.say = lambda _, reason, message: self.said.append((reason, message))
+        self.watch.record_event = lambda _, reason, message: self.said.append((reason, message))
         self.watch.report = self.found.append
         self.watch.evict = lambda uid, why: self.evicted.append((uid, why))
         self.watch.pods = lambda: self.pods
@@ -70,10 +70,10 @@ class Scene:
     def pod(self, uid: str, claim: DeviceHold, seconds: str = "") -> None:
         notes = {"windlass.dev/unhealthy-device-seconds": seconds} if seconds else {}
         self.pods[uid] = {"metadata": {"name": uid, "annotations": notes}}
-        self.device_manager.allocations.claim(uid, f"ns/{uid}", [claim])
+        self.device_manager.allocations.allocate(uid, f"ns/{uid}", [claim])
 
     def card(self, index: int) -> DeviceRecord:
-        return self.device_manager.inventory.cards[index]
+        return self.device_manager.inventory.devices[index]
 
     def uuid(self, index: int) -> str:
         return self.script.cards[index]["uuid"]
@@ -99,18 +99,18 @@ def scene(tmp_path: Path) -> Scene:
 async def test_a_card_that_is_not_well_is_told_and_gets_well_again(
     scene: Scene, change: dict[str, Any], words: str
 ) -> None:
-    await scene.watch.look()
+    await scene.watch.check()
     assert scene.conditions["GPUsHealthy"] == ("True", "CardsHealthy")
     uuid = scene.card(1).uuid
     scene.script.change(1, **change)
-    await scene.watch.look()
+    await scene.watch.check()
     assert (scene.card(1).healthy, scene.card(1).reason) == (False, words)
     assert scene.card(1).uuid == uuid  # what is known of it stays known
     assert scene.card(0).healthy
     assert scene.conditions["GPUsHealthy"] == ("False", "CardUnhealthy")
     assert scene.said == [("GPUUnhealthy", f"GPU 1 (NVIDIA-H100-80GB-HBM3): {words}")]
     scene.script.change(1, ecc=0, remapFailed=False, lost=False)
-    await scene.watch.look()
+    await scene.watch.check()
     assert scene.card(1).healthy
     assert scene.said[-1][0] == "GPUHealthy"
 
@@ -126,15 +126,15 @@ async def test_a_lost_card_keeps_its_number_and_the_others_theirs(scene: Scene) 
             scene.start()
             await scene.watch.prime()
         else:
-            await scene.watch.look()
-        assert [(c.index, c.uuid, c.healthy) for c in scene.device_manager.inventory.cards] == [
+            await scene.watch.check()
+        assert [(c.index, c.uuid, c.healthy) for c in scene.device_manager.inventory.devices] == [
             (0, first, False),
             (1, second, True),
         ]
         assert scene.card(0).reason == "it has fallen off the bus"
     with scene.script.open() as state:
         state["cards"] = [lost, left]
-    await scene.watch.look()
+    await scene.watch.check()
     assert scene.card(0).healthy
 
 
@@ -146,7 +146,7 @@ async def test_after_a_reboot_only_cards_that_are_there_are_listed(scene: Scene)
     scene.boot = "another"
     scene.start()
     await scene.watch.prime()
-    assert [(c.index, c.uuid) for c in scene.device_manager.inventory.cards] == [(1, second)]
+    assert [(c.index, c.uuid) for c in scene.device_manager.inventory.devices] == [(1, second)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -154,7 +154,7 @@ async def test_after_a_reboot_only_cards_that_are_there_are_listed(scene: Scene)
 def test_numbers_stay_as_they_are(seen: list[set[str]]) -> None:
     known: dict[str, int] = {}
     for uuids in seen:
-        found = numbered(sorted(uuids), known)
+        found = assign_indices(sorted(uuids), known)
         assert set(found) == uuids
         assert all(found[uuid] == known[uuid] for uuid in uuids if uuid in known)
         known = {**known, **found}
@@ -163,8 +163,8 @@ def test_numbers_stay_as_they_are(seen: list[set[str]]) -> None:
 
 
 async def test_nothing_is_listed_while_an_instance_is_being_made(scene: Scene) -> None:
-    async with scene.device_manager.carving:
-        looking = asyncio.ensure_future(scene.watch.look())
+    async with scene.device_manager.mig_lock:
+        looking = asyncio.ensure_future(scene.watch.check())
         await asyncio.sleep(0.05)
         assert not scene.told
     await looking
@@ -174,12 +174,12 @@ async def test_nothing_is_listed_while_an_instance_is_being_made(scene: Scene) -
 async def test_a_driver_that_is_loaded_anew_is_opened_anew(scene: Scene) -> None:
     with scene.script.open() as state:
         state["driver"] = False
-    await scene.watch.look()
-    assert scene.card(0).reason == "it does not answer: Driver Not Loaded"
-    assert len(scene.device_manager.inventory.cards) == 2
+    await scene.watch.check()
+    assert scene.card(0).reason == "it does not respond: Driver Not Loaded"
+    assert len(scene.device_manager.inventory.devices) == 2
     with scene.script.open() as state:
         state["driver"] = True
-    await scene.watch.look()
+    await scene.watch.check()
     assert scene.card(0).healthy
 
 
@@ -204,19 +204,19 @@ async def test_a_call_in_a_thread_is_never_left_running() -> None:
 
 
 async def test_an_xid_stays_until_it_is_cleared_or_the_machine_rebooted(scene: Scene) -> None:
-    scene.watch.heard(scene.uuid(0), 79)
-    scene.watch.heard(scene.uuid(0), 48)
-    await scene.watch.look()
+    scene.watch.on_xid(scene.uuid(0), 79)
+    scene.watch.on_xid(scene.uuid(0), 48)
+    await scene.watch.check()
     assert scene.card(0).reason == "XID 48, XID 79"
     scene.start()
     await scene.watch.prime()
     assert not scene.card(0).healthy
     scene.watch.clear(0, scene.clock.now() - 1)
     assert [reason for reason, _ in scene.said][-1] == "GPUNotCleared"
-    await scene.watch.look()
+    await scene.watch.check()
     assert not scene.card(0).healthy  # it was said later than that
     scene.watch.clear(0, scene.clock.now())
-    await scene.watch.look()
+    await scene.watch.check()
     assert scene.card(0).healthy
     faults = FaultRecords(scene.folder / "health.json", "boot")
     faults.add(Xid("c", 79, 1.0))
@@ -235,15 +235,15 @@ def test_the_driver_is_listened_to(scene: Scene) -> None:
 
 
 def test_questions_about_cards_that_are_well_have_no_answer(scene: Scene) -> None:
-    assert asked(scene.nvml, [scene.uuid(0), scene.uuid(1)]) == {}
-    assert asked(scene.nvml, ["GPU-none"]) == {"GPU-none": "it has fallen off the bus"}
+    assert find_faults(scene.nvml, [scene.uuid(0), scene.uuid(1)]) == {}
+    assert find_faults(scene.nvml, ["GPU-none"]) == {"GPU-none": "it has fallen off the bus"}
 
 
 def test_what_only_root_may_ask_is_no_fault(scene: Scene) -> None:
     scene.script.change(0, migMode=True)
     with scene.script.open() as state:
         state["root"] = False
-    assert asked(scene.nvml, [scene.uuid(0)]) == {}
+    assert find_faults(scene.nvml, [scene.uuid(0)]) == {}
 
 
 class TestMovingAway:
@@ -252,26 +252,26 @@ class TestMovingAway:
         scene.pod("plain", DeviceHold("0", 300))
         scene.pod("stays", DeviceHold("0", 300), "forever")
         scene.pod("elsewhere", DeviceHold("1"))
-        scene.watch.heard(scene.uuid(0), 79)
-        await scene.watch.look()
+        scene.watch.on_xid(scene.uuid(0), 79)
+        await scene.watch.check()
         assert scene.evicted == []
         scene.clock.jump(31)
-        await scene.watch.look()
+        await scene.watch.check()
         assert scene.evicted == [("plain", "GPU 0 of this node is not healthy: XID 79")]
         scene.clock.jump(70)
-        await scene.watch.look()
-        await scene.watch.look()
+        await scene.watch.check()
+        await scene.watch.check()
         assert [uid for uid, _ in scene.evicted] == ["plain", "patient"]
 
     async def test_not_when_the_card_is_well_again_in_time(self, scene: Scene) -> None:
         scene.pod("plain", DeviceHold("0"))
         scene.script.change(0, ecc=1)
-        await scene.watch.look()
+        await scene.watch.check()
         scene.clock.jump(20)
         scene.script.change(0, ecc=0)
-        await scene.watch.look()
+        await scene.watch.check()
         scene.clock.jump(20)
-        await scene.watch.look()
+        await scene.watch.check()
         assert scene.evicted == []
 
     @pytest.mark.parametrize(
@@ -282,11 +282,14 @@ class TestMovingAway:
         assert grace_of({"metadata": {"annotations": notes}}) == seconds
 
     def test_what_people_declare(self) -> None:
-        assert declared_well("0,3@1970-01-01T00:00:10Z") == [(0, 10.0), (3, 10.0)]
-        assert declared_well("0@1970-01-01T00:00:10Z; 3@1970-01-01T00:00:11.5Z") == [(0, 10.0), (3, 11.5)]
-        assert declared_well("nonsense;3@1970-01-01T00:00:11Z") == [(3, 11.0)]
-        assert declared_well("0,3") == []
-        assert declared_well("x@1970-01-01T00:00:10Z") == []
+        assert parse_clear_request("0,3@1970-01-01T00:00:10Z") == [(0, 10.0), (3, 10.0)]
+        assert parse_clear_request("0@1970-01-01T00:00:10Z; 3@1970-01-01T00:00:11.5Z") == [
+            (0, 10.0),
+            (3, 11.5),
+        ]
+        assert parse_clear_request("nonsense;3@1970-01-01T00:00:11Z") == [(3, 11.0)]
+        assert parse_clear_request("0,3") == []
+        assert parse_clear_request("x@1970-01-01T00:00:10Z") == []
 
 
 class TestUse:
@@ -298,13 +301,13 @@ class TestUse:
             assert usage_audit.pod_of(os.getpid()) == ""
             scene.pod("u1", DeviceHold("0"))
             scene.script.run(0, process.pid, 100)
-            await scene.watch.look()
+            await scene.watch.check()
             assert scene.found == []
             assert scene.conditions["GPUsUsedAsGiven"] == ("True", "NothingElse")
             scene.script.change(0, processes=[])
             scene.script.run(1, process.pid, 100)
-            await scene.watch.look()
-            await scene.watch.look()
+            await scene.watch.check()
+            await scene.watch.check()
             (finding,) = scene.found  # said once
             assert (finding.reason, finding.pod, finding.device) == ("DeviceNotGiven", "u1", "1")
             assert scene.conditions["GPUsUsedAsGiven"] == ("False", "DeviceNotGiven")
@@ -321,7 +324,7 @@ class TestUse:
         ]
         (finding,) = audit(uses, held)
         assert (finding.pod, finding.reason) == ("u1", "DeviceShareExceeded")
-        assert "uses 1200 MiB of device 0, of which it has 1000 MiB" in finding.message
+        assert "uses 1200 MiB of GPU 0, but its share is 1000 MiB" in finding.message
 
     def test_strangers(self) -> None:
         held = [Held(DeviceHold("0"), "u1", "ns/a")]
@@ -338,14 +341,14 @@ class TestMps:
     def test_no_daemon(self, tmp_path: Path) -> None:
         daemon = mps.find_daemon({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
         assert not daemon.runs
-        assert "is not there" in daemon.problem
+        assert "does not exist" in daemon.problem
 
     def test_a_daemon_that_died_left_its_files(self, tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
             left.bind(str(tmp_path / "control"))
         (tmp_path / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n")  # a pid that was used again
         daemon = mps.find_daemon({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
-        assert "does not run any more" in daemon.problem
+        assert "is no longer running" in daemon.problem
 
     @pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM])
     def test_a_daemon_that_listens(self, tmp_path: Path, kind: socket.SocketKind) -> None:
@@ -357,13 +360,13 @@ class TestMps:
             assert mps.may_connect(daemon)
 
     async def test_the_cards_say_so(self, scene: Scene) -> None:
-        await scene.watch.look()
+        await scene.watch.check()
         assert not scene.card(0).mps
         (scene.folder / "mps").mkdir()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(scene.folder / "mps" / "control"))
             listening.listen()
-            await scene.watch.look()
+            await scene.watch.check()
         assert scene.card(0).mps
         assert "enforced by MPS" in scene.told[-1].annotations["windlass.dev/devices-note"]
         assert scene.told[-1].labels["nvidia.com/mps.capable"] == "true"

@@ -45,7 +45,7 @@ def test_only_processors_that_may_be_used_count(tmp_path: Path) -> None:
 
 def test_a_machine_without_zones_says_nothing(tmp_path: Path) -> None:
     assert numa.find_numa_nodes([0, 1], tmp_path / "missing") == ()
-    assert numa.words(NumaNodeRecord()) == {numa_annotations.NUMA: ""}
+    assert numa.node_annotations(NumaNodeRecord()) == {numa_annotations.NUMA: ""}
 
 
 TWO = (NumaZoneRecord(0, "0-3"), NumaZoneRecord(1, "4-7"))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from windlass.kits.clock import FakeClock
 from windlass.node.lifecycle.events import (
     Exit,
-    Note,
     PodEvent,
     PodEventKind,
-    Remind,
+    RecordEvent,
+    SetTimer,
     StartContainer,
     StopContainer,
 )
@@ -88,7 +88,7 @@ def test_without_probes_a_container_is_started_and_ready_at_once() -> None:
     health = Health()
     health.begin()
     assert (health.started, health.ready) == (True, True)
-    assert not any(health.wants(kind) for kind in ProbeKind)
+    assert not any(health.is_due(kind) for kind in ProbeKind)
 
 
 def of(**thresholds: tuple[int, int]) -> Health:
@@ -108,7 +108,7 @@ def test_readiness_comes_and_goes_with_as_many_like_results_as_the_thresholds_sa
     health = of(readiness=(2, 3))
     seen = []
     for passed in (True, False, True, True, False, False, True, False, False, False, True, True):
-        assert not health.take(READINESS, passed)
+        assert not health.count_result(READINESS, passed)
         seen.append(health.ready)
     #               p      f      p      p     f     f     p     f     f     f      p      p
     assert seen == [False, False, False, True, True, True, True, True, True, False, False, True]
@@ -116,26 +116,26 @@ def test_readiness_comes_and_goes_with_as_many_like_results_as_the_thresholds_sa
 
 def test_a_startup_probe_gates_the_others_and_is_then_over() -> None:
     health = of(startup=(1, 3), readiness=(1, 1), liveness=(1, 1))
-    assert [kind for kind in ProbeKind if health.wants(kind)] == [STARTUP]
-    assert not health.take(LIVENESS, False)
-    assert not health.take(READINESS, True)
+    assert [kind for kind in ProbeKind if health.is_due(kind)] == [STARTUP]
+    assert not health.count_result(LIVENESS, False)
+    assert not health.count_result(READINESS, True)
     assert (health.started, health.ready, health.failed) == (False, False, None)
-    assert not health.take(STARTUP, False)
-    assert not health.take(STARTUP, True)
+    assert not health.count_result(STARTUP, False)
+    assert not health.count_result(STARTUP, True)
     assert health.started
-    assert [kind for kind in ProbeKind if health.wants(kind)] == [READINESS, LIVENESS]
+    assert [kind for kind in ProbeKind if health.is_due(kind)] == [READINESS, LIVENESS]
 
 
 def test_what_is_to_be_killed_is_asked_only_whether_it_is_ready() -> None:
     health = of(readiness=(1, 1), liveness=(1, 2))
-    health.take(READINESS, True)
-    assert not health.take(LIVENESS, False)
-    assert health.take(LIVENESS, False)
-    assert not health.take(LIVENESS, False), "one kill is enough"
-    assert [kind for kind in ProbeKind if health.wants(kind)] == [READINESS]
+    health.count_result(READINESS, True)
+    assert not health.count_result(LIVENESS, False)
+    assert health.count_result(LIVENESS, False)
+    assert not health.count_result(LIVENESS, False), "one kill is enough"
+    assert [kind for kind in ProbeKind if health.is_due(kind)] == [READINESS]
     health.begin()
-    assert (health.ready, health.failed, health.wants(LIVENESS)) == (False, None, True)
-    assert not health.take(LIVENESS, False), "the count begins anew"
+    assert (health.ready, health.failed, health.is_due(LIVENESS)) == (False, None, True)
+    assert not health.count_result(LIVENESS, False), "the count begins anew"
 
 
 def _tail(results: list[bool]) -> int:
@@ -166,7 +166,7 @@ def test_whatever_comes_the_states_are_those_of_the_results(
     started, ready, dead = STARTUP not in health.probes, READINESS not in health.probes, False
     for kind, passed in results:
         takes = kind in health.probes and started is not (kind is STARTUP) and (kind is READINESS or not dead)
-        killed = health.take(kind, passed)
+        killed = health.count_result(kind, passed)
         if takes:
             counted[kind].append(passed)
             reached = _tail(counted[kind]) >= thresholds[kind.value.lower()][not passed]
@@ -195,13 +195,13 @@ def test_a_failed_probe_kills_and_the_policy_decides_about_the_next_attempt(
     word = kind.value.lower()
     ending = "" if policy == "Never" else ", will be restarted"
     assert probed(found, kind, False) == [
-        Note("Normal", "Killing", f"Container main failed {word} probe{ending}"),
+        RecordEvent("Normal", "Killing", f"Container main failed {word} probe{ending}"),
         StopContainer("main", 7.0),
     ]
     out = exited(found, 0, 9.0)  # however it ends
-    assert any(isinstance(one, Remind) for one in out) is (policy != "Never")
+    assert any(isinstance(one, SetTimer) for one in out) is (policy != "Never")
     if policy != "Never":
-        assert out == [Remind(0.0, PodEventKind.DUE, "main")]
+        assert out == [SetTimer(0.0, PodEventKind.DUE, "main")]
         assert found.handle(PodEvent(PodEventKind.DUE, 9.0, "main")) == [StartContainer("main", 1)]
 
 
@@ -213,7 +213,7 @@ def test_the_back_off_of_what_is_killed_counts_from_the_end_before() -> None:
     for lived in (30.0, 30.0, 15.0, 50.0):
         at += lived
         probed(found, LIVENESS, False)
-        waits.append(next(o.after_seconds for o in exited(found, 137, at) if isinstance(o, Remind)))
+        waits.append(next(o.after_seconds for o in exited(found, 137, at) if isinstance(o, SetTimer)))
         found.handle(PodEvent(PodEventKind.DUE, at, "main"))
         found.handle(PodEvent(PodEventKind.STARTED, at, "main"))
     assert waits == [0.0, 0.0, 20.0, 0.0]
@@ -224,14 +224,14 @@ def test_a_failed_start_hook_is_an_ordinary_crash() -> None:
     found.begin(1.0)
     found.handle(PodEvent(PodEventKind.PREPARED, 1.0, address="10.0.0.9"))
     assert found.handle(PodEvent(PodEventKind.RUNS, 1.0, "main")) == [
-        Note("Normal", "Started", "Started container main")
+        RecordEvent("Normal", "Started", "Started container main")
     ]
     assert status(found, "h")["containerStatuses"][0]["state"] == {"waiting": {"reason": "ContainerCreating"}}
     assert found.handle(PodEvent(PodEventKind.KILL, 1.0, "main", message="FailedPostStartHook")) == [
-        Note("Normal", "Killing", "FailedPostStartHook"),
+        RecordEvent("Normal", "Killing", "FailedPostStartHook"),
         StopContainer("main", 20.0),
     ]
-    assert exited(found, 143, 2.0) == [Remind(0.0, PodEventKind.DUE, "main")]
+    assert exited(found, 143, 2.0) == [SetTimer(0.0, PodEventKind.DUE, "main")]
 
 
 def test_a_start_hook_that_passes_lets_the_container_count_as_running() -> None:
@@ -334,7 +334,10 @@ def test_in_whole_lives_ready_means_started_and_an_attempt_is_killed_once(data: 
         exit_ = Exit(data.draw(st.sampled_from([0, 1, 137])), "Error", finished_at=at, started_at=1.0)
         attempt, name = main.attempt, "" if kind is PodEventKind.DELETE else "main"
         out = found.handle(PodEvent(kind, at, name, exit_, message="why", probe=of_probe, passed=passed))
-        if any(isinstance(one, Note) and "failed" in one.message and one.reason == "Killing" for one in out):
+        if any(
+            isinstance(one, RecordEvent) and "failed" in one.message and one.reason == "Killing"
+            for one in out
+        ):
             assert attempt not in killed
             assert any(isinstance(one, StopContainer) for one in out)
             killed.add(attempt)
@@ -364,8 +367,8 @@ class Bench:
             self.clock,
             random.Random(5),
             self._check,
-            tell=self._tell,
-            note=lambda note: self.notes.append(f"{note.reason}: {note.message}"),
+            send=self._tell,
+            record_event=lambda note: self.notes.append(f"{note.reason}: {note.message}"),
             spawn=self._spawn,
         )
 
@@ -380,10 +383,10 @@ class Bench:
 
     def _tell(self, event: PodEvent) -> None:
         self.machine.handle(event)
-        self.prober.follow()
+        self.prober.update()
 
     async def advance(self, seconds: float) -> list[tuple[ProbeKind, float]]:
-        self.prober.follow()
+        self.prober.update()
         await asyncio.sleep(0)
         await self.clock.advance(seconds)
         return self.at
@@ -467,7 +470,7 @@ async def test_probes_of_a_container_end_with_it_and_begin_with_the_next() -> No
     await bench.advance(2)
     assert bench.times(LIVENESS) == [2.0, 8.0]
     found.handle(PodEvent(PodEventKind.DELETE, 9.0))
-    bench.prober.follow()
+    bench.prober.update()
     await bench.clock.advance(10)
     assert all(task.done() for task in bench.tasks)
 
@@ -477,7 +480,7 @@ async def test_after_a_restart_of_the_agent_states_are_kept_and_probes_spread() 
     bench = Bench(found, passes)
     found.resume(1.0, {"main": (0, None)}, "10.0.0.9")
     found.containers["main"].adopted = True
-    found.containers["main"].health.keep(True, True)
+    found.containers["main"].health.restore(True, True)
     found.handle(PodEvent(PodEventKind.STARTED, -500.0, "main"))
     found.handle(PodEvent(PodEventKind.RESUMED, 1.0))
     assert is_pod_ready(found)

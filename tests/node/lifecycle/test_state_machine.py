@@ -12,16 +12,16 @@ from windlass.node.lifecycle import state_machine
 from windlass.node.lifecycle.events import (
     DeleteObject,
     Exit,
-    Note,
     PodEvent,
     PodEventKind,
     Prepare,
-    Remind,
+    RecordEvent,
+    SetTimer,
     StartContainer,
     StopContainer,
     TearDown,
 )
-from windlass.node.lifecycle.state_machine import Container, Impossible, PodMachine, machine_of
+from windlass.node.lifecycle.state_machine import Container, ImpossibleTransition, PodMachine, machine_of
 from windlass.node.lifecycle.status import phase, stamp_conditions, status
 from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, ContainerStep, PodStep
 
@@ -181,7 +181,7 @@ def test_impossible_container_events_raise_with_the_story(step: ContainerStep, k
     machine = spec()
     machine.step = PodStep.RUNNING
     machine.containers["main"].step = step
-    with pytest.raises(Impossible, match="ns/p/main"):
+    with pytest.raises(ImpossibleTransition, match="ns/p/main"):
         machine.handle(PodEvent(kind, 1.0, "main", exit=ended()))
 
 
@@ -189,7 +189,7 @@ def test_impossible_container_events_raise_with_the_story(step: ContainerStep, k
 def test_impossible_pod_events_raise(step: PodStep, kind: PodEventKind) -> None:
     machine = spec()
     machine.step = step
-    with pytest.raises(Impossible, match="ns/p"):
+    with pytest.raises(ImpossibleTransition, match="ns/p"):
         machine.handle(PodEvent(kind, 1.0))
 
 
@@ -214,7 +214,7 @@ def test_always_restarts_at_once_then_backs_off_doubling_to_five_minutes() -> No
     waits = []
     for attempt in range(8):
         out = world.tell(PodEventKind.EXITED, "main", exit=ended(0 if attempt % 2 else 1, at=2.0))
-        waits.append(next(o.after_seconds for o in out if isinstance(o, Remind)))
+        waits.append(next(o.after_seconds for o in out if isinstance(o, SetTimer)))
         container = world.machine.containers["main"]
         assert container.step is ContainerStep.BACKOFF
         assert (container.waiting_reason == "CrashLoopBackOff") == (attempt > 0)
@@ -234,7 +234,7 @@ def test_ten_healthy_minutes_reset_the_back_off() -> None:
         world.tell(PodEventKind.DUE, "main")
         world.tell(PodEventKind.STARTED, "main")
     out = world.tell(PodEventKind.EXITED, "main", exit=Exit(1, "Error", finished_at=1000.0, started_at=1.0))
-    assert [o.after_seconds for o in out if isinstance(o, Remind)] == [0.0]
+    assert [o.after_seconds for o in out if isinstance(o, SetTimer)] == [0.0]
 
 
 def test_on_failure_restarts_only_failures() -> None:
@@ -352,7 +352,7 @@ def test_deletion_during_back_off_does_not_wait_for_it() -> None:
 def test_the_deadline_fails_the_pod() -> None:
     machine = spec("Always", activeDeadlineSeconds=60)
     world = World(machine)
-    assert Remind(60.0, PodEventKind.DEADLINE) in world.out
+    assert SetTimer(60.0, PodEventKind.DEADLINE) in world.out
     world.up()
     assert StopContainer("main", 5.0) in world.tell(PodEventKind.DEADLINE)
     world.tell(PodEventKind.EXITED, "main", exit=ended(0))
@@ -365,7 +365,7 @@ def test_the_deadline_counts_from_the_first_start_also_after_a_restart_of_the_ag
     machine = spec("Always", activeDeadlineSeconds=60)
     machine.started_at = 100.0
     machine.resume(145.0, {"main": (0, None)}, "10.0.0.1")
-    assert Remind(15.0, PodEventKind.DEADLINE) in machine.pending()
+    assert SetTimer(15.0, PodEventKind.DEADLINE) in machine.pending()
 
 
 def test_a_pod_whose_containers_were_all_lost_is_over_and_may_be_deleted() -> None:
@@ -382,13 +382,13 @@ def test_what_cannot_be_prepared_is_told_once_and_tried_again_ever_more_rarely()
     world = World(spec())
     why = {"reason": "FailedMount", "message": 'configmap "x" not found'}
     first = world.tell(PodEventKind.NOT_PREPARED, **why)
-    assert Note("Warning", "FailedMount", 'configmap "x" not found') in first
-    waits = [next(o.after_seconds for o in first if isinstance(o, Remind))]
+    assert RecordEvent("Warning", "FailedMount", 'configmap "x" not found') in first
+    waits = [next(o.after_seconds for o in first if isinstance(o, SetTimer))]
     for _ in range(6):
         assert world.tell(PodEventKind.RETRY) == [Prepare()]
         out = world.tell(PodEventKind.NOT_PREPARED, **why)
-        assert not [o for o in out if isinstance(o, Note)]
-        waits.append(next(o.after_seconds for o in out if isinstance(o, Remind)))
+        assert not [o for o in out if isinstance(o, RecordEvent)]
+        waits.append(next(o.after_seconds for o in out if isinstance(o, SetTimer)))
     assert waits == [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0]
     state = status(world.machine, "h")["containerStatuses"][0]["state"]["waiting"]
     assert state == {"reason": "ContainerCreating", "message": 'configmap "x" not found'}
@@ -472,7 +472,7 @@ class Chance:
                     self.worker.append(PodEvent(PodEventKind.STARTED, 1.0, name))
                 case StopContainer(name, _):
                     assert name in self.live
-                case Remind(_, kind, name):
+                case SetTimer(_, kind, name):
                     self.timers.append(PodEvent(kind, 1.0, name))
                 case TearDown():
                     assert not self.live
@@ -552,7 +552,7 @@ def test_no_life_starts_an_attempt_twice_or_ends_before_its_processes(data: st.D
     for _ in range(100):
         if machine.step is not PodStep.GONE:
             world.all_happens()
-    assert machine.step is PodStep.GONE, machine.tell()
+    assert machine.step is PodStep.GONE, machine.history()
     assert not world.live
 
 

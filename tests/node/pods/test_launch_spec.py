@@ -31,7 +31,7 @@ def made(container: dict[str, Any], spec: dict[str, Any] | None = None, **change
     values: dict[str, Any] = {
         "facts": PodFacts(pod, "10.0.0.5", "h", {}),
         "lookup": lambda *_: None,
-        "folder": Path("/state/pods/u"),
+        "directory": Path("/state/pods/u"),
         "volumes": {"v": PodVolume("v", "/state/pods/u/volumes/v", "emptyDir")},
         "hostname": "p",
         "capabilities": ALL,
@@ -54,11 +54,11 @@ def test_the_record_of_an_attempt() -> None:
     assert record["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-3"
     assert "SECRET" not in record["env"]
     daemon = made(
-        container, devices={"c": CARDS}, device_kinds=("nvidia.com/gpu",), daemon=Daemon("/run/mps")
+        container, devices={"c": CARDS}, device_kinds=("nvidia.com/gpu",), mps_daemon=Daemon("/run/mps")
     )
     assert daemon["env"]["CUDA_MPS_PIPE_DIRECTORY"].startswith("/nonexistent")
     own = {**container, "env": [{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/mine"}]}
-    kept = made(own, devices={"c": CARDS}, device_kinds=("nvidia.com/gpu",), daemon=Daemon("/run/mps"))
+    kept = made(own, devices={"c": CARDS}, device_kinds=("nvidia.com/gpu",), mps_daemon=Daemon("/run/mps"))
     assert kept["env"]["CUDA_MPS_PIPE_DIRECTORY"] == "/mine"
     assert record["cwd"] == "/state/pods/u/work"
     assert record["affinity"] == [1]

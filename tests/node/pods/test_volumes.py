@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from windlass.node.pods.environment import ContainerConfigError, PodFacts
-from windlass.node.pods.volumes import Places, PodVolume, container_mounts, layout, materialise, references
+from windlass.node.pods.volumes import (
+    PodVolume,
+    VolumeRoots,
+    container_mounts,
+    layout,
+    materialise,
+    references,
+)
 from windlass.node.runtime.mounts import Mount
 
 
@@ -23,7 +30,7 @@ def facts(*volumes: dict[str, Any]) -> PodFacts:
 def made(
     tmp_path: Path, *volumes: dict[str, Any], objects: dict[tuple[str, str], Any] | None = None
 ) -> list[PodVolume]:
-    places = Places(tmp_path / "pod", tmp_path / "claims")
+    places = VolumeRoots(tmp_path / "pod", tmp_path / "claims")
     found = layout(facts(*volumes), lambda kind, name: (objects or {}).get((kind, name)), places)
     materialise(found)
     return found
@@ -107,7 +114,7 @@ def test_claims_are_folders_that_outlive_the_pod(tmp_path: Path) -> None:
             {"name": "v", "configMap": {"name": "cm", "items": [{"key": "a.txt", "path": "../x"}]}},
             'must not contain "..',
         ),
-        ({"name": "v", "nfs": {"server": "x", "path": "/"}}, "nfs is not offered on this machine"),
+        ({"name": "v", "nfs": {"server": "x", "path": "/"}}, "nfs is not supported on this machine"),
         ({"name": "v", "hostPath": {"path": "/no/such", "type": "Directory"}}, "mkdir -p /no/such"),
         ({"name": "v", "hostPath": {"path": "/etc/passwd", "type": "Directory"}}, "not a directory"),
         ({"name": "v", "hostPath": {"path": "/etc", "type": "Socket"}}, "not a socket"),

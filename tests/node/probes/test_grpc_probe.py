@@ -164,7 +164,7 @@ async def test_calls_that_fail_say_with_which_code(tmp_path: Path) -> None:
         (FIRST + frame(DATA, END_STREAM, message(1)), "no grpc-status"),
         (FIRST + OK, "not one plain message"),
         (FIRST + frame(DATA, 0, b"\1" + message(1)[1:]) + OK, "not one plain message"),
-        (FIRST + frame(DATA, 0, b"\0\0\0\0\1\x88") + OK, "breaks off"),
+        (FIRST + frame(DATA, 0, b"\0\0\0\0\1\x88") + OK, "is incomplete"),
         (FIRST + frame(HEADERS, END_HEADERS | END_STREAM, b"\0\x0b"), "code = Unavailable"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 import throwaway_certificates
 
 from windlass.kits.clock import FakeClock
-from windlass.node.lifecycle.events import Exit, Note
+from windlass.node.lifecycle.events import Exit, RecordEvent
 from windlass.node.lifecycle.probe_results import Probe, ProbeKind
 from windlass.node.probes import http_probe
 from windlass.node.probes.handlers import ActionError, Actions, HandlerOutcome, ProbeResult, port_of
@@ -171,7 +171,7 @@ async def test_https_takes_any_certificate(tmp_path: Path) -> None:
     async with served(said(200)) as (port, _):
         outcome = await actions(tmp_path).check({"name": "m"}, http(port, scheme="HTTPS"))
         assert outcome == HandlerOutcome(
-            ProbeResult.FAILED, f'Get "https://{HERE}:{port}/": {http_probe.PLAIN_ANSWER}'
+            ProbeResult.FAILED, f'Get "https://{HERE}:{port}/": {http_probe.PLAIN_HTTP_RESPONSE}'
         )
 
 
@@ -252,11 +252,13 @@ class Scene:
     def __init__(self, seconds: float, *, fails: bool = False) -> None:
         self.clock = FakeClock()
         self.handle = Asked(self.clock)
-        self.notes: list[Note] = []
+        self.notes: list[RecordEvent] = []
         self.seconds, self.fails = seconds, fails
         hooks = {"m": frozenset({"preStop", "postStart"})}
-        self.hooks = LifecycleHooks(hooks, self.clock, self._carry, note=self.notes.append, spawn=self._spawn)
-        self.hooks.runs("m")
+        self.hooks = LifecycleHooks(
+            hooks, self.clock, self._carry, record_event=self.notes.append, spawn=self._spawn
+        )
+        self.hooks.command_started("m")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(work)
@@ -273,7 +275,7 @@ class Scene:
         await self.clock.advance(then)
 
 
-FAILED = Note("Warning", "FailedPreStopHook", "PreStopHook failed")
+FAILED = RecordEvent("Warning", "FailedPreStopHook", "PreStopHook failed")
 
 
 async def test_the_hook_runs_before_sigterm_and_takes_of_the_grace() -> None:
@@ -335,5 +337,5 @@ async def test_a_start_hook_passes_fails_or_is_given_up() -> None:
         if ends:
             scene.hooks.ended("m")
         assert await hook is passed
-        expected = [] if passed else [Note("Warning", "FailedPostStartHook", "PostStartHook failed")]
+        expected = [] if passed else [RecordEvent("Warning", "FailedPostStartHook", "PostStartHook failed")]
         assert scene.notes == expected

@@ -32,10 +32,10 @@ def read(*pieces: bytes) -> tuple[int, dict[str, str], bytes]:
     """What is made of an answer that comes so, after which the server closes."""
     reply = IncomingResponse()
     for piece in (*pieces, b""):
-        if reply.enough:
+        if reply.complete:
             break
         reply.feed(piece)
-    assert reply.enough
+    assert reply.complete
     return reply.code, reply.headers, bytes(reply.body)
 
 
@@ -59,21 +59,21 @@ def test_what_is_read() -> None:
 def test_answers_without_a_body_are_read_at_once(code: int) -> None:
     reply = IncomingResponse()
     reply.feed(f"HTTP/1.1 {code} X\r\nContent-Length: 5\r\n\r\n".encode())
-    assert (reply.code, reply.enough, bytes(reply.body)) == (code, True, b"")
+    assert (reply.code, reply.complete, bytes(reply.body)) == (code, True, b"")
 
 
 def test_a_change_of_protocol_is_an_answer() -> None:
     reply = IncomingResponse()
     reply.feed(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x00")
-    assert (reply.code, reply.enough) == (101, True)
+    assert (reply.code, reply.complete) == (101, True)
 
 
 def test_no_more_is_read_than_is_asked_for() -> None:
     reply = IncomingResponse()
     reply.feed(b"HTTP/1.1 200 OK\r\n\r\n" + b"y" * (BODY_BYTES - 1))
-    assert not reply.enough
+    assert not reply.complete
     reply.feed(b"y")
-    assert reply.enough
+    assert reply.complete
 
 
 BROKEN = "net/http: HTTP/1.x transport connection broken: "
@@ -114,4 +114,4 @@ def test_what_is_no_answer_is_told_in_gos_words(
     with pytest.raises(kind) as told:
         feed(pieces[-1])
     assert str(told.value).startswith(words)
-    assert not reply.enough
+    assert not reply.complete

@@ -39,8 +39,7 @@ async def either(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 async def events(box: NodeBox, name: str) -> list[tuple[str, str]]:
     assert box.agent is not None
-    assert box.agent.host is not None
-    await box.agent.host.recorder.drain()
+    await box.agent.recorder.drain()
     found = (await box.client.list(EVENTS, "default")).items
     return [(e["reason"], e["message"]) for e in found if e["involvedObject"]["name"] == name]
 
@@ -73,8 +72,7 @@ def ready_condition(found: dict[str, Any]) -> dict[str, Any]:
 def leads_to(box: NodeBox, name: str) -> str:
     """The address that other pods find under this name."""
     assert box.agent is not None
-    assert box.agent.host is not None
-    return box.agent.host.names.directory.table("default").get(name, "")
+    return box.agent.names.directory.table("default").get(name, "")
 
 
 async def test_a_server_is_ready_when_it_answers_and_its_service_follows(

@@ -111,7 +111,7 @@ async def test_without_a_nursery_interpreters_are_started(
     for number in range(2):
         handle = await ProcessRunner(opened).start(spec(tmp_path / f"a{number}", "sh", "-c", "exit 4"))
         assert (await handle.ended()).code == 4
-    assert len([one for one in caplog.records if "nursery" in one.message]) == 1
+    assert len([one for one in caplog.records if "fork server" in one.message]) == 1
 
 
 async def test_a_fork_that_fails_is_told_as_such(tmp_path: Path) -> None:

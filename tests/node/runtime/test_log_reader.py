@@ -15,7 +15,7 @@ from node_agent_server import Options
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.node.paths import NodePaths
 from windlass.node.runtime import attempt_files, syscalls
-from windlass.node.runtime.log_file import CHUNK, LineCutter, LogFile, record
+from windlass.node.runtime.log_file import CHUNK, LogFile, RecordEncoder, record
 from windlass.node.runtime.log_reader import (
     Cursor,
     LogDecoder,
@@ -60,13 +60,13 @@ def test_the_format_is_that_of_the_container_runtimes() -> None:
 
 
 def test_long_lines_are_split_and_unfinished_ones_can_be_seen() -> None:
-    cutter = LineCutter("stdout")
+    cutter = RecordEncoder("stdout")
     out = cutter.feed(b"x" * (CHUNK + 5) + b"\nab")
     tags = [line.split(b" ")[2] for line in out.splitlines()]
     assert tags == [b"P", b"F"]
-    assert cutter.waiting
+    assert cutter.has_partial_line
     assert cutter.flush().endswith(b" P ab\n")
-    assert not cutter.waiting
+    assert not cutter.has_partial_line
     assert cutter.feed(b"c\n").endswith(b" F c\n")
 
 
@@ -78,7 +78,7 @@ def test_what_goes_in_comes_out(
     """Any bytes in any pieces with flushes between, over rotations, are read back as they were."""
     folder = tmp_path_factory.mktemp("log")
     log = LogFile(str(folder / "0.log"), max_bytes=cap, max_files=1000)
-    cutter = LineCutter("stdout")
+    cutter = RecordEncoder("stdout")
     position = 0
     for cut in cuts:
         if text := cutter.feed(data[position : position + cut]):
@@ -189,7 +189,7 @@ async def test_a_log_whose_beginning_is_gone_says_so_to_who_reads_it_from_there(
     first, *kept = (await read(tmp_path)).splitlines()
     gone = len(b"".join(said[: 9 - len(kept)]))
     assert kept == [f"line {number}" for number in range(9 - len(kept), 9)]
-    assert first == f"[windlass: {gone} bytes of log before this are not kept]"
+    assert first == f"[windlass: {gone} earlier bytes of the log were removed]"
     assert await read(tmp_path, tail_lines=1) == "line 8\n"
     assert (await read(tmp_path, timestamps=True)).startswith("2026-01-01T12:00:0")
 

@@ -22,7 +22,7 @@ class Files:
     def exists(self, path: str) -> bool:
         return path in self.folders or path in self.files
 
-    def is_folder(self, path: str) -> bool:
+    def is_directory(self, path: str) -> bool:
         return path in self.folders
 
 

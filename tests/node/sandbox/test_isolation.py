@@ -12,6 +12,7 @@ from node_agent_server import NODE, NodeBox, pod, serving
 
 from windlass.api import annotations
 from windlass.api.resources import EVENTS, PODS, SERVICES
+from windlass.node.machine import own_address
 from windlass.node.options import AgentOptions
 from windlass.node.runtime import attempt_files, syscalls
 
@@ -22,10 +23,9 @@ PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else "python3"
 async def isolated(box: NodeBox) -> NodeBox:
     """The box, where this machine gives pods networks and files of their own."""
     assert box.agent is not None
-    assert box.agent.host is not None
-    missing = {"net", "mnt", "uts"} - set(box.agent.host.capabilities.namespaces)
+    missing = {"net", "mnt", "uts"} - set(box.agent.network.capabilities.namespaces)
     if missing:
-        pytest.skip(f"this machine refuses namespaces: {box.agent.host.capabilities.refused}")
+        pytest.skip(f"this machine refuses namespaces: {box.agent.network.capabilities.refused}")
     return box
 
 
@@ -169,8 +169,7 @@ async def test_containers_of_a_pod_share_network_and_memory(isolated: NodeBox) -
 
 async def test_processes_of_other_pods_are_not_seen(isolated: NodeBox) -> None:
     assert isolated.agent is not None
-    assert isolated.agent.host is not None
-    if not isolated.agent.host.capabilities.pid:
+    if not isolated.agent.network.capabilities.pid:
         pytest.skip("this machine refuses pid namespaces")
     await isolated.create(pod("other", "sleep", "98765"))
     await isolated.phase("other", "Running")
@@ -184,8 +183,7 @@ async def test_the_machine_reaches_its_pods(isolated: NodeBox) -> None:
     await isolated.create(pod("p", PYTHON, "-c", SERVE))
     found = await isolated.phase("p", "Running")
     assert isolated.agent is not None
-    assert isolated.agent.host is not None
-    network = isolated.agent.host.network
+    network = isolated.agent.network
 
     async def answers() -> bool:
         try:
@@ -211,15 +209,15 @@ async def test_the_network_outlives_the_agent_and_new_pods_join_it(isolated: Nod
 
 async def test_the_way_out_leads_to_the_machine_itself(isolated: NodeBox) -> None:
     assert isolated.agent is not None
-    assert isolated.agent.host is not None
-    context = isolated.agent.host
-    if context.network.outbound.kind == "none":
-        pytest.skip(f"nothing leads out of the box here: {context.network.outbound.note}")
+    outbound = isolated.agent.network.outbound
+    if outbound.kind == "none":
+        pytest.skip(f"no outbound traffic here: {outbound.note}")
+    address = own_address()
     with socket.socket() as listener:
-        listener.bind((context.host_address, 0))
+        listener.bind((address, 0))
         listener.listen()
         port = listener.getsockname()[1]
-        code = f"import socket; socket.create_connection(('{context.host_address}', {port}), 5); print('out')"
+        code = f"import socket; socket.create_connection(('{address}', {port}), 5); print('out')"
         await isolated.create(pod("p", PYTHON, "-c", code))
         await isolated.phase("p", "Succeeded", "Failed")
         assert await isolated.log("p") == "out\n"
@@ -246,8 +244,7 @@ async def test_nothing_is_left_of_the_network_at_the_end(tmp_path: Path) -> None
         await box.create(pod("p", "sleep", "1000"))
         await box.phase("p", "Running")
         assert box.agent is not None
-        assert box.agent.host is not None
-        mine = box.agent.host.network.uplink  # other boxes of this machine have links of their own
+        mine = box.agent.network.uplink  # other boxes of this machine have links of their own
         assert not mine or mine in links()
         await box.client.delete(PODS, "p", "default", grace_seconds=1)
         await box.gone("p")
@@ -278,7 +275,6 @@ async def test_without_namespaces_names_and_paths_are_replaced_and_it_is_said(tm
         await box.phase("w-0", "Succeeded", "Failed")
         assert await box.log("w-0") == f"{master['status']['podIP']}\nhi\n200\n"
         assert box.agent is not None
-        assert box.agent.host is not None
-        await box.agent.host.recorder.drain()
+        await box.agent.recorder.drain()
         reasons = {e["reason"] for e in (await box.client.list(EVENTS, "default")).items}
         assert {"SharedNetwork", "SharedFiles"} <= reasons

@@ -96,8 +96,7 @@ async def test_a_gang_that_outnumbers_the_addresses_does_not_end_the_agent(tmp_p
     marks = {"metadata": {"annotations": {annotations.GROUP_NAME: "g"}}}
     async with serving(tmp_path, AgentOptions(node_name=NODE, gpus="none", isolation="none")) as box:
         assert box.agent is not None
-        assert box.agent.host is not None
-        box.agent.host.network._range = ipaddress.IPv4Network("127.77.0.0/27")
+        box.agent.network._range = ipaddress.IPv4Network("127.77.0.0/27")
         for number in range(20):
             waiting = pod(f"elsewhere-{number}", "true", **marks)
             del waiting["spec"]["nodeName"]
@@ -116,5 +115,5 @@ async def test_who_tries_namespaces_may_die_twice(deaths: int, monkeypatch: pyte
         lambda module, argument: start(modules.pop() if modules else module, argument),
     )
     found = await find_capabilities()
-    told = "the process that tries namespaces gave no answer"
+    told = "the process that tries namespaces ended without a result"
     assert (found == Capabilities(False, (), False, {"all": told})) == (deaths == 3)

@@ -108,7 +108,7 @@ class NodeBox:
                         return answer
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            stories = [w.machine.tell() for w in self.agent.workers.values()] if self.agent else []
+            stories = [w.machine.history() for w in self.agent.workers.values()] if self.agent else []
             raise AssertionError(f"did not come true in {seconds} s; {stories}") from None
 
     async def create(self, pod: dict[str, Any]) -> dict[str, Any]:

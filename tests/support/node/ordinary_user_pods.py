@@ -51,10 +51,9 @@ async def scenario(folder: Path) -> dict[str, Any]:
     said: dict[str, Any] = {}
     async with serving(folder) as box:
         assert box.agent is not None
-        assert box.agent.host is not None
-        context = box.agent.host
-        said["capabilities"] = [context.capabilities.user, *context.capabilities.namespaces]
-        said["outbound"] = context.network.outbound.kind
+        network = box.agent.network
+        said["capabilities"] = [network.capabilities.user, *network.capabilities.namespaces]
+        said["outbound"] = network.outbound.kind
         for gang in ("red", "blue"):
             await box.create(pod(f"{gang}-m", _PYTHON, "-c", _SERVE, subdomain=gang))
             await box.create(
@@ -101,9 +100,8 @@ async def _mpi(box: NodeBox, folder: Path) -> None:
 async def _reach(box: NodeBox, name: str) -> str:
     """The agent's own way to a pod."""
     assert box.agent is not None
-    assert box.agent.host is not None
     address = (await box.get(name))["status"]["podIP"]
-    with await box.agent.host.network.connect(address, 8000) as connection:
+    with await box.agent.network.connect(address, 8000) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         return connection.recv(12).decode()
 

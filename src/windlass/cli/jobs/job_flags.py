@@ -220,7 +220,11 @@ def _ensure_running(invocation: Invocation, request: JobRequest, progress: Calla
 
     options = last_options(state)
     simulated = str(options.get("gpus", "")).startswith("simulated:")
-    if not running and (request.gpus or request.gpu_memory) and not (simulated or discovery.has_files()):
+    if (
+        not running
+        and (request.gpus or request.gpu_memory)
+        and not (simulated or discovery.has_device_files())
+    ):
         raise no_gpus(max(1, request.gpus), running=False)
     progress("starting the control plane")
     flags = ["--implicit", *(["--allow-network-filesystem"] if options.get("allowNetwork") is True else [])]

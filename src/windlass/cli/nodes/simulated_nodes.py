@@ -56,7 +56,7 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
         _check(resource, amount)
     device_list = shape.devices or (str(shape.gpus) if shape.zones and shape.gpus else "")
     listed = _with_numa(_devices(name, device_list), shape.zones) if device_list else ()
-    amounts = {resource: str(count) for resource, count in labels.amounts(listed).items()}
+    amounts = {resource: str(count) for resource, count in labels.resources(listed).items()}
     model = find_model(shape.product)
     node = node_object(
         name,

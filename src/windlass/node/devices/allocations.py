@@ -1,11 +1,12 @@
-"""Who holds what of which device of this machine: one file, so that nothing is ever given twice.
+"""Device allocations of this node, in one file, so that no device is allocated twice.
 
-The scheduler decides; the ledger only refuses what cannot be true: a device whole and in parts, more compute or
-memory than it has, slices that overlap. It outlives the agent, however that ends: the file is replaced in one step.
+The scheduler decides. This module only rejects impossible allocations: a device that is both
+whole and shared, more compute or memory than the device has, slices that overlap. The file
+outlives the agent and is replaced atomically.
 
-It does not wait for the disk. What a power cut leaves may be older, torn or empty; but then nothing runs on the devices
-any more, and each pod that is started again takes anew what its binding names
-(:meth:`~windlass.node.devices.manager.DeviceManager.take`).
+Writes do not wait for the disk. After a power failure the file may be outdated, incomplete or
+empty. But then no process uses the devices any more, and each pod that is restarted allocates
+what its binding names (:meth:`~windlass.node.devices.manager.DeviceManager.allocate`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WHOLE = 1000
 
 
 class DeviceBusy(Exception):
-    """Another pod of this machine holds the device, or what would be needed of it."""
+    """Another pod of this node holds the device, or the requested part of it."""
 
     def __init__(self, device: str, holder: str, why: str = "") -> None:
         super().__init__(f"device {device} is held by pod {holder}" + (f": {why}" if why else ""))
@@ -34,10 +35,10 @@ class DeviceBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeviceHold:
-    """All of a device (``milli`` 1000), a share of it, or a slice at ``start`` of ``size`` memory slices.
+    """Whole device (``milli`` 1000), share of it, or slice at ``start`` of ``size`` memory slices.
 
-    ``together``: the ResourceClaim (``namespace/name``) through which pods use the device together; those of one
-    claim do not stand in one another's way.
+    ``together``: the ResourceClaim (``namespace/name``) through which several pods use the device.
+    Holds of one claim do not conflict.
     """
 
     device: str
@@ -55,18 +56,18 @@ class DeviceHold:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim and whose it is: the pod's uid and its ``namespace/name``."""
+    """Hold of one pod: its uid and its ``namespace/name``."""
 
-    claim: DeviceHold
+    hold: DeviceHold
     uid: str
     pod: str
 
 
 class DeviceAllocations:
-    """All claims in a JSON file, rewritten whole at each change. ``lost``: why what the file said is not known; empty
-    if it is.
+    """All holds, in a JSON file that is rewritten at each change.
 
-    The file of releases before shares (``device → {"uid", "pod"}``) is read too: devices held whole.
+    ``lost``: why the content of the file is unknown. Empty if it is known. The file format of older
+    releases (``device → {"uid", "pod"}``, whole devices only) is read too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,54 +85,55 @@ class DeviceAllocations:
     def held(self) -> tuple[Held, ...]:
         return self._held
 
-    def of(self, uid: str) -> tuple[DeviceHold, ...]:
-        """What the pod holds."""
-        return tuple(held.claim for held in self._held if held.uid == uid)
+    def holds_of(self, uid: str) -> tuple[DeviceHold, ...]:
+        """Return the holds of a pod."""
+        return tuple(held.hold for held in self._held if held.uid == uid)
 
     def holders(self, device: str) -> tuple[Held, ...]:
-        return tuple(held for held in self._held if held.claim.device == device)
+        return tuple(held for held in self._held if held.hold.device == device)
 
-    def claim(
-        self, uid: str, pod: str, claims: Sequence[DeviceHold], memory: Mapping[str, int] | None = None
+    def allocate(
+        self, uid: str, pod: str, holds: Sequence[DeviceHold], memory: Mapping[str, int] | None = None
     ) -> None:
-        """Give ``claims`` to the pod; once more is no change. Raises :class:`DeviceBusy`, taking none.
+        """Allocate ``holds`` to the pod. Repeating the call changes nothing.
 
-        ``memory``: what each device has in all, in MiB; a device that is not in it is not bounded by memory.
+        ``memory``: device → total MiB. Without an entry the device's memory is not checked.
+        Raises :class:`DeviceBusy` and then allocates nothing.
         """
-        fresh = list((Counter(claims) - Counter(self.of(uid))).elements())
-        if not fresh:
+        new_holds = list((Counter(holds) - Counter(self.holds_of(uid))).elements())
+        if not new_holds:
             return
         present = list(self._held)
-        for claim in fresh:
-            _check(claim, [held for held in present if held.claim.device == claim.device], memory or {})
-            present.append(Held(claim, uid, pod))
+        for hold in new_holds:
+            _check(hold, [held for held in present if held.hold.device == hold.device], memory or {})
+            present.append(Held(hold, uid, pod))
         self._write(tuple(present))
 
     def release(self, uid: str) -> list[DeviceHold]:
-        """Take back all that the pod holds; what that was."""
-        freed = [held.claim for held in self._held if held.uid == uid]
+        """Release all holds of the pod, and return them."""
+        freed = [held.hold for held in self._held if held.uid == uid]
         if freed:
-            with contextlib.suppress(FileNotFoundError):  # the state folder was removed, the ledger with it
+            with contextlib.suppress(FileNotFoundError):  # the state directory was removed
                 self._write(tuple(held for held in self._held if held.uid != uid))
         return freed
 
-    def keep_only(self, uids: Collection[str]) -> list[DeviceHold]:
-        """Take back what pods hold that are no longer on this machine."""
-        freed = [held.claim for held in self._held if held.uid not in uids]
+    def retain(self, uids: Collection[str]) -> list[DeviceHold]:
+        """Release the holds of all other pods, and return them."""
+        freed = [held.hold for held in self._held if held.uid not in uids]
         if freed:
             self._write(tuple(held for held in self._held if held.uid in uids))
         return freed
 
     def _write(self, held: tuple[Held, ...]) -> None:
-        entries = [{**asdict(each.claim), "uid": each.uid, "pod": each.pod} for each in held]
+        entries = [{**asdict(each.hold), "uid": each.uid, "pod": each.pod} for each in held]
         write_atomic(self._path, json.dumps({"claims": entries}, sort_keys=True), durable=False)
         self._held = held
 
 
 def _read(record: Mapping[str, Any]) -> Iterator[Held]:
-    claims = record.get("claims")
-    if isinstance(claims, list):
-        for entry in claims:
+    holds = record.get("claims")
+    if isinstance(holds, list):
+        for entry in holds:
             fields = {key: value for key, value in entry.items() if key not in ("uid", "pod")}
             yield Held(DeviceHold(**fields), str(entry["uid"]), str(entry["pod"]))
         return
@@ -139,30 +141,30 @@ def _read(record: Mapping[str, Any]) -> Iterator[Held]:
         yield Held(DeviceHold(str(device)), str(holder["uid"]), str(holder["pod"]))
 
 
-def _check(claim: DeviceHold, present: Sequence[Held], memory: Mapping[str, int]) -> None:
-    """Raises :class:`DeviceBusy` where ``claim`` cannot stand beside ``present``, all on one device."""
+def _check(hold: DeviceHold, present: Sequence[Held], memory: Mapping[str, int]) -> None:
+    """Raise :class:`DeviceBusy` if ``hold`` conflicts with ``present`` on one device."""
     for held in present:
-        other = held.claim
-        if claim.together and claim.together == other.together:
+        other = held.hold
+        if hold.together and hold.together == other.together:
             continue
-        if claim.whole or other.whole:
-            raise DeviceBusy(claim.device, held.pod)
-        if bool(claim.profile) != bool(other.profile):
-            raise DeviceBusy(claim.device, held.pod, "a GPU is either shared or cut into slices")
-        if claim.profile and _overlap(claim, other):
-            raise DeviceBusy(claim.device, held.pod, f"slice {other.profile} at {other.start} is in the way")
-    if claim.profile or claim.whole or not present:
+        if hold.whole or other.whole:
+            raise DeviceBusy(hold.device, held.pod)
+        if bool(hold.profile) != bool(other.profile):
+            raise DeviceBusy(hold.device, held.pod, "a GPU is either shared or partitioned into MIG slices")
+        if hold.profile and _overlap(hold, other):
+            raise DeviceBusy(hold.device, held.pod, f"it overlaps slice {other.profile} at {other.start}")
+    if hold.profile or hold.whole or not present:
         return
-    milli = claim.milli + sum(held.claim.milli for held in present)
+    milli = hold.milli + sum(held.hold.milli for held in present)
     if milli > WHOLE:
-        raise DeviceBusy(claim.device, present[-1].pod, f"its sharers would have {milli / 10:g} % of it")
-    mib = claim.memory_mib + sum(held.claim.memory_mib for held in present)
-    if mib > memory.get(claim.device, mib):
+        raise DeviceBusy(hold.device, present[-1].pod, f"its sharers would have {milli / 10:g} % of it")
+    mib = hold.memory_mib + sum(held.hold.memory_mib for held in present)
+    if mib > memory.get(hold.device, mib):
         raise DeviceBusy(
-            claim.device, present[-1].pod, f"its sharers would have {mib} of {memory[claim.device]} MiB"
+            hold.device, present[-1].pod, f"its sharers would have {mib} of {memory[hold.device]} MiB"
         )
 
 
-def _overlap(one: DeviceHold, other: DeviceHold) -> bool:
-    first, second = sorted((one, other), key=lambda claim: claim.start)
+def _overlap(hold: DeviceHold, other: DeviceHold) -> bool:
+    first, second = sorted((hold, other), key=lambda each: each.start)
     return second.start < first.start + max(1, first.size)

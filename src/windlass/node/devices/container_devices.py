@@ -1,7 +1,8 @@
-"""Which container of a pod gets which of the pod's devices, and what it is told. Pure.
+"""Devices of each container of a pod, and the environment that shows them. Pure.
 
-The decision stands in the pod's annotations (:mod:`windlass.api.devices.assignment_annotations`). Here it only becomes
-an environment, for the container that asked: the others see no device at all.
+The pod's annotations have the decision
+(:mod:`windlass.api.devices.assignment_annotations`). Here it becomes the environment of the
+containers that requested devices. All others see no device.
 """
 
 from __future__ import annotations
@@ -30,101 +31,116 @@ _NO_DAEMON = "/nonexistent/nvidia-mps"
 
 @dataclass(frozen=True, slots=True)
 class VisibleDevice:
-    """A part of a device with what a process knows it by: ``GPU-…``, ``MIG-…``, or an index."""
+    """Assigned device or part of it, with the identifier that processes use.
 
-    card: DeviceRecord
-    part: DeviceAssignment
+    ``identifier``: ``GPU-…``, ``MIG-…`` or an index.
+    """
+
+    device: DeviceRecord
+    assignment: DeviceAssignment
     identifier: str
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerDevices:
-    """``count`` devices of one container: whole, parts of any kind, or slices of a profile."""
+class RequestedDevices:
+    """Request of one container for ``count`` devices: whole, shares, or slices of a profile."""
 
     count: int
     whole: bool = False
     profile: str = ""
 
-    def fits(self, part: DeviceAssignment) -> bool:
+    def matches(self, assignment: DeviceAssignment) -> bool:
         if self.profile:
-            return part.profile == self.profile
-        return part.whole if self.whole else not part.whole
+            return assignment.profile == self.profile
+        return assignment.whole if self.whole else not assignment.whole
 
 
-def draws(pod: Mapping[str, Any]) -> dict[str, list[ContainerDevices]]:
-    """What each container of a pod asks of devices, by :mod:`windlass.api.devices.request_parser`; others are not in
-    it."""
+def device_requests(pod: Mapping[str, Any]) -> dict[str, list[RequestedDevices]]:
+    """Return container → requests for devices. Containers without a request are left out.
+
+    :mod:`windlass.api.devices.request_parser` defines the syntax.
+    """
     spec = pod["spec"]
     containers = amounts_of(spec)
-    asked = read(containers, annotation_words(pod["metadata"].get("annotations") or {}))
-    asks = list(asked.asks)
+    asks = list(read(containers, annotation_words(pod["metadata"].get("annotations") or {})).asks)
     for container in containers:
         if container.init:
             asks += read((replace(container, init=False),)).asks
     first = next((container["name"] for container in spec.get("containers") or ()), "")
-    found: dict[str, list[ContainerDevices]] = {}
+    requests: dict[str, list[RequestedDevices]] = {}
     for ask in asks:
-        found.setdefault(ask.container or first, []).append(ContainerDevices(ask.count, profile=ask.profile))
+        requests.setdefault(ask.container or first, []).append(
+            RequestedDevices(ask.count, profile=ask.profile)
+        )
     for name, count in containers_asking(pod).items():
-        if name not in found:
-            found[name] = [ContainerDevices(count, whole=True)]
-    return found | _claimed(pod, found)
+        if name not in requests:
+            requests[name] = [RequestedDevices(count, whole=True)]
+    return requests | _claim_requests(pod, requests)
 
 
-def shared_hold(pod: Mapping[str, Any]) -> str:
-    """The ResourceClaim (``namespace/name``) that a pod may use together with others: one that it names itself
-    and has all its devices from. Empty for all other pods."""
+def shared_claim(pod: Mapping[str, Any]) -> str:
+    """Return the ResourceClaim (``namespace/name``) that the pod may share with other pods.
+
+    The pod must name the claim itself and have all its devices from it. Otherwise it is empty.
+    """
     claims = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or ()]
     if len(claims) != 1 or not claims[0] or containers_asking(pod):
         return ""
     return f"{pod['metadata'].get('namespace', 'default')}/{claims[0]}"
 
 
-def _claimed(
-    pod: Mapping[str, Any], found: Mapping[str, list[ContainerDevices]]
-) -> dict[str, list[ContainerDevices]]:
-    """The container that uses the pod's claims for devices: how many they come to is said by the binding alone."""
+def _claim_requests(
+    pod: Mapping[str, Any], requests: Mapping[str, list[RequestedDevices]]
+) -> dict[str, list[RequestedDevices]]:
+    """Return the request of the container that uses the pod's device claims.
+
+    Only the binding has the number of their devices.
+    """
     spec = pod["spec"]
     if not spec.get("resourceClaims"):
         return {}
     names = [
         container["name"]
         for container in spec.get("containers") or ()
-        if (container.get("resources") or {}).get("claims") and container["name"] not in found
+        if (container.get("resources") or {}).get("claims") and container["name"] not in requests
     ]
-    given = [part for part in from_annotations(pod["metadata"].get("annotations") or {}) if part.whole]
-    others = sum(draw.count for every in found.values() for draw in every if draw.whole)
-    left = len(given) - others
-    return {names[0]: [ContainerDevices(left, whole=True)]} if names and left > 0 else {}
+    assigned = from_annotations(pod["metadata"].get("annotations") or {})
+    whole = sum(assignment.whole for assignment in assigned)
+    others = sum(request.count for listed in requests.values() for request in listed if request.whole)
+    left = whole - others
+    return {names[0]: [RequestedDevices(left, whole=True)]} if names and left > 0 else {}
 
 
 def whole_devices(pod: Mapping[str, Any]) -> int:
-    """Whole devices the pod needs at once: the sum of its containers, or the largest init container."""
-    wanted = {name: sum(d.count for d in every if d.whole) for name, every in draws(pod).items()}
+    """Return the number of whole devices the pod needs at once.
+
+    It is the sum over the containers, or the largest init container.
+    """
+    wanted = {name: sum(r.count for r in listed if r.whole) for name, listed in device_requests(pod).items()}
     mains = sum(wanted.get(container["name"], 0) for container in pod["spec"].get("containers") or ())
     inits = [wanted.get(container["name"], 0) for container in pod["spec"].get("initContainers") or ()]
     return max([mains, *inits])
 
 
 def wanted_slices(pod: Mapping[str, Any]) -> dict[str, int]:
-    """MIG slices that the pod asks for by profile, of its containers that run together."""
+    """Return profile → number of MIG slices that the pod's concurrent containers request."""
     names = {container["name"] for container in pod["spec"].get("containers") or ()}
-    found: dict[str, int] = {}
-    for name, every in draws(pod).items():
-        for draw in every:
-            if draw.profile and name in names:
-                found[draw.profile] = found.get(draw.profile, 0) + draw.count
-    return found
+    slices: dict[str, int] = {}
+    for name, requests in device_requests(pod).items():
+        for request in requests:
+            if request.profile and name in names:
+                slices[request.profile] = slices.get(request.profile, 0) + request.count
+    return slices
 
 
 def resource_of(pod: Mapping[str, Any], default: str) -> str:
-    """Whose devices the pod speaks of; ``default`` where its words do not tell."""
+    """Return the resource name of the pod's devices, or ``default`` if the pod does not say."""
     containers = amounts_of(pod["spec"])
-    asked = read(containers, annotation_words(pod["metadata"].get("annotations") or {}))
-    if asked.asks:
-        return asked.asks[0].resource
-    if asked.whole:
-        return asked.whole[0][0]
+    requests = read(containers, annotation_words(pod["metadata"].get("annotations") or {}))
+    if requests.asks:
+        return requests.asks[0].resource
+    if requests.whole:
+        return requests.whole[0][0]
     for container in containers:
         for name, _ in container.amounts:
             if is_device(name) and not profile_of(name):
@@ -132,95 +148,107 @@ def resource_of(pod: Mapping[str, Any], default: str) -> str:
     return default
 
 
-def share_out(pod: Mapping[str, Any], given: Sequence[VisibleDevice]) -> dict[str, list[VisibleDevice]]:
-    """The pod's devices among its containers, in the order in which they ask.
+def distribute(pod: Mapping[str, Any], devices: Sequence[VisibleDevice]) -> dict[str, list[VisibleDevice]]:
+    """Distribute the pod's devices among its containers, in the order of their requests.
 
-    Init containers run before the others, so they draw from the same devices anew. Where one container alone
-    asks, it gets all.
+    Init containers run before the others, so they may use the same devices. A single requesting
+    container gets all devices.
     """
     spec = pod["spec"]
-    wanted = draws(pod)
+    wanted = device_requests(pod)
     shares: dict[str, list[VisibleDevice]] = {}
     for group in ("containers", "initContainers"):
         names = [container["name"] for container in spec.get(group) or ()]
         asking = [name for name in names if wanted.get(name)]
-        left = list(given)
+        left = list(devices)
         shares |= {name: [] for name in names}
         for name in (name for name in wanted if name in names):
             alone = group == "containers" and asking == [name]
-            shares[name] = list(given) if alone else _draw(wanted[name], left)
+            shares[name] = list(devices) if alone else _take(wanted[name], left)
     return shares
 
 
-def _draw(wanted: Sequence[ContainerDevices], left: list[VisibleDevice]) -> list[VisibleDevice]:
-    """Take out of ``left`` what is asked for, in order."""
+def _take(wanted: Sequence[RequestedDevices], left: list[VisibleDevice]) -> list[VisibleDevice]:
+    """Remove the requested devices from ``left``, in order, and return them."""
     taken: list[VisibleDevice] = []
-    for draw in wanted:
-        for each in [each for each in left if draw.fits(each.part)][: draw.count]:
-            left.remove(each)
-            taken.append(each)
+    for request in wanted:
+        for device in [device for device in left if request.matches(device.assignment)][: request.count]:
+            left.remove(device)
+            taken.append(device)
     return taken
 
 
-def visible(
-    given: Sequence[VisibleDevice], kinds: Sequence[str], daemon: Daemon | None = None
+def visible_environment(
+    devices: Sequence[VisibleDevice], kinds: Sequence[str], daemon: Daemon | None = None
 ) -> dict[str, str]:
-    """The environment that shows a container these devices and no others.
+    """Return the environment that makes exactly these devices visible.
 
-    ``kinds``: the resources of all devices of the machine; of those that the container has none of it sees none.
+    ``kinds``: resource names of all devices of the node. The container sees no device of a kind
+    of which it has none.
     """
-    found: dict[str, str] = {}
-    for resource in dict.fromkeys([*kinds, *(each.card.resource for each in given)]):
-        own = [each for each in given if each.card.resource == resource]
-        words = ",".join(each.identifier for each in own)
-        indices = ",".join(str(each.card.index) for each in own)
+    variables: dict[str, str] = {}
+    for resource in dict.fromkeys([*kinds, *(each.device.resource for each in devices)]):
+        own = [each for each in devices if each.device.resource == resource]
+        identifiers = ",".join(each.identifier for each in own)
+        indices = ",".join(str(each.device.index) for each in own)
         if resource == NVIDIA:
-            found |= {"CUDA_VISIBLE_DEVICES": words, "NVIDIA_VISIBLE_DEVICES": words or "void"}
-            found |= _limits(own, daemon)
+            variables |= {
+                "CUDA_VISIBLE_DEVICES": identifiers,
+                "NVIDIA_VISIBLE_DEVICES": identifiers or "void",
+            }
+            variables |= _limits(own, daemon)
         elif resource == AMD:
-            # HIP numbers what ROCr leaves to be seen, anew from 0.
-            found["ROCR_VISIBLE_DEVICES"] = words
-            found["HIP_VISIBLE_DEVICES"] = ",".join(str(place) for place in range(len(own)))
+            # HIP numbers the devices that ROCr shows, from 0.
+            variables["ROCR_VISIBLE_DEVICES"] = identifiers
+            variables["HIP_VISIBLE_DEVICES"] = ",".join(str(position) for position in range(len(own)))
         elif resource == GAUDI:
-            found["HABANA_VISIBLE_MODULES"] = indices
+            variables["HABANA_VISIBLE_MODULES"] = indices
         elif resource.startswith(ASCEND[: len("huawei.com/Ascend")]):
-            found["ASCEND_RT_VISIBLE_DEVICES"] = indices
-    return found
+            variables["ASCEND_RT_VISIBLE_DEVICES"] = indices
+    return variables
 
 
-def apart(given: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, str]:
-    """What keeps a process with whole devices or slices away from the sharers' MPS server, which it would find
-    by itself: a fault of one client ends all. A manifest that names a directory of its own is left its word."""
-    if daemon is None or not daemon.runs or not given or shared(given):
+def without_mps(devices: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, str]:
+    """Return the environment that separates whole devices and slices from the MPS server.
+
+    CUDA would find the server by itself, and a fault of one MPS client ends all. A directory in the
+    manifest takes precedence.
+    """
+    if daemon is None or not daemon.runs or not devices or shared(devices):
         return {}
     return {mps.PIPE_DIRECTORY: _NO_DAEMON}
 
 
-def shared(given: Sequence[VisibleDevice]) -> list[VisibleDevice]:
-    """Those that others may have a part of too, not counting slices, which hardware keeps apart."""
-    return [each for each in given if not each.part.whole and not each.part.profile]
+def shared(devices: Sequence[VisibleDevice]) -> list[VisibleDevice]:
+    """Return the devices that other pods may share. MIG slices do not count: hardware isolates them."""
+    return [each for each in devices if not each.assignment.whole and not each.assignment.profile]
 
 
-def enforced(given: Sequence[VisibleDevice], daemon: Daemon | None) -> bool:
-    """Return whether all shares are held to by the driver."""
-    return daemon is not None and daemon.runs and all(each.card.mps for each in shared(given))
+def enforced(devices: Sequence[VisibleDevice], daemon: Daemon | None) -> bool:
+    """Return whether the driver enforces all shares."""
+    return daemon is not None and daemon.runs and all(each.device.mps for each in shared(devices))
 
 
-def _limits(given: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, str]:
-    if daemon is None or not shared(given) or not enforced(given, daemon):
+def _limits(devices: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, str]:
+    if daemon is None or not shared(devices) or not enforced(devices, daemon):
         return {}
-    shares = [(each.part.milli if not each.part.whole else 0, each.part.memory_mib) for each in given]
+    shares = [
+        (each.assignment.milli if not each.assignment.whole else 0, each.assignment.memory_mib)
+        for each in devices
+    ]
     return mps.client_environment(daemon, shares)
 
 
-def words(given: VisibleDevice) -> str:
-    """``10240 MiB of card 0``, ``50 % of card 0``, ``slice 1g.10gb at 6 of card 0``, ``card 0``."""
-    part, where = given.part, f"GPU {given.card.index}"
-    if part.profile:
-        return f"slice {part.profile} at {part.start} of {where}"
-    if part.whole:
-        return where
-    amounts = [f"{part.milli / 10:g} % of its compute"] if part.milli else []
-    if part.memory_mib:
-        amounts.append(f"{part.memory_mib} MiB of its memory")
-    return f"{where}: {' and '.join(amounts) or 'a share'}"
+def description(device: VisibleDevice) -> str:
+    """Describe a device, as in ``GPU 0``, ``slice 1g.10gb at 6 of GPU 0`` or
+    ``GPU 0: 50 % of its compute``.
+    """
+    assignment, gpu = device.assignment, f"GPU {device.device.index}"
+    if assignment.profile:
+        return f"slice {assignment.profile} at {assignment.start} of {gpu}"
+    if assignment.whole:
+        return gpu
+    amounts = [f"{assignment.milli / 10:g} % of its compute"] if assignment.milli else []
+    if assignment.memory_mib:
+        amounts.append(f"{assignment.memory_mib} MiB of its memory")
+    return f"{gpu}: {' and '.join(amounts) or 'a share'}"

@@ -1,8 +1,9 @@
-"""Which devices must get nothing new: fatal errors (XID), uncorrectable memory errors, devices that are gone.
+"""Health of devices: fatal errors (XIDs), uncorrectable memory errors, lost devices.
 
-Two kinds of findings. What can be asked at any time (memory errors since the driver was loaded, a row remapping
-that failed, a device that does not answer) holds as long as it is so. An XID is said once: it is kept in
-``health.json`` until the machine is rebooted or somebody clears the device.
+There are two kinds of faults. Some can be queried at any time: memory errors since the driver
+was loaded, a failed row remapping, a device that does not respond. They hold as long as the query
+reports them. An XID is reported once. It is stored in ``health.json`` until the machine is
+rebooted or a user clears the device.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,25 @@ from windlass.kits.files import write_atomic
 from windlass.node.devices.nvml import Nvml, text
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors of the program, after which the device is well; those that NVIDIA's device plug-in leaves out too:
-graphics engine exception, memory page fault, stopped processing, preemptive cleanup, video processor
-exception, context switch timeout."""
+"""XIDs of application errors, after which the device is healthy.
+
+NVIDIA's device plugin ignores the same: graphics engine exception, memory page fault, stopped
+processing, preemptive cleanup, video processor exception, context switch timeout.
+"""
 _WAIT_MILLISECONDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """A fatal error that the driver told. ``at``: Unix seconds."""
+    """Fatal error that the driver reported. ``at``: Unix seconds."""
 
-    card: str
+    device: str
     code: int
     at: float
 
 
 class FaultRecords:
-    """XIDs that were heard, by device. Those of an earlier boot count no more."""
+    """Stored XIDs of this boot."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
@@ -43,52 +46,59 @@ class FaultRecords:
         with contextlib.suppress(FileNotFoundError, ValueError):
             record = json.loads(path.read_bytes())
             if record.get("boot") == boot:
-                self._xids = tuple(Xid(**entry) for entry in record.get("xids", ()))
+                self._xids = tuple(
+                    Xid(entry["card"], entry["code"], entry["at"]) for entry in record.get("xids", ())
+                )
 
     @property
     def xids(self) -> tuple[Xid, ...]:
         return self._xids
 
     def add(self, xid: Xid) -> bool:
-        """False for one that is known of that device already."""
-        if any((known.card, known.code) == (xid.card, xid.code) for known in self._xids):
+        """Store an XID. Return False if it is already known of that device."""
+        if any((known.device, known.code) == (xid.device, xid.code) for known in self._xids):
             return False
         self._write((*self._xids, xid))
         return True
 
-    def clear(self, card: str, until: float) -> bool:
-        """Forget what a device said up to then; whether there was anything."""
-        kept = tuple(xid for xid in self._xids if xid.card != card or xid.at > until)
-        if len(kept) == len(self._xids):
+    def clear(self, device: str, until: float) -> bool:
+        """Remove the XIDs of a device up to ``until`` (Unix seconds). Return whether there were any."""
+        retained = tuple(xid for xid in self._xids if xid.device != device or xid.at > until)
+        if len(retained) == len(self._xids):
             return False
-        self._write(kept)
+        self._write(retained)
         return True
 
     def reasons(self) -> dict[str, str]:
-        """Device → ``XID 79`` or ``XID 48, XID 79``."""
-        found: dict[str, list[int]] = {}
+        """Return device → ``XID 79`` or ``XID 48, XID 79``."""
+        codes: dict[str, list[int]] = {}
         for xid in self._xids:
-            found.setdefault(xid.card, []).append(xid.code)
-        return {card: ", ".join(f"XID {code}" for code in sorted(codes)) for card, codes in found.items()}
+            codes.setdefault(xid.device, []).append(xid.code)
+        return {
+            device: ", ".join(f"XID {code}" for code in sorted(listed)) for device, listed in codes.items()
+        }
 
     def _write(self, xids: tuple[Xid, ...]) -> None:
-        record = {"boot": self._boot, "xids": [asdict(xid) for xid in xids]}
+        record = {
+            "boot": self._boot,
+            "xids": [{"card": xid.device, "code": xid.code, "at": xid.at} for xid in xids],
+        }
         write_atomic(self._path, json.dumps(record))
         self._xids = xids
 
 
-def asked(nvml: Nvml, cards: Iterable[str]) -> dict[str, str]:
-    """What is wrong with each of these devices (by UUID) now; those that are well are not in it. Blocks."""
-    return {card: reason for card in cards if (reason := _ask(nvml, card))}
+def find_faults(nvml: Nvml, devices: Iterable[str]) -> dict[str, str]:
+    """Return device → its current fault, by UUID. Healthy devices are left out. Blocks."""
+    return {device: fault for device in devices if (fault := _find_fault(nvml, device))}
 
 
-def _ask(nvml: Nvml, card: str) -> str:
+def _find_fault(nvml: Nvml, device: str) -> str:
     lib = nvml.library
     try:
-        handle = lib.nvmlDeviceGetHandleByUUID(card)
-        nvml.unknown(lambda: lib.nvmlDeviceGetMemoryInfo(handle), None)
-        remapped = nvml.unknown(lambda: tuple(lib.nvmlDeviceGetRemappedRows(handle)), (0, 0, 0, 0))
-        errors = nvml.unknown(
+        handle = lib.nvmlDeviceGetHandleByUUID(device)
+        nvml.optional(lambda: lib.nvmlDeviceGetMemoryInfo(handle), None)
+        remapped = nvml.optional(lambda: tuple(lib.nvmlDeviceGetRemappedRows(handle)), (0, 0, 0, 0))
+        errors = nvml.optional(
             lambda: int(
                 lib.nvmlDeviceGetTotalEccErrors(
                     handle, lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, lib.NVML_VOLATILE_ECC
@@ -102,7 +112,7 @@ def _ask(nvml: Nvml, card: str) -> str:
             return "it has fallen off the bus"
         if code == lib.NVML_ERROR_RESET_REQUIRED:
             return "it needs a reset"
-        return f"it does not answer: {error}"
+        return f"it does not respond: {error}"
     if remapped[3]:
         return "a failing memory row could not be remapped"
     if errors:
@@ -111,27 +121,30 @@ def _ask(nvml: Nvml, card: str) -> str:
 
 
 class XidListener:
-    """The driver's event set. Every call blocks, at most a second."""
+    """Listener for XIDs. Every call blocks for at most a second."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self._lib = nvml.library
         self._set: Any = None
 
-    def open(self, cards: Sequence[str]) -> list[str]:
-        """Listen to these devices; those that cannot be listened to. Raises the library's error."""
+    def open(self, devices: Sequence[str]) -> list[str]:
+        """Listen to these devices. Return those that do not support it.
+
+        Raises the library's error.
+        """
         lib = self._lib
         self._set = lib.nvmlEventSetCreate()
-        deaf = []
+        unsupported = []
         wanted = lib.nvmlEventTypeXidCriticalError | lib.nvmlEventTypeDoubleBitEccError
-        for card in cards:
+        for device in devices:
             try:
-                handle = lib.nvmlDeviceGetHandleByUUID(card)
+                handle = lib.nvmlDeviceGetHandleByUUID(device)
                 kinds = lib.nvmlDeviceGetSupportedEventTypes(handle) & wanted
                 lib.nvmlDeviceRegisterEvents(handle, kinds, self._set)
             except self._nvml.error:
-                deaf.append(card)
-        return deaf
+                unsupported.append(device)
+        return unsupported
 
     def close(self) -> None:
         if self._set is not None:
@@ -140,10 +153,11 @@ class XidListener:
                 self._lib.nvmlEventSetFree(events)
 
     def wait(self) -> tuple[str, int] | None:
-        """(device's UUID, XID) of the next error that is not a program's; None after a second without one.
+        """Return UUID and XID of the next error, or None after a second without one.
 
-        The UUID is empty where the driver does not say of which device it spoke: all may be meant. XID 0 stands
-        for a double-bit ECC error. Raises the library's error for anything but a timeout.
+        Application errors are skipped. The UUID is empty if the driver does not name the device: then
+        all may be affected. A double-bit ECC error counts as XID 48. Raises the library's error
+        for anything but a timeout.
         """
         lib = self._lib
         try:
@@ -158,7 +172,7 @@ class XidListener:
             if code in APPLICATION_XIDS:
                 return None
         elif kind == lib.nvmlEventTypeDoubleBitEccError:
-            code = 48  # what the driver logs for it
+            code = 48  # the XID that the driver logs for it
         else:
             return None
         try:
@@ -167,11 +181,13 @@ class XidListener:
             return "", code
 
 
-def reasons(now: Mapping[str, str], heard: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-    """Device → why it is not well, of both kinds of findings."""
-    found = {}
-    for card in known:
-        words = [words for words in (heard.get(card, ""), now.get(card, "")) if words]
-        if words:
-            found[card] = "; ".join(words)
-    return found
+def merge_faults(
+    current: Mapping[str, str], xids: Mapping[str, str], devices: Iterable[str]
+) -> dict[str, str]:
+    """Return device → its faults of both kinds."""
+    merged = {}
+    for device in devices:
+        faults = [fault for fault in (xids.get(device, ""), current.get(device, "")) if fault]
+        if faults:
+            merged[device] = "; ".join(faults)
+    return merged

@@ -1,9 +1,9 @@
-"""The numbers of a machine's devices, kept: a device is called by the same index as long as it is there.
+"""Stored indices of a node's devices: a device has the same index as long as it exists.
 
-NVML counts the devices that answer. When one is lost, those behind it move up with the next start of the agent, and
-``windlass.dev/devices`` of a running pod would name another device than the pod has. So numbers go by UUID
-(``cards.json``): a new device gets its place if that is free, a lost one keeps its number until the machine
-is rebooted.
+NVML counts only the devices that respond. When one is lost, the following ones would move up at
+the next start of the agent, and ``windlass.dev/devices`` of a running pod would name another
+device. So indices belong to UUIDs (``cards.json``). A new device gets its NVML index if that is
+free. A lost one keeps its index until the machine is rebooted.
 """
 
 from __future__ import annotations
@@ -18,52 +18,58 @@ from windlass.kits.files import write_atomic
 
 
 class DeviceIndexStore:
-    """``boot``: of the machine now."""
+    """Store of device indices. ``boot``: id of the current boot.
+
+    ``devices``: as last seen, in this boot or an earlier one.
+    """
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
         self._boot = boot
         self._text = ""
-        self.cards: tuple[DeviceRecord, ...] = ()
-        """As they were last seen, in this boot or an earlier one."""
+        self.devices: tuple[DeviceRecord, ...] = ()
         self.same_boot = False
         try:
             record = json.loads(path.read_bytes())
         except (FileNotFoundError, ValueError):
             return
         self.same_boot = record.get("boot") == boot
-        self.cards = node_annotation.read({node_annotation.NODE_DEVICES: str(record.get("cards", ""))}).cards
+        self.devices = node_annotation.read(
+            {node_annotation.NODE_DEVICES: str(record.get("cards", ""))}
+        ).cards
 
     @property
-    def numbers(self) -> dict[str, int]:
-        """UUID → index."""
-        return {card.uuid: card.index for card in self.cards if card.uuid}
+    def indices(self) -> dict[str, int]:
+        """Return UUID → index."""
+        return {device.uuid: device.index for device in self.devices if device.uuid}
 
     @property
     def expected(self) -> tuple[DeviceRecord, ...]:
-        """Devices that should be there, since they were in this boot."""
-        return self.cards if self.same_boot else ()
+        """Return the devices that should exist because they were seen in this boot."""
+        return self.devices if self.same_boot else ()
 
-    def keep(self, found: Sequence[DeviceRecord]) -> None:
-        """Written when something changed."""
-        text = node_annotation.write(found)
+    def write(self, devices: Sequence[DeviceRecord]) -> None:
+        """Write the devices if they have changed."""
+        text = node_annotation.write(devices)
         if text != self._text:
             write_atomic(self._path, json.dumps({"boot": self._boot, "cards": text}))
-            self._text, self.cards, self.same_boot = text, tuple(found), True
+            self._text, self.devices, self.same_boot = text, tuple(devices), True
 
 
-def numbered(uuids: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of these devices, listed in NVML's order: those that are known, then their own place or
-    else the first that is free."""
-    found = {uuid: known[uuid] for uuid in uuids if uuid in known}
-    taken = set(found.values()) | set(known.values())
-    for place, uuid in enumerate(uuids):
-        if uuid in found:
+def assign_indices(uuids: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
+    """Return UUID → index of devices listed in NVML's order.
+
+    A known device keeps its index. A new one gets its position, or else the first free index.
+    """
+    indices = {uuid: known[uuid] for uuid in uuids if uuid in known}
+    taken = set(indices.values()) | set(known.values())
+    for position, uuid in enumerate(uuids):
+        if uuid in indices:
             continue
-        number = place if place not in taken else first_free(taken)
-        found[uuid] = number
-        taken.add(number)
-    return found
+        index = position if position not in taken else first_free(taken)
+        indices[uuid] = index
+        taken.add(index)
+    return indices
 
 
 def first_free(taken: Iterable[int]) -> int:

@@ -1,9 +1,9 @@
-"""Node labels for the devices of a machine, as GPU feature discovery writes them, and amounts of resources.
+"""Node labels of devices, as GPU feature discovery writes them, and resources.
 
-With MIG there are two ways (``mig.strategy``). *single*: all devices are cut into slices of one profile, and
+MIG has two strategies (``mig.strategy``). *single*: all devices have slices of one profile, and
 ``nvidia.com/gpu`` counts slices. *mixed*: whole devices count as ``nvidia.com/gpu``, slices as
-``nvidia.com/mig-<profile>``. Devices that the agent carves itself (:attr:`DeviceRecord.dynamic`) count as neither: what
-can be had of them stands in their records.
+``nvidia.com/mig-<profile>``. Devices on which the agent creates the instances
+(:attr:`DeviceRecord.dynamic`) count as neither. Their records describe what they offer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENGINES = ("copy", "decoder", "encoder", "jpeg", "ofa")
 
 
 def family(major: int, minor: int) -> str:
-    """The architecture of a CUDA compute capability, in GPU feature discovery's words."""
+    """Return the architecture of a CUDA compute capability, in GPU feature discovery's words."""
     if major == 7:
         return "turing" if minor >= 5 else "volta"
     if major == 8:
@@ -29,39 +29,39 @@ def family(major: int, minor: int) -> str:
 
 
 def mig_resource(profile: str) -> str:
-    """``1g.10gb+me`` → ``nvidia.com/mig-1g.10gb.me``."""
+    """Return the resource name of a profile: ``1g.10gb+me`` → ``nvidia.com/mig-1g.10gb.me``."""
     return f"nvidia.com/mig-{profile.replace('+', '.')}"
 
 
-def static_slices(cards: Sequence[DeviceRecord]) -> Counter[str]:
-    """How many instances of each profile the statically cut devices have that something can run in."""
+def static_slices(devices: Sequence[DeviceRecord]) -> Counter[str]:
+    """Return profile → number of usable instances on statically partitioned devices."""
     return Counter(
         instance.profile
-        for card in cards
-        if card.mig and not card.dynamic
-        for instance in card.instances
+        for device in devices
+        if device.mig and not device.dynamic
+        for instance in device.instances
         if instance.uuid
     )
 
 
-def single_profile(cards: Sequence[DeviceRecord]) -> str:
-    """The one profile into which all devices are cut, ``""`` where the strategy *single* cannot hold."""
-    own = [card for card in cards if card.resource == NVIDIA]
+def single_profile(devices: Sequence[DeviceRecord]) -> str:
+    """Return the single profile of all devices, or ``""`` if the strategy *single* does not apply."""
+    own = [device for device in devices if device.resource == NVIDIA]
     profiles = set(static_slices(own))
-    whole = [card for card in own if not card.mig or card.dynamic]
+    whole = [device for device in own if not device.mig or device.dynamic]
     return profiles.pop() if len(profiles) == 1 and not whole else ""
 
 
-def amounts(cards: Sequence[DeviceRecord]) -> dict[str, int]:
-    """What the node has to hand out, by resource."""
-    found: Counter[str] = Counter(card.resource for card in cards if not card.mig)
-    for profile, count in static_slices(cards).items():
-        found[mig_resource(profile)] += count
-    return dict(found)
+def resources(devices: Sequence[DeviceRecord]) -> dict[str, int]:
+    """Return the resources of the node: name → number."""
+    result: Counter[str] = Counter(device.resource for device in devices if not device.mig)
+    for profile, count in static_slices(devices).items():
+        result[mig_resource(profile)] += count
+    return dict(result)
 
 
 def labels(
-    cards: Sequence[DeviceRecord],
+    devices: Sequence[DeviceRecord],
     *,
     single: bool = False,
     machine: str = "",
@@ -70,111 +70,114 @@ def labels(
     mig_capable: bool | None = None,
     engines: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, str]:
-    """The labels of all resources. ``clique``: the NVLink fabric's; ``mode``: compute or display.
+    """Return the labels of all resources.
 
-    ``engines``: of each profile, how many of :data:`ENGINES` it has. Of devices of several kinds the labels tell
-    the first.
+    ``clique``: the NVLink fabric's. ``mode``: compute or display. ``engines``: profile → number of
+    each of :data:`ENGINES`. If devices have several kinds, the labels describe the first.
     """
-    found: dict[str, str] = {}
-    for resource in dict.fromkeys(card.resource for card in cards):
-        own = [card for card in cards if card.resource == resource]
+    result: dict[str, str] = {}
+    for resource in dict.fromkeys(device.resource for device in devices):
+        own = [device for device in devices if device.resource == resource]
         if resource != NVIDIA:
-            found |= _plain(resource, own)
+            result |= _plain(resource, own)
             continue
-        found |= _nvidia(own, machine=machine, clique=clique, mode=mode)
-        capable = any(card.placements for card in own) if mig_capable is None else mig_capable
-        found["nvidia.com/mig.capable"] = "true" if capable or any(card.mig for card in own) else "false"
-        found |= _mig(own, single=single, engines=engines or {})
-    return found
+        result |= _nvidia(own, machine=machine, clique=clique, mode=mode)
+        capable = any(device.placements for device in own) if mig_capable is None else mig_capable
+        result["nvidia.com/mig.capable"] = "true" if capable or any(device.mig for device in own) else "false"
+        result |= _mig(own, single=single, engines=engines or {})
+    return result
 
 
-def aliases(cards: Sequence[DeviceRecord]) -> dict[str, str]:
-    """Short labels that manifests use: ``gpu-type`` and ``gpu-tier`` of the first device, where they are clear.
+def aliases(devices: Sequence[DeviceRecord]) -> dict[str, str]:
+    """Return the short labels ``gpu-type`` and ``gpu-tier`` of the first device, if they are clear.
 
-    Written only where the node has no such label: an administrator's own word counts.
+    They are written only if the node lacks them: a label of an administrator takes precedence.
     """
-    if not cards:
+    if not devices:
         return {}
-    product = cards[0].model
-    found = {"gpu-type": short_type(product), "gpu-tier": tier_of(product)}
-    return {key: value for key, value in found.items() if value}
+    product = devices[0].model
+    result = {"gpu-type": short_type(product), "gpu-tier": tier_of(product)}
+    return {key: value for key, value in result.items() if value}
 
 
-def _plain(resource: str, cards: Sequence[DeviceRecord]) -> dict[str, str]:
+def _plain(resource: str, devices: Sequence[DeviceRecord]) -> dict[str, str]:
     return {
-        f"{resource}.product": cards[0].model.replace(" ", "-"),
-        f"{resource}.count": str(len(cards)),
-        f"{resource}.memory": str(cards[0].memory_mib),
+        f"{resource}.product": devices[0].model.replace(" ", "-"),
+        f"{resource}.count": str(len(devices)),
+        f"{resource}.memory": str(devices[0].memory_mib),
     }
 
 
-def _nvidia(cards: Sequence[DeviceRecord], *, machine: str, clique: str, mode: str) -> dict[str, str]:
-    first = cards[0]
-    found = {
+def _nvidia(devices: Sequence[DeviceRecord], *, machine: str, clique: str, mode: str) -> dict[str, str]:
+    first = devices[0]
+    result = {
         "nvidia.com/gpu.present": "true",
-        **_plain(NVIDIA, cards),
+        **_plain(NVIDIA, devices),
         "nvidia.com/gpu.replicas": "1",
         "nvidia.com/gpu.sharing-strategy": "none",
-        "nvidia.com/mps.capable": "true" if any(card.mps for card in cards) else "false",
+        "nvidia.com/mps.capable": "true" if any(device.mps for device in devices) else "false",
     }
     major, minor = first.capability
     if major:
-        found["nvidia.com/gpu.compute.major"] = str(major)
-        found["nvidia.com/gpu.compute.minor"] = str(minor)
-        found["nvidia.com/gpu.family"] = family(major, minor)
+        result["nvidia.com/gpu.compute.major"] = str(major)
+        result["nvidia.com/gpu.compute.minor"] = str(minor)
+        result["nvidia.com/gpu.family"] = family(major, minor)
     for key, value in (("machine", machine), ("clique", clique), ("mode", mode)):
         if value:
-            found[f"nvidia.com/gpu.{key}"] = value
-    return found
+            result[f"nvidia.com/gpu.{key}"] = value
+    return result
 
 
 def _mig(
-    cards: Sequence[DeviceRecord], *, single: bool, engines: Mapping[str, Sequence[int]]
+    devices: Sequence[DeviceRecord], *, single: bool, engines: Mapping[str, Sequence[int]]
 ) -> dict[str, str]:
-    slices = static_slices(cards)
-    found: dict[str, str] = {}
-    if any(card.dynamic for card in cards):
-        found[MIG_MODE] = "dynamic"
-    if not any(card.mig for card in cards):
-        return {**found, "nvidia.com/mig.strategy": "none"}
-    known = {place.profile: place for card in cards for place in card.placements}
-    only = single_profile(cards) if single else ""
-    found["nvidia.com/mig.strategy"] = "single" if only else "mixed"
+    slices = static_slices(devices)
+    result: dict[str, str] = {}
+    if any(device.dynamic for device in devices):
+        result[MIG_MODE] = "dynamic"
+    if not any(device.mig for device in devices):
+        return {**result, "nvidia.com/mig.strategy": "none"}
+    known = {place.profile: place for device in devices for place in device.placements}
+    only = single_profile(devices) if single else ""
+    result["nvidia.com/mig.strategy"] = "single" if only else "mixed"
     for profile, count in slices.items():
         prefix = NVIDIA if only else mig_resource(profile)
-        found[f"{prefix}.count"] = str(count)
+        result[f"{prefix}.count"] = str(count)
         if only:
-            found[f"{NVIDIA}.product"] = f"{cards[0].model}-MIG-{profile}"
-        found |= _of_profile(prefix, known.get(profile), engines.get(profile, ()))
-    return found
+            result[f"{NVIDIA}.product"] = f"{devices[0].model}-MIG-{profile}"
+        result |= _of_profile(prefix, known.get(profile), engines.get(profile, ()))
+    return result
 
 
 def _of_profile(prefix: str, place: ProfilePlacement | None, engines: Sequence[int]) -> dict[str, str]:
     if place is None:
         return {}
-    found = {
+    result = {
         f"{prefix}.memory": str(place.memory_mib),
         f"{prefix}.multiprocessors": str(place.multiprocessors),
         f"{prefix}.slices.gi": str(place.compute),
         f"{prefix}.slices.ci": str(place.compute),
     }
     for name, count in zip(ENGINES, engines, strict=False):
-        found[f"{prefix}.engines.{name}"] = str(count)
-    return found
+        result[f"{prefix}.engines.{name}"] = str(count)
+    return result
 
 
 def driver_labels(version: str, cuda: int) -> dict[str, str]:
-    """Of the driver (``550.54.15``) and its CUDA (12040 is 12.4), the present names and the old ones."""
+    """Return labels of the driver (``550.54.15``) and its CUDA version (12040 is 12.4).
+
+    They have the current and the old names.
+    """
     parts = [*version.split("."), "", ""]
-    found = {"nvidia.com/cuda.driver-version.full": version}
+    result = {"nvidia.com/cuda.driver-version.full": version}
     for name, old, part in zip(
         ("major", "minor", "revision"), ("major", "minor", "rev"), parts, strict=False
     ):
-        found[f"nvidia.com/cuda.driver-version.{name}"] = part
-        found[f"nvidia.com/cuda.driver.{old}"] = part
+        result[f"nvidia.com/cuda.driver-version.{name}"] = part
+        result[f"nvidia.com/cuda.driver.{old}"] = part
     major, minor = str(cuda // 1000), str(cuda % 1000 // 10)
     for prefix in ("cuda.runtime-version", "cuda.runtime"):
-        found[f"nvidia.com/{prefix}.major"] = major
-        found[f"nvidia.com/{prefix}.minor"] = minor
-    found["nvidia.com/cuda.runtime-version.full"] = f"{major}.{minor}"
-    return found
+        result[f"nvidia.com/{prefix}.major"] = major
+        result[f"nvidia.com/{prefix}.minor"] = minor
+    result["nvidia.com/cuda.runtime-version.full"] = f"{major}.{minor}"
+    return result

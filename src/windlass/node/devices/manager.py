@@ -1,7 +1,8 @@
-"""This machine's devices as they are now: what pods are admitted with, and what each of them gets.
+"""Devices of this node: admission of pods and the devices of each pod.
 
-The scheduler's decision stands in the pod's annotations. Admission checks it against what is true here, writes it
-into the ledger and carves the slices; from then on the ledger says what the pod has, also after a restart.
+The pod's annotations have the scheduler's decision. Admission checks it against the actual
+devices, stores it in the allocations and creates the MIG instances. From then on the allocations
+say which devices the pod has, also after a restart.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from windlass.api.devices.assignment_annotations import (
 from windlass.api.devices.node_annotation import DeviceRecord, SliceInstance
 from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy, DeviceHold
 from windlass.node.devices.container_devices import (
-    ContainerDevices,
+    RequestedDevices,
     VisibleDevice,
-    draws,
+    device_requests,
     resource_of,
-    shared_hold,
+    shared_claim,
     wanted_slices,
     whole_devices,
 )
@@ -35,15 +36,21 @@ from windlass.node.devices.mig_instances import Slicer, SliceRefused
 from windlass.node.devices.mps import Daemon
 from windlass.node.runtime.threads import in_thread
 
-_PLACE = "let the windlass scheduler place it instead of setting nodeName"
+_SCHEDULE = "let the windlass scheduler place it instead of setting nodeName"
 
 
 class Rejected(Exception):
-    """The pod cannot have what it was bound with; its text is for the pod's owner."""
+    """The pod cannot use the devices of its binding. The message is for the owner of the pod."""
 
 
 class DeviceManager:
-    """One per agent. ``slicer`` is None where no device can be carved."""
+    """Devices of one node and their allocations.
+
+    ``slicer``: None if no device supports MIG.
+    ``refused``: UUIDs of devices on which the driver refused to create MIG instances.
+    ``mig_lock``: held while instances are created, removed or listed.
+    ``on_release``: called after a pod has released devices. Its instances can then be removed.
+    """
 
     def __init__(
         self,
@@ -57,234 +64,244 @@ class DeviceManager:
         self.slicer = slicer
         self.daemon = daemon or Daemon()
         self.refused: set[str] = set()
-        """UUIDs of devices that the driver does not let us carve."""
-        self.carving = asyncio.Lock()
-        """Held while instances are made or removed, and while what exists is listed."""
-        self._changed: list[Callable[[], None]] = []
-        self.released: Callable[[], None] = lambda: None
-        """Called when a pod has given back what it had: its slices can go."""
+        self.mig_lock = asyncio.Lock()
+        self._listeners: list[Callable[[], None]] = []
+        self.on_release: Callable[[], None] = lambda: None
 
-    def on_change(self, told: Callable[[], None]) -> None:
-        """``told`` is called when what is published of the devices may have changed."""
-        self._changed.append(told)
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after changes of the published devices."""
+        self._listeners.append(listener)
 
-    def _tell(self) -> None:
-        for told in self._changed:
-            told()
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     @property
     def by_key(self) -> dict[str, DeviceRecord]:
-        """The devices by their names in the ledger."""
-        return {key_of(card): card for card in self.inventory.cards}
+        """Devices by their keys in the allocations."""
+        return {key_of(device): device for device in self.inventory.devices}
 
     # -- admission -----------------------------------------------------------------------------
 
     async def admit(self, uid: str, key: str, pod: Mapping[str, Any]) -> None:
-        """Take what the binding names for the pod ``key``; once more is no change.
+        """Allocate the devices that the binding of the pod ``key`` names, and create its instances.
 
-        Raises :class:`Rejected` where that cannot be, :class:`DeviceBusy` and ``SliceBusy`` where it cannot
-        be yet.
+        Repeating the call changes nothing. Raises :class:`Rejected` if that is impossible,
+        :class:`DeviceBusy` and ``SliceBusy`` if it is impossible now.
         """
-        fresh = self.take(uid, key, pod)
+        allocated = self.allocate(uid, key, pod)
         try:
-            await self._carve_all(uid)
+            await self._create_instances(uid)
         except SliceRefused as error:
-            if not fresh:
+            if not allocated:
                 raise
             self.allocations.release(uid)
             raise Rejected(str(error)) from error
 
-    def take(self, uid: str, key: str, pod: Mapping[str, Any]) -> bool:
-        """Claim what the binding names, unless the pod holds something already; whether anything was claimed.
+    def allocate(self, uid: str, key: str, pod: Mapping[str, Any]) -> bool:
+        """Allocate the devices that the binding names, unless the pod has an allocation already.
 
-        Raises :class:`Rejected` and :class:`DeviceBusy`.
+        Return whether anything was allocated. Raises :class:`Rejected` and :class:`DeviceBusy`.
         """
-        claims = [] if self.allocations.of(uid) else self._claims(pod)
-        if claims:
-            memory = {name: card.memory_mib for name, card in self.by_key.items() if card.memory_mib}
-            self.allocations.claim(uid, key, claims, memory)
-        return bool(claims)
+        holds = [] if self.allocations.holds_of(uid) else self._holds(pod)
+        if holds:
+            memory = {name: device.memory_mib for name, device in self.by_key.items() if device.memory_mib}
+            self.allocations.allocate(uid, key, holds, memory)
+        return bool(holds)
 
-    def _claims(self, pod: Mapping[str, Any]) -> list[DeviceHold]:
+    def _holds(self, pod: Mapping[str, Any]) -> list[DeviceHold]:
         annotations = pod["metadata"].get("annotations") or {}
         try:
-            parts = from_annotations(annotations)
-            wanted = draws(pod)
+            assignments = from_annotations(annotations)
+            requests = device_requests(pod)
         except AssignmentError as error:
             raise Rejected(str(error)) from error
-        if not parts and not wanted:
+        if not assignments and not requests:
             return []
         text = annotations.get(DEVICES, "")
-        if not any(part.profile for part in parts) and (slices := wanted_slices(pod)):
-            parts, static = self._split(pod, parts, slices)
+        if not any(assigned.profile for assigned in assignments) and (slices := wanted_slices(pod)):
+            assignments, static = self._split(pod, assignments, slices)
         else:
             static = []
-        self._check_counts(pod, wanted, parts, text)
+        self._check_counts(pod, requests, assignments, text)
         resource = resource_of(pod, self.inventory.kinds[0] if self.inventory.kinds else "")
-        together = shared_hold(pod)
-        found = [replace(self._claim(part, resource), together=together) for part in parts]
-        return [*found, *static]
+        together = shared_claim(pod)
+        holds = [replace(self._hold(assigned, resource), together=together) for assigned in assignments]
+        return [*holds, *static]
 
     def _split(
-        self, pod: Mapping[str, Any], parts: Sequence[DeviceAssignment], slices: Mapping[str, int]
+        self, pod: Mapping[str, Any], assignments: Sequence[DeviceAssignment], slices: Mapping[str, int]
     ) -> tuple[list[DeviceAssignment], list[DeviceHold]]:
-        """Devices, and slices that are there already and only counted: of these an index is a number among
-        the slices of the profile."""
+        """Return the assigned devices, and the holds of static slices.
+
+        The index of such a slice is its number among the slices of the profile.
+        """
         whole = whole_devices(pod)
-        if not whole and len(slices) == 1 and len(parts) == sum(slices.values()):
+        if not whole and len(slices) == 1 and len(assignments) == sum(slices.values()):
             (profile,) = slices
-            every = self._static_slices(profile)
-            if any(part.index >= len(every) for part in parts):
-                raise Rejected(f"this machine has {len(every)} MIG slices {profile}; {_PLACE}")
-            return [], [every[part.index] for part in parts]
-        claims: list[DeviceHold] = []
+            static = self._static_slices(profile)
+            if any(assigned.index >= len(static) for assigned in assignments):
+                raise Rejected(f"this node has {len(static)} MIG slices {profile}; {_SCHEDULE}")
+            return [], [static[assigned.index] for assigned in assignments]
+        holds: list[DeviceHold] = []
         for profile, count in slices.items():
-            claims += self._free_slices(profile, count)
-        return list(parts)[:whole], claims
+            holds += self._free_slices(profile, count)
+        return list(assignments)[:whole], holds
 
     def _check_counts(
         self,
         pod: Mapping[str, Any],
-        wanted: Mapping[str, Sequence[ContainerDevices]],
-        parts: Sequence[DeviceAssignment],
+        requests: Mapping[str, Sequence[RequestedDevices]],
+        assignments: Sequence[DeviceAssignment],
         text: str,
     ) -> None:
+        """Raise :class:`Rejected` unless the binding has the devices that the pod requests."""
         whole = whole_devices(pod)
-        if sum(part.whole for part in parts) != whole:
-            raise Rejected(f"the pod asks for {whole} devices but was bound with {text or 'none'}; {_PLACE}")
-        asks_parts = any(not draw.whole for every in wanted.values() for draw in every)
-        has_parts = any(not part.whole for part in parts)
-        if has_parts and not asks_parts:
-            raise Rejected(f"the pod asks for no part of a device but was bound with one; {_PLACE}")
-        shares = any(not (draw.whole or draw.profile) for every in wanted.values() for draw in every)
-        if shares and not has_parts:
+        if sum(assigned.whole for assigned in assignments) != whole:
             raise Rejected(
-                f"the pod asks for a part of a device but was bound with {text or 'none'}; {_PLACE}"
+                f"the pod requests {whole} devices but was bound with {text or 'none'}; {_SCHEDULE}"
+            )
+        requests_parts = any(not request.whole for listed in requests.values() for request in listed)
+        has_parts = any(not assigned.whole for assigned in assignments)
+        if has_parts and not requests_parts:
+            raise Rejected(f"the pod requests no part of a device but was bound with one; {_SCHEDULE}")
+        requests_shares = any(
+            not (request.whole or request.profile) for listed in requests.values() for request in listed
+        )
+        if requests_shares and not has_parts:
+            raise Rejected(
+                f"the pod requests a part of a device but was bound with {text or 'none'}; {_SCHEDULE}"
             )
 
-    def _claim(self, part: DeviceAssignment, resource: str) -> DeviceHold:
+    def _hold(self, assigned: DeviceAssignment, resource: str) -> DeviceHold:
         try:
-            card = self.inventory.find(part.index, resource)
+            device = self.inventory.find(assigned.index, resource)
         except LookupError as error:
             raise Rejected(str(error)) from error
-        if not card.healthy:
-            raise Rejected(f"device {part.index} is not healthy: {card.reason}")
-        if not part.profile:
-            if card.mig:
-                raise Rejected(f"device {part.index} is in MIG mode: only slices of it can be had")
-            return DeviceHold(key_of(card), part.milli, part.memory_mib)
-        size = next((place.size for place in card.placements if place.profile == part.profile), 0)
-        there = [i for i in card.instances if (i.profile, i.start) == (part.profile, part.start)]
-        if not there and not card.dynamic:
+        if not device.healthy:
+            raise Rejected(f"device {assigned.index} is not healthy: {device.reason}")
+        if not assigned.profile:
+            if device.mig:
+                raise Rejected(f"device {assigned.index} is in MIG mode: only its slices are available")
+            return DeviceHold(key_of(device), assigned.milli, assigned.memory_mib)
+        size = next((place.size for place in device.placements if place.profile == assigned.profile), 0)
+        existing = [i for i in device.instances if (i.profile, i.start) == (assigned.profile, assigned.start)]
+        if not existing and not device.dynamic:
             raise Rejected(
-                f"device {part.index} is not carved here, and has no {part.profile} at {part.start}"
+                f"device {assigned.index} has no MIG instance {assigned.profile} at {assigned.start}, and "
+                "the agent does not create instances on it"
             )
-        size = there[0].size if there else size
-        return DeviceHold(key_of(card), 0, 0, part.profile, part.start, size)
+        size = existing[0].size if existing else size
+        return DeviceHold(key_of(device), 0, 0, assigned.profile, assigned.start, size)
 
     def _static_slices(self, profile: str) -> list[DeviceHold]:
-        """The instances of a profile on the devices that are not carved, in order of device and start."""
+        """Return the static instances of a profile, by device and start."""
         return [
             DeviceHold(name, 0, 0, instance.profile, instance.start, instance.size)
-            for name, card in self.by_key.items()
-            if card.mig and not card.dynamic
-            for instance in card.instances
+            for name, device in self.by_key.items()
+            if device.mig and not device.dynamic
+            for instance in device.instances
             if instance.profile == profile and instance.uuid
         ]
 
     def _free_slices(self, profile: str, count: int) -> list[DeviceHold]:
-        """So many that nobody has. Raises :class:`DeviceBusy` and :class:`Rejected`."""
-        held = {each.claim: each.pod for each in self.allocations.held}
-        every = self._static_slices(profile)
-        free = [claim for claim in every if claim not in held and self.by_key[claim.device].healthy]
+        """Return ``count`` free instances. Raises :class:`DeviceBusy` and :class:`Rejected`."""
+        held = {each.hold: each.pod for each in self.allocations.held}
+        static = self._static_slices(profile)
+        free = [hold for hold in static if hold not in held and self.by_key[hold.device].healthy]
         if len(free) < count:
-            if len(every) >= count and len(held):
+            if len(static) >= count and len(held):
                 raise DeviceBusy(f"slice {profile}", next(iter(held.values())))
-            raise Rejected(f"this machine has {len(every)} MIG slices {profile}; {_PLACE}")
+            raise Rejected(f"this node has {len(static)} MIG slices {profile}; {_SCHEDULE}")
         return free[:count]
 
     # -- slices --------------------------------------------------------------------------------
 
-    async def _carve_all(self, uid: str) -> None:
-        """See that the pod's slices exist. Raises ``SliceBusy``, :class:`SliceRefused`."""
-        for claim in self.allocations.of(uid):
-            card = self.by_key.get(claim.device)
-            if claim.profile and card is not None and card.dynamic:
-                await self._carve(card, claim, uid)
+    async def _create_instances(self, uid: str) -> None:
+        """Create the pod's missing instances. Raises ``SliceBusy`` and :class:`SliceRefused`."""
+        for hold in self.allocations.holds_of(uid):
+            device = self.by_key.get(hold.device)
+            if hold.profile and device is not None and device.dynamic:
+                await self._create_instance(device, hold, uid)
 
-    async def _carve(self, card: DeviceRecord, claim: DeviceHold, uid: str) -> str:
+    async def _create_instance(self, device: DeviceRecord, hold: DeviceHold, uid: str) -> str:
+        """Return the UUID of the instance, created if it does not exist."""
         if self.slicer is None:
-            raise SliceRefused(f"GPU {card.index} cannot be carved here", lasting=True)
+            raise SliceRefused(f"the agent cannot create MIG instances on GPU {device.index}", lasting=True)
         slicer = self.slicer
-        async with self.carving:
+        async with self.mig_lock:
             try:
                 await in_thread(slicer.remove, self._owners())
-                number = await in_thread(slicer.carve, card, claim.profile, claim.start, uid)
+                instance_uuid = await in_thread(slicer.create, device, hold.profile, hold.start, uid)
             except SliceRefused as error:
                 if error.lasting:
-                    self.refused.add(card.uuid)
-                    self._replace(altered(card, dynamic=False))
+                    self.refused.add(device.uuid)
+                    self._replace(altered(device, dynamic=False))
                 raise
-        self._note_instance(card.uuid, SliceInstance(claim.profile, claim.start, claim.size, number))
-        return number
+        self._add_instance(device.uuid, SliceInstance(hold.profile, hold.start, hold.size, instance_uuid))
+        return instance_uuid
 
-    def _note_instance(self, uuid: str, instance: SliceInstance) -> None:
-        card = next((card for card in self.inventory.cards if card.uuid == uuid), None)
-        if card is not None and instance not in card.instances:
-            kept = [i for i in card.instances if (i.profile, i.start) != (instance.profile, instance.start)]
-            self._replace(altered(card, instances=tuple(sorted([*kept, instance], key=lambda i: i.start))))
+    def _add_instance(self, uuid: str, instance: SliceInstance) -> None:
+        device = next((device for device in self.inventory.devices if device.uuid == uuid), None)
+        if device is not None and instance not in device.instances:
+            others = [
+                i for i in device.instances if (i.profile, i.start) != (instance.profile, instance.start)
+            ]
+            instances = sorted([*others, instance], key=lambda i: i.start)
+            self._replace(altered(device, instances=tuple(instances)))
 
-    def _replace(self, card: DeviceRecord) -> None:
-        cards = tuple(card if known.uuid == card.uuid else known for known in self.inventory.cards)
-        self.inventory = replace(self.inventory, cards=cards)
-        self._tell()
+    def _replace(self, device: DeviceRecord) -> None:
+        devices = tuple(device if known.uuid == device.uuid else known for known in self.inventory.devices)
+        self.inventory = replace(self.inventory, devices=devices)
+        self._notify()
 
     def _owners(self) -> frozenset[str]:
         return frozenset(held.uid for held in self.allocations.held)
 
     async def sweep(self) -> None:
-        """Remove the slices of pods that are gone, those that something still runs in excepted."""
+        """Remove the instances of pods that are gone, except those that are still in use."""
         slicer = self.slicer
         if slicer is None or not any(
-            made.owner not in self._owners() for made in slicer.records.made.values()
+            instance.owner not in self._owners() for instance in slicer.records.instances.values()
         ):
             return
-        async with self.carving:
-            before = set(slicer.records.made)
+        async with self.mig_lock:
+            before = set(slicer.records.instances)
             await in_thread(slicer.remove, self._owners())
-            gone = before - set(slicer.records.made)
-        for card in self.inventory.cards:
-            kept = tuple(i for i in card.instances if (card.uuid, i.profile, i.start) not in gone)
-            if kept != card.instances:
-                self._replace(altered(card, instances=kept))
+            removed = before - set(slicer.records.instances)
+        for device in self.inventory.devices:
+            left = tuple(i for i in device.instances if (device.uuid, i.profile, i.start) not in removed)
+            if left != device.instances:
+                self._replace(altered(device, instances=left))
 
-    # -- handing out ---------------------------------------------------------------------------
+    # -- devices of a pod ----------------------------------------------------------------------
 
-    async def given(self, uid: str) -> list[VisibleDevice]:
-        """What the pod has, with the names by which processes find it; a slice that has gone is made again.
+    async def visible_devices(self, uid: str) -> list[VisibleDevice]:
+        """Return the pod's devices with the identifiers that processes use.
 
-        Raises ``SliceBusy``, :class:`SliceRefused`, ``LookupError`` for a device that is there no more.
+        A missing MIG instance is created again. Raises ``SliceBusy``, :class:`SliceRefused`, and
+        ``LookupError`` for a device that no longer exists.
         """
-        found = []
-        for claim in self.allocations.of(uid):
-            card = self.by_key.get(claim.device)
-            if card is None:
-                raise LookupError(f"device {claim.device} is there no more")
-            part = DeviceAssignment(card.index, claim.milli, claim.memory_mib, claim.profile, claim.start)
-            found.append(VisibleDevice(card, part, await self._identifier(card, claim, uid)))
-        return found
+        devices = []
+        for hold in self.allocations.holds_of(uid):
+            device = self.by_key.get(hold.device)
+            if device is None:
+                raise LookupError(f"device {hold.device} no longer exists")
+            assigned = DeviceAssignment(device.index, hold.milli, hold.memory_mib, hold.profile, hold.start)
+            devices.append(VisibleDevice(device, assigned, await self._identifier(device, hold, uid)))
+        return devices
 
-    async def _identifier(self, card: DeviceRecord, claim: DeviceHold, uid: str) -> str:
-        if not claim.profile:
-            return str(card.index) if self.inventory.simulated else card.uuid
-        if card.dynamic:
-            return await self._carve(card, claim, uid)
-        for instance in card.instances:
-            if (instance.profile, instance.start) == (claim.profile, claim.start) and instance.uuid:
+    async def _identifier(self, device: DeviceRecord, hold: DeviceHold, uid: str) -> str:
+        if not hold.profile:
+            return str(device.index) if self.inventory.simulated else device.uuid
+        if device.dynamic:
+            return await self._create_instance(device, hold, uid)
+        for instance in device.instances:
+            if (instance.profile, instance.start) == (hold.profile, hold.start) and instance.uuid:
                 return instance.uuid
-        raise LookupError(f"slice {claim.profile} at {claim.start} of device {card.index} is there no more")
+        raise LookupError(f"slice {hold.profile} at {hold.start} of device {device.index} no longer exists")
 
     def release(self, uid: str) -> None:
-        """Take back what the pod has; its slices go with the next sweep."""
+        """Release the pod's devices. Its instances are removed at the next :meth:`sweep`."""
         if self.allocations.release(uid):
-            self.released()
+            self.on_release()

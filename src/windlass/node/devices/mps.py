@@ -1,7 +1,8 @@
-"""True if an MPS control daemon serves this machine's devices, and what its clients are told.
+"""MPS control daemon of this machine, and the environment of its clients.
 
-The daemon is the administrator's (``nvidia-cuda-mps-control -d``): the agent neither starts nor stops it. With
-it, the limits of a shared device are enforced by the driver; without it they are only accounted.
+The administrator runs the daemon (``nvidia-cuda-mps-control -d``). The agent neither starts nor
+stops it. With it the driver enforces the limits of a shared device, without it they are only
+accounted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TIMEOUT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A running control daemon's pipe directory; ``problem`` says why there is none."""
+    """MPS control daemon: its pipe directory, or the ``problem`` that there is none."""
 
     directory: str = ""
     problem: str = ""
@@ -36,31 +37,31 @@ class Daemon:
 
 
 def find_daemon(environment: Mapping[str, str]) -> Daemon:
-    """The daemon of ``CUDA_MPS_PIPE_DIRECTORY``, or of the default directory."""
-    folder = Path(environment.get(PIPE_DIRECTORY) or DEFAULT_DIRECTORY)
-    control = folder / _CONTROL
+    """Return the daemon of ``CUDA_MPS_PIPE_DIRECTORY``, or of the default directory."""
+    directory = Path(environment.get(PIPE_DIRECTORY) or DEFAULT_DIRECTORY)
+    control = directory / _CONTROL
     try:
         mode = control.stat().st_mode
     except OSError:
-        return Daemon(problem=f"no MPS control daemon runs ({control} is not there)")
-    pid = _pid(folder)
+        return Daemon(problem=f"no MPS control daemon is running: {control} does not exist")
+    pid = _pid(directory)
     if pid and _runs(pid):
-        return Daemon(str(folder))
+        return Daemon(str(directory))
     if stat.S_ISSOCK(mode) and _answers(str(control)):
-        return Daemon(str(folder))
-    return Daemon(problem=f"the MPS control daemon of {folder} does not run any more")
+        return Daemon(str(directory))
+    return Daemon(problem=f"the MPS control daemon of {directory} is no longer running")
 
 
-def _pid(folder: Path) -> int:
+def _pid(directory: Path) -> int:
     try:
-        words = (folder / _PID_FILE).read_text().split()
+        words = (directory / _PID_FILE).read_text().split()
     except OSError:
         return 0
     return int(words[0]) if words and words[0].isdecimal() else 0
 
 
 def _runs(pid: int) -> bool:
-    """Return whether a process of that number is an MPS control daemon (the pid may have been used again)."""
+    """Return whether the process is an MPS control daemon: the pid may have been reused."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text()
     except OSError:
@@ -69,7 +70,10 @@ def _runs(pid: int) -> bool:
 
 
 def _answers(path: str) -> bool:
-    """Return whether somebody listens on the socket; a daemon of another PID namespace is found so."""
+    """Return whether a process listens on the socket.
+
+    This finds a daemon of another PID namespace.
+    """
     for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
         with socket.socket(socket.AF_UNIX, kind) as probe:
             probe.settimeout(_TIMEOUT_SECONDS)
@@ -83,19 +87,20 @@ def _answers(path: str) -> bool:
 
 
 def client_environment(daemon: Daemon, shares: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """What holds a client to its shares: (thousandths of compute, MiB) of each device it sees, in their order.
+    """Return the environment that limits an MPS client.
 
-    Devices are named by the numbers they have for the client, since limits by UUID are known not to be applied.
-    0: no limit of that kind. The percentage of threads is one for all devices of a client: its smallest share.
+    ``shares``: thousandths of compute and MiB of each visible device, in order. 0 is no limit.
+    Devices are numbered as the client sees them, since limits by UUID are known not to be applied.
+    The thread percentage is one for all devices of a client: the smallest share.
     """
-    found = {PIPE_DIRECTORY: daemon.directory}
-    limits = [f"{place}={_amount(mib)}" for place, (_, mib) in enumerate(shares) if mib]
+    variables = {PIPE_DIRECTORY: daemon.directory}
+    limits = [f"{position}={_amount(mib)}" for position, (_, mib) in enumerate(shares) if mib]
     if limits:
-        found[MEMORY_LIMIT] = ",".join(limits)
+        variables[MEMORY_LIMIT] = ",".join(limits)
     parts = [milli for milli, _ in shares if milli]
     if parts:
-        found[THREAD_PERCENTAGE] = f"{min(parts) / 10:g}"
-    return found
+        variables[THREAD_PERCENTAGE] = f"{min(parts) / 10:g}"
+    return variables
 
 
 def _amount(mib: int) -> str:

@@ -1,8 +1,8 @@
-"""NUMA zones of this machine: what the kernel shows of them, what is published, and where a pod's processes run.
+"""NUMA nodes of this machine: discovery, publication, and the CPUs of pods.
 
-The scheduler says with the binding from which zones a pod is served (``windlass.dev/numa-placement``). Where
-the node's policy aligns pods, or the pod names such a policy itself, its processes are kept to the processors of
-those zones, and the kernel then gives them memory of there first. Processors are not kept from others.
+The binding names the NUMA nodes of a pod (``windlass.dev/numa-placement``). If the node's policy
+aligns pods, or the pod names such a policy itself, its processes are restricted to the CPUs of
+these NUMA nodes. The kernel then prefers their memory. The CPUs are not exclusive.
 """
 
 from __future__ import annotations
@@ -17,28 +17,31 @@ from windlass.node.options import AgentOptions
 
 SYSTEM = Path("/sys/devices/system/node")
 _ALIGNED = frozenset(numa_annotations.POLICIES) - {"none"}
-_FOLDER = re.compile(r"node(\d+)")
+_DIRECTORY = re.compile(r"node(\d+)")
 _TOTAL = re.compile(r"MemTotal:\s+(\d+) kB")
 
 
 def find_numa_nodes(cores: Sequence[int], root: Path = SYSTEM) -> tuple[NumaZoneRecord, ...]:
-    """The zones that have any of ``cores`` or any memory, by number; none where the kernel shows none."""
-    folders = {}
+    """Return the NUMA nodes with any of ``cores`` or any memory, by number.
+
+    The result is empty if the kernel shows none.
+    """
+    directories = {}
     try:
         for entry in root.iterdir():
-            match = _FOLDER.fullmatch(entry.name)
+            match = _DIRECTORY.fullmatch(entry.name)
             if match:
-                folders[int(match[1])] = entry
+                directories[int(match[1])] = entry
     except OSError:
         return ()
-    numbers = sorted(folders)
+    numbers = sorted(directories)
     usable = set(cores)
-    found = []
+    records = []
     for number in numbers:
-        folder = folders[number]
-        cpus = [cpu for cpu in numa_annotations.cpus_of(_read(folder / "cpulist")) if cpu in usable]
-        memory = _TOTAL.search(_read(folder / "meminfo"))
-        distances = tuple(int(word) for word in _read(folder / "distance").split() if word.isdecimal())
+        directory = directories[number]
+        cpus = [cpu for cpu in numa_annotations.cpus_of(_read(directory / "cpulist")) if cpu in usable]
+        memory = _TOTAL.search(_read(directory / "meminfo"))
+        distances = tuple(int(word) for word in _read(directory / "distance").split() if word.isdecimal())
         record = NumaZoneRecord(
             number=number,
             cpus=numa_annotations.cpu_text(cpus),
@@ -46,11 +49,11 @@ def find_numa_nodes(cores: Sequence[int], root: Path = SYSTEM) -> tuple[NumaZone
             distances=distances if len(distances) == len(numbers) else (),
         )
         if record.cpus or record.memory:
-            found.append(record)
-    if len(found) < len(numbers):  # distances are to all zones of the machine, in their order
-        kept = [numbers.index(record.number) for record in found]
-        found = [_with_distances(record, kept) for record in found]
-    return tuple(found)
+            records.append(record)
+    if len(records) < len(numbers):  # distances are to all NUMA nodes of the machine, in order
+        kept = [numbers.index(record.number) for record in records]
+        records = [_with_distances(record, kept) for record in records]
+    return tuple(records)
 
 
 def _with_distances(record: NumaZoneRecord, kept: Sequence[int]) -> NumaZoneRecord:
@@ -59,19 +62,19 @@ def _with_distances(record: NumaZoneRecord, kept: Sequence[int]) -> NumaZoneReco
 
 
 def record_of(cores: Sequence[int], options: AgentOptions) -> NumaNodeRecord:
-    """The zones of this machine, and the policy by which its pods are served from them."""
+    """Return the NUMA nodes of this machine and the policy of its pods."""
     return NumaNodeRecord(
         find_numa_nodes(cores), options.topology_manager_policy, options.topology_manager_scope
     )
 
 
-def words(record: NumaNodeRecord) -> dict[str, str]:
-    """The annotation of the Node; an empty text takes back what an earlier start has written."""
+def node_annotations(record: NumaNodeRecord) -> dict[str, str]:
+    """Return the annotation of the Node. An empty text removes the one of an earlier start."""
     return {numa_annotations.NUMA: numa_annotations.write(record) if record.zones else ""}
 
 
 def cores_for(pod: Mapping[str, str], record: NumaNodeRecord) -> tuple[int, ...]:
-    """The processors to which a pod with these annotations is kept; none: to no particular ones."""
+    """Return the CPUs to which a pod with these annotations is restricted. Empty: no restriction."""
     if record.policy not in _ALIGNED and pod.get(numa_annotations.POLICY_VOLCANO) not in _ALIGNED:
         return ()
     placement = numa_annotations.placement_of(pod)

@@ -1,7 +1,8 @@
-"""After the fact: which processes really use which device, and whether they were given it.
+"""Audit of device usage: which processes use devices that were not allocated to them.
 
-A process belongs to a pod by the mark that every process of an attempt carries in its environment
-(:data:`windlass.node.runtime.attempt_files.ATTEMPT_MARK`). The rest is foreign, but for MPS' own server.
+A process belongs to a pod if its environment has the mark of an attempt
+(:data:`windlass.node.runtime.attempt_files.ATTEMPT_MARK`). All others are foreign, except the
+MPS server.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from windlass.node.runtime.attempt_files import ATTEMPT_MARK
 _MIB = 2**20
 _MPS_SERVER = "nvidia-cuda-mps"
 _SLACK_MIB = 64
-"""What a context's own bookkeeping may differ by before a share counts as exceeded."""
+"""Tolerance in MiB before a share counts as exceeded: contexts need memory of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process on a device (``device``: its name in the ledger). ``pod``: its uid, ``""`` for a foreign one.
+    """Process on a device (``device``: its key in the allocations).
 
-    ``memory_mib`` −1: the driver does not tell. ``instance``: the MIG GPU instance it runs in, −1 without.
+    ``pod``: its uid, or ``""`` for a foreign process. ``memory_mib``: −1 if the driver does not
+    report it. ``instance``: its MIG GPU instance, or −1.
     """
 
     device: str
@@ -39,8 +41,10 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class UsageFinding:
-    """Something is used otherwise than it was given. ``pod``: the uid of the pod that does it, ``""`` for a
-    process from outside; ``reason`` is an event's."""
+    """Use of a device without or beyond an allocation.
+
+    ``pod``: uid of the using pod, or ``""`` for a foreign process. ``reason``: of the event.
+    """
 
     device: str
     pod: str
@@ -48,29 +52,29 @@ class UsageFinding:
     message: str
 
 
-def processes(nvml: Nvml, cards: Mapping[str, DeviceRecord]) -> list[DeviceProcess]:
-    """All compute processes on these devices (by name in the ledger). Blocks."""
+def processes(nvml: Nvml, devices: Mapping[str, DeviceRecord]) -> list[DeviceProcess]:
+    """Return all compute processes on these devices (by key). Blocks."""
     lib = nvml.library
-    found: list[DeviceProcess] = []
-    for device, card in cards.items():
+    listed: list[DeviceProcess] = []
+    for key, device in devices.items():
         seen: set[int] = set()
-        for ask in (lib.nvmlDeviceGetComputeRunningProcesses, lib.nvmlDeviceGetMPSComputeRunningProcesses):
+        for query in (lib.nvmlDeviceGetComputeRunningProcesses, lib.nvmlDeviceGetMPSComputeRunningProcesses):
             try:
-                listed = nvml.unknown(
-                    lambda ask=ask, card=card: ask(lib.nvmlDeviceGetHandleByUUID(card.uuid)), []
+                running = nvml.optional(
+                    lambda query=query, device=device: query(lib.nvmlDeviceGetHandleByUUID(device.uuid)), []
                 )
             except nvml.error:
-                continue  # the device is lost: its health says so
-            for process in listed:
+                continue  # the device is lost, which its health reports
+            for process in running:
                 pid = int(process.pid)
                 if pid in seen:
                     continue
                 seen.add(pid)
                 used = process.usedGpuMemory
                 instance = getattr(process, "gpuInstanceId", None)
-                found.append(
+                listed.append(
                     DeviceProcess(
-                        device,
+                        key,
                         pid,
                         pod_of(pid),
                         name_of(pid),
@@ -78,11 +82,11 @@ def processes(nvml: Nvml, cards: Mapping[str, DeviceRecord]) -> list[DeviceProce
                         -1 if instance is None or int(instance) == 0xFFFFFFFF else int(instance),
                     )
                 )
-    return found
+    return listed
 
 
 def pod_of(pid: int) -> str:
-    """The uid of the pod that a process belongs to; ``""`` for one that is none's, or has ended."""
+    """Return the uid of the process's pod. Empty if it has none or has ended."""
     prefix = f"{ATTEMPT_MARK}=".encode()
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -102,44 +106,44 @@ def name_of(pid: int) -> str:
 
 
 def audit(uses: Iterable[DeviceProcess], held: Iterable[Held]) -> list[UsageFinding]:
-    """What is used otherwise than it was given. Pure.
+    """Return the uses without or beyond an allocation. Pure.
 
-    A process of the machine on a device that no pod has is nobody's business here.
+    A foreign process on a device that no pod has is not reported.
     """
     holders: dict[str, list[Held]] = {}
     for each in held:
-        holders.setdefault(each.claim.device, []).append(each)
-    found: dict[tuple[str, str, str], UsageFinding] = {}
+        holders.setdefault(each.hold.device, []).append(each)
+    findings: dict[tuple[str, str, str], UsageFinding] = {}
     memory: dict[tuple[str, str], int] = {}
     for use in uses:
         own = [each for each in holders.get(use.device, ()) if each.uid == use.pod]
         if own:
             memory[use.device, use.pod] = memory.get((use.device, use.pod), 0) + max(0, use.memory_mib)
             continue
-        finding = _stranger(use, holders.get(use.device, []))
+        finding = _foreign_use(use, holders.get(use.device, []))
         if finding is not None:
-            found.setdefault((finding.device, finding.pod, finding.reason), finding)
+            findings.setdefault((finding.device, finding.pod, finding.reason), finding)
     for (device, pod), mib in memory.items():
-        shares = [e.claim for e in holders[device] if e.uid == pod]
-        limit = sum(claim.memory_mib for claim in shares)
-        bounded = shares and all(claim.memory_mib and not claim.profile for claim in shares)
+        shares = [each.hold for each in holders[device] if each.uid == pod]
+        limit = sum(share.memory_mib for share in shares)
+        bounded = shares and all(share.memory_mib and not share.profile for share in shares)
         if bounded and mib > limit + _SLACK_MIB:
-            words = f"uses {mib} MiB of device {device}, of which it has {limit} MiB"
-            found[device, pod, "DeviceShareExceeded"] = UsageFinding(
-                device, pod, "DeviceShareExceeded", words
+            message = f"uses {mib} MiB of GPU {device}, but its share is {limit} MiB"
+            findings[device, pod, "DeviceShareExceeded"] = UsageFinding(
+                device, pod, "DeviceShareExceeded", message
             )
-    return [found[key] for key in sorted(found)]
+    return [findings[key] for key in sorted(findings)]
 
 
-def _stranger(use: DeviceProcess, holders: list[Held]) -> UsageFinding | None:
+def _foreign_use(use: DeviceProcess, holders: list[Held]) -> UsageFinding | None:
     if use.name.startswith(_MPS_SERVER):
         return None
-    what = f"process {use.pid} ({use.name or 'unknown'})"
+    process = f"process {use.pid} ({use.name or 'unknown'})"
     if use.pod:
-        words = f"{what} uses device {use.device}, which this pod was not given"
-        return UsageFinding(use.device, use.pod, "DeviceNotGiven", words)
+        message = f"{process} uses GPU {use.device}, which is not allocated to this pod"
+        return UsageFinding(use.device, use.pod, "DeviceNotGiven", message)
     if not holders:
         return None
     pods = ", ".join(sorted({each.pod for each in holders}))
-    words = f"{what} is of no pod and uses device {use.device}, which {pods} was given"
-    return UsageFinding(use.device, "", "ForeignProcess", words)
+    message = f"{process} belongs to no pod and uses GPU {use.device}, which is allocated to {pods}"
+    return UsageFinding(use.device, "", "ForeignProcess", message)

@@ -1,4 +1,4 @@
-"""What a pod's state machine is told and what it says: events in, instructions out. Plain data."""
+"""Events and instructions of a pod's state machine. Plain data."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class PodEventKind(StrEnum):
 
     START = "Start"
     RUNS = "Runs"
-    """Its command runs; its postStart hook, too, and only when that has ended it counts as started."""
+    """Its command and its postStart hook run. It counts as started when the hook has ended."""
     STARTED = "Started"
     PROBED = "Probed"
     KILL = "Kill"
-    """It is to be killed and, if the policy permits, started anew. ``message`` is the event's."""
+    """The container must be killed, and restarted if its policy permits. ``message``: of the event."""
     REFUSED = "Refused"
     EXITED = "Exited"
     STOP = "Stop"
@@ -37,7 +37,7 @@ class PodEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a container ended. ``code`` is 128 + signal when a signal killed it."""
+    """End of a container. ``code`` is 128 + signal if a signal killed it."""
 
     code: int
     reason: str
@@ -49,7 +49,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """``at`` is Unix time. ``container`` is empty for what concerns the pod."""
+    """Event of a pod or container. ``at``: Unix time. ``container``: empty for events of the pod."""
 
     kind: PodEventKind
     at: float
@@ -65,7 +65,7 @@ class PodEvent:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Make ready what the pod's containers share."""
+    """Prepare everything that the pod's containers share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class StopContainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Remind:
-    """Send the event back after so many seconds."""
+class SetTimer:
+    """Send the event ``kind`` after ``after_seconds``."""
 
     after_seconds: float
     kind: PodEventKind
@@ -90,8 +90,8 @@ class Remind:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A Kubernetes event about the pod."""
+class RecordEvent:
+    """Record a Kubernetes event about the pod."""
 
     type: str
     reason: str
@@ -100,12 +100,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class TearDown:
-    """No process is left: give back what :class:`Prepare` took."""
+    """Release everything that :class:`Prepare` acquired: no process is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Remove the object for good (grace 0)."""
+    """Delete the object with grace 0."""
 
 
-Instruction = Prepare | StartContainer | StopContainer | Remind | Note | TearDown | DeleteObject
+Instruction = Prepare | StartContainer | StopContainer | SetTimer | RecordEvent | TearDown | DeleteObject

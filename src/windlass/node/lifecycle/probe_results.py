@@ -1,8 +1,11 @@
-"""What probes say about one container: probe results in, ``started``, ``ready`` and "kill it" out. Pure.
+"""Health of one container, computed from its probe results. Pure.
 
-The semantics are the kubelet's (``pkg/kubelet/prober``): a startup probe gates the other two; a state changes
-after as many like results in a row as the threshold says; a container with a readiness probe is not ready until
-that has passed; what has failed its liveness or startup probe is not asked again before it was started anew.
+The semantics are the kubelet's (``pkg/kubelet/prober``):
+
+- A startup probe delays the other two.
+- A state changes after as many equal results in a row as the threshold says.
+- A container with a readiness probe is not ready before the probe has passed.
+- After a failed liveness or startup probe, no result counts until the container is restarted.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 
 
 class ProbeKind(StrEnum):
-    """The value is how the kubelet's events begin."""
+    """Kind of a probe. The value begins the messages of the kubelet's events."""
 
     STARTUP = "Startup"
     READINESS = "Readiness"
@@ -22,13 +25,13 @@ class ProbeKind(StrEnum):
 
     @property
     def field(self) -> str:
-        """Its name in the manifest."""
+        """Name of the probe in the manifest."""
         return f"{self.value.lower()}Probe"
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe as the manifest describes it. ``action``: ``exec``, ``httpGet``, ``tcpSocket`` or ``grpc``."""
+    """Probe of the manifest. ``action``: ``exec``, ``httpGet``, ``tcpSocket`` or ``grpc``."""
 
     kind: ProbeKind
     action: str
@@ -39,26 +42,26 @@ class Probe:
     success_threshold: int = 1
     failure_threshold: int = 3
     grace_seconds: float | None = None
-    """Between SIGTERM and SIGKILL when this probe has the container killed; None: the pod's."""
+    """Seconds between SIGTERM and SIGKILL if this probe fails. None: the pod's grace period."""
 
 
 ACTIONS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 
 def action_of(record: Mapping[str, Any]) -> str:
-    """Which action a probe or a hook names; empty for none."""
+    """Return the action of a probe or hook. Empty if it has none."""
     return next((name for name in ACTIONS if record.get(name) is not None), "")
 
 
 def probes_of(container: Mapping[str, Any]) -> dict[ProbeKind, Probe]:
-    """The probes of a container."""
-    found = {}
+    """Return the probes of a container."""
+    probes = {}
     for kind in ProbeKind:
         record = container.get(kind.field)
         action = action_of(record) if record else ""
         if record and action:
-            found[kind] = _probe(kind, action, record)
-    return found
+            probes[kind] = _probe(kind, action, record)
+    return probes
 
 
 def _probe(kind: ProbeKind, action: str, record: Mapping[str, Any]) -> Probe:
@@ -78,43 +81,46 @@ def _probe(kind: ProbeKind, action: str, record: Mapping[str, Any]) -> Probe:
 
 @dataclass(slots=True)
 class Health:
-    """Of the present attempt of one container. Without probes it is started and ready as soon as it runs."""
+    """Health of a container's current attempt. Without probes it is started and ready at once."""
 
     probes: Mapping[ProbeKind, Probe] = field(default_factory=dict)
     started: bool = True
     ready: bool = True
     failed: ProbeKind | None = None
-    """The probe that has the container killed."""
+    """Failed probe that requires that the container is killed."""
     _last: dict[ProbeKind, tuple[bool, int]] = field(default_factory=dict)
-    """Per probe: the last result, and how often in a row it came."""
+    """Probe → last result and how often in a row it occurred."""
 
     def begin(self) -> None:
-        """A new attempt runs: nothing is known of it."""
+        """Reset the results for a new attempt."""
         self.started = ProbeKind.STARTUP not in self.probes
         self.ready = ProbeKind.READINESS not in self.probes
         self.failed = None
         self._last.clear()
 
-    def keep(self, started: bool, ready: bool) -> None:
-        """An attempt of an earlier agent runs on: what was known of it holds until a probe says otherwise."""
+    def restore(self, started: bool, ready: bool) -> None:
+        """Restore results of an earlier agent. They hold until the next result of a probe."""
         self.started = self.started or started
         self.ready = self.ready or ready
 
-    def wants(self, kind: ProbeKind) -> bool:
-        """Return whether this probe is to be carried out now."""
+    def is_due(self, kind: ProbeKind) -> bool:
+        """Return whether this probe has to run now."""
         if kind not in self.probes or (self.failed is not None and kind is not ProbeKind.READINESS):
             return False
         return self.started is not (kind is ProbeKind.STARTUP)
 
-    def take(self, kind: ProbeKind, passed: bool) -> bool:
-        """Count one result. True: the container is to be killed. What is not wanted any more changes nothing."""
-        if not self.wants(kind):
+    def count_result(self, kind: ProbeKind, passed: bool) -> bool:
+        """Count one result. Return whether the container must be killed now.
+
+        Results of probes that no longer have to run are ignored.
+        """
+        if not self.is_due(kind):
             return False
-        last, run = self._last.get(kind, (passed, 0))
-        run = run + 1 if last is passed else 1
-        self._last[kind] = (passed, run)
+        last, streak = self._last.get(kind, (passed, 0))
+        streak = streak + 1 if last is passed else 1
+        self._last[kind] = (passed, streak)
         probe = self.probes[kind]
-        if run < (probe.success_threshold if passed else probe.failure_threshold):
+        if streak < (probe.success_threshold if passed else probe.failure_threshold):
             return False
         if kind is ProbeKind.READINESS:
             self.ready = passed

@@ -1,10 +1,13 @@
-"""What happens to a pod on this machine: a pure state machine.
+"""State machine of a pod on this node. Pure.
 
-Events go in, instructions come out (:mod:`windlass.node.lifecycle.events`); nothing here waits, reads or runs
-anything. Two tables (:mod:`windlass.node.lifecycle.transitions`) say all there is, one for the pod, one for each of its
-containers. A pair that is not in a table cannot happen; it raises :class:`Impossible`.
-Semantics are the kubelet's: init containers in order, restartable init containers (sidecars) stay,
-restarts by policy with back-off, a terminal phase only when no process is left.
+Events go in, instructions come out (:mod:`windlass.node.lifecycle.events`). Nothing here waits,
+reads or runs anything. Two tables (:mod:`windlass.node.lifecycle.transitions`) list every
+transition: one for the pod, one for each of its containers. A pair of state and event without
+an entry raises :class:`ImpossibleTransition`.
+
+The semantics are the kubelet's. Init containers run in order, and restartable init containers
+(sidecars) stay. Restarts follow the policy with a back-off. The phase becomes terminal only
+when no process is left.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ from windlass.node.lifecycle.events import (
     DeleteObject,
     Exit,
     Instruction,
-    Note,
     PodEvent,
     PodEventKind,
     Prepare,
-    Remind,
+    RecordEvent,
+    SetTimer,
     StartContainer,
     StopContainer,
     TearDown,
@@ -31,20 +34,26 @@ from windlass.node.lifecycle.probe_results import Health, probes_of
 from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, ContainerStep, PodStep
 
 
-class Impossible(Exception):
-    """An event that cannot come in this state: a bug, told with the pod's story."""
+class ImpossibleTransition(Exception):
+    """An event arrived in a state without a transition for it: a bug.
+
+    The message has the history of the pod.
+    """
 
 
 BACKOFF_FIRST_SECONDS = 10.0
 BACKOFF_CAP_SECONDS = 300.0
 HEALTHY_SECONDS = 600.0
-"""A container that ran this long starts its back-off anew (the kubelet: twice the cap)."""
+"""Seconds of run time after which the back-off is reset (as in the kubelet: twice the cap)."""
 PREPARE_RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
 
 @dataclass(slots=True)
 class Container:
-    """``role``: ``init``, ``sidecar`` (an init container with restartPolicy Always) or ``main``."""
+    """Container of a pod.
+
+    ``role``: ``init``, ``sidecar`` (an init container with restartPolicy Always) or ``main``.
+    """
 
     name: str
     role: str
@@ -57,17 +66,17 @@ class Container:
     waiting_reason: str = ""
     waiting_message: str = ""
     exit: Exit | None = None
-    """Of the present attempt when done or backing off, else None."""
+    """End of the current attempt if it is done or backing off, else None."""
     last_exit: Exit | None = None
-    """Of the attempt before."""
+    """End of the previous attempt."""
     failures: int = 0
-    """Restarts in a row since the back-off began anew."""
+    """Restarts in a row since the back-off was reset."""
     adopted: bool = False
-    """Of an attempt that an earlier agent started, and told of."""
-    hooking: bool = False
-    """Its command runs, its postStart hook is not over."""
+    """True if an earlier agent started the current attempt and reported its start."""
+    post_start_running: bool = False
+    """True while the command and its postStart hook run."""
     killed: bool = False
-    """A probe has it killed: it is then started anew however it ends, unless its policy is ``Never``."""
+    """True if a failed probe kills it. It is then restarted unless its policy is ``Never``."""
     health: Health = field(default_factory=Health)
 
     @property
@@ -77,7 +86,7 @@ class Container:
 
 @dataclass(slots=True)
 class PodMachine:
-    """``containers`` in the order of the manifest: init containers first."""
+    """State machine of one pod. ``containers``: in the order of the manifest, init containers first."""
 
     uid: str
     key: str
@@ -94,41 +103,42 @@ class PodMachine:
     deleting: bool = False
     stop_grace: float | None = None
     gates: dict[str, str] = field(default_factory=dict)
-    """The pod's readiness gates: condition → its status on the server, empty while there is none."""
+    """Readiness gate → status of the condition on the server. Empty if it has none."""
     preparing_reason: str = ""
     preparing_message: str = ""
     preparations: int = 0
-    story: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=200))
-    _out: list[Instruction] = field(default_factory=list)
+    _history: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=200))
+    _instructions: list[Instruction] = field(default_factory=list)
 
-    # -- the one entrance ----------------------------------------------------------------------
+    # -- entry points ----------------------------------------------------------------------
 
     def begin(self, at: float) -> list[Instruction]:
-        """A pod that is new to this machine."""
+        """Begin a pod that is new to this node."""
         self.started_at = self.started_at or at
-        self._out.append(Prepare())
+        self._instructions.append(Prepare())
         self._arm_deadline(at)
-        return self._take()
+        return self._take_instructions()
 
     def handle(self, event: PodEvent) -> list[Instruction]:
-        """Apply one event. Raises :class:`Impossible`."""
+        """Process one event and return the instructions. Raises :class:`ImpossibleTransition`."""
         if event.container:
-            self._one(self.containers[event.container], event)
+            self._handle_container(self.containers[event.container], event)
         else:
             method = POD_TABLE.get((self.step, event.kind))
             if method is None:
-                raise Impossible(f"{self.key}: {event.kind} while {self.step}; {self.tell()}")
+                raise ImpossibleTransition(f"{self.key}: {event.kind} while {self.step}; {self.history()}")
             before = self.step
             getattr(self, method)(event)
             words = f" ({event.reason}: {event.message})" if event.reason else ""
             self._log(event.at, f"{event.kind}{words}: {before} → {self.step}")
         self._advance(event.at)
-        return self._take()
+        return self._take_instructions()
 
     def resume(self, at: float, attempts: Mapping[str, tuple[int, Exit | None]], address: str) -> None:
-        """Take up a pod whose containers ran before the agent did: attempt and the exit before it, by name.
+        """Resume a pod that an earlier agent started.
 
-        The caller then tells how each present attempt stands (started, exited), and sends RESUMED.
+        ``attempts``: container → current attempt and the end of the previous one. The caller then
+        sends how each attempt stands (started or exited), and RESUMED.
         """
         self.address = address
         self.step = PodStep.INITIALIZING if attempts else PodStep.SETUP
@@ -144,12 +154,12 @@ class PodMachine:
         self._arm_deadline(at)
 
     def pending(self) -> list[Instruction]:
-        """Instructions that :meth:`resume` left behind."""
-        return self._take()
+        """Return the instructions of :meth:`resume`."""
+        return self._take_instructions()
 
-    def tell(self) -> str:
-        """The story so far, oldest first."""
-        return "; ".join(f"{at:.3f} {line}" for at, line in self.story)
+    def history(self) -> str:
+        """Return the events so far, oldest first."""
+        return "; ".join(f"{at:.3f} {line}" for at, line in self._history)
 
     @property
     def is_over(self) -> bool:
@@ -172,17 +182,17 @@ class PodMachine:
         changed = (event.reason, event.message) != (self.preparing_reason, self.preparing_message)
         self.preparing_reason, self.preparing_message = event.reason, event.message
         if changed:
-            self._out.append(Note("Warning", event.reason, event.message))
+            self._instructions.append(RecordEvent("Warning", event.reason, event.message))
         wait = PREPARE_RETRY_SECONDS[min(self.preparations, len(PREPARE_RETRY_SECONDS) - 1)]
         self.preparations += 1
-        self._out.append(Remind(wait, PodEventKind.RETRY))
+        self._instructions.append(SetTimer(wait, PodEventKind.RETRY))
 
     def _retry(self, _: PodEvent) -> None:
-        self._out.append(Prepare())
+        self._instructions.append(Prepare())
 
     def _rejected(self, event: PodEvent) -> None:
         self.failure_reason, self.failure_message = event.reason, event.message
-        self._out.append(Note("Warning", event.reason, event.message))
+        self._instructions.append(RecordEvent("Warning", event.reason, event.message))
         self._end()
 
     def _delete(self, event: PodEvent) -> None:
@@ -190,7 +200,7 @@ class PodMachine:
         self._delete_sooner(event)
 
     def _delete_sooner(self, event: PodEvent) -> None:
-        """End the pod within a grace; a later event may only shorten it."""
+        """End the pod within a grace period. A later event can only shorten it."""
         grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
         if self.stop_grace is not None and grace >= self.stop_grace:
             return
@@ -199,35 +209,35 @@ class PodMachine:
             return
         for container in self._active():
             if container.step is ContainerStep.STOPPING:
-                self._one(
+                self._handle_container(
                     container, PodEvent(PodEventKind.STOP, event.at, container.name, grace_seconds=grace)
                 )
         self._end()
 
     def _delete_ended(self, event: PodEvent) -> None:
         self.deleting = True
-        self._out.append(DeleteObject())
+        self._instructions.append(DeleteObject())
 
     def _evict(self, event: PodEvent) -> None:
         self.failure_reason, self.failure_message = event.reason, event.message
-        self._out.append(Note("Warning", event.reason, event.message))
+        self._instructions.append(RecordEvent("Warning", event.reason, event.message))
         self._delete_sooner(event)
 
     def _deadline(self, event: PodEvent) -> None:
         self.failure_reason = "DeadlineExceeded"
         self.failure_message = "Pod was active on the node longer than the specified deadline"
-        self._out.append(Note("Normal", "DeadlineExceeded", self.failure_message))
+        self._instructions.append(RecordEvent("Normal", "DeadlineExceeded", self.failure_message))
         self._end()
 
     def _torn_down(self, event: PodEvent) -> None:
         self.step = PodStep.ENDED
         if self.deleting:
-            self._out.append(DeleteObject())
+            self._instructions.append(DeleteObject())
 
     def _gone(self, _: PodEvent) -> None:
         self.step = PodStep.GONE
 
-    def _nothing(self, _: PodEvent) -> None:
+    def _ignore(self, _: PodEvent) -> None:
         return
 
     def _end(self) -> None:
@@ -237,24 +247,24 @@ class PodMachine:
     def _arm_deadline(self, at: float) -> None:
         if self.active_deadline_seconds is not None:
             left = max(0.0, (self.started_at or at) + self.active_deadline_seconds - at)
-            self._out.append(Remind(left, PodEventKind.DEADLINE))
+            self._instructions.append(SetTimer(left, PodEventKind.DEADLINE))
 
     def _advance(self, at: float) -> None:
-        """Let the pod go on as far as its containers allow."""
+        """Advance the pod as far as its containers allow."""
         if self.step is PodStep.INITIALIZING:
             self._initialize(at)
         if self.step is PodStep.RUNNING:
             mains = [c for c in self.containers.values() if c.role == "main"]
             for container in mains:
                 if container.step is ContainerStep.WAITING:
-                    self._one(container, PodEvent(PodEventKind.START, at, container.name))
+                    self._handle_container(container, PodEvent(PodEventKind.START, at, container.name))
             if all(c.step is ContainerStep.DONE for c in mains):
                 self._end()
         if self.step is PodStep.ENDING:
             self._stop_all(at)
             if all(c.step is ContainerStep.DONE for c in self.containers.values()):
                 self.step = PodStep.TEARDOWN
-                self._out.append(TearDown())
+                self._instructions.append(TearDown())
 
     def _initialize(self, at: float) -> None:
         past = any(c.role == "main" and c.step is not ContainerStep.WAITING for c in self.containers.values())
@@ -262,7 +272,7 @@ class PodMachine:
             if container.role == "main":
                 continue
             if container.step is ContainerStep.WAITING:
-                self._one(container, PodEvent(PodEventKind.START, at, container.name))
+                self._handle_container(container, PodEvent(PodEventKind.START, at, container.name))
             if container.step is ContainerStep.DONE and not container.succeeded and container.role == "init":
                 self._end()
                 return
@@ -275,17 +285,21 @@ class PodMachine:
         self.step = PodStep.RUNNING
 
     def _stop_all(self, at: float) -> None:
-        """Main and init containers first; sidecars, last one first, when those are done."""
+        """Stop main and init containers, and after their end the sidecars, last one first."""
         grace = self.grace_seconds if self.stop_grace is None else self.stop_grace
         first = [c for c in self.containers.values() if c.role != "sidecar"]
         for container in first:
             if container.step not in (ContainerStep.STOPPING, ContainerStep.DONE):
-                self._one(container, PodEvent(PodEventKind.STOP, at, container.name, grace_seconds=grace))
+                self._handle_container(
+                    container, PodEvent(PodEventKind.STOP, at, container.name, grace_seconds=grace)
+                )
         if any(c.step is not ContainerStep.DONE for c in first):
             return
         for container in reversed([c for c in self.containers.values() if c.role == "sidecar"]):
             if container.step not in (ContainerStep.STOPPING, ContainerStep.DONE):
-                self._one(container, PodEvent(PodEventKind.STOP, at, container.name, grace_seconds=grace))
+                self._handle_container(
+                    container, PodEvent(PodEventKind.STOP, at, container.name, grace_seconds=grace)
+                )
             if container.step is not ContainerStep.DONE:
                 return
 
@@ -294,11 +308,11 @@ class PodMachine:
 
     # -- one container -------------------------------------------------------------------------
 
-    def _one(self, container: Container, event: PodEvent) -> None:
+    def _handle_container(self, container: Container, event: PodEvent) -> None:
         method = CONTAINER_TABLE.get((container.step, event.kind))
         if method is None:
-            raise Impossible(
-                f"{self.key}/{container.name}: {event.kind} while {container.step}; {self.tell()}"
+            raise ImpossibleTransition(
+                f"{self.key}/{container.name}: {event.kind} while {container.step}; {self.history()}"
             )
         before = container.step
         getattr(self, method)(container, event)
@@ -309,24 +323,24 @@ class PodMachine:
         container.step = ContainerStep.STARTING
         container.health.begin()
         container.waiting_reason = container.waiting_message = ""
-        self._out.append(StartContainer(container.name, container.attempt))
+        self._instructions.append(StartContainer(container.name, container.attempt))
 
     def _container_runs(self, container: Container, event: PodEvent) -> None:
-        container.hooking = True
-        self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
+        container.post_start_running = True
+        self._instructions.append(RecordEvent("Normal", "Started", f"Started container {container.name}"))
 
     def _container_started(self, container: Container, event: PodEvent) -> None:
         container.step = ContainerStep.RUNNING
         container.started_at = event.at
         container.started_once = True
         container.waiting_reason = container.waiting_message = ""
-        if not container.adopted and not container.hooking:
-            self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
-        container.hooking = False
+        if not container.adopted and not container.post_start_running:
+            self._instructions.append(RecordEvent("Normal", "Started", f"Started container {container.name}"))
+        container.post_start_running = False
 
     def _container_probed(self, container: Container, event: PodEvent) -> None:
         assert event.probe is not None
-        if not container.health.take(event.probe, event.passed):
+        if not container.health.count_result(event.probe, event.passed):
             return
         restarted = "" if container.policy == "Never" else ", will be restarted"
         kind = "Container" if container.role == "main" else "Init container"
@@ -336,24 +350,24 @@ class PodMachine:
         self._container_kill(container, replace(event, message=text, grace_seconds=grace))
 
     def _container_kill(self, container: Container, event: PodEvent) -> None:
-        """Ask it to end; when it has, it is started anew by its policy. A pod that is ending needs no more."""
+        """Stop a container so that it restarts by its policy. A pod that is ending needs no restart."""
         if self.step is PodStep.ENDING:
             return
         grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
-        self._out.append(Note("Normal", "Killing", event.message))
-        self._out.append(StopContainer(container.name, grace))
+        self._instructions.append(RecordEvent("Normal", "Killing", event.message))
+        self._instructions.append(StopContainer(container.name, grace))
 
     def _container_started_too_late(self, container: Container, event: PodEvent) -> None:
         container.started_at = event.at
         container.started_once = True
 
     def _container_refused(self, container: Container, event: PodEvent) -> None:
-        """Something about the container's configuration is missing: the same attempt is tried again."""
+        """Wait before the same attempt is retried: its configuration is incomplete."""
         if (event.reason, event.message) != (container.waiting_reason, container.waiting_message):
-            self._out.append(Note("Warning", "Failed", f"Error: {event.message}"))
+            self._instructions.append(RecordEvent("Warning", "Failed", f"Error: {event.message}"))
         container.step = ContainerStep.BACKOFF
         container.waiting_reason, container.waiting_message = event.reason, event.message
-        self._out.append(Remind(5.0, PodEventKind.DUE, container.name))
+        self._instructions.append(SetTimer(5.0, PodEventKind.DUE, container.name))
 
     def _container_exited(self, container: Container, event: PodEvent) -> None:
         assert event.exit is not None
@@ -361,8 +375,8 @@ class PodMachine:
         container.exit = event.exit
         container.started_at = event.exit.started_at or container.started_at
         if event.exit.reason == "StartError":
-            self._out.append(Note("Warning", "Failed", f"Error: {event.exit.message}"))
-        if stopping or self.step is PodStep.ENDING or not self._restarts(container):
+            self._instructions.append(RecordEvent("Warning", "Failed", f"Error: {event.exit.message}"))
+        if stopping or self.step is PodStep.ENDING or not self._will_restart(container):
             container.step = ContainerStep.DONE
             return
         ran = event.exit.finished_at - container.started_at if container.started_at else 0.0
@@ -380,10 +394,10 @@ class PodMachine:
                 f"pod={self.key.replace('/', '_')}({self.uid})"
             )
             text = f"Back-off restarting failed container {container.name} in pod {self.key}"
-            self._out.append(Note("Warning", "BackOff", text))
-        self._out.append(Remind(wait, PodEventKind.DUE, container.name))
+            self._instructions.append(RecordEvent("Warning", "BackOff", text))
+        self._instructions.append(SetTimer(wait, PodEventKind.DUE, container.name))
 
-    def _restarts(self, container: Container) -> bool:
+    def _will_restart(self, container: Container) -> bool:
         assert container.exit is not None
         if container.killed and container.policy != "Never":
             return True
@@ -395,7 +409,10 @@ class PodMachine:
 
     @staticmethod
     def _backoff(container: Container) -> float:
-        """Nothing before the first restart, then 10 s doubling to 5 min, as the kubelet does."""
+        """Return the back-off: none before the first restart, then 10 s doubling to 5 min.
+
+        The formula is the kubelet's.
+        """
         if container.failures == 0:
             return 0.0
         return min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** (container.failures - 1))
@@ -404,20 +421,20 @@ class PodMachine:
         if container.exit is not None:
             container.last_exit, container.exit = container.exit, None
             container.attempt += 1
-            container.adopted = container.killed = container.hooking = False
+            container.adopted = container.killed = container.post_start_running = False
         container.health.begin()
         container.step = ContainerStep.STARTING
-        self._out.append(StartContainer(container.name, container.attempt))
+        self._instructions.append(StartContainer(container.name, container.attempt))
 
     def _container_stop(self, container: Container, event: PodEvent) -> None:
         container.step = ContainerStep.STOPPING
         grace = event.grace_seconds if event.grace_seconds is not None else self.grace_seconds
-        self._out.append(Note("Normal", "Killing", f"Stopping container {container.name}"))
-        self._out.append(StopContainer(container.name, grace))
+        self._instructions.append(RecordEvent("Normal", "Killing", f"Stopping container {container.name}"))
+        self._instructions.append(StopContainer(container.name, grace))
 
     def _container_stop_sooner(self, container: Container, event: PodEvent) -> None:
         grace = event.grace_seconds if event.grace_seconds is not None else self.grace_seconds
-        self._out.append(StopContainer(container.name, grace))
+        self._instructions.append(StopContainer(container.name, grace))
 
     def _container_never_ran(self, container: Container, event: PodEvent) -> None:
         container.step = ContainerStep.DONE
@@ -425,26 +442,26 @@ class PodMachine:
     def _container_give_up(self, container: Container, event: PodEvent) -> None:
         container.step = ContainerStep.DONE
 
-    def _container_nothing(self, container: Container, event: PodEvent) -> None:
+    def _container_ignore(self, container: Container, event: PodEvent) -> None:
         return
 
     # -- helpers -------------------------------------------------------------------------------
 
     def _log(self, at: float, line: str) -> None:
-        self.story.append((at, line))
+        self._history.append((at, line))
 
-    def _take(self) -> list[Instruction]:
-        out, self._out = self._out, []
+    def _take_instructions(self) -> list[Instruction]:
+        out, self._instructions = self._instructions, []
         return out
 
 
 def _last_end(container: Container) -> float:
-    """When the attempt before the present one ended. By that the kubelet judges the back-off of what it kills."""
+    """Return the end of the previous attempt. The kubelet bases the back-off of killed containers on it."""
     return container.last_exit.finished_at if container.last_exit is not None else 0.0
 
 
 def _duration(seconds: float) -> str:
-    """As Go prints a duration: ``10s``, ``2m40s``."""
+    """Format a duration as Go does: ``10s``, ``2m40s``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
@@ -455,7 +472,7 @@ def _container(record: Mapping[str, Any], role: str, policy: str) -> Container:
 
 
 def machine_of(pod: Mapping[str, Any]) -> PodMachine:
-    """The machine for a pod object as the API gives it."""
+    """Return the state machine of a pod object."""
     metadata, spec = pod["metadata"], pod["spec"]
     policy = spec.get("restartPolicy") or "Always"
     containers: dict[str, Container] = {}
@@ -481,8 +498,8 @@ def machine_of(pod: Mapping[str, Any]) -> PodMachine:
 
 
 def gates_of(pod: Mapping[str, Any]) -> dict[str, str]:
-    """The conditions that are the pod's readiness gates, with their status; empty while there is none."""
+    """Return readiness gate → status of its condition on the server. Empty if it has none."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    found = {condition["type"]: condition["status"] for condition in conditions}
+    statuses = {condition["type"]: condition["status"] for condition in conditions}
     gates = pod["spec"].get("readinessGates") or ()
-    return {gate["conditionType"]: found.get(gate["conditionType"], "") for gate in gates}
+    return {gate["conditionType"]: statuses.get(gate["conditionType"], "") for gate in gates}

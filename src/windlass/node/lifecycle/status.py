@@ -1,4 +1,4 @@
-"""The ``status`` of a pod, as the kubelet would write it, from the pod's state machine. Pure."""
+"""``status`` of a pod as the kubelet writes it, computed from the pod's state machine. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 
 
 def phase(machine: PodMachine) -> str:
-    """Terminal only when no process of the pod is left (``getPhase`` of the kubelet otherwise)."""
+    """Return the phase, which is terminal only when no process is left.
+
+    Otherwise it follows ``getPhase`` of the kubelet.
+    """
     if machine.is_over:
         return FAILED if machine.failed else SUCCEEDED
     if machine.step is PodStep.SETUP or not machine.initialized_at:
@@ -26,7 +29,7 @@ def phase(machine: PodMachine) -> str:
 
 
 def status(machine: PodMachine, host_address: str) -> dict[str, Any]:
-    """The whole status, except the condition PodScheduled, which is the scheduler's."""
+    """Return the whole status except the condition PodScheduled, which belongs to the scheduler."""
     init = [c for c in machine.containers.values() if c.role != "main"]
     mains = [c for c in machine.containers.values() if c.role == "main"]
     record: dict[str, Any] = {
@@ -49,30 +52,37 @@ def status(machine: PodMachine, host_address: str) -> dict[str, Any]:
 
 
 def is_ready(container: Container) -> bool:
-    """As its probes say while it runs, without any at once; an init container when it has succeeded."""
+    """Return whether the container is ready.
+
+    Probes decide while it runs. Without probes it is ready at once. An init container is ready
+    after it has succeeded.
+    """
     if container.role == "init":
         return container.succeeded
     return is_started(container) and container.health.ready
 
 
 def is_started(container: Container) -> bool:
-    """It runs, its postStart hook is over and its startup probe has passed, where it has them."""
+    """Return whether the container has started.
+
+    Its postStart hook must have ended and its startup probe must have passed, if it has them.
+    """
     return _runs(container) and container.health.started
 
 
 def containers_ready(machine: PodMachine) -> bool:
-    """What the condition ContainersReady says."""
+    """Return the condition ContainersReady."""
     lasting = [c for c in machine.containers.values() if c.role != "init"]
     return machine.step is PodStep.RUNNING and all(is_ready(c) for c in lasting)
 
 
 def is_pod_ready(machine: PodMachine) -> bool:
-    """What the condition Ready says: all containers are ready, and the pod's readiness gates hold."""
+    """Return the condition Ready: all containers are ready and all readiness gates hold."""
     return containers_ready(machine) and not _gates_missing(machine)
 
 
 def is_held_back(machine: PodMachine) -> bool:
-    """Not ready, and with probes or gates that say when it will be."""
+    """Return whether probes or readiness gates keep the pod unready."""
     waits = machine.gates or any(
         c.health.probes.keys() - {ProbeKind.LIVENESS} for c in machine.containers.values()
     )
@@ -84,13 +94,13 @@ def _runs(container: Container) -> bool:
 
 
 def _gates_missing(machine: PodMachine) -> str:
-    """Which readiness gates do not hold, in the kubelet's words; empty when all do."""
+    """Return the readiness gates that do not hold, in the kubelet's words. Empty if all hold."""
     missing = []
-    for gate, found in machine.gates.items():
-        if not found:
+    for gate, state in machine.gates.items():
+        if not state:
             missing.append(f'corresponding condition of pod readiness gate "{gate}" does not exist.')
-        elif found != "True":
-            missing.append(f'the status of pod readiness gate "{gate}" is not "True", but {found}')
+        elif state != "True":
+            missing.append(f'the status of pod readiness gate "{gate}" is not "True", but {state}')
     return ", ".join(missing)
 
 
@@ -141,16 +151,19 @@ def _condition(kind: str, holds: bool, why: tuple[str, str] | None = None) -> di
 def stamp_conditions(
     now: float, conditions: list[dict[str, Any]], before: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Add ``lastTransitionTime``: of the earlier condition of the same status, else ``now``."""
+    """Return the conditions with ``lastTransitionTime``.
+
+    It is that of the earlier condition with the same status, else ``now``.
+    """
     known = {c["type"]: c for c in before}
     stamped = []
     for condition in conditions:
         earlier = known.get(condition["type"])
         same = earlier is not None and earlier.get("status") == condition["status"]
-        moment = earlier.get("lastTransitionTime") if same and earlier else None
-        # A strategic merge keeps what an element does not name: words that hold no more must be taken away.
+        since = earlier.get("lastTransitionTime") if same and earlier else None
+        # A strategic merge retains fields that an element lacks: old reasons must be removed.
         stamped.append(
-            {"reason": None, "message": None, **condition, "lastTransitionTime": moment or rfc3339(now)}
+            {"reason": None, "message": None, **condition, "lastTransitionTime": since or rfc3339(now)}
         )
     return stamped
 
@@ -160,7 +173,7 @@ def container_id(uid: str, name: str, attempt: int) -> str:
 
 
 def _container(machine: PodMachine, container: Container) -> dict[str, Any]:
-    present = container_id(machine.uid, container.name, container.attempt)
+    current = container_id(machine.uid, container.name, container.attempt)
     record: dict[str, Any] = {
         "name": container.name,
         "image": container.image,
@@ -168,24 +181,24 @@ def _container(machine: PodMachine, container: Container) -> dict[str, Any]:
         "ready": is_ready(container),
         "started": is_started(container),
         "restartCount": container.attempt,
-        "state": _state(machine, container, present),
+        "state": _state(machine, container, current),
         "lastState": {},
     }
     has_run = container.started_once or container.exit is not None or container.last_exit is not None
     if has_run:
-        record["containerID"] = present
+        record["containerID"] = current
     if container.step is ContainerStep.BACKOFF and container.exit is not None:
-        record["lastState"] = {"terminated": _terminated(container.exit, present)}
+        record["lastState"] = {"terminated": _terminated(container.exit, current)}
     elif container.last_exit is not None:
         earlier = container_id(machine.uid, container.name, container.attempt - 1)
         record["lastState"] = {"terminated": _terminated(container.last_exit, earlier)}
     return record
 
 
-def _state(machine: PodMachine, container: Container, present: str) -> dict[str, Any]:
+def _state(machine: PodMachine, container: Container, current: str) -> dict[str, Any]:
     if container.step is ContainerStep.DONE:
         if container.exit is not None:
-            return {"terminated": _terminated(container.exit, present)}
+            return {"terminated": _terminated(container.exit, current)}
         return {"waiting": {"reason": "PodInitializing" if machine.step is PodStep.SETUP else "NotStarted"}}
     if container.step in (ContainerStep.RUNNING, ContainerStep.STOPPING) and container.started_at:
         return {"running": {"startedAt": rfc3339(container.started_at)}}
@@ -194,7 +207,7 @@ def _state(machine: PodMachine, container: Container, present: str) -> dict[str,
         and container.exit is not None
         and not container.waiting_reason
     ):
-        return {"terminated": _terminated(container.exit, present)}
+        return {"terminated": _terminated(container.exit, current)}
     waiting = {"reason": container.waiting_reason, "message": container.waiting_message}
     if not waiting["reason"]:
         has_init = any(c.role != "main" for c in machine.containers.values())

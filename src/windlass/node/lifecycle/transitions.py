@@ -1,7 +1,8 @@
-"""The states of a pod on this machine and of its containers, and which event leads where.
+"""States of a pod and of its containers, with the transition tables.
 
-``(state, event)`` → the method of :class:`windlass.node.lifecycle.state_machine.PodMachine` that carries it out. A pair
-that stands in neither table cannot happen.
+``(state, event)`` → the method of
+:class:`windlass.node.lifecycle.state_machine.PodMachine` that processes the event. A pair without
+an entry cannot occur.
 """
 
 from __future__ import annotations
@@ -40,38 +41,38 @@ POD_TABLE: Mapping[tuple[PodStep, PodEventKind], str] = {
     (PodStep.SETUP, PodEventKind.DELETE): "_delete",
     (PodStep.SETUP, PodEventKind.DEADLINE): "_deadline",
     (PodStep.SETUP, PodEventKind.EVICT): "_evict",
-    (PodStep.INITIALIZING, PodEventKind.RESUMED): "_nothing",
+    (PodStep.INITIALIZING, PodEventKind.RESUMED): "_ignore",
     (PodStep.INITIALIZING, PodEventKind.DELETE): "_delete",
     (PodStep.INITIALIZING, PodEventKind.DEADLINE): "_deadline",
     (PodStep.INITIALIZING, PodEventKind.EVICT): "_evict",
-    (PodStep.RUNNING, PodEventKind.RESUMED): "_nothing",
+    (PodStep.RUNNING, PodEventKind.RESUMED): "_ignore",
     (PodStep.RUNNING, PodEventKind.DELETE): "_delete",
     (PodStep.RUNNING, PodEventKind.DEADLINE): "_deadline",
     (PodStep.RUNNING, PodEventKind.EVICT): "_evict",
-    # Containers that were lost have ended all: the pod is past this before it is told that it was resumed.
-    (PodStep.ENDING, PodEventKind.RESUMED): "_nothing",
-    (PodStep.TEARDOWN, PodEventKind.RESUMED): "_nothing",
+    # All containers were lost and count as ended: the pod is here before it gets RESUMED.
+    (PodStep.ENDING, PodEventKind.RESUMED): "_ignore",
+    (PodStep.TEARDOWN, PodEventKind.RESUMED): "_ignore",
     (PodStep.ENDING, PodEventKind.DELETE): "_delete",
-    (PodStep.ENDING, PodEventKind.DEADLINE): "_nothing",
+    (PodStep.ENDING, PodEventKind.DEADLINE): "_ignore",
     (PodStep.ENDING, PodEventKind.EVICT): "_delete_sooner",
     (PodStep.TEARDOWN, PodEventKind.DELETE): "_delete",
-    (PodStep.TEARDOWN, PodEventKind.DEADLINE): "_nothing",
-    (PodStep.TEARDOWN, PodEventKind.EVICT): "_nothing",
-    # The pod ended while it was being prepared; the worker tears down after that.
-    (PodStep.TEARDOWN, PodEventKind.PREPARED): "_nothing",
-    (PodStep.TEARDOWN, PodEventKind.NOT_PREPARED): "_nothing",
-    (PodStep.TEARDOWN, PodEventKind.REJECTED): "_nothing",
-    (PodStep.TEARDOWN, PodEventKind.RETRY): "_nothing",
+    (PodStep.TEARDOWN, PodEventKind.DEADLINE): "_ignore",
+    (PodStep.TEARDOWN, PodEventKind.EVICT): "_ignore",
+    # The pod ended during preparation. The worker tears it down after that.
+    (PodStep.TEARDOWN, PodEventKind.PREPARED): "_ignore",
+    (PodStep.TEARDOWN, PodEventKind.NOT_PREPARED): "_ignore",
+    (PodStep.TEARDOWN, PodEventKind.REJECTED): "_ignore",
+    (PodStep.TEARDOWN, PodEventKind.RETRY): "_ignore",
     (PodStep.TEARDOWN, PodEventKind.TORN_DOWN): "_torn_down",
-    (PodStep.ENDED, PodEventKind.RETRY): "_nothing",
-    (PodStep.ENDED, PodEventKind.DEADLINE): "_nothing",
-    (PodStep.ENDED, PodEventKind.EVICT): "_nothing",
+    (PodStep.ENDED, PodEventKind.RETRY): "_ignore",
+    (PodStep.ENDED, PodEventKind.DEADLINE): "_ignore",
+    (PodStep.ENDED, PodEventKind.EVICT): "_ignore",
     (PodStep.ENDED, PodEventKind.DELETE): "_delete_ended",
     (PodStep.ENDED, PodEventKind.REMOVED): "_gone",
-    (PodStep.GONE, PodEventKind.RETRY): "_nothing",
-    (PodStep.GONE, PodEventKind.DEADLINE): "_nothing",
-    (PodStep.GONE, PodEventKind.EVICT): "_nothing",
-    (PodStep.GONE, PodEventKind.DELETE): "_nothing",
+    (PodStep.GONE, PodEventKind.RETRY): "_ignore",
+    (PodStep.GONE, PodEventKind.DEADLINE): "_ignore",
+    (PodStep.GONE, PodEventKind.EVICT): "_ignore",
+    (PodStep.GONE, PodEventKind.DELETE): "_ignore",
 }
 """``(step, event)`` → method of :class:`PodMachine`."""
 
@@ -87,16 +88,16 @@ CONTAINER_TABLE: Mapping[tuple[ContainerStep, PodEventKind], str] = {
     (ContainerStep.RUNNING, PodEventKind.PROBED): "_container_probed",
     (ContainerStep.RUNNING, PodEventKind.EXITED): "_container_exited",
     (ContainerStep.RUNNING, PodEventKind.STOP): "_container_stop",
-    (ContainerStep.STOPPING, PodEventKind.RUNS): "_container_nothing",
+    (ContainerStep.STOPPING, PodEventKind.RUNS): "_container_ignore",
     (ContainerStep.STOPPING, PodEventKind.STARTED): "_container_started_too_late",
     (ContainerStep.STOPPING, PodEventKind.PROBED): "_container_probed",
-    (ContainerStep.STOPPING, PodEventKind.KILL): "_container_nothing",
+    (ContainerStep.STOPPING, PodEventKind.KILL): "_container_ignore",
     (ContainerStep.STOPPING, PodEventKind.REFUSED): "_container_never_ran",
     (ContainerStep.STOPPING, PodEventKind.EXITED): "_container_exited",
     (ContainerStep.STOPPING, PodEventKind.STOP): "_container_stop_sooner",
     (ContainerStep.BACKOFF, PodEventKind.DUE): "_container_restart",
     (ContainerStep.BACKOFF, PodEventKind.STOP): "_container_give_up",
-    (ContainerStep.DONE, PodEventKind.STOP): "_container_nothing",
-    (ContainerStep.DONE, PodEventKind.DUE): "_container_nothing",
+    (ContainerStep.DONE, PodEventKind.STOP): "_container_ignore",
+    (ContainerStep.DONE, PodEventKind.DUE): "_container_ignore",
 }
 """``(step, event)`` → method of :class:`PodMachine` for one container."""

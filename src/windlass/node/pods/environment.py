@@ -1,7 +1,8 @@
-"""Environment, command and arguments of a container. Pure: objects come in, a result goes out.
+"""Environment, command and arguments of a container. Pure.
 
-``$(NAME)`` is Kubernetes' own (``$$`` escapes; what is unknown stays). ``${NAME}`` is expanded in command
-and args too, as people coming from a shell write it, unless a shell is what runs, which does it itself.
+``$(NAME)`` is expanded as in Kubernetes: ``$$`` escapes, and unknown names stay. ``${NAME}`` is
+also expanded in command and args, as users of a shell write it. If the command is a shell, the
+shell expands it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ INHERITED = (
     "HTTPS_PROXY",
     "NO_PROXY",
 )
-"""What a container has of the agent's own environment; everything else it must be given."""
+"""Variables that a container inherits from the agent. All others come from the manifest."""
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox"}
@@ -42,7 +43,10 @@ _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class ContainerConfigError(Exception):
-    """The container cannot be described: a reference leads nowhere. ``reason`` is a waiting reason."""
+    """The container cannot be described, for instance because of a missing object.
+
+    ``reason`` is a waiting reason.
+    """
 
     def __init__(self, message: str, reason: str = "CreateContainerConfigError") -> None:
         super().__init__(message)
@@ -51,7 +55,7 @@ class ContainerConfigError(Exception):
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """``$(NAME)`` and ``$$``, exactly as Kubernetes' ``expansion.Expand``."""
+    """Expand ``$(NAME)`` and ``$$`` exactly as Kubernetes' ``expansion.Expand``."""
     out: list[str] = []
     position = 0
     while (at := text.find("$", position)) >= 0 and at + 1 < len(text):
@@ -72,12 +76,12 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def expand_braced(text: str, values: Mapping[str, str]) -> str:
-    """``${NAME}`` where NAME is known; everything else stays."""
+    """Expand ``${NAME}`` if NAME is known. Everything else stays."""
     return _BRACED.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def command_line(container: Mapping[str, Any], values: Mapping[str, str]) -> list[str]:
-    """command then args, expanded. Empty when the manifest names neither."""
+    """Return command and args, expanded. The list is empty if the manifest has neither."""
     raw = [*(container.get("command") or ()), *(container.get("args") or ())]
     words = [expand(word, values) for word in raw]
     if words and os.path.basename(words[0]) in _SHELLS:
@@ -94,22 +98,22 @@ class Reference:
 
 
 def references(container: Mapping[str, Any]) -> list[Reference]:
-    """The ConfigMaps and Secrets that the container's environment names."""
-    found: list[Reference] = []
+    """Return references to the ConfigMaps and Secrets of the container's environment."""
+    result: list[Reference] = []
     for source in container.get("envFrom") or ():
         for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
             if ref := source.get(field):
-                found.append(Reference(kind, ref.get("name", ""), bool(ref.get("optional"))))
+                result.append(Reference(kind, ref.get("name", ""), bool(ref.get("optional"))))
     for variable in container.get("env") or ():
         source = variable.get("valueFrom") or {}
         for field, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
             if ref := source.get(field):
-                found.append(Reference(kind, ref.get("name", ""), bool(ref.get("optional"))))
-    return found
+                result.append(Reference(kind, ref.get("name", ""), bool(ref.get("optional"))))
+    return result
 
 
 def payload(obj: Mapping[str, Any]) -> dict[str, bytes]:
-    """The entries of a ConfigMap or Secret."""
+    """Return the entries of a ConfigMap or Secret."""
     if obj.get("kind") == "Secret" or "stringData" in obj or "type" in obj:
         entries = {key: base64.b64decode(text) for key, text in (obj.get("data") or {}).items()}
         return entries | {key: text.encode() for key, text in (obj.get("stringData") or {}).items()}
@@ -123,7 +127,7 @@ Lookup = Callable[[str, str], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What a pod may ask about itself and its node."""
+    """Facts that a pod can read about itself and its node (downward API)."""
 
     pod: Mapping[str, Any]
     pod_address: str
@@ -134,23 +138,26 @@ class PodFacts:
 def environment(
     container: Mapping[str, Any], facts: PodFacts, lookup: Lookup, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """``base``, then envFrom, then env in order (later ones see earlier ones). Raises :class:`ContainerConfigError`."""
+    """Return ``base`` with envFrom, then with env in order. Later variables can use earlier ones.
+
+    Raises :class:`ContainerConfigError`.
+    """
     values = dict(base)
     for source in container.get("envFrom") or ():
         values.update(_from_object(source, facts, lookup))
     for variable in container.get("env") or ():
         name = variable["name"]
         if variable.get("valueFrom"):
-            found = _from_source(variable["valueFrom"], facts, lookup, container)
-            if found is not None:
-                values[name] = found
+            value = _from_source(variable["valueFrom"], facts, lookup, container)
+            if value is not None:
+                values[name] = value
         else:
             values[name] = expand(variable.get("value") or "", values)
     return values
 
 
 def _from_object(source: Mapping[str, Any], facts: PodFacts, lookup: Lookup) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
         ref = source.get(field)
         if not ref:
@@ -163,8 +170,8 @@ def _from_object(source: Mapping[str, Any], facts: PodFacts, lookup: Lookup) -> 
         prefix = source.get("prefix") or ""
         for key, raw in payload(obj).items():
             if _ENV_NAME.fullmatch(prefix + key):
-                found[prefix + key] = raw.decode(errors="replace")
-    return found
+                values[prefix + key] = raw.decode(errors="replace")
+    return values
 
 
 def _from_source(
@@ -190,11 +197,11 @@ def _from_source(
         raise ContainerConfigError(
             f"couldn't find key {ref['key']} in {kind} {namespace}/{ref.get('name', '')}"
         )
-    raise ContainerConfigError("an environment variable has a source of a kind that is not known")
+    raise ContainerConfigError("an environment variable has a source of an unknown kind")
 
 
 def field_value(path: str, facts: PodFacts) -> str:
-    """The downward API's ``fieldRef``. Raises :class:`ContainerConfigError`."""
+    """Return the value of a downward API ``fieldRef``. Raises :class:`ContainerConfigError`."""
     pod = facts.pod
     metadata, spec = pod["metadata"], pod["spec"]
     simple = {
@@ -216,7 +223,7 @@ def field_value(path: str, facts: PodFacts) -> str:
             return "\n".join(f'{key}="{_escaped(entries[key])}"' for key in sorted(entries))
         if path.startswith(f"metadata.{field}['") and path.endswith("']"):
             return entries.get(path[len(f"metadata.{field}['") : -2], "")
-    raise ContainerConfigError(f"the field {path} cannot be given to a container")
+    raise ContainerConfigError(f"the downward API does not have the field {path}")
 
 
 def _escaped(text: str) -> str:
@@ -224,7 +231,10 @@ def _escaped(text: str) -> str:
 
 
 def resource_value(ref: Mapping[str, Any], facts: PodFacts, container: Mapping[str, Any] | None) -> str:
-    """The downward API's ``resourceFieldRef``; an unset limit is what the node has."""
+    """Return the value of a downward API ``resourceFieldRef``.
+
+    An unset limit counts as the node's allocatable amount.
+    """
     spec = facts.pod["spec"]
     name = ref.get("containerName")
     if name:
@@ -246,7 +256,7 @@ def resource_value(ref: Mapping[str, Any], facts: PodFacts, container: Mapping[s
 
 
 def base_environment(own: Mapping[str, str], hostname: str) -> dict[str, str]:
-    """What every container starts from: a little of the agent's environment, unbuffered Python output."""
+    """Return the base environment: inherited variables, and unbuffered Python output."""
     values = {name: own[name] for name in INHERITED if name in own}
     values.setdefault("PATH", DEFAULT_PATH)
     values.setdefault("HOME", "/")

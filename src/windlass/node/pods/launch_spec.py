@@ -1,7 +1,7 @@
-"""From a pod object to what the shim runs. Pure but for a look at the user database.
+"""Launch spec of an attempt, computed from the pod object.
 
-:func:`launch_spec_of` makes the record of one attempt from the container, the pod's facts, its volumes and what
-this machine permits. Nothing is started here.
+:func:`launch_spec_of` makes the shim's record from the container, the pod's facts, its volumes
+and the capabilities of this machine. It starts nothing, and reads only the user database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.node.devices.container_devices import VisibleDevice, apart, visible
+from windlass.node.devices.container_devices import VisibleDevice, visible_environment, without_mps
 from windlass.node.devices.mps import Daemon
 from windlass.node.lifecycle.probe_results import ProbeKind
 from windlass.node.limits import Enforcement
@@ -36,32 +36,35 @@ from windlass.node.sandbox.pod_network import Capabilities
 
 @dataclass(frozen=True, slots=True)
 class PodSetting:
-    """What all containers of a pod share."""
+    """Settings that all containers of a pod share.
+
+    ``directory``: the pod's own.
+    ``devices``: container → its part of the pod's devices.
+    ``names``: name → address, to substitute where the pod has no hosts file of its own.
+    ``device_kinds``: resource names of this node's devices. A container without a device of a
+    kind must not see any device of that kind.
+    ``mps_daemon``: enforces device shares, if one is running.
+    """
 
     facts: PodFacts
     lookup: Lookup
-    folder: Path
-    """The pod's own."""
+    directory: Path
     volumes: Mapping[str, PodVolume]
     hostname: str
     capabilities: Capabilities
     devices: Mapping[str, Sequence[VisibleDevice]]
-    """Container → its share of the pod's devices."""
     images: Mapping[str, ImageEntry]
     own_environment: Mapping[str, str]
     system_files: Sequence[Mount] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """Name → address, to substitute where there is no hosts file of the pod's own."""
     sandbox: Mapping[str, Any] | None = None
     device_kinds: Sequence[str] = ()
-    """The resources of this machine's devices: containers that got none of a kind must then see none."""
-    daemon: Daemon | None = None
-    """The MPS control daemon that holds sharers of a device to their shares, where one runs."""
+    mps_daemon: Daemon | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """``record`` is the shim's; ``placeholder``: nothing said what to run."""
+    """Record for the shim. ``placeholder``: neither manifest nor image map has a command."""
 
     record: dict[str, Any]
     placeholder: bool
@@ -70,7 +73,10 @@ class LaunchSpec:
 def launch_spec_of(
     container: Mapping[str, Any], attempt: int, setting: PodSetting, limits: Enforcement, log: Path
 ) -> LaunchSpec:
-    """Raises :class:`ContainerConfigError`; then nothing was started and the attempt may be tried again."""
+    """Return the launch spec of one attempt.
+
+    Raises :class:`ContainerConfigError`. Then nothing was started, and the attempt may be retried.
+    """
     spec = setting.facts.pod["spec"]
     entry = image_entry(setting.images, container.get("image") or "")
     values = _values(container, setting, entry)
@@ -89,8 +95,8 @@ def launch_spec_of(
         }
     uid = setting.facts.pod["metadata"]["uid"]
     values[ATTEMPT_MARK] = f"{uid}/{container['name']}/{attempt}"
-    folder = setting.folder / "containers" / container["name"] / str(attempt)
-    cwd = container.get("workingDir") or (entry.path if entry else "") or str(setting.folder / "work")
+    directory = setting.directory / "containers" / container["name"] / str(attempt)
+    cwd = container.get("workingDir") or (entry.path if entry else "") or str(setting.directory / "work")
     if not setting.capabilities.mounts:
         cwd = _with_paths(cwd, mounted.paths)
     record: dict[str, Any] = {
@@ -105,7 +111,7 @@ def launch_spec_of(
         "mount_namespace": setting.capabilities.mounts,
         "pid_namespace": setting.capabilities.pid and setting.capabilities.mounts and not spec.get("hostPID"),
         "mounts": [_as_record(mount) for mount in (*mounted.mounts, *setting.system_files)],
-        "staging": str(folder / "root"),
+        "staging": str(directory / "root"),
         "affinity": list(limits.affinity),
         "cgroup": limits.cgroup,
         "memory_watch_bytes": limits.memory_watch_bytes,
@@ -115,19 +121,22 @@ def launch_spec_of(
 
 
 def commands_of(container: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What probes and hooks run inside the container, by their field. As in the kubelet, those of probes are
-    expanded by the variables that the manifest gives a value, and those of hooks are not."""
-    found: dict[str, list[str]] = {}
+    """Return field → command, of the probes and hooks with an exec action.
+
+    As in the kubelet, commands of probes are expanded with the variables that have a value in the
+    manifest. Commands of hooks are not expanded.
+    """
+    commands: dict[str, list[str]] = {}
     plain = {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
     for kind in ProbeKind:
         command = ((container.get(kind.field) or {}).get("exec") or {}).get("command")
         if command:
-            found[kind.field] = [expand(word, plain) for word in command]
+            commands[kind.field] = [expand(word, plain) for word in command]
     for hook, handler in (container.get("lifecycle") or {}).items():
         command = (handler.get("exec") or {}).get("command") if isinstance(handler, dict) else None
         if command:
-            found[hook] = list(command)
-    return found
+            commands[hook] = list(command)
+    return commands
 
 
 def _as_record(mount: Mount) -> dict[str, Any]:
@@ -150,15 +159,16 @@ def _values(container: Mapping[str, Any], setting: PodSetting, entry: ImageEntry
     if entry is not None:
         base.update(_entry_environment(entry, base["PATH"]))
     values = environment(container, setting.facts, setting.lookup, base)
-    share = setting.devices.get(container["name"], ())
-    values = {**apart(share, setting.daemon), **values}
-    values.update(visible(share, setting.device_kinds, setting.daemon))  # wins over the manifest
+    devices = setting.devices.get(container["name"], ())
+    values = {**without_mps(devices, setting.mps_daemon), **values}
+    # Overrides the manifest.
+    values.update(visible_environment(devices, setting.device_kinds, setting.mps_daemon))
     return values
 
 
 def _entry_environment(entry: ImageEntry, path: str) -> dict[str, str]:
     values = dict(entry.env)
-    first = [os.path.join(folder, "bin") for folder in (entry.venv, entry.path) if folder]
+    first = [os.path.join(path, "bin") for path in (entry.venv, entry.path) if path]
     if first:
         values["PATH"] = os.pathsep.join([*first, values.get("PATH", path)])
     if entry.venv:
@@ -167,14 +177,17 @@ def _entry_environment(entry: ImageEntry, path: str) -> dict[str, str]:
 
 
 def _placeholder(container: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
-    """Ends well after a second; where its end would only bring it back (``Always``), it stays until told."""
+    """Return a command that succeeds after a second.
+
+    With restart policy ``Always`` it runs until it is stopped, since it would only be restarted.
+    """
     policy = container.get("restartPolicy") or ""
     if container["name"] in [main["name"] for main in spec.get("containers") or ()]:
         policy = policy or spec.get("restartPolicy") or "Always"
     stays = policy == "Always"
     words = (
         f"container {container['name']} has no command and its image is not run on this machine: "
-        f"this placeholder stands for it and {'runs until it is stopped' if stays else 'ends with 0'}"
+        f"this placeholder runs instead and {'runs until it is stopped' if stays else 'ends with 0'}"
     )
     # A trap, because the first process of a PID namespace ignores signals that it does not handle.
     then = "trap 'kill $!; exit 0' TERM; sleep infinity & wait" if stays else "sleep 1"
@@ -184,10 +197,10 @@ def _placeholder(container: Mapping[str, Any], spec: Mapping[str, Any]) -> list[
 def _substituted(
     argv: list[str], values: dict[str, str], names: Mapping[str, str], paths: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Names and mount paths of the pod replaced by what they are on this machine."""
+    """Replace the pod's names and mount paths by addresses and paths of this machine."""
 
     def replaced(text: str) -> str:
-        return _with_paths(substitute(text, names), paths)  # in this order: no name within the pod's folder
+        return _with_paths(substitute(text, names), paths)  # names first: the pod's directory has none
 
     kept = ("PATH", "HOME", "HOSTNAME")
     return (
@@ -219,7 +232,7 @@ def _replace_path(text: str, path: str, by: str) -> str:
 def _identity(
     container: Mapping[str, Any], spec: Mapping[str, Any], capabilities: Capabilities
 ) -> dict[str, Any]:
-    """Whose processes they are: the agent's own user, or for root the one of securityContext."""
+    """Return the user of the processes: the agent's own, or for root that of ``securityContext``."""
     context = {**(spec.get("securityContext") or {}), **(container.get("securityContext") or {})}
     own_uid, own_gid = os.geteuid(), os.getegid()
     wanted = context.get("runAsUser")

@@ -1,219 +1,294 @@
-"""Starts the containers of one pod: what they stand on, what they are told, the process itself.
+"""Launcher of the containers of one pod.
 
-Volumes, environment, devices, limits and system files come together in the blueprint of one attempt, which
-the runner carries out. Nothing here knows of the pod's state machine: a start succeeds, or raises what the
-worker (:mod:`windlass.node.pods.worker`) turns into an event.
+It combines volumes, environment, devices, limits and system files in the launch spec of an
+attempt, and the runner starts the process. It does not know the pod's state machine: a start
+succeeds, or it raises an error that the worker (:mod:`windlass.node.pods.worker`) turns into
+an event.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations
 from windlass.api.errors import StatusError
-from windlass.api.resources import PODS
+from windlass.api.resources import CONFIG_MAPS, PODS, SECRETS
+from windlass.client.client import Client
 from windlass.client.errors import Unreachable
-from windlass.node.devices import container_devices, numa
+from windlass.node.devices import container_devices
 from windlass.node.devices.allocations import DeviceBusy
 from windlass.node.devices.manager import Rejected
 from windlass.node.devices.mig_instances import SliceBusy, SliceRefused
-from windlass.node.lifecycle.events import Note
-from windlass.node.limits import limits_of
+from windlass.node.lifecycle.events import RecordEvent
+from windlass.node.options import AgentOptions
+from windlass.node.paths import NodePaths
 from windlass.node.pods import launch_spec, volumes
-from windlass.node.pods.context import PodsContext
-from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts
+from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts, Reference
 from windlass.node.pods.environment import references as environment_references
-from windlass.node.pods.notices import lost_files_note
+from windlass.node.pods.notices import notices, shadowed_directory_notice
+from windlass.node.pods.pod_events import PodEvents
+from windlass.node.pods.pod_names import PodNames
+from windlass.node.pods.pod_resources import PodResources
 from windlass.node.pods.pod_sandbox import PodSandbox
+from windlass.node.pods.pod_tasks import PodTasks
+from windlass.node.pods.system_files import system_files
 from windlass.node.runtime import mounts
-from windlass.node.runtime.runner import AttemptSpec, Handle
+from windlass.node.runtime.runner import AttemptSpec, Handle, Runner
 from windlass.node.sandbox.hosts import hostname_of
+from windlass.node.sandbox.pod_network import Network
 
 _log = logging.getLogger("windlass.node")
+_REFERENCED = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Facts of the node that containers can see.
+
+    ``environment`` is the agent's own, of which containers inherit a few variables.
+    """
+
+    name: str
+    address: str
+    allocatable: Mapping[str, str]
+    environment: Mapping[str, str]
+
+
+def hostname_in(pod: Mapping[str, Any], node_name: str) -> str:
+    """Return the hostname inside the pod. On the host network it is the node's name."""
+    if pod["spec"].get("hostNetwork"):
+        return node_name
+    return hostname_of(pod["metadata"]["name"], pod["spec"].get("hostname") or "")
 
 
 class ContainerLauncher:
-    """Of one pod. ``pod`` and ``address`` are kept up to date by the worker.
-
-    ``spawn`` runs a coroutine beside, for what nobody has to wait for.
-    """
+    """Launcher of one pod's containers. The worker keeps ``pod`` and ``address`` up to date."""
 
     def __init__(
         self,
-        context: PodsContext,
         pod: dict[str, Any],
-        folder: Path,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        client: Client,
+        runner: Runner,
+        resources: PodResources,
+        sandbox: PodSandbox,
+        network: Network,
+        names: PodNames,
+        node: NodeFacts,
+        options: AgentOptions,
+        paths: NodePaths,
+        events: PodEvents,
+        tasks: PodTasks,
     ) -> None:
-        self.context = context
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
-        self.folder = folder
         self.address = ""
-        self.sandbox = PodSandbox(
-            context.network, context.fork_server, self.uid, folder, pod["spec"], self.hostname
-        )
-        self._spawn = spawn
+        self.resources = resources
+        self.sandbox = sandbox
+        self._client = client
+        self._runner = runner
+        self._network = network
+        self._names = names
+        self._node = node
+        self._options = options
+        self._paths = paths
+        self._directory = paths.pod(self.uid)
+        self._events = events
+        self._tasks = tasks
         self._volumes: dict[str, volumes.PodVolume] = {}
         self._placeholders: set[str] = set()
-        self._told_shares = False
+        self._shares_reported = False
 
     @property
     def host_network(self) -> bool:
         return bool(self.pod["spec"].get("hostNetwork"))
 
     @property
-    def named(self) -> bool:
-        """True if it knows the names of pods and services: on the machine's network as in Kubernetes, by its
-        ``dnsPolicy``."""
+    def resolves_names(self) -> bool:
+        """True if the pod's hosts file has the names of pods and services.
+
+        On the host network this depends on ``dnsPolicy``, as in Kubernetes.
+        """
         return not self.host_network or self.pod["spec"].get("dnsPolicy") == "ClusterFirstWithHostNet"
 
     @property
     def hostname(self) -> str:
-        if self.host_network:
-            return self.context.node_name
-        return hostname_of(self.pod["metadata"]["name"], self.pod["spec"].get("hostname") or "")
+        return hostname_in(self.pod, self._node.name)
 
     def container(self, name: str) -> Mapping[str, Any]:
-        """The container's part of the manifest, be it an init container or not."""
+        """Return the manifest of the container or init container ``name``."""
         spec = self.pod["spec"]
         every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         return next(c for c in every if c["name"] == name)
 
-    def _facts(self) -> PodFacts:
-        return PodFacts(self.pod, self.address, self.context.host_address, self.context.allocatable)
+    def notices(self) -> list[RecordEvent]:
+        """Return events about everything that this node does differently from the manifest."""
+        return notices(self.pod, self._options.images, self._network.capabilities, own_uid=os.geteuid())
 
-    async def _lookup(self, container: Mapping[str, Any] | None) -> Lookup:
-        wanted = (
-            volumes.references(self.pod["spec"]) if container is None else environment_references(container)
-        )
-        found = await self.context.fetch(self.pod["metadata"]["namespace"], wanted)
-        return lambda kind, name: found.get((kind, name))
+    def _facts(self) -> PodFacts:
+        return PodFacts(self.pod, self.address, self._node.address, self._node.allocatable)
+
+    async def _lookup(self, references: list[Reference]) -> Lookup:
+        """Fetch the referenced objects that exist. Raises ``Unreachable`` and ``StatusError``."""
+        namespace = self.pod["metadata"]["namespace"]
+        objects: dict[tuple[str, str], dict[str, Any]] = {}
+        for reference in references:
+            key = (reference.kind, reference.name)
+            if key in objects or not reference.name:
+                continue
+            try:
+                obj = await self._client.get(_REFERENCED[reference.kind], reference.name, namespace)
+            except StatusError as error:
+                if error.code == 404:
+                    continue
+                raise
+            objects[key] = {**obj, "kind": reference.kind}
+        return lambda kind, name: objects.get((kind, name))
 
     async def prepare_volumes(self) -> None:
-        """Raises :class:`ContainerConfigError` and what the client and the file system raise."""
-        lookup = await self._lookup(None)
-        places = volumes.Places(self.folder, self.context.paths.claims)
-        laid_out = volumes.layout(self._facts(), lookup, places)
-        volumes.materialise(laid_out)
-        self._volumes = {volume.name: volume for volume in laid_out}
+        """Create the pod's volumes and write their files.
+
+        Raises :class:`ContainerConfigError` and the errors of the client and the file system.
+        """
+        lookup = await self._lookup(volumes.references(self.pod["spec"]))
+        layout = volumes.layout(
+            self._facts(), lookup, volumes.VolumeRoots(self._directory, self._paths.claims)
+        )
+        volumes.materialise(layout)
+        self._volumes = {volume.name: volume for volume in layout}
 
     async def prepare_sandbox(self) -> Mapping[str, Any] | None:
-        """What the containers join, with the volumes of the pod in it; made if it is not there."""
+        """Return the record of the pod's sandbox, created if it does not exist."""
         return await self.sandbox.ensure(self._volumes.values())
 
-    async def launch(self, name: str, attempt: int) -> Handle:
-        """Start one attempt, or take over the one that runs.
+    def adopt(self, name: str, attempt: int) -> Handle | None:
+        """Return a handle of the attempt if a shim has claimed it."""
+        return self._runner.adopt(self._paths.attempt(self.uid, name, attempt))
 
-        Raises :class:`ContainerConfigError` when the manifest names what is not there, ``NetworkError`` and
-        ``OSError`` when this machine refuses, ``Unreachable`` and ``StatusError`` when the server does.
+    async def launch(self, name: str, attempt: int) -> Handle:
+        """Start one attempt, or adopt it if it is already running.
+
+        Raises :class:`ContainerConfigError` if the manifest references a missing object,
+        ``NetworkError`` and ``OSError`` if this machine refuses a step, ``Unreachable`` and
+        ``StatusError`` if the server does.
         """
-        context, container = self.context, self.container(name)
-        folder = context.paths.attempt(self.uid, name, attempt)
-        if not self.folder.is_dir():
-            raise FileNotFoundError(f"the pod's folder {self.folder} was removed")
-        (folder / "root").mkdir(parents=True, exist_ok=True)
-        adopted = context.runner.adopt(folder)
+        container = self.container(name)
+        directory = self._paths.attempt(self.uid, name, attempt)
+        if not self._directory.is_dir():
+            raise FileNotFoundError(f"the pod's directory {self._directory} was removed")
+        (directory / "root").mkdir(parents=True, exist_ok=True)
+        adopted = self._runner.adopt(directory)
         if adopted is not None:
             return adopted  # an earlier agent's shim claimed it meanwhile
-        log = context.paths.container_logs(self.pod["metadata"], name) / f"{attempt}.log"
+        log = self._paths.container_logs(self.pod["metadata"], name) / f"{attempt}.log"
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self._volumes and self.pod["spec"].get("volumes"):
-            await self.prepare_volumes()  # resumed: what is there stays
-        lookup = await self._lookup(container)
+            await self.prepare_volumes()  # resumed: existing files stay
+        lookup = await self._lookup(environment_references(container))
         setting = await self._setting(lookup)
-        within = numa.cores_for(self.pod["metadata"].get("annotations") or {}, context.zones)
-        limits = context.limiter.apply(self.uid, name, limits_of(container), within)
-        plan = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
-        self._tell_about(container, plan)
+        limits = self.resources.apply_limits(container, self.pod["metadata"].get("annotations") or {})
+        spec = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
+        self._report_launch(container, spec)
         record = {
-            **plan.record,
-            "log_max_bytes": context.options.log_max_bytes,
-            "log_files": context.options.log_files,
+            **spec.record,
+            "log_max_bytes": self._options.log_max_bytes,
+            "log_files": self._options.log_files,
         }
-        return await context.runner.start(AttemptSpec(folder, record))
+        return await self._runner.start(AttemptSpec(directory, record))
 
     async def _setting(self, lookup: Lookup) -> launch_spec.PodSetting:
-        context, spec = self.context, self.pod["spec"]
-        box = await self.prepare_sandbox()
-        own_network = not self.host_network
-        chosen = await self._given()
+        spec, capabilities = self.pod["spec"], self._network.capabilities
+        sandbox = await self.prepare_sandbox()
+        devices = await self._devices()
         system: list[mounts.Mount] = []
-        if context.capabilities.mounts:
-            system = context.system_files(self.folder, self.hostname, own_network, self.named)
-            own_memory = "ipc" in context.capabilities.namespaces and not spec.get("hostIPC")
-            if own_memory and not self._meets_daemon(chosen):
-                system.append(mounts.Mount(str(self.folder / "shm"), "/dev/shm", optional=True))
+        if capabilities.mounts:
+            system = system_files(
+                self._directory,
+                self.hostname,
+                self._network.outbound.nameserver,
+                own_network=not self.host_network,
+                resolves_names=self.resolves_names,
+            )
+            own_memory = "ipc" in capabilities.namespaces and not spec.get("hostIPC")
+            if own_memory and not self._uses_mps(devices):
+                system.append(mounts.Mount(str(self._directory / "shm"), "/dev/shm", optional=True))
         return launch_spec.PodSetting(
             facts=self._facts(),
             lookup=lookup,
-            folder=self.folder,
+            directory=self._directory,
             volumes=self._volumes,
             hostname=self.hostname,
-            capabilities=context.capabilities,
-            devices=container_devices.share_out(self.pod, chosen),
-            images=context.options.images,
-            own_environment=context.own_environment,
+            capabilities=capabilities,
+            devices=container_devices.distribute(self.pod, devices),
+            images=self._options.images,
+            own_environment=self._node.environment,
             system_files=system,
-            names=context.names.directory.table(self.pod["metadata"]["namespace"]),
-            sandbox=box,
-            device_kinds=context.cards.inventory.kinds,
-            daemon=context.cards.daemon,
+            names=self._names.directory.table(self.pod["metadata"]["namespace"]),
+            sandbox=sandbox,
+            device_kinds=self.resources.device_kinds,
+            mps_daemon=self.resources.mps_daemon,
         )
 
-    async def _given(self) -> list[container_devices.VisibleDevice]:
-        """The pod's devices; of a pod of which the ledger does not know them any more (see there) they are taken anew.
-        Raises :class:`ContainerConfigError` where one of them is not to be had now."""
-        metadata = self.pod["metadata"]
+    async def _devices(self) -> list[container_devices.VisibleDevice]:
+        """Return the pod's devices.
+
+        If the allocation file has lost them, they are allocated again from the binding.
+        Raises :class:`ContainerConfigError` if a device is not available now.
+        """
         try:
-            self.context.cards.take(self.uid, f"{metadata['namespace']}/{metadata['name']}", self.pod)
-            found = await self.context.cards.given(self.uid)
+            self.resources.allocate_devices(self.pod)
+            devices = await self.resources.visible_devices()
         except (Rejected, DeviceBusy, LookupError, SliceBusy, SliceRefused) as error:
             raise ContainerConfigError(str(error), "DeviceNotReady") from error
-        self._tell_shares(found)
-        return found
+        self._report_shares(devices)
+        return devices
 
-    def _meets_daemon(self, given: list[container_devices.VisibleDevice]) -> bool:
-        """Clients of MPS and its server share memory: such a pod has the machine's ``/dev/shm``."""
-        shared = container_devices.shared(given)
-        return bool(shared) and container_devices.enforced(given, self.context.cards.daemon)
+    def _uses_mps(self, devices: list[container_devices.VisibleDevice]) -> bool:
+        """Return whether the pod is an MPS client and so needs the machine's ``/dev/shm``.
 
-    def _tell_shares(self, given: list[container_devices.VisibleDevice]) -> None:
-        """Say once how the pod is held to its shares."""
-        shared = container_devices.shared(given)
-        if not shared or self._told_shares:
+        MPS clients share memory with their server.
+        """
+        shared = container_devices.shared(devices)
+        return bool(shared) and container_devices.enforced(devices, self.resources.mps_daemon)
+
+    def _report_shares(self, devices: list[container_devices.VisibleDevice]) -> None:
+        """Record one event that says whether the pod's device shares are enforced."""
+        shared = container_devices.shared(devices)
+        if not shared or self._shares_reported:
             return
-        self._told_shares = True
-        has = "; ".join(container_devices.words(each) for each in shared)
-        if container_devices.enforced(given, self.context.cards.daemon):
-            self.context.note(self.pod, Note("Normal", "DeviceShareEnforced", f"MPS holds the pod to {has}"))
+        self._shares_reported = True
+        shares = "; ".join(container_devices.description(device) for device in shared)
+        daemon = self.resources.mps_daemon
+        if container_devices.enforced(devices, daemon):
+            event = RecordEvent("Normal", "DeviceShareEnforced", f"MPS limits the pod to {shares}")
+            self._events.record(self.pod, event)
             return
-        why = self.context.cards.daemon.problem or "the GPUs are not served by an MPS control daemon"
-        text = f"has {has}: accounted, but not enforced on this machine, because {why}"
-        self.context.note(self.pod, Note("Warning", "DeviceShareNotEnforced", text))
+        why = daemon.problem or "the GPUs are not served by an MPS control daemon"
+        text = f"has {shares}: accounted, but not enforced on this machine, because {why}"
+        self._events.record(self.pod, RecordEvent("Warning", "DeviceShareNotEnforced", text))
 
-    def _tell_about(self, container: Mapping[str, Any], plan: launch_spec.LaunchSpec) -> None:
+    def _report_launch(self, container: Mapping[str, Any], spec: launch_spec.LaunchSpec) -> None:
         name = container["name"]
-        if plan.placeholder and name not in self._placeholders:
+        if spec.placeholder and name not in self._placeholders:
             self._placeholders.add(name)
             text = (
-                f"container {name} names no command and its image is not run here: a placeholder runs instead"
+                f"container {name} has no command and its image is not run here: a placeholder runs instead"
             )
-            self.context.note(self.pod, Note("Warning", "Placeholder", text))
-            self._spawn(self._mark_placeholders())
-        if plan.record["mount_namespace"]:
-            wanted = [mounts.Mount(**record) for record in plan.record["mounts"]]
-            covered = mounts.shadows(wanted, mounts.MachineFileSystem())
+            self._events.record(self.pod, RecordEvent("Warning", "Placeholder", text))
+            self._tasks.spawn(self._mark_placeholders())
+        if spec.record["mount_namespace"]:
+            wanted = [mounts.Mount(**record) for record in spec.record["mounts"]]
+            shadowed = mounts.shadows(wanted, mounts.MachineFileSystem())
             used = [
-                os.path.realpath(plan.record["cwd"]),
-                os.path.realpath(plan.record["env"].get("HOME", "/")),
+                os.path.realpath(spec.record["cwd"]),
+                os.path.realpath(spec.record["env"].get("HOME", "/")),
             ]
-            if note := lost_files_note(covered, used):
-                self.context.note(self.pod, note)
+            if event := shadowed_directory_notice(shadowed, used):
+                self._events.record(self.pod, event)
 
     async def _mark_placeholders(self) -> None:
         metadata = self.pod["metadata"]
@@ -224,7 +299,7 @@ class ContainerLauncher:
             }
         }
         try:
-            await self.context.client.patch(PODS, metadata["name"], change, metadata["namespace"])
+            await self._client.patch(PODS, metadata["name"], change, metadata["namespace"])
         except (StatusError, Unreachable) as error:
             key = f"{metadata['namespace']}/{metadata['name']}"
-            _log.warning("pod %s: cannot mark its placeholder: %s", key, error)
+            _log.warning("pod %s: the placeholder annotation was not written: %s", key, error)

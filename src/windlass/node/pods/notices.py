@@ -1,4 +1,4 @@
-"""What a pod asks for that this machine does otherwise: said once per pod, in events. Pure."""
+"""Events about everything that this node does differently from a pod's manifest. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api.annotations import HOST_IMAGE
-from windlass.node.lifecycle.events import Note
+from windlass.node.lifecycle.events import RecordEvent
 from windlass.node.options import ImageEntry, image_entry
 from windlass.node.sandbox.pod_network import Capabilities
 
@@ -17,29 +17,34 @@ def notices(
     capabilities: Capabilities,
     *,
     own_uid: int,
-) -> list[Note]:
-    """One note per thing, in the order of the manifest."""
+) -> list[RecordEvent]:
+    """Return one event per difference, in the order of the manifest."""
     spec = pod["spec"]
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    notes = _image_notes(containers, images)
+    events = _image_events(containers, images)
     users = [c["name"] for c in containers if _user(c, spec) not in (None, own_uid)]
     if users and own_uid != 0:
-        text = f"runAsUser is ignored, the agent is not root: {', '.join(users)} run as the agent's own user"
-        notes.append(Note("Warning", "NotSupported", text))
+        text = (
+            f"runAsUser is ignored because the agent is not root: {', '.join(users)} run as the agent's user"
+        )
+        events.append(RecordEvent("Warning", "NotSupported", text))
     if not capabilities.network and not spec.get("hostNetwork"):
         why = next(iter(capabilities.refused.values()), "refused")
         text = (
-            f"no network of its own ({why}): the pod shares the machine's ports; its names lead to a "
-            "loopback address; windlass doctor says what to change"
+            f"the pod has no network of its own ({why}): it shares the machine's ports, and its names "
+            "resolve to a loopback address; run windlass doctor to see how to change this"
         )
-        notes.append(Note("Warning", "SharedNetwork", text))
+        events.append(RecordEvent("Warning", "SharedNetwork", text))
     if not capabilities.mounts and any(c.get("volumeMounts") for c in containers):
-        text = "no mount namespace: volumes lie in the pod's folder; paths in command and environment are replaced"
-        notes.append(Note("Warning", "SharedFiles", text))
-    return notes
+        text = (
+            "the pod has no mount namespace: volumes are in the pod's directory, and their paths in "
+            "command and environment are replaced"
+        )
+        events.append(RecordEvent("Warning", "SharedFiles", text))
+    return events
 
 
-def _image_notes(containers: list[Mapping[str, Any]], images: Mapping[str, ImageEntry]) -> list[Note]:
+def _image_events(containers: list[Mapping[str, Any]], images: Mapping[str, ImageEntry]) -> list[RecordEvent]:
     ignored = []
     for container in containers:
         image = container.get("image") or ""
@@ -50,8 +55,8 @@ def _image_notes(containers: list[Mapping[str, Any]], images: Mapping[str, Image
     if not ignored:
         return []
     plural = "images are" if len(ignored) > 1 else "image is"
-    text = f"{plural} not used on this machine, commands run with its own files: {', '.join(ignored)}"
-    return [Note("Normal", "ImageIgnored", text)]
+    text = f"{plural} not used on this machine; commands run with the machine's files: {', '.join(ignored)}"
+    return [RecordEvent("Normal", "ImageIgnored", text)]
 
 
 def _user(container: Mapping[str, Any], spec: Mapping[str, Any]) -> int | None:
@@ -59,13 +64,16 @@ def _user(container: Mapping[str, Any], spec: Mapping[str, Any]) -> int | None:
     return context.get("runAsUser")
 
 
-def lost_files_note(folders: list[str], used: list[str]) -> Note | None:
-    """A folder that is shadowed (see :mod:`mounts`) and that the container is likely to write into."""
-    lost = sorted({folder for folder in folders if folder != "/" and folder in used})
+def shadowed_directory_notice(shadowed: list[str], used: list[str]) -> RecordEvent | None:
+    """Return an event if the container is likely to write into a shadowed directory.
+
+    ``shadowed``: see :func:`windlass.node.runtime.mounts.shadows`.
+    """
+    lost = sorted({path for path in shadowed if path != "/" and path in used})
     if not lost:
         return None
     text = (
         f"new files directly in {', '.join(lost)} are lost when the pod ends, because a mount point below "
-        "does not exist on this machine; make it first (mkdir -p)"
+        "does not exist on this machine; create it first (mkdir -p)"
     )
-    return Note("Warning", "ShadowedFolder", text)
+    return RecordEvent("Warning", "ShadowedFolder", text)

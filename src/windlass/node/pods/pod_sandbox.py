@@ -1,4 +1,7 @@
-"""The agent's side of a pod's sandbox (:mod:`windlass.node.sandbox.sandbox` is the process that holds it)."""
+"""Sandbox of a pod, as the agent manages it.
+
+The process that holds the namespaces is :mod:`windlass.node.sandbox.sandbox`.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,33 @@ from windlass.node.sandbox.pod_network import Network
 
 
 class PodSandbox:
-    """Namespaces of one pod: made when they are first needed, found again after a restart of the agent."""
+    """Namespaces of one pod.
+
+    They are created when they are first needed, and found again after a restart of the agent.
+    """
 
     def __init__(
         self,
         network: Network,
         fork_server: ForkServer,
         uid: str,
-        folder: Path,
+        directory: Path,
         spec: Mapping[str, Any],
         hostname: str,
     ) -> None:
         self._network = network
         self._fork_server = fork_server
         self._uid = uid
-        self._folder = folder
+        self._directory = directory
         self._spec = spec
         self._hostname = hostname
         self._lock = asyncio.Lock()
-        self._held: dict[str, Any] | None = None
-        """The holder as last seen, to end it also when the folder was removed."""
+        self._holder: dict[str, Any] | None = None
+        """Last record of the holder. It allows to end the holder after the directory was removed."""
 
     @property
     def namespaces(self) -> list[str]:
-        """What the pod has of its own: what the machine permits, less what the manifest opts out of."""
+        """Namespaces of the pod: those that the machine permits and the manifest does not opt out of."""
         allowed = self._network.capabilities.namespaces
         names = [name for name in ("net", "uts", "ipc", "mnt") if name in allowed]
         if self._spec.get("hostNetwork"):
@@ -50,46 +56,49 @@ class PodSandbox:
         return names
 
     async def ensure(self, volumes: Iterable[PodVolume]) -> dict[str, Any] | None:
-        """The running holder's record; None where pods have nothing of their own. Raises ``OSError``."""
+        """Return the record of the running holder, or None if pods have no namespaces.
+
+        Raises ``OSError``.
+        """
         names = self.namespaces
         if not names:
             return None
         async with self._lock:
-            record = attempt_files.read(str(self._folder), sandbox.RECORD)
+            record = attempt_files.read(str(self._directory), sandbox.RECORD)
             if not attempt_files.is_running(record):
-                record = await self._make(names, volumes)
-            self._held = record
+                record = await self._create(names, volumes)
+            self._holder = record
             return record
 
-    async def _make(self, names: list[str], volumes: Iterable[PodVolume]) -> dict[str, Any]:
-        holder = await self._network.ensure_box()
+    async def _create(self, names: list[str], volumes: Iterable[PodVolume]) -> dict[str, Any]:
+        network_holder = await self._network.ensure_namespace()
         box = None
-        if holder is not None:
-            box = {key: holder[key] for key in ("pid", "start_time", "user_namespace")}
+        if network_holder is not None:
+            box = {key: network_holder[key] for key in ("pid", "start_time", "user_namespace")}
         spec = {
             "box": box,
             "namespaces": names,
             "hostname": self._hostname,
-            "cable": self._cable() if "net" in names else None,
+            "veth": self._veth() if "net" in names else None,
             "tmpfs": self._tmpfs(volumes) if "mnt" in names else [],
         }
-        attempt_files.write(str(self._folder), sandbox.SPEC, spec, durable=False)
-        unlink_if_exists(self._folder / sandbox.RECORD)
-        errors = self._folder / "sandbox.err"
+        attempt_files.write(str(self._directory), sandbox.SPEC, spec, durable=False)
+        unlink_if_exists(self._directory / sandbox.RECORD)
+        errors = self._directory / "sandbox.err"
         pid, reader = self._fork_server.start_helper(
-            "windlass.node.sandbox.sandbox", str(self._folder), errors=errors
+            "windlass.node.sandbox.sandbox", str(self._directory), errors=errors
         )
         started = attempt_files.identity(pid)["start_time"]
-        said = await read_to_end(reader)
-        record = attempt_files.read(str(self._folder), sandbox.RECORD)
-        if not said.startswith(b"s") or record is None:
+        response = await read_to_end(reader)
+        record = attempt_files.read(str(self._directory), sandbox.RECORD)
+        if not response.startswith(b"s") or record is None:
             await wait_exit(pid, started)
-            words = said[1:].decode(errors="replace") or errors.read_text(errors="replace").strip()[-300:]
-            raise OSError(words or "the sandbox did not come up")
+            why = response[1:].decode(errors="replace") or errors.read_text(errors="replace").strip()[-300:]
+            raise OSError(why or "the sandbox process ended without an error message")
         return record
 
     def _tmpfs(self, volumes: Iterable[PodVolume]) -> list[dict[str, Any]]:
-        shared = self._folder / "shm"
+        shared = self._directory / "shm"
         shared.mkdir(exist_ok=True)
         memory = [v for v in volumes if v.memory]
         return [
@@ -97,7 +106,7 @@ class PodSandbox:
             *({"path": volume.source, "size_bytes": volume.size_bytes} for volume in memory),
         ]
 
-    def _cable(self) -> dict[str, Any]:
+    def _veth(self) -> dict[str, Any]:
         address = self._network.address(self._uid)
         third, fourth = address.split(".")[2:]
         return {
@@ -108,8 +117,8 @@ class PodSandbox:
         }
 
     async def end(self) -> None:
-        """Kill the holder; with the last process of the pod its namespaces go."""
-        record = attempt_files.read(str(self._folder), sandbox.RECORD) or self._held
-        unlink_if_exists(self._folder / sandbox.RECORD)
+        """Kill the holder. Its namespaces end with the last process of the pod."""
+        record = attempt_files.read(str(self._directory), sandbox.RECORD) or self._holder
+        unlink_if_exists(self._directory / sandbox.RECORD)
         if record is not None and attempt_files.signal(record, signal.SIGKILL):
             await wait_exit(record["pid"], record["start_time"])

@@ -1,4 +1,4 @@
-"""Probes and lifecycle hooks of one pod: what its worker (:mod:`windlass.node.pods.worker`) has of them."""
+"""Probes and lifecycle hooks of one pod, as its worker uses them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.node.lifecycle.events import Note, PodEvent
+from windlass.node.lifecycle.events import PodEvent, RecordEvent
 from windlass.node.lifecycle.probe_results import Probe
 from windlass.node.lifecycle.state_machine import PodMachine
 from windlass.node.paths import NodePaths
@@ -20,100 +20,115 @@ from windlass.node.probes.lifecycle_hooks import LifecycleHooks
 from windlass.node.probes.prober import Prober
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
-from windlass.node.sandbox.pod_network import Network
 
 
 class ProbesAndHooks:
-    """``hooks`` starts and stops containers as their lifecycle asks. A pod without probes costs nothing here."""
+    """Probes and lifecycle hooks of one pod.
+
+    ``hooks`` starts and stops containers as their lifecycle hooks require. ``send`` receives probe
+    results, ``record_event`` Kubernetes events.
+    """
 
     def __init__(
         self,
         machine: PodMachine,
         launcher: ContainerLauncher,
-        network: Network,
+        actions: Actions,
         paths: NodePaths,
         *,
         clock: Clock,
         rng: Random,
-        tell: Callable[[PodEvent], None],
-        note: Callable[[Note], None],
+        send: Callable[[PodEvent], None],
+        record_event: Callable[[RecordEvent], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._paths = paths
         self._machine = machine
         self._launcher = launcher
-        self._actions = Actions(
-            network,
-            clock,
-            attempt=lambda name: paths.attempt(machine.uid, name, machine.containers[name].attempt),
-            address=lambda: machine.address,
+        self._actions = actions
+        self.hooks = LifecycleHooks(
+            _hooks_of(launcher.pod), clock, self._run_hook, record_event=record_event, spawn=spawn
         )
-        self.hooks = LifecycleHooks(_hooks_of(launcher.pod), clock, self._carry_hook, note=note, spawn=spawn)
-        self._probed = [one for one in machine.containers.values() if one.health.probes]
+        self._probed = [container for container in machine.containers.values() if container.health.probes]
         self._prober = None
         if self._probed:
-            self._prober = Prober(machine, clock, rng, self._carry_probe, tell=tell, note=note, spawn=spawn)
-        self._before = self.record()
+            self._prober = Prober(
+                machine, clock, rng, self._run_probe, send=send, record_event=record_event, spawn=spawn
+            )
+        self._last_record = self.record()
 
-    async def _carry_probe(self, container: str, probe: Probe) -> HandlerOutcome:
+    async def _run_probe(self, container: str, probe: Probe) -> HandlerOutcome:
         return await self._actions.check(self._launcher.container(container), probe)
 
-    async def _carry_hook(self, container: str, hook: str) -> None:
+    async def _run_hook(self, container: str, hook: str) -> None:
         await self._actions.hook(self._launcher.container(container), hook)
 
-    def follow(self) -> bool:
-        """After every event of the machine. Whether :meth:`record` has changed."""
+    def update(self) -> bool:
+        """Update the probes after an event of the machine. Return whether :meth:`record` has changed."""
         if self._prober is None:
             return False
-        self._prober.follow()
-        before, self._before = self._before, self.record()
-        return before != self._before
+        self._prober.update()
+        before, self._last_record = self._last_record, self.record()
+        return before != self._last_record
 
     def record(self) -> dict[str, list[Any]]:
-        """What another agent has to know: per container with probes its attempt, and whether it is started, ready."""
-        return {one.name: [one.attempt, one.health.started, one.health.ready] for one in self._probed}
+        """Return container → attempt, started, ready, of the containers with probes.
+
+        The next agent needs this record.
+        """
+        return {
+            container.name: [container.attempt, container.health.started, container.health.ready]
+            for container in self._probed
+        }
 
     def recall(self, record: Mapping[str, list[Any]] | None) -> None:
-        """What was known of containers that run on holds until a probe says otherwise. None: an agent left them that
-        carried no probes out, and to which whatever ran was ready."""
+        """Restore the probe results of running containers. They hold until the next result.
+
+        None: the earlier agent ran no probes, and every running container counted as ready.
+        """
         for container in self._probed:
             unknown = (container.attempt, True, True) if record is None else (None, False, False)
             attempt, started, ready = (record or {}).get(container.name) or unknown
             if container.attempt == attempt:
-                container.health.keep(started, ready)
+                container.health.restore(started, ready)
 
-    def adopt(self, container: str, folder: Path) -> None:
-        """An attempt of an earlier agent: its hooks are about what runs. Add to its record what an agent that carried
-        no probes out left out of it."""
-        where = str(folder)
+    def adopt(self, container: str, directory: Path) -> None:
+        """Take over an attempt of an earlier agent.
+
+        Its hooks may run from now on. A spec of an agent without probes gets the commands of the
+        probes and hooks.
+        """
+        path = str(directory)
         if (
-            attempt_files.read(where, attempt_files.STARTED) is not None
-            and attempt_files.read(where, attempt_files.EXIT) is None
+            attempt_files.read(path, attempt_files.STARTED) is not None
+            and attempt_files.read(path, attempt_files.EXIT) is None
         ):
-            self.hooks.runs(container)
-        spec = attempt_files.read(where, attempt_files.SPEC)
+            self.hooks.command_started(container)
+        spec = attempt_files.read(path, attempt_files.SPEC)
         if spec is not None and "commands" not in spec:
             commands = commands_of(self._launcher.container(container))
-            attempt_files.write(where, attempt_files.SPEC, {**spec, "commands": commands})
+            attempt_files.write(path, attempt_files.SPEC, {**spec, "commands": commands})
 
     def ended(self, container: str) -> None:
-        """The container has ended: so do its hooks, and what they or its probes left running inside. (Where it has
-        a pid namespace, that has seen to it.)"""
+        """Cancel the hooks of an ended container, and kill what its hooks and probes left running.
+
+        In a pid namespace the kernel has killed it already.
+        """
         self.hooks.ended(container)
         attempt = self._machine.containers[container].attempt
-        folder = self._paths.attempt(self._machine.uid, container, attempt)
-        spec = attempt_files.read(str(folder), attempt_files.SPEC)
+        directory = self._paths.attempt(self._machine.uid, container, attempt)
+        spec = attempt_files.read(str(directory), attempt_files.SPEC)
         if spec and spec.get("commands") and not spec.get("pid_namespace"):
             syscalls.kill_marked(f"{ATTEMPT_MARK}={spec['env'][ATTEMPT_MARK]}")
 
 
 def _hooks_of(pod: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Container → the names of its lifecycle hooks, of those that have any."""
+    """Return container → names of its lifecycle hooks. Containers without hooks are left out."""
     spec = pod["spec"]
     every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    found = {one["name"]: one.get("lifecycle") or {} for one in every}
+    lifecycles = {container["name"]: container.get("lifecycle") or {} for container in every}
     return {
         name: frozenset(hook for hook in ("postStart", "preStop") if lifecycle.get(hook))
-        for name, lifecycle in found.items()
+        for name, lifecycle in lifecycles.items()
         if lifecycle
     }

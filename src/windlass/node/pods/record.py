@@ -1,7 +1,7 @@
-"""How the agent sees pods in its informer: whole for its own, a few fields of the others.
+"""Pods in the agent's informer: whole objects for its own node, a few fields of all others.
 
-One stream carries both, so that the order of changes holds: when a pod is seen bound to this machine, all
-members of its gang that were made before have been seen too.
+One stream carries both, so the order of changes holds. When a pod bound to this node is seen,
+all members of its gang that were created before it have been seen too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Wire(msgspec.Struct, gc=False):
 
 
 class PodRecord(msgspec.Struct, gc=False):
-    """``raw`` is the whole object for pods of this machine, else None."""
+    """Pod as the agent needs it. ``raw``: the whole object for pods of this node, else None."""
 
     namespace: str
     name: str
@@ -83,7 +83,7 @@ _decode_raw = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class PodDecoder:
-    """The informer's decoder for the agent of ``node``."""
+    """Decoder of pods for the agent of ``node``."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -91,27 +91,29 @@ class PodDecoder:
     def __call__(self, data: msgspec.Raw) -> PodRecord:
         wire = _decode_wire(data)
         metadata, spec = wire.metadata, wire.spec
-        marks = metadata.annotations or {}
+        pod_annotations = metadata.annotations or {}
         node = spec.node_name or ""
-        mine = node == self._node
+        own_node = node == self._node
         return PodRecord(
             namespace=metadata.namespace,
             name=metadata.name,
             uid=metadata.uid,
             node=node,
             phase=wire.status.phase or "Pending",
-            group=marks.get(annotations.GROUP_NAME) or marks.get(annotations.GROUP_NAME_VOLCANO) or "",
+            group=pod_annotations.get(annotations.GROUP_NAME)
+            or pod_annotations.get(annotations.GROUP_NAME_VOLCANO)
+            or "",
             hostname=spec.hostname or "",
             subdomain=spec.subdomain or "",
             deleted=metadata.deletion_timestamp is not None,
             grace_seconds=metadata.deletion_grace_period_seconds,
-            run_seconds=_seconds(marks.get(annotations.RUN_SECONDS)),
-            exit_code=_code(marks.get(annotations.EXIT_CODE)),
-            labels=metadata.labels if mine or not node else None,
-            raw=_decode_raw(data) if mine else None,
-            containers=() if mine else _names(spec.containers),
+            run_seconds=_seconds(pod_annotations.get(annotations.RUN_SECONDS)),
+            exit_code=_code(pod_annotations.get(annotations.EXIT_CODE)),
+            labels=metadata.labels if own_node or not node else None,
+            raw=_decode_raw(data) if own_node else None,
+            containers=() if own_node else _names(spec.containers),
             started_at=parse_rfc3339(wire.status.start_time) if wire.status.start_time else 0.0,
-            address="" if mine else wire.status.pod_ip or "",
+            address="" if own_node else wire.status.pod_ip or "",
         )
 
 
@@ -119,13 +121,16 @@ _interned: dict[tuple[str, ...], tuple[str, ...]] = {}
 
 
 def _names(containers: list[_Container] | None) -> tuple[str, ...]:
-    """The containers' names; equal tuples are kept once."""
+    """Return the containers' names. Equal tuples are stored once."""
     names = tuple(container.name for container in containers or ())
     return _interned.setdefault(names, names) if len(_interned) < 4096 else names
 
 
 def _seconds(text: str | None) -> float | None:
-    """A declared run time; what is no number counts as absent (until deleted)."""
+    """Return a declared run time in seconds.
+
+    Text that is not a number counts as absent: the pod then runs until it is deleted.
+    """
     if text is None:
         return None
     try:

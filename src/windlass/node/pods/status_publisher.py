@@ -1,4 +1,4 @@
-"""Writing a pod's status to the server, and deleting its object at the end."""
+"""Publisher of a pod's status. At the end it deletes the object."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _log = logging.getLogger("windlass.node")
 
 
 class StatusPublisher:
-    """Follows one pod's machine: call :meth:`changed` after every event.
+    """Publisher of one pod's status. Call :meth:`changed` after every event of its machine.
 
-    ``removed`` is set when the server has the object no more (or another of the same name).
+    ``removed`` is set when the server no longer has the object, or has another of the same name.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class StatusPublisher:
         self._conditions: list[dict[str, Any]] = list((pod.get("status") or {}).get("conditions") or [])
         self._published: dict[str, Any] | None = None
         self._dirty = asyncio.Event()
-        self._unknown: set[str] = set()
+        self._unconfirmed: set[str] = set()
         self._adopted = False
         self._delete = False
         self.removed = asyncio.Event()
@@ -45,50 +45,57 @@ class StatusPublisher:
     def changed(self) -> None:
         self._dirty.set()
 
-    def learn(self, container: str) -> None:
-        """How this container of an earlier agent stands is not known yet: the server knows better till then."""
-        self._adopted = True
-        self._unknown.add(container)
+    def expect(self, container: str) -> None:
+        """Publish nothing until :meth:`confirm`: the state of this adopted container is unknown.
 
-    def learned(self, container: str) -> None:
-        self._unknown.discard(container)
+        Until then the status on the server is more accurate.
+        """
+        self._adopted = True
+        self._unconfirmed.add(container)
+
+    def confirm(self, container: str) -> None:
+        """Report that the state of an adopted container is known."""
+        self._unconfirmed.discard(container)
         self._dirty.set()
 
     @property
-    def _held(self) -> bool:
-        """A pod that an earlier agent reported as ended must not seem to run again, not even for a moment."""
-        return bool(self._unknown) or (self._adopted and self._machine.step is PodStep.TEARDOWN)
+    def _on_hold(self) -> bool:
+        """Return whether publishing waits.
+
+        A pod that an earlier agent reported as ended must never be published as running.
+        """
+        return bool(self._unconfirmed) or (self._adopted and self._machine.step is PodStep.TEARDOWN)
 
     def delete(self) -> None:
-        """Delete the object for good, once its last status is written and no process is left."""
+        """Delete the object once its last status is written and no process is left."""
         self._delete = True
         self._dirty.set()
 
-    def nothing_to_tell(self) -> None:
-        """The status on the server is right as it is."""
+    def mark_published(self) -> None:
+        """Treat the status on the server as current."""
         self._published = self._status()
 
     def _status(self) -> dict[str, Any]:
         return status(self._machine, self._host_address)
 
     async def settled(self) -> None:
-        """Until the server has been told what is true now."""
+        """Wait until the server has the current status."""
         while not self.removed.is_set() and self._published != self._status():
             await asyncio.sleep(0.02)
 
     async def run(self) -> None:
-        """Write whenever something changed, until the object is gone."""
+        """Write the status after each change until the object is removed."""
         failures = 0
         while not self.removed.is_set():
             await self._dirty.wait()
             self._dirty.clear()
-            if self._held:
-                continue  # what ends this says that something changed
+            if self._on_hold:
+                continue  # the end of the wait is a change again
             try:
                 await self._publish()
                 failures = 0
             except (StatusError, Unreachable) as error:
-                _log.warning("pod %s: its status cannot be written: %s", self._machine.key, error)
+                _log.warning("pod %s: the status was not written, retrying: %s", self._machine.key, error)
                 wait = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
                 failures += 1
                 await self._clock.sleep(wait)
@@ -99,7 +106,7 @@ class StatusPublisher:
         wanted = self._status()
         if wanted != self._published:
             if self._adopted and self._published is None:
-                self._conditions = await self._told_before()
+                self._conditions = await self._published_conditions()
             conditions = stamp_conditions(self._clock.now(), wanted["conditions"], self._conditions)
             change = {
                 "metadata": {"uid": self._metadata["uid"]},
@@ -110,7 +117,7 @@ class StatusPublisher:
                     PODS, name, change, namespace, kind="strategic", subresource="status"
                 )
             except StatusError as error:
-                if error.code not in (404, 409, 422) or await self._is_there():
+                if error.code not in (404, 409, 422) or await self._exists():
                     raise
                 self.removed.set()
                 return
@@ -118,21 +125,21 @@ class StatusPublisher:
         if self._delete and self._machine.step is PodStep.ENDED:
             await self._delete_object()
 
-    async def _told_before(self) -> list[dict[str, Any]]:
-        """The conditions that an earlier agent wrote: since when they hold is known there alone."""
-        found = await self._client.find(PODS, self._metadata["name"], self._metadata["namespace"])
-        if found is None or found["metadata"]["uid"] != self._metadata["uid"]:
+    async def _published_conditions(self) -> list[dict[str, Any]]:
+        """Return the conditions that an earlier agent wrote: only they have the transition times."""
+        obj = await self._client.find(PODS, self._metadata["name"], self._metadata["namespace"])
+        if obj is None or obj["metadata"]["uid"] != self._metadata["uid"]:
             return []
-        return list((found.get("status") or {}).get("conditions") or [])
+        return list((obj.get("status") or {}).get("conditions") or [])
 
-    async def _is_there(self) -> bool:
+    async def _exists(self) -> bool:
         try:
-            found = await self._client.get(PODS, self._metadata["name"], self._metadata["namespace"])
+            obj = await self._client.get(PODS, self._metadata["name"], self._metadata["namespace"])
         except StatusError as error:
             if error.code == 404:
                 return False
             raise
-        return found["metadata"]["uid"] == self._metadata["uid"]
+        return obj["metadata"]["uid"] == self._metadata["uid"]
 
     async def _delete_object(self) -> None:
         uid = self._metadata["uid"]
@@ -143,5 +150,5 @@ class StatusPublisher:
         except StatusError as error:
             if error.code != 404 and not is_another(error):
                 raise
-        # With finalizers the object stays on for a while; there is nothing more to do for it here.
+        # With finalizers the object stays for a while, but the agent has nothing left to do.
         self.removed.set()

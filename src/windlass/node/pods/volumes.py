@@ -1,6 +1,6 @@
-"""Volumes of a pod: folders below the pod's folder, and what is mounted where. Mostly pure.
+"""Volumes of a pod: directories below the pod's directory, and their mounts. Mostly pure.
 
-``layout`` says which folder each volume is and which files lie in it; :func:`materialise` writes them.
+``layout`` returns the directory and the files of each volume. :func:`materialise` writes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class PodVolume:
-    """``source`` is the folder (or file) of the machine; ``files`` are written into it."""
+    """Volume of a pod.
+
+    ``source``: directory or file of the machine. ``files`` are written into it.
+    """
 
     name: str
     source: str
@@ -52,8 +55,8 @@ class PodVolume:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """``pod`` is the pod's own folder, ``claims`` that of persistent volume claims."""
+class VolumeRoots:
+    """Directories that contain volumes: the pod's own, and that of persistent volume claims."""
 
     pod: Path
     claims: Path
@@ -63,54 +66,57 @@ class Places:
 
 
 def references(spec: Mapping[str, Any]) -> list[Reference]:
-    """The ConfigMaps and Secrets that the pod's volumes show."""
-    found: list[Reference] = []
+    """Return references to the ConfigMaps and Secrets that the pod's volumes show."""
+    result: list[Reference] = []
     for volume in spec.get("volumes") or ():
         sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
         for source in sources:
             if ref := source.get("configMap"):
-                found.append(Reference("ConfigMap", ref.get("name", ""), bool(ref.get("optional"))))
+                result.append(Reference("ConfigMap", ref.get("name", ""), bool(ref.get("optional"))))
             if ref := source.get("secret"):
                 name = ref.get("secretName") or ref.get("name") or ""
-                found.append(Reference("Secret", name, bool(ref.get("optional"))))
-    return found
+                result.append(Reference("Secret", name, bool(ref.get("optional"))))
+    return result
 
 
-def layout(facts: PodFacts, lookup: Lookup, places: Places) -> list[PodVolume]:
-    """Every volume of the pod. Raises :class:`ContainerConfigError` with reason FailedMount."""
-    return [_volume(record, facts, lookup, places) for record in facts.pod["spec"].get("volumes") or ()]
+def layout(facts: PodFacts, lookup: Lookup, roots: VolumeRoots) -> list[PodVolume]:
+    """Return every volume of the pod.
+
+    Raises :class:`ContainerConfigError` with reason FailedMount.
+    """
+    return [_volume(record, facts, lookup, roots) for record in facts.pod["spec"].get("volumes") or ()]
 
 
-def _volume(record: Mapping[str, Any], facts: PodFacts, lookup: Lookup, places: Places) -> PodVolume:
+def _volume(record: Mapping[str, Any], facts: PodFacts, lookup: Lookup, roots: VolumeRoots) -> PodVolume:
     name = record["name"]
-    here = places.volume(name)
+    path = roots.volume(name)
     if "emptyDir" in record:
         empty = record["emptyDir"] or {}
         limit = empty.get("sizeLimit")
         size = quantities.to_units("memory", limit) if limit is not None else 0
-        return PodVolume(name, here, "emptyDir", memory=empty.get("medium") == "Memory", size_bytes=size)
+        return PodVolume(name, path, "emptyDir", memory=empty.get("medium") == "Memory", size_bytes=size)
     if host := record.get("hostPath"):
         return PodVolume(name, host["path"], "hostPath", host_type=host.get("type") or "")
     if claim := record.get("persistentVolumeClaim"):
         wanted = claim["claimName"]
-        if "/" in wanted:  # else it led out of the folder of claims
+        if "/" in wanted:  # it would lead out of the directory of claims
             raise ContainerConfigError(
                 f'volume "{name}": persistentVolumeClaim.claimName "{wanted}" is not the name of a claim',
                 MOUNT_FAILED,
             )
-        source = str(places.claims / f"{facts.pod['metadata']['namespace']}_{wanted}")
+        source = str(roots.claims / f"{facts.pod['metadata']['namespace']}_{wanted}")
         return PodVolume(name, source, "claim", read_only=bool(claim.get("readOnly")))
     if "configMap" in record or "secret" in record or "downwardAPI" in record:
         kind = next(k for k in ("configMap", "secret", "downwardAPI") if k in record)
         mode = int(record[kind].get("defaultMode", 0o644))
-        return PodVolume(name, here, kind, tuple(_files(record, mode, facts, lookup)), read_only=True)
+        return PodVolume(name, path, kind, tuple(_files(record, mode, facts, lookup)), read_only=True)
     if projected := record.get("projected"):
         mode = int(projected.get("defaultMode", 0o644))
         files = [f for source in projected.get("sources") or () for f in _files(source, mode, facts, lookup)]
-        return PodVolume(name, here, "projected", tuple(files), read_only=True)
+        return PodVolume(name, path, "projected", tuple(files), read_only=True)
     kinds = ", ".join(sorted(key for key in record if key != "name")) or "nothing"
     raise ContainerConfigError(
-        f'volume "{name}": {kinds} is not offered on this machine; use hostPath, emptyDir, configMap, '
+        f'volume "{name}": {kinds} is not supported on this machine; use hostPath, emptyDir, configMap, '
         "secret, downwardAPI, projected or persistentVolumeClaim",
         MOUNT_FAILED,
     )
@@ -132,17 +138,17 @@ def _files(source: Mapping[str, Any], mode: int, facts: PodFacts, lookup: Lookup
         entries = payload(obj)
         if not ref.get("items"):
             return [File(key, content, mode) for key, content in sorted(entries.items())]
-        return _picked(ref, entries, mode, f"{kind} {name}")
+        return _selected_files(ref, entries, mode, f"{kind} {name}")
     if "serviceAccountToken" in source:
         return []  # pods get no credentials of the control plane
-    raise ContainerConfigError("a projected volume has a source of a kind that is not known", MOUNT_FAILED)
+    raise ContainerConfigError("a projected volume has a source of an unknown kind", MOUNT_FAILED)
 
 
-def _picked(ref: Mapping[str, Any], entries: Mapping[str, bytes], mode: int, what: str) -> list[File]:
+def _selected_files(ref: Mapping[str, Any], entries: Mapping[str, bytes], mode: int, what: str) -> list[File]:
     files = []
     for item in ref["items"]:
         if item["key"] in entries:
-            files.append(File(_inside(item["path"]), entries[item["key"]], int(item.get("mode", mode))))
+            files.append(File(_relative(item["path"]), entries[item["key"]], int(item.get("mode", mode))))
         elif not ref.get("optional"):
             raise ContainerConfigError(
                 f"references non-existent config key: {item['key']} of {what}", MOUNT_FAILED
@@ -155,11 +161,11 @@ def _downward(item: Mapping[str, Any], mode: int, facts: PodFacts) -> File:
         text = field_value(ref["fieldPath"], facts)
     else:
         text = resource_value(item["resourceFieldRef"], facts, None)
-    return File(_inside(item["path"]), text.encode(), int(item.get("mode", mode)))
+    return File(_relative(item["path"]), text.encode(), int(item.get("mode", mode)))
 
 
-def _inside(path: str) -> str:
-    """A relative path that cannot leave its volume."""
+def _relative(path: str) -> str:
+    """Return a normalized path that cannot leave its volume. Raises :class:`ContainerConfigError`."""
     if path.startswith("/") or ".." in path.split("/"):
         raise ContainerConfigError(
             f'the path "{path}" must be relative and must not contain ".."', MOUNT_FAILED
@@ -168,17 +174,20 @@ def _inside(path: str) -> str:
 
 
 def materialise(volumes: list[PodVolume]) -> None:
-    """Make folders and write files. Raises :class:`ContainerConfigError` for a hostPath that is not as declared."""
+    """Create the volumes' directories and write their files.
+
+    Raises :class:`ContainerConfigError` for a hostPath that is not as declared.
+    """
     for volume in volumes:
         if volume.kind == "hostPath":
             _check_host_path(volume)
             continue
-        folder = Path(volume.source)
-        folder.mkdir(parents=True, exist_ok=True)
+        directory = Path(volume.source)
+        directory.mkdir(parents=True, exist_ok=True)
         if volume.kind == "emptyDir":
-            folder.chmod(0o777)
+            directory.chmod(0o777)
         for file in volume.files:
-            path = folder / file.path
+            path = directory / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, file.content, file.mode, durable=False)
 
@@ -201,7 +210,7 @@ def _check_host_path(volume: PodVolume) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         mode = os.stat(path).st_mode
     except OSError as error:
-        remedy = f"; make it first: mkdir -p {path}" if kind in ("", "Directory") else ""
+        remedy = f"; create it first: mkdir -p {path}" if kind in ("", "Directory") else ""
         raise ContainerConfigError(
             f'hostPath "{path}" of volume "{volume.name}": {error.strerror or error}{remedy}', MOUNT_FAILED
         ) from None
@@ -211,27 +220,31 @@ def _check_host_path(volume: PodVolume) -> None:
 
 
 @dataclass(slots=True)
-class Mounted:
+class ContainerMounts:
+    """Mounts of one container. ``paths``: mount path → path of the machine.
+
+    ``paths`` serves containers without a mount namespace.
+    """
+
     mounts: list[Mount] = field(default_factory=list)
     paths: dict[str, str] = field(default_factory=dict)
-    """Mount path → path of the machine: for pods that have no mount namespace."""
 
 
 def container_mounts(
     container: Mapping[str, Any], volumes: Mapping[str, PodVolume], values: Mapping[str, str]
-) -> Mounted:
-    """What the container sees where. Raises :class:`ContainerConfigError`."""
-    result = Mounted()
+) -> ContainerMounts:
+    """Return the mounts of a container's volumes. Raises :class:`ContainerConfigError`."""
+    result = ContainerMounts()
     for record in container.get("volumeMounts") or ():
         volume = volumes.get(record["name"])
         if volume is None:
             raise ContainerConfigError(f'volume "{record["name"]}" is mounted but not declared')
         source = volume.source
-        below = record.get("subPath") or ""
+        subpath = record.get("subPath") or ""
         if record.get("subPathExpr"):
-            below = expand(record["subPathExpr"], values)
-        if below:
-            source = _sub_path(volume, below)
+            subpath = expand(record["subPathExpr"], values)
+        if subpath:
+            source = _sub_path(volume, subpath)
         target = os.path.normpath("/" + record["mountPath"].lstrip("/"))
         if target == "/":
             raise ContainerConfigError("a volume cannot be mounted over /")
@@ -241,21 +254,21 @@ def container_mounts(
     return result
 
 
-def _sub_path(volume: PodVolume, below: str) -> str:
+def _sub_path(volume: PodVolume, subpath: str) -> str:
     try:
-        relative = _inside(below)
+        relative = _relative(subpath)
     except ContainerConfigError as error:
         raise ContainerConfigError(f"failed to prepare subPath: {error.message}") from None
     path = os.path.join(volume.source, relative)
     root = os.path.realpath(volume.source)
     if volume.memory:
-        raise ContainerConfigError(f'volume "{volume.name}": subPath of a memory volume is not offered')
+        raise ContainerConfigError(f'volume "{volume.name}": subPath of a memory volume is not supported')
     real = os.path.realpath(path)
     if real != root and not real.startswith(root + "/"):
-        raise ContainerConfigError(f'subPath "{below}" leads out of volume "{volume.name}"')
+        raise ContainerConfigError(f'subPath "{subpath}" leads out of volume "{volume.name}"')
     if not os.path.exists(real):
         try:
             os.makedirs(real, mode=0o755, exist_ok=True)
         except OSError as error:
-            raise ContainerConfigError(f'failed to make subPath "{below}": {error.strerror}') from None
+            raise ContainerConfigError(f'failed to create subPath "{subpath}": {error.strerror}') from None
     return real

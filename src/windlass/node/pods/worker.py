@@ -1,19 +1,19 @@
-"""Carries out, for one pod, what its state machine (:mod:`windlass.node.lifecycle.state_machine`) says.
+"""Worker of one pod: it executes the instructions of the pod's state machine.
 
-Containers are started by :mod:`windlass.node.pods.launcher`. Instructions run one after the other; waiting for
-an end, timers and writing the status run beside. The folder of the pod is the memory: ``pod.json`` (the
-object and when it began), the sandbox, the attempts. A worker made from a folder goes on where an earlier
-agent stopped.
+The state machine is :mod:`windlass.node.lifecycle.state_machine`, and
+:mod:`windlass.node.pods.launcher` starts the containers. Instructions run one after the other.
+Waiting for the end of a container, timers and status updates run concurrently.
+
+All state is in the pod's directory: ``pod.json`` (the object and its start time), the sandbox
+and the attempts. A worker created from a directory resumes where an earlier agent stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
 import shutil
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ import msgspec
 
 from windlass.api.errors import StatusError
 from windlass.client.errors import Unreachable
+from windlass.kits.clock import Clock
 from windlass.kits.files import write_atomic
+from windlass.kits.rng import Random
 from windlass.node.devices.allocations import DeviceBusy
 from windlass.node.devices.manager import Rejected
 from windlass.node.devices.mig_instances import SliceBusy
@@ -30,117 +32,135 @@ from windlass.node.lifecycle.events import (
     DeleteObject,
     Exit,
     Instruction,
-    Note,
     PodEvent,
     PodEventKind,
     Prepare,
-    Remind,
+    RecordEvent,
+    SetTimer,
     StartContainer,
     StopContainer,
     TearDown,
 )
-from windlass.node.lifecycle.state_machine import PodMachine, gates_of, machine_of
+from windlass.node.lifecycle.state_machine import PodMachine, gates_of
 from windlass.node.lifecycle.status import is_held_back, is_pod_ready
 from windlass.node.lifecycle.transitions import ContainerStep, PodStep
-from windlass.node.paths import numbers
-from windlass.node.pods.context import PodsContext
+from windlass.node.paths import NodePaths, attempt_numbers
 from windlass.node.pods.environment import ContainerConfigError
 from windlass.node.pods.launcher import ContainerLauncher
-from windlass.node.pods.notices import notices
-from windlass.node.pods.pod_names import HostsFile
+from windlass.node.pods.pod_events import PodEvents
+from windlass.node.pods.pod_names import HostsFile, PodNames
+from windlass.node.pods.pod_tasks import PodTasks
 from windlass.node.pods.probes_and_hooks import ProbesAndHooks
 from windlass.node.pods.status_publisher import StatusPublisher
+from windlass.node.probes.handlers import Actions
 from windlass.node.runtime import attempt_files, log_reader
 from windlass.node.runtime.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, Handle, exit_of
 from windlass.node.sandbox.hosts import NamedPod
 from windlass.node.sandbox.pod_network import NetworkError
 
-_log = logging.getLogger("windlass.node")
 _RECORD = "pod.json"
 
 
 class PodWorker:
-    """One pod of this machine. ``gone`` is set when nothing of it is left, here or on the server."""
+    """Worker of one pod of this node.
 
-    def __init__(self, context: PodsContext, pod: dict[str, Any]) -> None:
-        self.context = context
+    ``ended`` is set when no process of the pod is left. ``gone`` is set when the pod is also
+    removed from the server.
+    """
+
+    def __init__(
+        self,
+        pod: dict[str, Any],
+        machine: PodMachine,
+        *,
+        launcher: ContainerLauncher,
+        publisher: StatusPublisher,
+        actions: Actions,
+        names: PodNames,
+        paths: NodePaths,
+        events: PodEvents,
+        tasks: PodTasks,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
-        self.folder = context.paths.pod(self.uid)
-        self.machine: PodMachine = machine_of(pod)
+        self.machine = machine
+        self.publisher = publisher
+        self.directory = paths.pod(self.uid)
         self.gone = asyncio.Event()
         self.ended = asyncio.Event()
-        """Set when no process of the pod is left."""
+        self._launcher = launcher
+        self._names = names
+        self._paths = paths
+        self._events = events
+        self._tasks = tasks
+        self._clock = clock
         self._queue: asyncio.Queue[Instruction] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._handles: dict[str, Handle] = {}
         self._object_gone = False
-        self._launcher = ContainerLauncher(context, pod, self.folder, self._spawn)
         self._probes_and_hooks = ProbesAndHooks(
-            self.machine,
-            self._launcher,
-            context.network,
-            context.paths,
-            clock=context.clock,
-            rng=context.rng,
-            tell=self.send,
-            note=self._note,
-            spawn=self._spawn,
+            machine,
+            launcher,
+            actions,
+            paths,
+            clock=clock,
+            rng=rng,
+            send=self.send,
+            record_event=self._record_event,
+            spawn=tasks.spawn,
         )
         self._ready = False
-        self.publisher = StatusPublisher(
-            context.client, context.clock, pod, self.machine, context.host_address
-        )
-        self._spawn(self._work())
-        self._spawn(self._publish())
+        tasks.spawn(self._work())
+        tasks.spawn(self._publish())
 
     # -- life ----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A pod that this machine sees for the first time."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.machine.started_at = self.context.clock.now()
-        self._remember()
-        own_uid = os.geteuid()
-        for note in notices(
-            self.pod, self.context.options.images, self.context.capabilities, own_uid=own_uid
-        ):
-            self.context.note(self.pod, note)
-        self._do(self.machine.begin(self.context.clock.now()))
+        """Start a pod that is new to this node."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.machine.started_at = self._clock.now()
+        self._write_record()
+        for event in self._launcher.notices():
+            self._record_event(event)
+        self._do(self.machine.begin(self._clock.now()))
         self.publisher.changed()
 
     def resume(self, lost: Mapping[str, int] | None = None) -> None:
-        """A pod that ran before this agent did. ``lost``: containers (and attempts) of which nothing is known."""
-        now = self.context.clock.now()
+        """Resume a pod that an earlier agent started.
+
+        ``lost``: container → attempt, of containers that left no record on this node.
+        """
+        now = self._clock.now()
         attempts: dict[str, tuple[int, Exit | None]] = {}
         for name in self.machine.containers:
-            known = numbers(self.context.paths.attempts(self.uid, name))
+            known = attempt_numbers(self._paths.attempts(self.uid, name))
             if known:
                 attempts[name] = (known[-1], self._earlier_exit(name, known))
             elif lost and name in lost:
                 attempts[name] = (lost[name], None)
-        address, health = self._recall()
+        address, health = self._read_record()
         self._launcher.address = address
         self.machine.resume(now, attempts, address)
         self._probes_and_hooks.recall(health)
         if address:
             if not self._launcher.host_network:
-                self.context.network.adopt(self.uid, address)
-            self._announce()
+                self._launcher.resources.adopt_address(address)
+            self._publish_names()
         else:
-            self._remember()
+            self._write_record()
         self._do(self.machine.pending())
         for name, (number, _) in attempts.items():
-            folder = self.context.paths.attempt(self.uid, name, number)
-            handle = self.context.runner.adopt(folder)
+            directory = self._paths.attempt(self.uid, name, number)
+            handle = self._launcher.adopt(name, number)
             if handle is not None:
                 self._handles[name] = handle
                 self.machine.containers[name].adopted = True
-                self.publisher.learn(name)
-                self._adopt_cores(name, folder)
-                self._probes_and_hooks.adopt(name, folder)
-                over = attempt_files.read(str(folder), attempt_files.EXIT) is not None
-                self._spawn(self._follow_adopted(name, handle, over=over))
+                self.publisher.expect(name)
+                self._adopt_limits(name, directory)
+                self._probes_and_hooks.adopt(name, directory)
+                over = attempt_files.read(str(directory), attempt_files.EXIT) is not None
+                self._tasks.spawn(self._follow_adopted(name, handle, over=over))
             elif lost and name in lost:
                 exit_ = Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, finished_at=now)
                 self.send(PodEvent(PodEventKind.EXITED, now, name, exit_))
@@ -148,42 +168,46 @@ class PodWorker:
                 self._queue.put_nowait(StartContainer(name, number))
         self.send(PodEvent(PodEventKind.RESUMED, now))
 
-    def take_cards_again(self) -> None:
-        """Once nobody knows who holds which device: what this pod was prepared with is its own. Raises
-        :class:`Rejected`, :class:`DeviceBusy`."""
+    def restore_devices(self) -> None:
+        """Allocate the pod's devices again after the allocation file was lost.
+
+        Raises :class:`Rejected` and :class:`DeviceBusy`.
+        """
         if self.machine.address and not self.machine.is_over:
-            self.context.cards.take(self.uid, self.machine.key, self.pod)
+            self._launcher.resources.allocate_devices(self.pod)
 
     def send(self, event: PodEvent) -> None:
-        """Tell the machine; carry out what it answers."""
+        """Send ``event`` to the state machine and execute its instructions."""
         self._do(self.machine.handle(event))
         self.publisher.changed()
-        if self._probes_and_hooks.follow():
-            self._remember()
-        self._look_at_readiness()
+        if self._probes_and_hooks.update():
+            self._write_record()
+        self._update_readiness()
         if self.machine.is_over:
             self.ended.set()
             if self._object_gone:
                 self._forget()
 
     def update(self, pod: dict[str, Any]) -> None:
-        """The object changed. What counts here: deletion, readiness gates, and the annotations that a binding may
-        add late."""
+        """Process a change of the object.
+
+        Deletion, readiness gates and annotations matter: a binding may add annotations late.
+        """
         self.pod = self._launcher.pod = pod
         gates = gates_of(pod)
         if gates != self.machine.gates:
             self.machine.gates = gates
             self.publisher.changed()
-            self._look_at_readiness()
+            self._update_readiness()
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
             self.delete(metadata.get("deletionGracePeriodSeconds"))
 
     def delete(self, grace_seconds: float | None) -> None:
-        self.send(PodEvent(PodEventKind.DELETE, self.context.clock.now(), grace_seconds=grace_seconds))
+        self.send(PodEvent(PodEventKind.DELETE, self._clock.now(), grace_seconds=grace_seconds))
 
     def object_removed(self) -> None:
-        """The object is gone from the server: end what runs, then forget it."""
+        """End the pod's processes, then forget the pod: the server no longer has the object."""
         if self._object_gone:
             return
         self._object_gone = True
@@ -195,43 +219,30 @@ class PodWorker:
             self.delete(0.0 if self.machine.deleting else grace)
 
     def only_delete(self) -> None:
-        """Nothing of the pod is on this machine and it has ended: only its object is left to delete."""
+        """Delete the object of an ended pod that has nothing on this node."""
         self.machine.step = PodStep.ENDED
-        self.publisher.nothing_to_tell()
+        self.publisher.mark_published()
         self.publisher.delete()
 
     def stop_now(self) -> None:
-        """Kill what runs; nobody waits."""
+        """Kill the running containers without waiting for their end."""
         for handle in self._handles.values():
             handle.stop(0.0)
 
     async def close(self) -> None:
-        """Stop working; processes keep running."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("pod %s: %s", self.machine.key, self.machine.tell(), exc_info=task.exception())
+        """Stop the worker. The pod's processes keep running."""
+        await self._tasks.close()
 
     def _do(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Note():
-                    self._note(instruction)
-                case Remind():
-                    self._spawn(self._remind(instruction))
+                case RecordEvent():
+                    self._record_event(instruction)
+                case SetTimer():
+                    self._tasks.spawn(self._run_timer(instruction))
                 case StopContainer(container, grace):
                     handle = self._handles.get(container)
-                    if handle is None:  # it is being started: behind that in the queue
+                    if handle is None:  # its start is still in the queue: stop it after that
                         self._queue.put_nowait(instruction)
                     else:
                         self._probes_and_hooks.hooks.stop(container, handle, grace)
@@ -240,9 +251,9 @@ class PodWorker:
                 case _:
                     self._queue.put_nowait(instruction)
 
-    async def _remind(self, reminder: Remind) -> None:
-        await self.context.clock.sleep(reminder.after_seconds)
-        self.send(PodEvent(reminder.kind, self.context.clock.now(), reminder.container))
+    async def _run_timer(self, timer: SetTimer) -> None:
+        await self._clock.sleep(timer.after_seconds)
+        self.send(PodEvent(timer.kind, self._clock.now(), timer.container))
 
     async def _work(self) -> None:
         while True:
@@ -263,9 +274,9 @@ class PodWorker:
         await self.publisher.run()
         self.object_removed()
 
-    # -- memory --------------------------------------------------------------------------------
+    # -- record --------------------------------------------------------------------------------
 
-    def _remember(self) -> None:
+    def _write_record(self) -> None:
         record = {
             "pod": self.pod,
             "started_at": self.machine.started_at,
@@ -273,12 +284,12 @@ class PodWorker:
             "failure": [self.machine.failure_reason, self.machine.failure_message],
             "health": self._probes_and_hooks.record(),
         }
-        write_atomic(self.folder / _RECORD, msgspec.json.encode(record), durable=False)
+        write_atomic(self.directory / _RECORD, msgspec.json.encode(record), durable=False)
 
-    def _recall(self) -> tuple[str, dict[str, list[Any]] | None]:
-        """Take back what :meth:`_remember` wrote; the pod's address, and what its probes had said."""
-        record = read_pod_record(self.folder) or {}
-        self.machine.started_at = record.get("started_at") or self.context.clock.now()
+    def _read_record(self) -> tuple[str, dict[str, list[Any]] | None]:
+        """Restore the machine from the record. Return the pod's address and the probe results."""
+        record = read_pod_record(self.directory) or {}
+        self.machine.started_at = record.get("started_at") or self._clock.now()
         reason, message = record.get("failure") or ("", "")
         self.machine.failure_reason, self.machine.failure_message = reason, message
         return record.get("address") or "", record.get("health")
@@ -286,28 +297,26 @@ class PodWorker:
     def _earlier_exit(self, name: str, known: list[int]) -> Exit | None:
         if len(known) < 2:
             return None
-        where = str(self.context.paths.attempt(self.uid, name, known[-2]))
-        record, started = (
-            attempt_files.read(where, attempt_files.EXIT),
-            attempt_files.read(where, attempt_files.STARTED),
-        )
+        directory = str(self._paths.attempt(self.uid, name, known[-2]))
+        record = attempt_files.read(directory, attempt_files.EXIT)
+        started = attempt_files.read(directory, attempt_files.STARTED)
         if record is None:
             return None
-        at = started["started_at_ns"] / 1e9 if started else 0.0
-        return exit_of(record, at, attempt_files.read(where, attempt_files.SPEC) or {})
+        started_at = started["started_at_ns"] / 1e9 if started else 0.0
+        return exit_of(record, started_at, attempt_files.read(directory, attempt_files.SPEC) or {})
 
-    def _adopt_cores(self, container: str, folder: Path) -> None:
-        spec = attempt_files.read(str(folder), attempt_files.SPEC)
-        if spec is not None and attempt_files.read(str(folder), attempt_files.EXIT) is None:
-            self.context.limiter.adopt(self.uid, container, spec.get("affinity") or ())
+    def _adopt_limits(self, container: str, directory: Path) -> None:
+        spec = attempt_files.read(str(directory), attempt_files.SPEC)
+        if spec is not None and attempt_files.read(str(directory), attempt_files.EXIT) is None:
+            self._launcher.resources.adopt_limits(container, spec.get("affinity") or ())
 
     # -- preparing -----------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        now = self.context.clock.now
+        now = self._clock.now
         try:
-            await self.context.cards.admit(self.uid, self.machine.key, self.pod)
-            address = await self._prepare_parts()
+            await self._launcher.resources.admit_devices(self.pod)
+            address = await self._prepare_pod()
         except Rejected as rejected:
             reason = "UnexpectedAdmissionError"
             self.send(PodEvent(PodEventKind.REJECTED, now(), reason=reason, message=str(rejected)))
@@ -325,29 +334,29 @@ class PodWorker:
             self.send(PodEvent(PodEventKind.NOT_PREPARED, now(), reason="FailedMount", message=str(error)))
         else:
             self.machine.address = address
-            self._remember()
+            self._write_record()
             self.send(PodEvent(PodEventKind.PREPARED, now(), address=address))
 
-    async def _prepare_parts(self) -> str:
-        """Network, names, volumes, sandbox. Raises what :meth:`_prepare` tells."""
-        context = self.context
-        (self.folder / "work").mkdir(exist_ok=True)
-        address = (
-            context.machine_address if self._launcher.host_network else context.network.address(self.uid)
-        )
+    async def _prepare_pod(self) -> str:
+        """Prepare address, names, volumes and sandbox, and return the address.
+
+        Raises the errors that :meth:`_prepare` handles.
+        """
+        (self.directory / "work").mkdir(exist_ok=True)
+        address = self._launcher.resources.address(host_network=self._launcher.host_network)
         self.machine.address = self._launcher.address = address
-        self._announce()
+        self._publish_names()
         await self._launcher.prepare_volumes()
-        await context.names.settled()
+        await self._names.settled()
         await self._launcher.prepare_sandbox()
         return address
 
-    def _announce(self) -> None:
-        """Tell the others under which names and address this pod is found."""
+    def _publish_names(self) -> None:
+        """Publish the pod's names and address to the other pods of this node."""
         metadata, spec = self.pod["metadata"], self.pod["spec"]
-        if self._launcher.named and self.uid not in self.context.names.hosts_files:
-            file, aliases = self.folder / "hosts", spec.get("hostAliases") or []
-            self.context.names.hosts_files[self.uid] = HostsFile(file, aliases, self._launcher.host_network)
+        if self._launcher.resolves_names and self.uid not in self._names.hosts_files:
+            file, aliases = self.directory / "hosts", spec.get("hostAliases") or []
+            self._names.hosts_files[self.uid] = HostsFile(file, aliases, self._launcher.host_network)
         named = NamedPod(
             uid=self.uid,
             namespace=metadata["namespace"],
@@ -359,26 +368,26 @@ class PodWorker:
             ready=is_pod_ready(self.machine),
             held_back=is_held_back(self.machine),
         )
-        before = self.context.names.pods.get(self.uid)
-        self.context.names.set_pod(self.uid, named)
-        if before == named and self.uid in self.context.names.hosts_files:
-            self.context.names.changed()  # its own file is new
+        before = self._names.pods.get(self.uid)
+        self._names.set_pod(self.uid, named)
+        if before == named and self.uid in self._names.hosts_files:
+            self._names.changed()  # its own file is new
 
-    def _note(self, note: Note) -> None:
-        self.context.note(self.pod, note)
+    def _record_event(self, event: RecordEvent) -> None:
+        self._events.record(self.pod, event)
 
-    def _look_at_readiness(self) -> None:
-        """Services lead only to pods that are ready."""
+    def _update_readiness(self) -> None:
+        """Publish a change of readiness: services select only ready pods."""
         ready = is_pod_ready(self.machine)
         if ready is not self._ready:
             self._ready = ready
-            if self.uid in self.context.names.pods:
-                self._announce()
+            if self.uid in self._names.pods:
+                self._publish_names()
 
     # -- containers ----------------------------------------------------------------------------
 
     async def _start(self, name: str, attempt: int) -> None:
-        now = self.context.clock.now
+        now = self._clock.now
         try:
             handle = await self._launcher.launch(name, attempt)
         except ContainerConfigError as error:
@@ -403,10 +412,10 @@ class PodWorker:
         started = await handle.started()
         if isinstance(started, Exit):
             self._handles.pop(name, None)
-            self.send(PodEvent(PodEventKind.EXITED, self.context.clock.now(), name, started))
+            self.send(PodEvent(PodEventKind.EXITED, self._clock.now(), name, started))
             return
-        self._probes_and_hooks.hooks.runs(name)
-        self._spawn(self._await_end(name, handle))
+        self._probes_and_hooks.hooks.command_started(name)
+        self._tasks.spawn(self._await_end(name, handle))
         if (
             not adopted
             and self._probes_and_hooks.hooks.has(name, "postStart")
@@ -414,10 +423,10 @@ class PodWorker:
         ):
             return
         self.send(PodEvent(PodEventKind.STARTED, started, name))
-        self._announce()
+        self._publish_names()
 
     async def _post_start(self, name: str, started: float) -> bool:
-        """Carry out the hook; False when the container ended meanwhile, or has to."""
+        """Run the hook. Return False if the container has ended meanwhile or is being killed."""
         self.send(PodEvent(PodEventKind.RUNS, started, name))
         passed = await self._probes_and_hooks.hooks.post_start(name)
         if (
@@ -426,62 +435,61 @@ class PodWorker:
         ):
             return False
         if not passed:
-            self.send(
-                PodEvent(PodEventKind.KILL, self.context.clock.now(), name, message="FailedPostStartHook")
-            )
+            self.send(PodEvent(PodEventKind.KILL, self._clock.now(), name, message="FailedPostStartHook"))
         return passed
 
     async def _follow_adopted(self, name: str, handle: Handle, *, over: bool) -> None:
-        """``over``: it has ended already; until that is known too, it must not seem to run."""
+        """Report the start of an adopted container.
+
+        ``over``: it has already ended. It must not be published as running in between.
+        """
         await self._report_start(name, handle, adopted=True)
         if not over or name not in self._handles:
-            self.publisher.learned(name)
+            self.publisher.confirm(name)
 
     async def _await_end(self, name: str, handle: Handle) -> None:
         exit_ = await handle.ended()
         self._handles.pop(name, None)
         self._probes_and_hooks.ended(name)
         if not exit_.finished_at:
-            exit_ = replace(exit_, finished_at=self.context.clock.now())
+            exit_ = replace(exit_, finished_at=self._clock.now())
         policy = self._launcher.container(name).get("terminationMessagePolicy")
         if policy == "FallbackToLogsOnError" and exit_.code != 0 and not exit_.message:
-            folder = self.context.paths.container_logs(self.pod["metadata"], name)
+            directory = self._paths.container_logs(self.pod["metadata"], name)
             exit_ = replace(
-                exit_, message=log_reader.last_text(folder, self.machine.containers[name].attempt)
+                exit_, message=log_reader.last_text(directory, self.machine.containers[name].attempt)
             )
-        self.send(PodEvent(PodEventKind.EXITED, self.context.clock.now(), name, exit_))
-        self.publisher.learned(name)
-        self._announce()
+        self.send(PodEvent(PodEventKind.EXITED, self._clock.now(), name, exit_))
+        self.publisher.confirm(name)
+        self._publish_names()
 
     # -- the end -------------------------------------------------------------------------------
 
     async def _tear_down(self) -> None:
-        """No container runs: end the sandbox, give back devices, address, limits, scratch volumes."""
+        """End the sandbox, release the pod's resources and remove its scratch volumes."""
         await self._launcher.sandbox.end()
-        self.context.cards.release(self.uid)
-        self.context.limiter.release(self.uid)
-        self.context.names.hosts_files.pop(self.uid, None)
-        self.context.network.release(self.uid)
-        self.context.names.retire(self.uid)
-        if self.machine.failure_reason and self.folder.is_dir():
-            self._remember()
+        self._launcher.resources.release()
+        self._names.hosts_files.pop(self.uid, None)
+        self._names.retire(self.uid)
+        if self.machine.failure_reason and self.directory.is_dir():
+            self._write_record()
         for name in ("volumes", "work", "shm"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        self.send(PodEvent(PodEventKind.TORN_DOWN, self.context.clock.now()))
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+        self.send(PodEvent(PodEventKind.TORN_DOWN, self._clock.now()))
 
     def _forget(self) -> None:
-        """The object is gone and so are the processes: remove the folder (logs stay for their time)."""
+        """Remove the pod's directory. Its logs stay until the end of their retention."""
         if self.machine.step is PodStep.ENDED:
-            self.machine.handle(PodEvent(PodEventKind.REMOVED, self.context.clock.now()))
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.context.names.set_pod(self.uid, None)
+            self.machine.handle(PodEvent(PodEventKind.REMOVED, self._clock.now()))
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self._names.set_pod(self.uid, None)
         self.gone.set()
 
 
-def read_pod_record(folder: Path) -> dict[str, Any] | None:
-    """What a worker remembered about its pod, or None when the folder holds nothing readable."""
+def read_pod_record(directory: Path) -> dict[str, Any] | None:
+    """Return the record that a worker wrote, or None if ``directory`` has no readable one."""
     try:
-        record = json.loads((folder / _RECORD).read_bytes())
+        record = json.loads((directory / _RECORD).read_bytes())
     except (FileNotFoundError, ValueError):
         return None
     return record if isinstance(record, dict) and "pod" in record else None

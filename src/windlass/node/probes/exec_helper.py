@@ -1,7 +1,8 @@
-"""A helper process: run a command inside a container that runs, for its probes and lifecycle hooks.
+"""Helper process that runs the command of a probe or lifecycle hook inside a running container.
 
-It enters what the container's init has of its own (namespaces, cgroup), and starts the command as the container's
-own command was started: with its environment, user, limits and folder. The command ends with this helper.
+It joins the namespaces and the cgroup of the container's init. The command gets the
+environment, user, limits and working directory of the container's own command. It ends with
+this helper.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from windlass.kits import monotonic
 from windlass.node.runtime import attempt_files, container_init, syscalls
 
 OUTPUT_BYTES = 10 * 1024
-"""So much of what the command says is kept, as the kubelet does."""
+"""Maximum output of a command in bytes that is retained (as in the kubelet)."""
 
 
 def main(text: str) -> int:
-    """Says how it went as JSON: ``{"code", "output"}``, ``{"timed_out": true}`` or ``{"error": why}``.
+    """Run the command and print the result as JSON.
 
-    ``text``: ``{"folder": of the attempt, "command": its name among the record's commands, "timeout": seconds or
+    Result: ``{"code", "output"}``, ``{"timed_out": true}`` or ``{"error": why}``.
+    ``text``: ``{"folder": of the attempt, "command": its name in the record, "timeout": seconds or
     null}``.
     """
     request = json.loads(text)
     try:
-        answer = _run(request["folder"], request["command"], request["timeout"])
+        result = _run(request["folder"], request["command"], request["timeout"])
     except OSError as error:
-        answer = {"error": str(error)}
-    os.write(1, json.dumps(answer).encode())
+        result = {"error": str(error)}
+    os.write(1, json.dumps(result).encode())
     return 0
 
 
@@ -51,7 +53,7 @@ def _run(folder: str, name: str, timeout: float | None) -> dict[str, Any]:
     parent = 0 if spec.get("pid_namespace") else os.getpid()  # as the command sees it
     child = os.fork()
     if child == 0:
-        _become({**spec, "argv": argv}, output_write, errors_write, parent)
+        _run_command({**spec, "argv": argv}, output_write, errors_write, parent)
     os.close(output_write)
     os.close(errors_write)
     refusal = b""
@@ -59,13 +61,13 @@ def _run(folder: str, name: str, timeout: float | None) -> dict[str, Any]:
         refusal += block
     if refusal:
         os.waitpid(child, 0)
-        found = json.loads(refusal)
-        return {"error": f'{found["stage"]}: "{argv[0]}": {found["message"]}'}
+        failure = json.loads(refusal)
+        return {"error": f'{failure["stage"]}: "{argv[0]}": {failure["message"]}'}
     return _wait(child, output, wake, timeout)
 
 
 def _enter(spec: dict[str, Any], init: dict[str, Any]) -> None:
-    """Join what the container's init has. Raises ``OSError``."""
+    """Join the namespaces and the cgroup of the container's init. Raises ``OSError``."""
     joined = set((spec.get("join") or {}).get("namespaces") or ())
     own = {
         name for name, wanted in (("mnt", "mount_namespace"), ("pid", "pid_namespace")) if spec.get(wanted)
@@ -78,7 +80,7 @@ def _enter(spec: dict[str, Any], init: dict[str, Any]) -> None:
     syscalls.enter(init["pid"], init["start_time"], tuple((joined | own) - {"user"}))
 
 
-def _become(spec: dict[str, Any], output: int, errors: int, parent: int) -> NoReturn:
+def _run_command(spec: dict[str, Any], output: int, errors: int, parent: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -88,10 +90,10 @@ def _become(spec: dict[str, Any], output: int, errors: int, parent: int) -> NoRe
 
 
 def _wait(child: int, output: int, wake: int, timeout: float | None) -> dict[str, Any]:
-    """Until the command ends, or is killed because its time is over."""
+    """Wait until the command ends. Kill it at the timeout."""
     due = None if timeout is None else monotonic.monotonic() + timeout
     os.set_blocking(output, False)
-    said = bytearray()
+    collected = bytearray()
     poller = select.poll()
     poller.register(output, select.POLLIN)
     poller.register(wake, select.POLLIN)
@@ -100,23 +102,23 @@ def _wait(child: int, output: int, wake: int, timeout: float | None) -> dict[str
         for descriptor, _ in poller.poll(None if left is None else left * 1000):
             if descriptor == wake:
                 os.read(wake, 512)
-            elif not _take(output, said):
+            elif not _read_output(output, collected):
                 poller.unregister(output)
         ended, raw = os.waitpid(child, os.WNOHANG)
         if ended:
-            _take(output, said)
-            return {"code": os.waitstatus_to_exitcode(raw), "output": said.decode(errors="replace")}
+            _read_output(output, collected)
+            return {"code": os.waitstatus_to_exitcode(raw), "output": collected.decode(errors="replace")}
         if due is not None and monotonic.monotonic() >= due:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return {"timed_out": True}
 
 
-def _take(output: int, said: bytearray) -> bool:
-    """Read what is there, keep its beginning; False at the end of the stream."""
+def _read_output(output: int, collected: bytearray) -> bool:
+    """Read the available output and retain its beginning. Return False at the end of the stream."""
     try:
         data = os.read(output, 65536)
     except BlockingIOError:
         return True
-    said += data[: OUTPUT_BYTES - len(said)]
+    collected += data[: OUTPUT_BYTES - len(collected)]
     return bool(data)

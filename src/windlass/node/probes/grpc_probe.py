@@ -1,5 +1,8 @@
-"""One health check by gRPC (``grpc.health.v1.Health/Check``), as the kubelet's probes make it: a single call over
-HTTP/2 in clear text. What is read of the answer is its message and the status in its trailers."""
+"""gRPC health check (``grpc.health.v1.Health/Check``) as the kubelet's probes make it.
+
+It is a single call over HTTP/2 in clear text. Of the response it reads the message and the
+status in the trailers.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from windlass.node.probes.http_probe import AGENT_VERSION, streams
 
 INSTALL = "pip install 'windlass[grpc]'"
 _PATH = "/grpc.health.v1.Health/Check"
-_LONGEST = 1 << 16
-"""Of an answer, in bytes: it is a message of one small number."""
+_MAX_RESPONSE_BYTES = 1 << 16
+"""Maximum length of a response in bytes. The message is one small number."""
 STATUSES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 CODES = (
     *("OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists"),
@@ -25,7 +28,10 @@ CODES = (
 
 
 class RpcError(Exception):
-    """The call ended without an answer. ``code``: one of :data:`CODES`; ``Unavailable`` where the connection broke."""
+    """The call failed.
+
+    ``code``: one of :data:`CODES`. It is ``Unavailable`` if the connection broke.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"rpc error: code = {code} desc = {message}")
@@ -34,22 +40,22 @@ class RpcError(Exception):
 
 
 @dataclass(slots=True)
-class _Answer:
+class _Response:
     headers: dict[str, str] = field(default_factory=dict)
-    """Those at its head and at its end."""
+    """Headers and trailers."""
     body: bytes = b""
-    over: bool = False
+    complete: bool = False
 
 
 class Http2Missing(Exception):
-    """h2, which speaks HTTP/2, is not installed: it is an extra."""
+    """The package h2 (HTTP/2) is not installed. It belongs to the extra ``grpc``."""
 
     def __init__(self) -> None:
         super().__init__(f"grpc probes need the package h2, which is not installed: {INSTALL}")
 
 
 def require_http2() -> None:
-    """Raise :class:`Http2Missing` where gRPC probes cannot be carried out."""
+    """Raise :class:`Http2Missing` if gRPC probes cannot run."""
     try:
         import h2.connection  # noqa: F401
     except ImportError:
@@ -57,7 +63,7 @@ def require_http2() -> None:
 
 
 async def check(connection: socket.socket, authority: str, service: str) -> str:
-    """One of :data:`STATUSES`. The connection is closed. Raises :class:`RpcError`."""
+    """Return one of :data:`STATUSES` and close the connection. Raises :class:`RpcError`."""
     from h2.exceptions import H2Error
 
     reader, writer = await streams(connection)
@@ -72,7 +78,7 @@ async def check(connection: socket.socket, authority: str, service: str) -> str:
 
 async def _call(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str, service: str
-) -> _Answer:
+) -> _Response:
     from h2.config import H2Configuration
     from h2.connection import H2Connection
 
@@ -88,41 +94,41 @@ async def _call(
         ],
     )
     wire.send_data(stream, _message(service), end_stream=True)
-    answer = _Answer()
-    while not answer.over:
+    response = _Response()
+    while not response.complete:
         writer.write(wire.data_to_send())
-        data = await reader.read(_LONGEST)
+        data = await reader.read(_MAX_RESPONSE_BYTES)
         if not data:
             raise EOFError
         if data.startswith(b"HTTP/"):
             raise ValueError("the server does not speak HTTP/2")
         for event in wire.receive_data(data):
-            _hear(event, answer)
-    return answer
+            _process_event(event, response)
+    return response
 
 
-def _hear(event: object, answer: _Answer) -> None:
+def _process_event(event: object, response: _Response) -> None:
     from h2 import events
 
     match event:
         case events.ResponseReceived() | events.TrailersReceived():
-            answer.headers.update((str(name), str(value)) for name, value in event.headers or ())
+            response.headers.update((str(name), str(value)) for name, value in event.headers or ())
         case events.DataReceived():
-            answer.body += event.data or b""
-            if len(answer.body) > _LONGEST:
-                raise ValueError(f"the answer is longer than {_LONGEST} bytes")
+            response.body += event.data or b""
+            if len(response.body) > _MAX_RESPONSE_BYTES:
+                raise ValueError(f"the response is longer than {_MAX_RESPONSE_BYTES} bytes")
         case events.StreamReset():
             raise ValueError("the server closed the stream")
         case events.ConnectionTerminated():
             raise ValueError("the server closed the connection")
         case events.StreamEnded():
-            answer.over = True
+            response.complete = True
         case _:
             pass
 
 
 def _message(service: str) -> bytes:
-    """A ``HealthCheckRequest`` as gRPC frames it: not packed, its length, and field 1, a text."""
+    """Return a framed ``HealthCheckRequest``: uncompressed, its length, and field 1, a string."""
     raw = service.encode()
     message = b"\x0a" + _varint(len(raw)) + raw if raw else b""
     return b"\0" + struct.pack(">I", len(message)) + message
@@ -136,26 +142,26 @@ def _varint(value: int) -> bytes:
     return bytes((*out, value))
 
 
-def _status(answer: _Answer) -> str:
-    headers, body = answer.headers, answer.body
+def _status(response: _Response) -> str:
+    headers, body = response.headers, response.body
     if "grpc-status" not in headers:
-        raise RpcError("Unknown", "the server does not speak gRPC: its answer has no grpc-status")
+        raise RpcError("Unknown", "the server does not speak gRPC: its response has no grpc-status")
     code = int(headers["grpc-status"])
     if code:
         name = CODES[code] if 0 < code < len(CODES) else f"Code({code})"
         raise RpcError(name, unquote(headers.get("grpc-message", "")))
     if len(body) < 5 or body[0] or len(body) - 5 != int.from_bytes(body[1:5], "big"):
-        raise RpcError("Internal", "the answer is not one plain message")
-    found = _first_field(body[5:])
-    return STATUSES[found] if found < len(STATUSES) else str(found)
+        raise RpcError("Internal", "the response is not one plain message")
+    status = _first_field(body[5:])
+    return STATUSES[status] if status < len(STATUSES) else str(status)
 
 
 def _first_field(message: bytes) -> int:
-    """The last value of field 1 of a protobuf message, a number; 0 where it is not set."""
+    """Return the last value of field 1, a number, of a protobuf message. 0 if it is not set."""
     from windlass.api.wire.protobuf import records
 
     try:
-        found = [value for number, wire, value in records(message) if (number, wire) == (1, 0)]
+        values = [value for number, wire, value in records(message) if (number, wire) == (1, 0)]
     except (IndexError, ValueError) as error:
-        raise ValueError("the answer breaks off") from error
-    return found[-1] if found else 0
+        raise ValueError("the response is incomplete") from error
+    return values[-1] if values else 0

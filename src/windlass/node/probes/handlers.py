@@ -1,4 +1,4 @@
-"""Carrying out what probes and lifecycle hooks ask for: a command, an HTTP request, a connection, a pause."""
+"""Handlers of probes and lifecycle hooks: a command, an HTTP request, a connection, a pause."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from windlass.node.lifecycle.probe_results import Probe, action_of
 from windlass.node.probes import grpc_probe, http_probe
 from windlass.node.probes.grpc_probe import Http2Missing, RpcError
 from windlass.node.probes.http_probe import BodyFailure, HttpFailure
-from windlass.node.runtime.helpers import collect, read_to_end, start_helper
+from windlass.node.runtime.helpers import read_to_end, reap, start_helper
 from windlass.node.sandbox.pod_network import Network
 
 _log = logging.getLogger("windlass.node")
 _TRIES = 3
-"""Of a probe that could not be carried out at all."""
-_AGAIN_SECONDS = 1.0
-"""Before a connection for gRPC is tried again."""
+"""Maximum number of attempts of a probe that could not run."""
+_RECONNECT_SECONDS = 1.0
+"""Interval between connection attempts of a gRPC probe."""
 _REFUSALS = {
     errno.ECONNREFUSED: "connect: connection refused",
     errno.EHOSTUNREACH: "connect: no route to host",
@@ -40,10 +40,10 @@ _REFUSALS = {
 class ProbeResult(Enum):
     PASSED = "passed"
     WARNING = "warning"
-    """It passed, and there is something to say."""
+    """It passed with a warning."""
     FAILED = "failed"
     ERRORED = "errored"
-    """It could not be carried out: nothing is known."""
+    """It could not run: the result is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,14 @@ class HandlerOutcome:
 
 
 class ActionError(Exception):
-    """The action could not be carried out, or a hook failed."""
+    """The action could not run, or a hook failed."""
 
 
 class Actions:
-    """Of one pod. ``attempt``: container → the folder of its present attempt; ``address``: the pod's."""
+    """Probes and hooks of one pod.
+
+    ``attempt``: container → directory of its current attempt. ``address``: the pod's.
+    """
 
     def __init__(
         self,
@@ -71,12 +74,12 @@ class Actions:
         self._clock = clock
         self._attempt = attempt
         self._address = address
-        self._http2_missed = False
+        self._http2_reported = False
 
     # -- probes --------------------------------------------------------------------------------
 
     async def check(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
-        """Carry a probe out; one that cannot be carried out is tried again at once, as the kubelet does."""
+        """Run a probe. A probe that could not run is retried at once, as in the kubelet."""
         why = ""
         for _ in range(_TRIES):
             try:
@@ -95,31 +98,31 @@ class Actions:
         return await self._check_tcp(container, probe)
 
     async def _check_exec(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
-        said = await self._execute(container["name"], probe.kind.field, probe.timeout_seconds)
-        if said.get("timed_out"):
+        result = await self._execute(container["name"], probe.kind.field, probe.timeout_seconds)
+        if result.get("timed_out"):
             command = " ".join(probe.detail.get("command") or ())
             text = f'command timed out: "{command}" timed out after {probe.timeout_seconds:.0f}s'
             return HandlerOutcome(ProbeResult.FAILED, text)
-        return HandlerOutcome(ProbeResult.FAILED if said["code"] else ProbeResult.PASSED, said["output"])
+        return HandlerOutcome(ProbeResult.FAILED if result["code"] else ProbeResult.PASSED, result["output"])
 
     async def _check_http(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
         url = self._url(container, probe.detail)
         headers = http_probe.headers_of(probe.detail.get("httpHeaders") or (), "probe")
         try:
-            answer = await http_probe.get(
+            response = await http_probe.get(
                 url, headers, self._connector(probe.timeout_seconds), probe.timeout_seconds
             )
         except HttpFailure as failure:
             return HandlerOutcome(ProbeResult.FAILED, str(failure))
         except BodyFailure as failure:
             raise ActionError(str(failure)) from failure
-        if not 200 <= answer.code < 400:
-            return HandlerOutcome(ProbeResult.FAILED, f"HTTP probe failed with statuscode: {answer.code}")
-        if answer.code >= 300:
+        if not 200 <= response.code < 400:
+            return HandlerOutcome(ProbeResult.FAILED, f"HTTP probe failed with statuscode: {response.code}")
+        if response.code >= 300:
             return HandlerOutcome(
-                ProbeResult.WARNING, f"Probe terminated redirects, Response body: {answer.body}"
+                ProbeResult.WARNING, f"Probe terminated redirects, Response body: {response.body}"
             )
-        return HandlerOutcome(ProbeResult.PASSED, answer.body)
+        return HandlerOutcome(ProbeResult.PASSED, response.body)
 
     async def _check_tcp(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
         port = port_of(probe.detail.get("port", ""), container)
@@ -132,20 +135,22 @@ class Actions:
         return HandlerOutcome(ProbeResult.PASSED)
 
     async def _check_grpc(self, probe: Probe) -> HandlerOutcome:
-        """Whoever does not listen yet is tried again for as long as the time lasts, as gRPC's clients do."""
+        """Run a gRPC probe. Connecting is retried until the timeout, as gRPC clients do."""
         self._require_http2()
-        place = f"{self._address()}:{probe.detail['port']}"
+        target = f"{self._address()}:{probe.detail['port']}"
         late = f"within {probe.timeout_seconds:.0f}s"
         connected = False
         try:
             async with asyncio.timeout(probe.timeout_seconds):
-                connection = await self._patient(int(probe.detail["port"]), probe.timeout_seconds)
+                connection = await self._connect_until_timeout(
+                    int(probe.detail["port"]), probe.timeout_seconds
+                )
                 connected = True
-                found = await grpc_probe.check(connection, place, probe.detail.get("service") or "")
+                status = await grpc_probe.check(connection, target, probe.detail.get("service") or "")
         except TimeoutError:
             if connected:
                 return HandlerOutcome(ProbeResult.FAILED, f"timeout: health rpc did not complete {late}")
-            why = f'timeout: failed to connect service "{place}" {late}: context deadline exceeded'
+            why = f'timeout: failed to connect service "{target}" {late}: context deadline exceeded'
             return HandlerOutcome(ProbeResult.FAILED, why)
         except RpcError as error:
             if error.code == "DeadlineExceeded":
@@ -154,39 +159,39 @@ class Actions:
                 what = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
                 return HandlerOutcome(ProbeResult.FAILED, f"error: {what}: {error.message}")
             return HandlerOutcome(ProbeResult.FAILED, f"error: health rpc probe failed: {error}")
-        if found != "SERVING":
-            return HandlerOutcome(ProbeResult.FAILED, f'service unhealthy (responded with "{found}")')
+        if status != "SERVING":
+            return HandlerOutcome(ProbeResult.FAILED, f'service unhealthy (responded with "{status}")')
         return HandlerOutcome(ProbeResult.PASSED, "service healthy")
 
     def _require_http2(self) -> None:
-        """Raise :class:`ActionError` where gRPC probes cannot be carried out; log the first time."""
+        """Raise :class:`ActionError` if gRPC probes cannot run. Log it the first time."""
         try:
             grpc_probe.require_http2()
         except Http2Missing as error:
-            if not self._http2_missed:
-                self._http2_missed = True
+            if not self._http2_reported:
+                self._http2_reported = True
                 _log.warning("pod %s: %s", self._address(), error)
             raise ActionError(str(error)) from None
 
-    async def _patient(self, port: int, timeout_seconds: float) -> socket.socket:
-        """A connection to the pod, tried until whoever waits gives up."""
+    async def _connect_until_timeout(self, port: int, timeout_seconds: float) -> socket.socket:
+        """Return a connection to the pod. Connecting is retried until the caller cancels."""
         connect = self._connector(timeout_seconds)
         while True:
             try:
                 return await connect(self._address(), port)
             except OSError:
-                await self._clock.sleep(_AGAIN_SECONDS)
+                await self._clock.sleep(_RECONNECT_SECONDS)
 
     # -- hooks ---------------------------------------------------------------------------------
 
     async def hook(self, container: Mapping[str, Any], name: str) -> None:
-        """Carry out ``postStart`` or ``preStop``, however long it takes. Raises :class:`ActionError`."""
+        """Run ``postStart`` or ``preStop`` without a timeout. Raises :class:`ActionError`."""
         handler = container["lifecycle"][name]
         action = action_of(handler)
         if action == "exec":
-            said = await self._execute(container["name"], name, None)
-            if said["code"]:
-                raise ActionError(f"exit status {said['code']}: {said['output']}")
+            result = await self._execute(container["name"], name, None)
+            if result["code"]:
+                raise ActionError(f"exit status {result['code']}: {result['output']}")
         elif action == "httpGet":
             await self._request(container, handler["httpGet"])
         elif action == "sleep":
@@ -195,14 +200,17 @@ class Actions:
             raise ActionError(f"invalid handler: {action}")
 
     async def _request(self, container: Mapping[str, Any], detail: Mapping[str, Any]) -> None:
-        """Any answer will do. Where plain HTTP answers to https, that is asked instead."""
+        """Send the request of a hook. Any response is a success.
+
+        If a plain HTTP server answers an https request, the request is repeated with http.
+        """
         url = self._url(container, detail)
         headers = http_probe.headers_of(detail.get("httpHeaders") or (), "lifecycle")
         try:
             try:
                 await http_probe.get(url, headers, self._connector(None))
             except HttpFailure as failure:
-                if http_probe.PLAIN_ANSWER not in str(failure):
+                if http_probe.PLAIN_HTTP_RESPONSE not in str(failure):
                     raise
                 safe = [(name, value) for name, value in headers if name.lower() != "authorization"]
                 await http_probe.get(url.replace("https:", "http:", 1), safe, self._connector(None))
@@ -211,7 +219,7 @@ class Actions:
         except BodyFailure:
             return  # it has answered
 
-    # -- means ---------------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------
 
     def _url(self, container: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
         host = detail.get("host") or self._address()
@@ -240,40 +248,40 @@ class Actions:
         except OSError as error:
             raise ActionError(str(error)) from error
         try:
-            said = await read_to_end(reader)
+            result = await read_to_end(reader)
         except asyncio.CancelledError:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # not collected yet, so it is still ours
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the pid is still its own
             raise
         finally:
-            collect(pid)
+            reap(pid)
         try:
-            answer = json.loads(said)
+            response = json.loads(result)
         except ValueError:
-            raise ActionError("the helper that was to run the command ended without a word") from None
-        if "error" in answer:
-            raise ActionError(answer["error"])
-        return answer
+            raise ActionError("the helper process ended without a result") from None
+        if "error" in response:
+            raise ActionError(response["error"])
+        return response
 
 
 def port_of(port: int | str, container: Mapping[str, Any]) -> int:
-    """A port by number, or by its name among the container's. Raises :class:`ActionError`."""
+    """Return a port by its number, or by its name in the container. Raises :class:`ActionError`."""
     named = {entry.get("name"): entry["containerPort"] for entry in container.get("ports") or ()}
-    found = port if isinstance(port, int) else named.get(port)
-    if found is None:
+    number = port if isinstance(port, int) else named.get(port)
+    if number is None:
         try:
-            found = int(port)
+            number = int(port)
         except ValueError:
             raise ActionError(f'strconv.Atoi: parsing "{port}": invalid syntax') from None
-    if not 0 < found < 65536:
-        raise ActionError(f"invalid port number: {found}")
-    return found
+    if not 0 < number < 65536:
+        raise ActionError(f"invalid port number: {number}")
+    return number
 
 
 async def _resolved(host: str) -> str:
     try:
         ipaddress.IPv4Address(host)
     except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET)
-        return str(found[0][4][0])
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET)
+        return str(addresses[0][4][0])
     return host

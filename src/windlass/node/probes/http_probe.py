@@ -1,6 +1,7 @@
-"""HTTP GET as the kubelet's probes and hooks do it: one request, no certificate checked, redirects within a host.
+"""HTTP GET as the kubelet's probes and hooks do it.
 
-Over a socket that somebody else has connected; answers are read by httptools.
+One request, without certificate checks, with redirects within one host. The caller connects the
+socket. httptools parses the response. Error texts are those of Go's client.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ Connect = Callable[[str, int], Awaitable[socket.socket]]
 """Host and port → a connected socket. Raises ``OSError``."""
 
 AGENT_VERSION = ".".join(KUBELET_VERSION.lstrip("v").split(".")[:2])
-"""Of what probes and hooks say they are."""
+"""Version in the ``User-Agent`` of probes and hooks."""
 BODY_BYTES = 10 * 1024
-"""So much of an answer is read, as the kubelet does."""
+"""Maximum length of a response body in bytes (as in the kubelet). The rest is not read."""
 _HEAD_BYTES = 10 << 20
-"""The longest head of an answer that Go's client reads."""
-_PIECE_BYTES = 1 << 16
+"""Maximum length of a response head in bytes (as in Go's client)."""
+_READ_BYTES = 1 << 16
 _REDIRECTS = (301, 302, 303, 307, 308)
-_MOST_REDIRECTS = 10
+_MAX_REDIRECTS = 10
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._"
 _TIMED_OUT = "context deadline exceeded"
-PLAIN_ANSWER = "http: server gave HTTP response to HTTPS client"
+PLAIN_HTTP_RESPONSE = "http: server gave HTTP response to HTTPS client"
 
 
 class HttpFailure(Exception):
-    """No answer, in the words of Go's client, which are those of the kubelet's events."""
+    """No response. The message is that of Go's client, which is also in the kubelet's events."""
 
 
 class BodyFailure(Exception):
-    """An answer that broke off."""
+    """The response body is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,20 @@ class HttpResponse:
 
 
 class IncomingResponse:
-    """An answer on its way: as much of it as has come."""
+    """Response that is being received.
+
+    ``code`` is 0 until the whole head has arrived. Informational responses (1xx) are skipped.
+    """
 
     def __init__(self) -> None:
         self.code = 0
-        """0 until the whole head is there. What comes before it (1xx) is passed over."""
         self.headers: dict[str, str] = {}
         self.body = bytearray()
         self._ended = False
         self._head = bytearray()
         self._parser = httptools.HttpResponseParser(self)
-        # As Go's client: lines may end in LF alone, headers go on in the next line, chunks outrank a length.
+        # As Go's client: lines may end in LF alone, headers may continue on the next line, and
+        # chunked encoding takes precedence over a length.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_chunked_length=True,
@@ -68,13 +72,15 @@ class IncomingResponse:
         )
 
     @property
-    def enough(self) -> bool:
-        """True if no more of it is read."""
+    def complete(self) -> bool:
+        """True if nothing more has to be read."""
         return self._ended or len(self.body) >= BODY_BYTES
 
     def feed(self, data: bytes) -> None:
-        """What has come; nothing: the server has closed. Raises ``EOFError`` where something is missing then, and
-        ``ValueError`` where it is no HTTP."""
+        """Parse received data. Empty data means that the server has closed the connection.
+
+        Raises ``EOFError`` for an incomplete response and ``ValueError`` for invalid HTTP.
+        """
         if not data:
             self._close()
             return
@@ -113,7 +119,7 @@ class IncomingResponse:
             self.headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.code:  # else they come behind the body
+        if not self.code:  # else it is a trailer
             self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
 
     def on_headers_complete(self) -> None:
@@ -122,7 +128,7 @@ class IncomingResponse:
             self.code = code
 
     def on_body(self, data: bytes) -> None:
-        if not self._ended:  # what comes behind the answer is nobody's
+        if not self._ended:  # data after the response is ignored
             self.body += data
 
     def on_message_complete(self) -> None:
@@ -130,31 +136,37 @@ class IncomingResponse:
 
 
 def url_of(scheme: str, host: str, port: int, path: str) -> str:
-    """``path`` may carry a query; anything before it in a whole URL is dropped."""
+    """Return the URL. ``path`` may have a query. Of a whole URL only path and query count."""
     parts = urlsplit(path)
-    place = quote(parts.path if parts.path.startswith("/") else f"/{parts.path}", safe=_PATH_SAFE)
+    encoded = quote(parts.path if parts.path.startswith("/") else f"/{parts.path}", safe=_PATH_SAFE)
     query = f"?{quote(parts.query, safe=_PATH_SAFE + '?')}" if parts.query else ""
-    return f"{scheme.lower()}://{host}:{port}{place}{query}"
+    return f"{scheme.lower()}://{host}:{port}{encoded}{query}"
 
 
-def headers_of(given: Sequence[Mapping[str, str]], agent: str) -> list[tuple[str, str]]:
-    """The manifest's ``httpHeaders`` with the kubelet's own; an empty ``Accept`` takes that away."""
-    found = [(header["name"], header.get("value") or "") for header in given]
-    names = {name.lower() for name, _ in found}
+def headers_of(http_headers: Sequence[Mapping[str, str]], agent: str) -> list[tuple[str, str]]:
+    """Return the manifest's ``httpHeaders`` with the kubelet's own added.
+
+    An empty ``Accept`` in the manifest removes that header.
+    """
+    headers = [(header["name"], header.get("value") or "") for header in http_headers]
+    names = {name.lower() for name, _ in headers}
     if "user-agent" not in names:
-        found.append(("User-Agent", f"kube-{agent}/{AGENT_VERSION}"))
+        headers.append(("User-Agent", f"kube-{agent}/{AGENT_VERSION}"))
     if "accept" not in names:
-        found.append(("Accept", "*/*"))
-    return [(name, value) for name, value in found if name.lower() != "accept" or value]
+        headers.append(("Accept", "*/*"))
+    return [(name, value) for name, value in headers if name.lower() != "accept" or value]
 
 
 async def get(
     url: str, headers: list[tuple[str, str]], connect: Connect, timeout_seconds: float | None = None
 ) -> HttpResponse:
-    """Follow redirects as long as they stay on the host. Raises :class:`HttpFailure`, :class:`BodyFailure`."""
+    """Send the request and follow redirects within the host.
+
+    Raises :class:`HttpFailure` and :class:`BodyFailure`.
+    """
     first = urlsplit(url)
     due = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
-    for _ in range(_MOST_REDIRECTS):
+    for _ in range(_MAX_REDIRECTS):
         reply = await _exchange(url, headers, connect, due)
         location = reply.headers.get("location", "")
         if reply.code not in _REDIRECTS or not location:
@@ -166,26 +178,26 @@ async def get(
             headers = [(name, value) for name, value in headers if name.lower() != "host"]
         url = following
     else:
-        raise HttpFailure(f'Get "{url}": stopped after {_MOST_REDIRECTS} redirects')
+        raise HttpFailure(f'Get "{url}": stopped after {_MAX_REDIRECTS} redirects')
     return HttpResponse(reply.code, bytes(reply.body[:BODY_BYTES]).decode(errors="replace"))
 
 
 async def _exchange(
-    where: str, headers: list[tuple[str, str]], connect: Connect, due: float | None
+    address: str, headers: list[tuple[str, str]], connect: Connect, due: float | None
 ) -> IncomingResponse:
     reply, writer = IncomingResponse(), None
     try:
         async with asyncio.timeout_at(due):
-            url = urlsplit(where)
+            url = urlsplit(address)
             request = _request(url, headers)
             reader, writer = await _open(url, connect)
             writer.write(request)
-            while not reply.enough:
-                reply.feed(await reader.read(_PIECE_BYTES))
+            while not reply.complete:
+                reply.feed(await reader.read(_READ_BYTES))
     except (OSError, EOFError, ValueError) as error:
         if reply.code:
-            raise BodyFailure(_why_of_body(error)) from error
-        raise HttpFailure(f'Get "{where}": {_why(error)}') from error
+            raise BodyFailure(_body_message(error)) from error
+        raise HttpFailure(f'Get "{address}": {_message(error)}') from error
     finally:
         if writer is not None:
             writer.transport.abort()
@@ -201,7 +213,10 @@ async def _open(url: SplitResult, connect: Connect) -> tuple[asyncio.StreamReade
 async def streams(
     connection: socket.socket, tls_name: str | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Of a connection, which is closed where that fails. ``tls_name``: with TLS, to a server of that name, if any."""
+    """Return the streams of a connection. The connection is closed if that fails.
+
+    ``tls_name``: use TLS, with this server name unless it is empty.
+    """
     try:
         connection.setblocking(False)
         tls = {} if tls_name is None else {"ssl": _context(), "server_hostname": tls_name}
@@ -240,17 +255,21 @@ def _request(url: SplitResult, headers: list[tuple[str, str]]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _why(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"{_TIMED_OUT} (Client.Timeout exceeded while awaiting headers)"
     if isinstance(error, ssl.SSLError):
-        return PLAIN_ANSWER if "WRONG_VERSION_NUMBER" in str(error) else f"remote error: tls: {error.reason}"
+        return (
+            PLAIN_HTTP_RESPONSE
+            if "WRONG_VERSION_NUMBER" in str(error)
+            else f"remote error: tls: {error.reason}"
+        )
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "read: connection reset by peer"
     return str(error)
 
 
-def _why_of_body(error: Exception) -> str:
+def _body_message(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"{_TIMED_OUT} (Client.Timeout or context cancellation while reading body)"
     return str(error)

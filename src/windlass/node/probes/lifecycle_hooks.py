@@ -1,4 +1,7 @@
-"""Lifecycle hooks of one pod's containers: ``postStart`` and ``preStop``, with the kubelet's order and texts."""
+"""Lifecycle hooks of one pod's containers (``postStart``, ``preStop``).
+
+Order and event texts are the kubelet's.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,33 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from windlass.kits.clock import Clock
-from windlass.node.lifecycle.events import Note
+from windlass.node.lifecycle.events import RecordEvent
 from windlass.node.probes.handlers import ActionError
 from windlass.node.runtime.runner import Handle
 
-LEAST_GRACE_SECONDS = 2.0
-"""Between SIGTERM and SIGKILL, also when the preStop hook has taken all of the grace."""
+MIN_GRACE_SECONDS = 2.0
+"""Minimum time in seconds between SIGTERM and SIGKILL, even after a long preStop hook."""
 
-Carry = Callable[[str, str], Coroutine[Any, Any, None]]
-"""Carries out a container's hook; raises :class:`ActionError`."""
+RunHook = Callable[[str, str], Coroutine[Any, Any, None]]
+"""Runs a hook of a container. Raises :class:`ActionError`."""
 
 
 class LifecycleHooks:
-    """``hooks``: container → the names of its hooks."""
+    """Lifecycle hooks of one pod. ``hooks``: container → names of its hooks."""
 
     def __init__(
         self,
         hooks: Mapping[str, frozenset[str]],
         clock: Clock,
-        carry: Carry,
+        run_hook: RunHook,
         *,
-        note: Callable[[Note], None],
+        record_event: Callable[[RecordEvent], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._hooks = hooks
         self._clock = clock
-        self._carry = carry
-        self._note = note
+        self._run_hook = run_hook
+        self._record_event = record_event
         self._spawn = spawn
         self._running: set[str] = set()
         self._post_start: dict[str, asyncio.Task[None]] = {}
@@ -42,12 +45,12 @@ class LifecycleHooks:
     def has(self, container: str, hook: str) -> bool:
         return hook in self._hooks.get(container, ())
 
-    def runs(self, container: str) -> None:
-        """Its command runs: from now on there is something that a hook can be about."""
+    def command_started(self, container: str) -> None:
+        """Allow hooks of this container: its command is running."""
         self._running.add(container)
 
     def ended(self, container: str) -> None:
-        """Its command has ended: hooks that are under way are given up."""
+        """Cancel running hooks: the container's command has ended."""
         self._running.discard(container)
         stopping = self._stopping.pop(container, None)
         if stopping is not None:
@@ -56,8 +59,8 @@ class LifecycleHooks:
             task.cancel()
 
     async def post_start(self, container: str) -> bool:
-        """Return whether the hook was carried out; False, too, when the container ended meanwhile."""
-        task = self._post_start[container] = asyncio.ensure_future(self._carry(container, "postStart"))
+        """Run the hook. Return False if it failed or the container ended meanwhile."""
+        task = self._post_start[container] = asyncio.ensure_future(self._run_hook(container, "postStart"))
         try:
             await asyncio.wait((task,))
         finally:
@@ -67,39 +70,41 @@ class LifecycleHooks:
             return True
         if not task.cancelled() and not isinstance(task.exception(), ActionError):
             task.result()
-        # What it said is not told, as in the kubelet: it may hold secrets.
-        self._note(Note("Warning", "FailedPostStartHook", "PostStartHook failed"))
+        # Its output is not published, as in the kubelet: it may contain secrets.
+        self._record_event(RecordEvent("Warning", "FailedPostStartHook", "PostStartHook failed"))
         return False
 
     def stop(self, container: str, handle: Handle, grace_seconds: float) -> None:
-        """Have the container end within the grace: first its preStop hook, then SIGTERM. A later call may only
-        shorten the grace."""
+        """Stop the container within the grace period: first the preStop hook, then SIGTERM.
+
+        A later call can only shorten the grace period.
+        """
         stopping = self._stopping.get(container)
-        if stopping is not None and not stopping.over:
-            stopping.sooner(grace_seconds)
-        elif stopping is not None or grace_seconds <= 0 or not self._first(container):
+        if stopping is not None and not stopping.hook_done:
+            stopping.shorten(grace_seconds)
+        elif stopping is not None or grace_seconds <= 0 or not self._runs_pre_stop(container):
             handle.stop(grace_seconds)
         else:
             stopping = self._stopping[container] = _Stopping(self._clock, grace_seconds)
             stopping.task = self._spawn(self._pre_stop(container, handle, stopping))
 
-    def _first(self, container: str) -> bool:
+    def _runs_pre_stop(self, container: str) -> bool:
         return container in self._running and self.has(container, "preStop")
 
     async def _pre_stop(self, container: str, handle: Handle, stopping: _Stopping) -> None:
-        hook = asyncio.ensure_future(self._carry(container, "preStop"))
+        hook = asyncio.ensure_future(self._run_hook(container, "preStop"))
         try:
             left = await stopping.wait(hook)
         finally:
             hook.cancel()
         if not hook.done() or hook.cancelled() or hook.exception() is not None:
-            self._note(Note("Warning", "FailedPreStopHook", "PreStopHook failed"))
-        stopping.over = True
-        handle.stop(max(left, LEAST_GRACE_SECONDS) if stopping.grace_seconds > 0 else 0.0)
+            self._record_event(RecordEvent("Warning", "FailedPreStopHook", "PreStopHook failed"))
+        stopping.hook_done = True
+        handle.stop(max(left, MIN_GRACE_SECONDS) if stopping.grace_seconds > 0 else 0.0)
 
 
 class _Stopping:
-    """One container on its way out."""
+    """Stop of one container."""
 
     task: asyncio.Task[None]
 
@@ -108,17 +113,17 @@ class _Stopping:
         self.grace_seconds = grace_seconds
         self._due = clock.monotonic() + grace_seconds
         self._changed = asyncio.Event()
-        self.over = False
-        """The hook is; SIGTERM has been sent."""
+        self.hook_done = False
+        """True after the hook has ended and SIGTERM was sent."""
 
-    def sooner(self, grace_seconds: float) -> None:
+    def shorten(self, grace_seconds: float) -> None:
         due = self._clock.monotonic() + grace_seconds
         if due < self._due:
             self._due, self.grace_seconds = due, grace_seconds
             self._changed.set()
 
     async def wait(self, hook: asyncio.Future[None]) -> float:
-        """Until the hook is done or the grace is over; what is left of the grace then."""
+        """Wait until the hook is done or the grace period is over. Return the rest of the grace period."""
         while not hook.done() and (left := self._due - self._clock.monotonic()) > 0:
             self._changed.clear()
             pause = asyncio.ensure_future(self._clock.sleep(left))

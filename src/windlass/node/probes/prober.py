@@ -1,8 +1,9 @@
-"""When the probes of a pod are carried out: a task per probe that waits for its next tick.
+"""Schedule of a pod's probes: one task per probe that waits for the next tick.
 
-What a result means is the pod's state machine's business. As in the kubelet, the ticks of a probe go on from
-the moment at which the pod came, whatever its containers do; a readiness probe is also carried out as soon as its
-container has started; and after a restart of the agent each one waits for a random part of its period first.
+The state machine interprets the results. As in the kubelet, the ticks of a probe count from the
+time at which the pod was added, whatever its containers do. A readiness probe also runs as soon
+as its container has started. After a restart of the agent each probe first waits for a random
+part of its period.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.node.lifecycle.events import Note, PodEvent, PodEventKind
+from windlass.node.lifecycle.events import PodEvent, PodEventKind, RecordEvent
 from windlass.node.lifecycle.probe_results import Probe, ProbeKind
 from windlass.node.lifecycle.state_machine import Container, PodMachine
 from windlass.node.lifecycle.transitions import ContainerStep, PodStep
@@ -22,16 +23,16 @@ from windlass.node.probes.handlers import HandlerOutcome, ProbeResult
 
 _Key = tuple[str, int, ProbeKind]
 Check = Callable[[str, Probe], Awaitable[HandlerOutcome]]
-"""Carries the probe of a container out."""
+"""Runs a probe of a container."""
 _ROUNDING = 1e-6
-"""Of a period: so much too early may a sleeper wake without his tick coming twice."""
+"""Part of a period by which a timer may fire early without a second tick."""
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Prober:
-    """Of one pod that has probes. Call :meth:`follow` after every event of its machine.
+    """Prober of one pod. Call :meth:`update` after every event of its machine.
 
-    ``tell`` takes the results, ``note`` what is to be recorded of them.
+    ``send`` receives the results, ``record_event`` Kubernetes events.
     """
 
     def __init__(
@@ -41,23 +42,23 @@ class Prober:
         rng: Random,
         check: Check,
         *,
-        tell: Callable[[PodEvent], None],
-        note: Callable[[Note], None],
+        send: Callable[[PodEvent], None],
+        record_event: Callable[[RecordEvent], None],
         spawn: Spawn,
     ) -> None:
         self._machine = machine
         self._clock = clock
         self._rng = rng
         self._check = check
-        self._tell = tell
-        self._note = note
+        self._send = send
+        self._record_event = record_event
         self._spawn = spawn
         self._since = clock.monotonic()
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._started: dict[str, asyncio.Event] = {}
 
-    def follow(self) -> None:
-        """Begin what is to be probed now, and stop what is not any more."""
+    def update(self) -> None:
+        """Start the probes that are wanted now and stop all others."""
         wanted = {
             (container.name, container.attempt, kind): probe
             for container in self._machine.containers.values()
@@ -75,7 +76,7 @@ class Prober:
                 self._tasks[key] = self._spawn(self._run(container, probe, started))
 
     def _wanted(self, container: Container) -> Mapping[ProbeKind, Probe]:
-        """While it runs; in a pod that is ending only what tells its readiness."""
+        """Return the probes to run: none before the container runs, only readiness while the pod ends."""
         if (
             container.step not in (ContainerStep.RUNNING, ContainerStep.STOPPING)
             or not container.started_once
@@ -87,7 +88,7 @@ class Prober:
         return probes
 
     def _gate(self, container: Container) -> asyncio.Event:
-        """Set when the present attempt of the container has started."""
+        """Return an event that is set when the current attempt of the container has started."""
         gate = self._started.get(container.name)
         if gate is None or gate.is_set() is not container.health.started:
             gate = asyncio.Event()
@@ -96,8 +97,8 @@ class Prober:
         return gate
 
     async def _run(self, container: Container, probe: Probe, started: asyncio.Event) -> None:
-        begun = self._clock.monotonic() - max(0.0, self._clock.now() - container.started_at)
-        due, since = begun + probe.initial_delay_seconds, self._since
+        started_at = self._clock.monotonic() - max(0.0, self._clock.now() - container.started_at)
+        due, since = started_at + probe.initial_delay_seconds, self._since
         if container.adopted:
             await self._clock.sleep(self._rng.random() * probe.period_seconds)
             since = self._clock.monotonic()
@@ -109,28 +110,32 @@ class Prober:
             await self._tick(probe, since)
         while True:
             if self._clock.monotonic() >= due:
-                if not container.health.wants(probe.kind):
+                if not container.health.is_due(probe.kind):
                     return
-                await self._once(container, probe)
+                await self._probe_once(container, probe)
             await self._tick(probe, since)
 
     async def _tick(self, probe: Probe, since: float) -> None:
-        """Until the next multiple of the period after ``since``."""
+        """Wait until the next multiple of the period after ``since``."""
         now = self._clock.monotonic()
         passed = math.floor((now - since) / probe.period_seconds + _ROUNDING)
         await self._clock.sleep(since + (passed + 1) * probe.period_seconds - now)
 
-    async def _once(self, container: Container, probe: Probe) -> None:
+    async def _probe_once(self, container: Container, probe: Probe) -> None:
         outcome = await self._check(container.name, probe)
         if outcome.result is ProbeResult.ERRORED:
             text = f"{probe.kind} probe errored and resulted in unknown state: {outcome.output}"
-            self._note(Note("Warning", "Unhealthy", text))
+            self._record_event(RecordEvent("Warning", "Unhealthy", text))
             return
         if outcome.result is ProbeResult.WARNING:
-            self._note(Note("Warning", "ProbeWarning", f"{probe.kind} probe warning: {outcome.output}"))
+            self._record_event(
+                RecordEvent("Warning", "ProbeWarning", f"{probe.kind} probe warning: {outcome.output}")
+            )
         if outcome.result is ProbeResult.FAILED:
-            self._note(Note("Warning", "Unhealthy", f"{probe.kind} probe failed: {outcome.output}"))
+            self._record_event(
+                RecordEvent("Warning", "Unhealthy", f"{probe.kind} probe failed: {outcome.output}")
+            )
         passed = outcome.result is not ProbeResult.FAILED
-        self._tell(
+        self._send(
             PodEvent(PodEventKind.PROBED, self._clock.now(), container.name, probe=probe.kind, passed=passed)
         )

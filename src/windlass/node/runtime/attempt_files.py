@@ -1,19 +1,19 @@
-"""What shim and agent tell each other: small files in the folder of an attempt.
+"""Files in the directory of an attempt, by which shim and agent communicate.
 
 ======================  =====================================================================
-``spec.json``           what to run; written by the agent before it starts the shim
-``claim.json``          created exclusively by the shim: its pid and start time. Who creates it
-                        runs the attempt; a second shim for the same attempt gives up
-``process.json``        pid and start time of the container's init; written before exec
-``started.json``        the exec succeeded, and when
-``stop``                grace in seconds for the SIGTERM that the shim is about to get
-``exit.json``           how it ended; replaced atomically; never written by anyone but the shim
+``spec.json``           what to run. The agent writes it before it starts the shim
+``claim.json``          pid and start time of the shim, which creates it exclusively. A second
+                        shim of the same attempt exits
+``process.json``        pid and start time of the container's init, written before exec
+``started.json``        time at which exec succeeded
+``stop``                grace period in seconds for the SIGTERM that the shim is about to get
+``exit.json``           end of the container. Only the shim writes it, atomically
 ======================  =====================================================================
 
-An attempt with a claim, without an exit record, whose shim (pid and start time, same boot) is gone is
-*unknown*: it may have done anything, so it never counts as success.
+The result of an attempt is *unknown* if it has a claim and no exit record, and its shim (pid and
+start time, same boot) is gone. An unknown result never counts as success.
 
-Standard library only and few imports: the shim starts with this module.
+This module uses only the standard library and few imports, because the shim starts with it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ SPEC, CLAIM, PROCESS, STARTED, STOP, EXIT = (
 )
 
 ALREADY_CLAIMED = 75
-"""Exit status of a shim that found the attempt claimed (EX_TEMPFAIL)."""
+"""Exit status of a shim if the attempt is already claimed (EX_TEMPFAIL)."""
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record).encode()
 
 
-def write(folder: str, name: str, record: dict[str, Any], *, durable: bool = True) -> None:
-    """Replace the record in one step; ``durable``: it outlives a crash of the machine, which costs a wait for the disk.
-    What names processes need not be, since no process does. Raises ``OSError``."""
-    path = os.path.join(folder, name)
+def write(directory: str, name: str, record: dict[str, Any], *, durable: bool = True) -> None:
+    """Replace the record atomically. Raises ``OSError``.
+
+    ``durable``: it survives a crash of the machine, at the cost of waiting for the disk. Records
+    of processes need not be durable, since processes do not survive either.
+    """
+    path = os.path.join(directory, name)
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -59,11 +62,11 @@ def write(folder: str, name: str, record: dict[str, Any], *, durable: bool = Tru
     os.rename(temporary, path)
 
 
-def create(folder: str, name: str, record: dict[str, Any]) -> bool:
-    """Create the record; False if there is one already."""
+def create(directory: str, name: str, record: dict[str, Any]) -> bool:
+    """Create the record. Return False if it exists."""
     try:
         descriptor = os.open(
-            os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
         )
     except FileExistsError:
         return False
@@ -75,10 +78,10 @@ def create(folder: str, name: str, record: dict[str, Any]) -> bool:
     return True
 
 
-def read(folder: str, name: str) -> dict[str, Any] | None:
-    """The record, or None when there is none or it was cut off by a crash."""
+def read(directory: str, name: str) -> dict[str, Any] | None:
+    """Return the record, or None if it is missing or was truncated by a crash."""
     try:
-        with open(os.path.join(folder, name), "rb") as stream:
+        with open(os.path.join(directory, name), "rb") as stream:
             record = json.loads(stream.read())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
@@ -86,27 +89,27 @@ def read(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """A process as a record: its pid, its start time and the boot in which these mean something."""
+    """Return the identity of a process: pid, start time and boot id."""
     return {"pid": pid, "start_time": syscalls.start_time(pid) or 0, "boot_id": syscalls.boot_id()}
 
 
 def is_running(record: dict[str, Any] | None) -> bool:
-    """Return whether the process of an :func:`identity` record is still there."""
+    """Return whether the process of an :func:`identity` record is running."""
     if record is None or record.get("boot_id") != syscalls.boot_id():
         return False
     return syscalls.is_alive(int(record["pid"]), int(record["start_time"]))
 
 
 def signal(record: dict[str, Any] | None, number: int) -> bool:
-    """Send a signal to the process of an :func:`identity` record; False when it is gone."""
+    """Send a signal to the process of an :func:`identity` record. Return False if it is gone."""
     if record is None or not is_running(record):
         return False
     try:
         os.kill(int(record["pid"]), number)
-    except ProcessLookupError:  # it ended in between, and was collected
+    except ProcessLookupError:  # it ended meanwhile and was reaped
         return False
     return True
 
 
 ATTEMPT_MARK = "WINDLASS_ATTEMPT"
-"""In the environment of every process of an attempt: how what is left of one can be recognised."""
+"""Environment variable of every process of an attempt. It identifies leftover processes."""

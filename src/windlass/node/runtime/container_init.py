@@ -1,8 +1,8 @@
-"""Inside the container: its init process, and the last steps before exec.
+"""Init process of a container, and the last steps before exec.
 
-The shim forks :func:`run_init`. Where the machine permits it, this init is pid 1 of a new pid
-namespace; elsewhere a child subreaper. Either way it adopts and reaps every orphan of the container,
-and when the main process ends nothing of the container outlives it.
+The shim forks :func:`run_init`. Where the machine permits it, init is pid 1 of a new pid namespace.
+Elsewhere it is a child subreaper. Either way it adopts and reaps every orphan of the container.
+When the main process ends, no other process of the container survives it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, NoReturn
 from windlass.node.runtime import mounts, syscalls
 
 KILL_ALL = signal.SIGUSR2
-"""What the shim sends to init when the grace is over."""
+"""Signal from the shim to init at the end of the grace period."""
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 _WATCHED = {signal.SIGCHLD, KILL_ALL, *_FORWARDED}
 
 
 class Refused(Exception):
-    """A step before exec failed; ``stage`` says which."""
+    """A step before exec failed. ``stage``: name of the step."""
 
     def __init__(self, stage: str, error: OSError) -> None:
         super().__init__(str(error))
@@ -33,10 +33,13 @@ class Refused(Exception):
 
 
 def run_init(spec: dict[str, Any], errors: int, status: int) -> NoReturn:
-    """Prepare the namespaces, start the main process, reap until it ends, report its raw wait status."""
+    """Run init: prepare the namespaces, start the main process, and reap until it ends.
+
+    It writes the raw wait status of the main process to ``status``.
+    """
     try:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if _nobody_reads(status):
+        if _has_no_reader(status):
             os._exit(125)  # the shim died before the parent-death signal was set
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         syscalls.set_process_name("windlass-init")
@@ -61,14 +64,14 @@ def run_init(spec: dict[str, Any], errors: int, status: int) -> NoReturn:
     os._exit(0)
 
 
-def _nobody_reads(pipe: int) -> bool:
+def _has_no_reader(pipe: int) -> bool:
     poller = select.poll()
     poller.register(pipe, 0)
     return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def _release(errors: int) -> None:
-    """Let go of what init does not need: its copy of the output pipes would hide their end."""
+    """Close what init does not need: its copy of the output pipes would hide their end."""
     os.close(errors)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -91,7 +94,7 @@ def _reap_until_end(main: int) -> int:
     while ended is None:
         number = signal.sigwaitinfo(_WATCHED).si_signo
         if number == KILL_ALL:
-            _kill_descendants(spare_orphans=True)
+            _kill_descendants(once=True)
             _signal(main, signal.SIGKILL)
         elif number != signal.SIGCHLD:
             _forward(main, number)
@@ -108,9 +111,12 @@ def _reap_until_end(main: int) -> int:
 
 
 def _forward(main: int, number: int) -> None:
-    """To the main process alone if it catches the signal, since then it knows what to do (a training loop
-    that saves a checkpoint must not lose its data loaders first); otherwise to its whole group, so that
-    ``sh -c`` does not shield what it runs."""
+    """Forward a signal to the main process or to its whole group.
+
+    A main process that catches the signal gets it alone, since it handles its own children: a
+    training loop that saves a checkpoint must not lose its data loaders first. Otherwise the whole
+    group gets it, because ``sh -c`` does not pass signals to its children.
+    """
     _signal(main if _catches(main, number) else -main, number)
 
 
@@ -135,8 +141,11 @@ def _signal(target: int, number: int) -> None:
         return
 
 
-def _kill_descendants(spare_orphans: bool = False) -> None:
-    """Kill all below this process; as subreaper it inherits what a killed parent leaves, so repeat."""
+def _kill_descendants(once: bool = False) -> None:
+    """Kill all descendants. ``once``: a single pass, since the caller reaps.
+
+    As a subreaper this process inherits children of killed parents, so it repeats the pass.
+    """
     if os.getpid() == 1:
         _signal_all()
         return
@@ -146,7 +155,7 @@ def _kill_descendants(spare_orphans: bool = False) -> None:
             return
         for pid in below:
             _signal(pid, signal.SIGKILL)
-        if spare_orphans:
+        if once:
             return  # the caller's loop reaps
         try:
             while os.waitpid(-1, 0)[0]:
@@ -184,8 +193,11 @@ def _isolate(spec: dict[str, Any]) -> None:
 
 
 def become(spec: dict[str, Any], errors: int, parent: int) -> NoReturn:
-    """A process of the container: own session, own user, limits, folder; then exec. It ends with ``parent``, which is
-    init, or for the command of a probe its helper (0 where that is outside of the pid namespace)."""
+    """Become a process of the container: session, user, limits, working directory, then exec.
+
+    The process ends with ``parent``. That is init, or the helper for the command of a probe (0 if the
+    helper is outside of the pid namespace).
+    """
     stage = "session"
     try:
         os.setsid()
@@ -193,19 +205,19 @@ def become(spec: dict[str, Any], errors: int, parent: int) -> NoReturn:
         _limit(spec)
         stage = "user"
         _become_user(spec)
-        # After the last change of user, which would clear it: who loses init ends too.
+        # After the last change of user, which would clear it.
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(125)
         stage = "cwd"
         os.chdir(spec["cwd"])
-        _plain_signals()
+        _reset_signals()
         stage = "exec"
         os.umask(spec.get("umask", 0o022))
         _execute(spec["argv"], spec["env"])
     except OSError as error:
         _report(errors, stage, error)
-    except ValueError as error:  # a NUL byte in a word or a variable, say
+    except ValueError as error:  # for instance a NUL byte in an argument
         _report(errors, stage, OSError(errno.EINVAL, str(error)))
     os._exit(127)
 
@@ -222,7 +234,7 @@ def _limit(spec: dict[str, Any]) -> None:
 
 def _become_user(spec: dict[str, Any]) -> None:
     nested = spec.get("own_ids")
-    if nested:  # root in the agent's user namespace: be oneself again in a nested one
+    if nested:  # root in the agent's user namespace: map the own ids again in a nested one
         outside_uid, outside_gid = os.geteuid(), os.getegid()
         syscalls.unshare(syscalls.CLONE_NEWUSER)
         syscalls.map_own_ids(nested["uid"], nested["gid"], outside_uid, outside_gid)
@@ -235,8 +247,8 @@ def _become_user(spec: dict[str, Any]) -> None:
         os.setuid(spec["uid"])
 
 
-def _plain_signals() -> None:
-    """Nothing blocked, nothing ignored: neither what Python ignores nor what the agent inherited."""
+def _reset_signals() -> None:
+    """Reset blocked and ignored signals: both Python and the agent may have changed them."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if number not in _RESERVED:
             signal.signal(number, signal.SIG_DFL)
@@ -244,11 +256,11 @@ def _plain_signals() -> None:
 
 
 _RESERVED = (32, 33)
-"""The C library's own; it refuses to change them."""
+"""Signals of the C library, which refuses to change them."""
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> NoReturn:
-    """``execvpe`` with an error that tells "not found" from "not permitted"."""
+    """Execute the command as ``execvpe``, but distinguish "not found" from "not permitted"."""
     name = argv[0]
     if "/" in name:
         os.execve(name, argv, env)

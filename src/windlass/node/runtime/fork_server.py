@@ -1,12 +1,12 @@
-"""Processes that are born warm: a small interpreter that has loaded the supervisors of pods, and forks them.
+"""Fork server for pod supervisors: an interpreter that has loaded their modules and forks them.
 
-Most of what a short pod costs is the start of two interpreters, its sandbox's and its container's shim: a
-fork of one that is there takes a tenth of that. The nursery is a process of its own, so that nothing of the agent,
-neither its threads nor its memory, is in what it forks. Its children are in a session of their own and outlive it as
-they outlive the agent; it ends with the agent. Whoever cannot reach it starts an interpreter as before.
+Most of the cost of a short pod is the start of two interpreters: those of its sandbox and of its
+shim. A fork takes a tenth of that time. The server is a separate process, so its children inherit
+neither threads nor memory of the agent. Each child has its own session and outlives both server and
+agent. The server ends with the agent. If it is unavailable, interpreters are started instead.
 
-A request is one packet: the module and its argument as JSON, with two descriptors, for stdout and stderr. The answer is
-the pid, or the negative number of an error.
+A request is one packet: module and argument as JSON, with two descriptors for stdout and stderr.
+The response is the pid, or a negative error number.
 """
 
 from __future__ import annotations
@@ -23,43 +23,48 @@ import sys
 from windlass.node.runtime import syscalls
 
 MODULES = ("windlass.node.sandbox.sandbox", "windlass.node.runtime.shim")
-"""Modules that are loaded at the start; ``main`` of each is run in a child."""
-_LARGEST = 65_536
-_COLLECT_MILLISECONDS = 1000
+"""Modules loaded at the start. A child runs ``main`` of one of them."""
+_MAX_REQUEST_BYTES = 65_536
+_REAP_MILLISECONDS = 1000
 
 
-def main(folder: str) -> int:
-    """Serve the socket that is stdin until its other end is closed. ``folder`` only tells people and tests whose
-    nursery this is, and whose are the processes that it forks."""
+def main(directory: str) -> int:
+    """Serve the socket on stdin until its other end is closed.
+
+    ``directory`` only identifies the server, and its children, in process lists.
+    """
     syscalls.set_process_name("windlass-birth")
     loaded = {name: importlib.import_module(name) for name in MODULES}
     connection = socket.socket(fileno=os.dup(0))
-    gc.freeze()  # what is loaded stays shared with what is forked
+    gc.freeze()  # children share the memory of loaded modules
     while True:
-        born = _next(connection)
-        if born is None:
+        request = _next(connection)
+        if request is None:
             os._exit(0)  # at once: its agent waits
-        module, argument = born
+        module, argument = request
         if module:
             connection.close()
             return loaded[module].main(argument)
 
 
 def _next(connection: socket.socket) -> tuple[str, str] | None:
-    """In a new child: what it is to run. In the nursery itself an empty module, and ``None`` at the end."""
+    """Return module and argument in a new child.
+
+    In the server itself the module is empty. None: the other end was closed.
+    """
     poller = select.poll()
     poller.register(connection, select.POLLIN)
-    ready = poller.poll(_COLLECT_MILLISECONDS)
-    _collect()
+    ready = poller.poll(_REAP_MILLISECONDS)
+    _reap()
     if not ready:
         return "", ""
     try:
-        request, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 2)
+        request, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 2)
         if not request:
             return None
         pid = _fork()
         if pid == 0:
-            _settle(*descriptors)
+            _detach(*descriptors)
             module, argument = json.loads(request)
             return module, argument
         for descriptor in descriptors:
@@ -71,24 +76,24 @@ def _next(connection: socket.socket) -> tuple[str, str] | None:
 
 
 def _fork() -> int:
-    """Its pid, 0 in the child, or the negative number of the error."""
+    """Fork. Return the pid, 0 in the child, or a negative error number."""
     try:
         return os.fork()
     except OSError as error:
         return -(error.errno or 1)
 
 
-def _settle(out: int, errors: int) -> None:
-    """As a process that has been started alone."""
+def _detach(out: int, errors: int) -> None:
+    """Detach the child: own session, and the descriptors of the request."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, place in ((null, 0), (out, 1), (errors, 2)):
-        os.dup2(descriptor, place)
+    for descriptor, number in ((null, 0), (out, 1), (errors, 2)):
+        os.dup2(descriptor, number)
         os.close(descriptor)
 
 
-def _collect() -> None:
-    """Children that have ended. One that was born for this moment's request is still there for who asked."""
+def _reap() -> None:
+    """Reap ended children. A child of the request in progress is still there for the agent."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""Starting the agent's helpers and watching processes, the agent's own children or adopted ones."""
+"""Helper processes of the agent: start them, read from them, and wait for their end."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ _log = logging.getLogger("windlass.node")
 _ROOT = str(Path(windlass.__file__).parent.parent)
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; sys.exit(main(sys.argv[2]))"
 _POLL_SECONDS = 0.2
-_NURSERY_SECONDS = 5.0
+_FORK_SERVER_SECONDS = 5.0
 _children: set[int] = set()
 
 
 def start_helper(module: str, argument: str, *, errors: Path | None = None) -> tuple[int, int]:
-    """Run ``main(argument)`` of a module, given by its dotted name, in an interpreter and a session of its own.
+    """Run ``main(argument)`` of a module in a new interpreter with its own session.
 
-    Isolated (``-I -S``), so that it starts in milliseconds and nothing of the user's site is in it.
-    Returns its pid and the read end of its stdout. Raises ``OSError``.
+    ``module``: dotted name. The interpreter is isolated (``-I -S``), so that it starts in milliseconds
+    and without the user's site packages. Return the pid and the read end of its stdout. Raises
+    ``OSError``.
     """
-    return _heard(lambda out, err: _spawn(module, argument, out, err), errors)
+    return _with_output(lambda out, err: _spawn(module, argument, out, err), errors)
 
 
-def _heard(start: Callable[[int, int], int], errors: Path | None) -> tuple[int, int]:
-    """The pid that ``start`` returns, given descriptors for stdout and stderr, and the read end of the former."""
+def _with_output(start: Callable[[int, int], int], errors: Path | None) -> tuple[int, int]:
+    """Return the pid that ``start`` returns, and the read end of its stdout.
+
+    ``start`` gets descriptors for stdout and stderr.
+    """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -51,15 +55,15 @@ def _heard(start: Callable[[int, int], int], errors: Path | None) -> tuple[int, 
         os.close(writer)
 
 
-def _spawn(module: str, argument: str, out: int, errors: int, given: int | None = None) -> int:
-    """The pid of an interpreter that runs the module; ``given`` is its stdin."""
+def _spawn(module: str, argument: str, out: int, errors: int, stdin: int | None = None) -> int:
+    """Return the pid of an interpreter that runs the module. ``stdin``: its stdin, or none."""
     null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     pid = os.posix_spawn(
         sys.executable,
         [sys.executable, "-I", "-S", "-c", _BOOT.format(module=module), _ROOT, argument],
         {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
         file_actions=[
-            null if given is None else (os.POSIX_SPAWN_DUP2, given, 0),
+            null if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, errors, 2),
         ],
@@ -71,52 +75,55 @@ def _spawn(module: str, argument: str, out: int, errors: int, given: int | None 
 
 
 class ForkServer:
-    """The agent's end of a :mod:`~windlass.node.runtime.fork_server`. Closed, or when it does not answer, helpers are
-    interpreters of their own: pods then start somewhat slower."""
+    """The agent's connection to a :mod:`~windlass.node.runtime.fork_server`.
+
+    If the server is closed or does not respond, helpers are separate interpreters, and pods start
+    somewhat slower.
+    """
 
     def __init__(self) -> None:
         self._connection: socket.socket | None = None
         self._pid = 0
 
-    def open(self, folder: Path) -> None:
-        """Start it, for the agent of that folder; it is ready when it has loaded what it is to fork."""
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def open(self, directory: Path) -> None:
+        """Start the server for the agent of ``directory``."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with its:
-                self._pid, reader = _heard(
+            with theirs:
+                self._pid, reader = _with_output(
                     lambda out, err: _spawn(
-                        "windlass.node.runtime.fork_server", str(folder), out, err, its.fileno()
+                        "windlass.node.runtime.fork_server", str(directory), out, err, theirs.fileno()
                     ),
-                    folder / "nursery.err",
+                    directory / "fork-server.err",
                 )
             os.close(reader)
         except OSError as error:
             ours.close()
-            _log.warning("pods start without a nursery: %s", error)
+            _log.warning("the fork server did not start, pods start slower: %s", error)
             return
-        ours.settimeout(_NURSERY_SECONDS)
+        ours.settimeout(_FORK_SERVER_SECONDS)
         self._connection = ours
 
     def close(self) -> None:
-        """The process ends, and is waited for; what it has started goes on."""
+        """End the server and wait for its end. Its children keep running."""
         if self._connection is None:
             return
         self._connection.close()
         self._connection = None
-        deadline = monotonic.monotonic() + _NURSERY_SECONDS
+        deadline = monotonic.monotonic() + _FORK_SERVER_SECONDS
         while self._pid in _children and monotonic.monotonic() < deadline:
-            collect(self._pid)
+            reap(self._pid)
             monotonic.pause(0.001)
 
     def start_helper(self, module: str, argument: str, *, errors: Path) -> tuple[int, int]:
-        """As :func:`start_helper`, of :data:`fork_server.MODULES`. Raises ``OSError``."""
-        return _heard(
-            lambda out, err: self._born(module, argument, out, err) or _spawn(module, argument, out, err),
+        """Start a helper of :data:`fork_server.MODULES` as :func:`start_helper` does. Raises ``OSError``."""
+        return _with_output(
+            lambda out, err: self._fork(module, argument, out, err) or _spawn(module, argument, out, err),
             errors,
         )
 
-    def _born(self, module: str, argument: str, out: int, errors: int) -> int:
-        """The pid; 0 where nobody answers."""
+    def _fork(self, module: str, argument: str, out: int, errors: int) -> int:
+        """Return the pid of the forked helper, or 0 if the server is not available."""
         if self._connection is None:
             return 0
         try:
@@ -124,7 +131,7 @@ class ForkServer:
             socket.send_fds(self._connection, [request], [out, errors])
             pid = int(self._connection.recv(64) or 0)
         except OSError as error:
-            _log.warning("the nursery of pods is lost: %s", error)
+            _log.warning("the fork server is lost, pods start slower: %s", error)
             if self._pid in _children:
                 os.kill(self._pid, signal.SIGKILL)
             pid = 0
@@ -132,26 +139,26 @@ class ForkServer:
             return pid
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
-        self.close()  # before somebody else starts the same
+        self.close()  # before the fallback starts the same helper
         return 0
 
 
 def track(pid: int) -> None:
-    """Remember a child, so that :func:`sweep` collects it should nobody else wait for it."""
+    """Register a child, so that :func:`reap_all` reaps it if nothing else waits for it."""
     _children.add(pid)
 
 
-def sweep() -> None:
-    """Collect every ended child that nobody waited for. Call now and then."""
+def reap_all() -> None:
+    """Reap every ended child. Call it periodically."""
     for pid in tuple(_children):
-        collect(pid)
+        reap(pid)
 
 
 async def read_to_end(descriptor: int) -> bytes:
-    """All that comes out of a pipe, which is closed afterwards."""
+    """Return everything that is read from a pipe, and close it."""
     loop = asyncio.get_running_loop()
     os.set_blocking(descriptor, False)
-    said = b""
+    data = b""
     try:
         while True:
             ready: asyncio.Future[None] = loop.create_future()
@@ -165,8 +172,8 @@ async def read_to_end(descriptor: int) -> bytes:
             except BlockingIOError:
                 continue
             if not block:
-                return said
-            said += block
+                return data
+            data += block
     finally:
         os.close(descriptor)
 
@@ -177,7 +184,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 async def wait_exit(pid: int, started: int) -> None:
-    """Until the process with that pid and start time is gone; collects it if it is a child of ours."""
+    """Wait until the process with that pid and start time is gone. Reap it if it is a child."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -185,12 +192,12 @@ async def wait_exit(pid: int, started: int) -> None:
     except OSError:  # a kernel without pidfd
         while syscalls.is_alive(pid, started):
             await asyncio.sleep(_POLL_SECONDS)
-        collect(pid)
+        reap(pid)
         return
     try:
-        found = syscalls.start_time(pid)
-        if found is not None and found != started:
-            return  # the pid has been used again
+        current = syscalls.start_time(pid)
+        if current is not None and current != started:
+            return  # the pid was reused
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         loop.add_reader(handle, _resolve, ready)
@@ -200,14 +207,14 @@ async def wait_exit(pid: int, started: int) -> None:
             loop.remove_reader(handle)
     finally:
         os.close(handle)
-    collect(pid)
+    reap(pid)
 
 
-def collect(pid: int) -> None:
-    """Reap ``pid`` if it is a child of this process; others have their own parent for that."""
+def reap(pid: int) -> None:
+    """Reap ``pid`` if it is a child of this process. All others have a parent that does."""
     try:
-        found, _ = os.waitpid(pid, os.WNOHANG)
+        reaped, _ = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        found = pid
-    if found:
+        reaped = pid
+    if reaped:
         _children.discard(pid)

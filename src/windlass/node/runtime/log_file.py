@@ -1,9 +1,11 @@
-"""Container logs as the kubelet's runtimes write them, with rotation.
+"""Writer of container logs in the format of the kubelet's runtimes, with rotation.
 
-One line per record: ``<time, nine digits> <stdout|stderr> <P|F> <text>``. ``P`` says that the line goes
-on in the next record of the same stream. A full file moves to ``<name>.1`` (older ones to ``.2`` …); what is removed
-then is counted in ``<name>.dropped``.
-Imports stay few: the shim writes with this module. :mod:`windlass.node.runtime.log_reader` reads.
+Each record is one line: ``<time, nine digits> <stdout|stderr> <P|F> <text>``. ``P`` means that the
+line continues in the next record of the same stream. A full file is renamed to ``<name>.1``, older
+ones to ``.2`` and so on. ``<name>.dropped`` counts the removed bytes.
+
+The imports are few because the shim uses this module.
+:mod:`windlass.node.runtime.log_reader` reads the logs.
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ import os
 from windlass.kits import monotonic
 
 CHUNK = 16 * 1024
-"""Longest text of one record; longer lines are split (the runtimes' own limit)."""
+"""Maximum length of a record in bytes (as in the runtimes). Longer lines are split."""
 DROPPED = ".dropped"
-"""Behind the name of a log: how many bytes of its beginning rotation has removed, as a number."""
+"""Suffix of the file that has the number of bytes removed by rotation."""
 
 
 class LogFile:
-    """Appends records; never raises for a full disk: what could not be written is counted and told later."""
+    """Appends records. A full disk raises nothing: lost bytes are counted and reported later."""
 
     def __init__(self, path: str, *, max_bytes: int, max_files: int) -> None:
         self.path = path
         self.max_bytes = max_bytes
         self.max_files = max(1, max_files)
         self.lost_bytes = 0
-        self._untold = 0
+        self._unreported = 0
         self._dropped = 0
         self._descriptor = -1
         self._size = 0
@@ -38,32 +40,32 @@ class LogFile:
         self._size = os.fstat(self._descriptor).st_size
 
     def write(self, records: bytes) -> None:
-        """``records`` is whole lines."""
-        told = b""
-        if self._untold:
-            told = record("stderr", True, f"[windlass: {self._untold} bytes of log were lost]".encode())
-        if self._size and self._size + len(told) + len(records) > self.max_bytes:
+        """Write ``records``, which are whole lines."""
+        report = b""
+        if self._unreported:
+            report = record("stderr", True, f"[windlass: {self._unreported} bytes of log were lost]".encode())
+        if self._size and self._size + len(report) + len(records) > self.max_bytes:
             self._rotate()
         start = self._size
         try:
-            view = memoryview(told + records)
+            view = memoryview(report + records)
             while view:
                 count = os.write(self._descriptor, view)
                 self._size += count
                 view = view[count:]
-            self._untold = 0
+            self._unreported = 0
         except OSError:
             self.lost_bytes += len(records)
-            self._untold += len(records)
-            self._cut(start)
+            self._unreported += len(records)
+            self._truncate(start)
 
-    def tell(self) -> None:
-        """Say what was lost, if anything was and there is room again: nothing may come after it that would."""
-        if self._untold:
+    def report_losses(self) -> None:
+        """Report lost bytes if there is space again. Without it only the next write would."""
+        if self._unreported:
             self.write(b"")
 
-    def _cut(self, size: int) -> None:
-        """Remove half a record, so that the file stays readable."""
+    def _truncate(self, size: int) -> None:
+        """Remove an incomplete record, so that the file stays readable."""
         try:
             os.ftruncate(self._descriptor, size)
             self._size = size
@@ -103,24 +105,24 @@ class LogFile:
 
 
 def record(stream: str, full: bool, text: bytes, at_ns: int | None = None) -> bytes:
-    """One line of the file. ``text`` holds no newline."""
+    """Return one line of the file. ``text`` has no newline."""
     stamp = monotonic.rfc3339_nano(monotonic.now_ns() if at_ns is None else at_ns)
     return b"%s %s %s %s\n" % (stamp.encode(), stream.encode(), b"F" if full else b"P", text)
 
 
-class LineCutter:
-    """Turns the bytes of one stream into records. A line that is not finished waits for :meth:`flush`."""
+class RecordEncoder:
+    """Splits the bytes of one stream into records. An unfinished line waits for :meth:`flush`."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
         self._rest = b""
 
     @property
-    def waiting(self) -> bool:
+    def has_partial_line(self) -> bool:
         return bool(self._rest)
 
     def feed(self, data: bytes) -> bytes:
-        """The records that ``data`` completes, as bytes to append to the file."""
+        """Return the records that ``data`` completes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         now = monotonic.now_ns()
         out = []
@@ -135,12 +137,12 @@ class LineCutter:
         return b"".join(out)
 
     def flush(self) -> bytes:
-        """The unfinished line as a partial record, so that a prompt or a progress bar is seen while it stands."""
+        """Return the unfinished line as a partial record, so that a prompt or progress bar is visible."""
         if not self._rest:
             return b""
         text, self._rest = self._rest, b""
         return record(self._stream, False, text)
 
     def finish(self) -> bytes:
-        """At the end of the stream: a last line without newline stays partial, so that readers add none."""
+        """Return the last line without a newline as a partial record, so that readers add none."""
         return self.flush()

@@ -1,8 +1,8 @@
-"""Reading container logs from disk: while the pod runs, after it ended, and while no agent is there.
+"""Reader of container logs: while the pod runs, after its end, and without an agent.
 
-:class:`LogReader` fulfils the server's LogSource Protocol. It needs nothing but the agent's folder. Format
-and rotation are those of :mod:`windlass.node.runtime.log_file`; logs of pods that are gone stay until
-:func:`prune` removes them by age and by total size.
+:class:`LogReader` implements the server's LogSource protocol. It needs only the agent's directory.
+:mod:`windlass.node.runtime.log_file` defines format and rotation. Logs of deleted pods stay until
+:func:`prune` removes them by age and total size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GAP = b"[windlass: lines may be missing here: the log grew faster than it was r
 
 
 class LogNotFound(Exception):
-    """There is no such log (any more)."""
+    """The log does not exist or no longer exists."""
 
 
 class LogReaderOptions(Protocol):
@@ -49,21 +49,21 @@ class LogReaderOptions(Protocol):
 
 
 class LogReader:
-    """``missing`` is raised where there is no log: the caller's own exception type, made from a text."""
+    """Reads container logs. ``missing``: type of the exception for a missing log, made from a text."""
 
-    def __init__(self, folder: Path, *, clock: Clock, missing: type[Exception] = LogNotFound) -> None:
-        self._paths = NodePaths(folder)
+    def __init__(self, directory: Path, *, clock: Clock, missing: type[Exception] = LogNotFound) -> None:
+        self._paths = NodePaths(directory)
         self._clock = clock
         self._missing = missing
 
     def open(self, pod: Mapping[str, Any], options: LogReaderOptions) -> AsyncIterator[bytes]:
-        """Chunks of log text, lines ending in newline. Raises ``missing`` before the first chunk."""
+        """Yield chunks of log text, lines with newline. Raises ``missing`` before the first chunk."""
         return self._read(pod["metadata"], options)
 
     async def _read(self, metadata: Mapping[str, Any], options: LogReaderOptions) -> AsyncIterator[bytes]:
         number = self._attempt(metadata, options)
         path = self._paths.container_logs(metadata, options.container) / f"{number}.log"
-        folder = self._paths.attempt(metadata["uid"], options.container, number)
+        directory = self._paths.attempt(metadata["uid"], options.container, number)
         since = ""
         if options.since_seconds is not None:
             since = rfc3339(self._clock.now() - options.since_seconds)[:-1]
@@ -76,54 +76,53 @@ class LogReader:
                 yield text
             idle = 0
             while True:
-                ended = not options.follow or not _is_running(
-                    folder
-                )  # looked up before reading: no line is lost
-                got = False
+                # Before reading, so that no line is lost.
+                ended = not options.follow or not _is_running(directory)
+                has_data = False
                 for block in cursor.blocks():
-                    got = True
+                    has_data = True
                     if text := decoder.decode(block):
                         yield text
                 if ended:
                     return
-                idle = 0 if got else idle + 1
+                idle = 0 if has_data else idle + 1
                 await self._clock.sleep(_POLL_SECONDS if idle < _IDLE_AFTER else _IDLE_POLL_SECONDS)
         finally:
             cursor.close()
 
     def _attempt(self, metadata: Mapping[str, Any], options: LogReaderOptions) -> int:
         name, pod = options.container, metadata["name"]
-        found = log_numbers(self._paths.container_logs(metadata, name))
+        attempts = log_numbers(self._paths.container_logs(metadata, name))
         if options.previous:
-            if len(found) < 2:
+            if len(attempts) < 2:
                 raise self._missing(f'previous terminated container "{name}" in pod "{pod}" not found')
-            return found[-2]
-        if not found:
+            return attempts[-2]
+        if not attempts:
             raise self._missing(
                 f'container "{name}" in pod "{pod}" has no log: it has not started, or its log is past its retention'
             )
-        return found[-1]
+        return attempts[-1]
 
 
-def log_numbers(folder: Path) -> list[int]:
-    """Attempts that have a log, ascending."""
+def log_numbers(directory: Path) -> list[int]:
+    """Return the attempts that have a log, ascending."""
     try:
-        names = [entry.name for entry in folder.iterdir()]
+        names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:
         return []
     return sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdecimal())
 
 
-def _is_running(folder: Path) -> bool:
-    where = str(folder)
-    if (folder / attempt_files.EXIT).exists():
+def _is_running(directory: Path) -> bool:
+    path = str(directory)
+    if (directory / attempt_files.EXIT).exists():
         return False
-    claim = attempt_files.read(where, attempt_files.CLAIM)
-    return folder.is_dir() if claim is None else attempt_files.is_running(claim)
+    claim = attempt_files.read(path, attempt_files.CLAIM)
+    return directory.is_dir() if claim is None else attempt_files.is_running(claim)
 
 
 class LogDecoder:
-    """Stored records → text. ``since`` is a time prefix without zone; earlier records are left out."""
+    """Decodes stored records to text. Records before ``since``, a time without zone, are skipped."""
 
     def __init__(self, timestamps: bool, since: str = "") -> None:
         self._timestamps = timestamps
@@ -149,7 +148,7 @@ class LogDecoder:
 
 
 class Cursor:
-    """A position in a log and its rotated files; follows the writer over rotations."""
+    """Position in a log and its rotated files. It follows the writer over rotations."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -157,7 +156,7 @@ class Cursor:
         self._open_oldest()
 
     def _files(self) -> list[Path]:
-        """Oldest first, the one being written last."""
+        """Return the log files, oldest first."""
         prefix = f"{self._path.name}."
         try:
             names = os.listdir(self._path.parent)
@@ -183,12 +182,12 @@ class Cursor:
                 return
 
     def missing(self) -> bytes:
-        """A record that says how much of the beginning rotation has removed; empty if nothing."""
+        """Return a record with the number of bytes removed by rotation, or nothing."""
         try:
             count = int(self._path.with_name(self._path.name + DROPPED).read_text(encoding="ascii"))
         except (FileNotFoundError, ValueError):
             return b""
-        text = f"[windlass: {count} bytes of log before this are not kept]"
+        text = f"[windlass: {count} earlier bytes of the log were removed]"
         return _note_before(self._descriptor, text.encode()) if self._descriptor >= 0 else b""
 
     def close(self) -> None:
@@ -198,7 +197,7 @@ class Cursor:
         self._descriptor = self._successor = -1
 
     def blocks(self) -> Iterator[bytes]:
-        """What has been written since the last call, over all files."""
+        """Yield the data written since the last call, over all files."""
         if self._descriptor < 0:
             self._open_oldest()
         while self._descriptor >= 0:
@@ -213,10 +212,10 @@ class Cursor:
                 yield _note_before(self._descriptor, _GAP)
 
     def _find_successor(self) -> bool:
-        """Open the file after the one that is open, unless that is the newest. Returns whether files between the two
-        may be gone: the writer rotated more often meanwhile than it keeps files.
+        """Open the file after the current one, unless that is the newest.
 
-        It is held open from now on, so that it is read however often the writer rotates until then.
+        Return whether files between the two may be missing: then the writer has rotated more files than
+        it retains. The file stays open, so that it is read however often the writer rotates.
         """
         own = os.fstat(self._descriptor).st_ino
         while self._successor < 0:
@@ -226,24 +225,24 @@ class Cursor:
             after = 0 if gap else inodes.index(own) + 1
             if after == len(files):
                 return False
-            found = _opened(files[after][0])
-            if found is not None and files == self._numbered():
-                self._successor = found
+            descriptor = _opened(files[after][0])
+            if descriptor is not None and files == self._numbered():
+                self._successor = descriptor
                 return gap
-            if found is not None:
-                os.close(found)  # it was rotated while we looked: the name may stand for another file now
+            if descriptor is not None:
+                os.close(descriptor)  # rotated meanwhile: the name may belong to another file
         return False
 
     def _numbered(self) -> list[tuple[Path, int]]:
-        """:meth:`_files` that exist, with their inodes."""
-        found = []
+        """Return the existing :meth:`_files` with their inodes."""
+        numbered = []
         for path in self._files():
             with contextlib.suppress(FileNotFoundError):
-                found.append((path, path.stat().st_ino))
-        return found
+                numbered.append((path, path.stat().st_ino))
+        return numbered
 
     def to_tail(self, lines: int) -> None:
-        """Move so that ``lines`` whole lines are left (0: to the end)."""
+        """Move to the start of the last ``lines`` whole lines (0: to the end)."""
         files = [path for path in self._files() if path.exists()]
         missing = lines
         for path in reversed(files):
@@ -263,15 +262,15 @@ def _opened(path: Path) -> int | None:
 
 
 def _note_before(descriptor: int, text: bytes) -> bytes:
-    """A record with a note and the time of the first one in the file."""
+    """Return a record with ``text`` and the time of the first record in the file."""
     stamp, _, rest = os.pread(descriptor, 64, 0).partition(b" ")
     return b"%s stderr F %s\n" % (stamp, text) if rest else record("stderr", True, text)
 
 
 def tail_offset(path: Path, lines: int) -> tuple[int, int]:
-    """Where the last ``lines`` whole lines begin, and how many there are (fewer when the file has fewer).
+    """Return the offset of the last ``lines`` whole lines, and their number, which may be smaller.
 
-    A line of several partial records counts once; an unfinished last line counts too.
+    A line of several partial records counts once, as does an unfinished last line.
     """
     with open(path, "rb") as stream:
         end = stream.seek(0, os.SEEK_END)
@@ -289,7 +288,7 @@ def tail_offset(path: Path, lines: int) -> tuple[int, int]:
             offset = position + len(block)
             for piece in reversed(pieces[1:]):
                 offset -= len(piece) + 1
-                # ``offset`` is the newline before this piece; the record begins after it
+                # ``offset`` is the newline before this piece, after which the record begins.
                 if piece:
                     found, open_line, done = _count(piece, found, open_line, lines)
                     if done:
@@ -304,7 +303,7 @@ def tail_offset(path: Path, lines: int) -> tuple[int, int]:
 
 
 def _count(record: bytes, found: int, open_line: bool, wanted: int) -> tuple[int, bool, bool]:
-    """Walking backwards: a record with F ends an earlier line, so it begins a new one for us."""
+    """Count a record while reading backwards: a record with F ends an earlier line."""
     parts = record.split(b" ", 3)
     whole = len(parts) > 2 and parts[2] == b"F"
     if whole or not open_line:
@@ -315,20 +314,20 @@ def _count(record: bytes, found: int, open_line: bool, wanted: int) -> tuple[int
 
 
 def prune(
-    folder: Path, live: Collection[str], *, now: float, max_age_seconds: float, max_total_bytes: int
+    directory: Path, live: Collection[str], *, now: float, max_age_seconds: float, max_total_bytes: int
 ) -> list[str]:
-    """Remove logs of pods that are not ``live`` (uids): the too old, then the oldest until the rest fits.
+    """Remove logs of pods that are not ``live`` (uids). Return the names of the removed directories.
 
-    Returns the names of the removed folders.
+    Logs beyond the maximum age are removed first, then the oldest until the rest fits.
     """
     ended: list[tuple[float, int, Path]] = []
     total = 0
     try:
-        entries = list(folder.iterdir())
+        entries = list(directory.iterdir())
     except FileNotFoundError:
         return []
     for entry in entries:
-        size, changed = _weigh(entry)
+        size, changed = _size_and_time(entry)
         total += size
         if entry.name.rpartition("_")[2] not in live:
             ended.append((changed, size, entry))
@@ -341,23 +340,23 @@ def prune(
     return removed
 
 
-def _weigh(folder: Path) -> tuple[int, float]:
-    """Bytes below ``folder`` and the time of its latest change."""
-    size, changed = 0, folder.stat().st_mtime
-    for where, _, files in os.walk(folder):
+def _size_and_time(directory: Path) -> tuple[int, float]:
+    """Return the bytes below ``directory`` and the time of its latest change."""
+    size, changed = 0, directory.stat().st_mtime
+    for parent, _, files in os.walk(directory):
         for name in files:
             try:
-                found = os.stat(os.path.join(where, name))
+                stat = os.stat(os.path.join(parent, name))
             except FileNotFoundError:
                 continue
-            size += found.st_size
-            changed = max(changed, found.st_mtime)
+            size += stat.st_size
+            changed = max(changed, stat.st_mtime)
     return size, changed
 
 
-def last_text(folder: Path, number: int, *, lines: int = 80, limit: int = 2048) -> str:
-    """The end of a log, for ``terminationMessagePolicy: FallbackToLogsOnError``."""
-    path = folder / f"{number}.log"
+def last_text(directory: Path, number: int, *, lines: int = 80, limit: int = 2048) -> str:
+    """Return the end of a log, for ``terminationMessagePolicy: FallbackToLogsOnError``."""
+    path = directory / f"{number}.log"
     if not path.exists():
         return ""
     cursor = Cursor(path)

@@ -1,11 +1,11 @@
-"""The pod's view of the file system: the machine's, with the volumes mounted into it.
+"""File system of a pod: the machine's, with the volumes mounted into it.
 
-Runs inside the container's own mount namespace, before exec. Nothing is ever written to the machine's
-file system: where a mount point does not exist, its deepest existing ancestor is *shadowed*: covered by
-a tmpfs that shows the ancestor's own entries by bind mounts, and in which the missing folders are made.
-Is the ancestor ``/`` itself, a new root is built the same way and pivoted to.
+This runs in the container's own mount namespace, before exec. It never writes to the machine's file
+system. If a mount point does not exist, its deepest existing ancestor is *shadowed*: a tmpfs covers
+it, shows its entries by bind mounts, and has the missing directories. If the ancestor is ``/``, a
+new root is built the same way, and becomes the root by ``pivot_root``.
 
-:func:`plan` is pure (it sees the file system through a small Protocol); :func:`perform` does it.
+:func:`plan` is pure (it sees the file system through a protocol), :func:`perform` executes the plan.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from windlass.node.runtime import syscalls
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """``source`` (a path of the machine) appears at ``target`` (absolute, in the pod)."""
+    """Mount of ``source``, a path of the machine, at ``target``, an absolute path of the pod.
+
+    ``optional``: it is skipped if the target does not exist (generated files of /etc).
+    """
 
     source: str
     target: str
     read_only: bool = False
     optional: bool = False
-    """Skip it when the target does not exist (generated files of /etc)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """Cover the existing folder ``path`` by a tmpfs that shows its entries."""
+    """Cover the existing directory ``path`` by a tmpfs that shows its entries."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """Make the missing mount point ``path``, under a shadow: a folder, or an empty file."""
+    """Create the missing mount point ``path`` under a shadow: a directory or an empty file."""
 
     path: str
-    folder: bool
+    directory: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,11 @@ Step = Shadow | Make | BindMount
 class FileSystem(Protocol):
     def real(self, path: str) -> str: ...
     def exists(self, path: str) -> bool: ...
-    def is_folder(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool: ...
 
 
 class MachineFileSystem:
-    """The real one."""
+    """File system of this machine."""
 
     def real(self, path: str) -> str:
         return os.path.realpath(path)
@@ -68,12 +70,12 @@ class MachineFileSystem:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
-    def is_folder(self, path: str) -> bool:
+    def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
 
 
 def ancestor(path: str, files: FileSystem) -> str:
-    """The deepest existing folder above a path that does not exist."""
+    """Return the deepest existing directory above a path that does not exist."""
     above = os.path.dirname(path)
     while above != "/" and not files.exists(above):
         above = os.path.dirname(above)
@@ -81,15 +83,15 @@ def ancestor(path: str, files: FileSystem) -> str:
 
 
 def shadows(mounts: list[Mount], files: FileSystem) -> list[str]:
-    """The existing folders that must be shadowed for the missing mount points, without doubles."""
-    found: list[str] = []
+    """Return the directories to shadow for the missing mount points, without duplicates."""
+    directories: list[str] = []
     for mount in mounts:
         target = files.real(mount.target)
         if not mount.optional and not files.exists(target):
             above = ancestor(target, files)
-            if above not in found and not _inside_volume(above, mounts, files):
-                found.append(above)
-    return sorted(found, key=lambda path: (path.count("/"), path))
+            if above not in directories and not _inside_volume(above, mounts, files):
+                directories.append(above)
+    return sorted(directories, key=lambda path: (path.count("/"), path))
 
 
 def _inside_volume(path: str, mounts: list[Mount], files: FileSystem) -> bool:
@@ -98,9 +100,10 @@ def _inside_volume(path: str, mounts: list[Mount], files: FileSystem) -> bool:
 
 
 def plan(mounts: list[Mount], files: FileSystem) -> list[Step]:
-    """The steps, in order: shadows, then mounts from the outermost to the innermost.
+    """Return the steps in order: shadows, then mounts from the outermost to the innermost.
 
-    A mount point inside another volume of the pod is made in that volume, as container runtimes do.
+    A mount point inside another volume of the pod is created in that volume, as container runtimes
+    do.
     """
     steps: list[Step] = [Shadow(path) for path in shadows(mounts, files)]
     ordered = sorted(mounts, key=lambda mount: (files.real(mount.target).count("/"), mount.target))
@@ -111,17 +114,17 @@ def plan(mounts: list[Mount], files: FileSystem) -> list[Step]:
         if mount.optional and not known:
             continue
         if not known or _inside_volume(os.path.dirname(target), mounts, files):
-            steps.append(Make(target, files.is_folder(mount.source)))
+            steps.append(Make(target, files.is_directory(mount.source)))
             made.add(target)
         steps.append(BindMount(mount.source, target, mount.read_only))
     return steps
 
 
 def perform(steps: list[Step], staging: str) -> None:
-    """Carry the steps out in this process's own mount namespace. Raises ``OSError`` naming the path.
+    """Execute the steps in this process's own mount namespace. Raises ``OSError`` with the path.
 
-    ``staging`` is an empty folder for building a new root. Shadows come first and hide nothing; then
-    all sources are opened, before one volume covers the folder that another one lies in.
+    ``staging`` is an empty directory in which a new root is built. Shadows come first and hide nothing.
+    Then all sources are opened, before one volume covers the directory of another.
     """
     for step in steps:
         if isinstance(step, Shadow):
@@ -142,7 +145,7 @@ def perform(steps: list[Step], staging: str) -> None:
 def _make(step: Make) -> None:
     if os.path.exists(step.path):
         return
-    if step.folder:
+    if step.directory:
         os.makedirs(step.path, exist_ok=True)
         return
     os.makedirs(os.path.dirname(step.path), exist_ok=True)
@@ -153,35 +156,35 @@ def _bind(source: str, step: BindMount) -> None:
     syscalls.mount(source, step.target, None, syscalls.MS_BIND | syscalls.MS_REC)
     if step.read_only:
         # A remount must repeat the flags of the mount below, which a user namespace may not drop.
-        kept = os.statvfs(step.target).f_flag & _KEPT
-        flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | kept
+        retained = os.statvfs(step.target).f_flag & _RETAINED_FLAGS
+        flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | retained
         syscalls.mount(None, step.target, None, flags)
 
 
-_KEPT = (
+_RETAINED_FLAGS = (
     syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC | syscalls.MS_NOATIME | syscalls.MS_NODIRATIME
 )
 
 
 def _fill(original: int, target: str) -> None:
-    """Show the entries of the folder behind the descriptor ``original`` in the empty folder ``target``."""
+    """Show the entries of the directory behind the descriptor ``original`` in the empty ``target``."""
     source = f"/proc/self/fd/{original}"
     with os.scandir(source) as entries:
         for entry in entries:
-            here = os.path.join(target, entry.name)
+            shown = os.path.join(target, entry.name)
             if entry.is_symlink():
-                os.symlink(os.readlink(entry.path), here)
+                os.symlink(os.readlink(entry.path), shown)
                 continue
             if entry.is_dir(follow_symlinks=False):
-                os.mkdir(here, 0o755)
+                os.mkdir(shown, 0o755)
             else:
-                os.close(os.open(here, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+                os.close(os.open(shown, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             try:
-                syscalls.mount(entry.path, here, None, syscalls.MS_BIND | syscalls.MS_REC)
+                syscalls.mount(entry.path, shown, None, syscalls.MS_BIND | syscalls.MS_REC)
             except PermissionError:
-                continue  # what this user may not reach stays an empty entry
+                continue  # an entry without access stays empty
             except FileNotFoundError:
-                os.rmdir(here) if os.path.isdir(here) else os.unlink(here)  # vanished meanwhile
+                os.rmdir(shown) if os.path.isdir(shown) else os.unlink(shown)  # vanished meanwhile
 
 
 def _shadow(path: str) -> None:
@@ -210,6 +213,6 @@ def _new_root(staging: str) -> None:
 
 
 def mount_proc() -> None:
-    """A ``/proc`` of this pid namespace."""
+    """Mount the ``/proc`` of this pid namespace."""
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     syscalls.mount("proc", "/proc", "proc", flags)

@@ -1,6 +1,7 @@
-"""Runners: how one attempt of a container becomes something that runs.
+"""Runners: they start the attempts of containers.
 
-:class:`ProcessRunner` starts a shim per attempt; runners for container engines fit the same Protocol.
+:class:`ProcessRunner` starts a shim per attempt. Runners for container engines fit the same
+protocol.
 """
 
 from __future__ import annotations
@@ -26,73 +27,73 @@ UNKNOWN_MESSAGE = "The container could not be located when the agent came back; 
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpec:
-    """One attempt of one container. ``folder`` exists and belongs to this attempt alone.
+    """Attempt of a container. ``directory`` exists and belongs to this attempt only.
 
-    ``record`` is what the shim reads (:mod:`windlass.node.runtime.shim`).
+    ``record``: what the shim reads (:mod:`windlass.node.runtime.shim`).
     """
 
-    folder: Path
+    directory: Path
     record: Mapping[str, Any]
 
 
 class Handle(Protocol):
-    """A running attempt."""
+    """Handle of a running attempt."""
 
     async def started(self) -> float | Exit:
-        """When the command runs: Unix time of its start; how it failed, if it never ran."""
+        """Wait until the command runs. Return the Unix time of its start, or the failure of the start."""
         ...
 
     async def ended(self) -> Exit:
-        """When nothing of the attempt is left."""
+        """Wait until no process of the attempt is left."""
         ...
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask it to end; after the grace it is killed. May be repeated with a shorter grace."""
+        """Send SIGTERM, and SIGKILL after the grace period. May be repeated with a shorter one."""
         ...
 
 
 class Runner(Protocol):
     async def start(self, spec: AttemptSpec) -> Handle:
-        """Raises ``OSError`` when nothing could be started at all."""
+        """Start an attempt. Raises ``OSError`` if nothing could be started."""
         ...
 
-    def adopt(self, folder: Path) -> Handle | None:
-        """The handle of an attempt that was started by an earlier agent, also when it ended meanwhile.
+    def adopt(self, directory: Path) -> Handle | None:
+        """Return the handle of an attempt of an earlier agent, running or ended.
 
-        None when it was never claimed: it may be started.
+        None: the attempt was never claimed and may be started.
         """
         ...
 
 
 class ProcessRunner:
-    """Attempts as processes of this machine under a shim each."""
+    """Runs attempts as processes of this machine, each under a shim."""
 
     def __init__(self, fork_server: ForkServer) -> None:
         self._fork_server = fork_server
 
     async def start(self, spec: AttemptSpec) -> Handle:
-        write_atomic(spec.folder / attempt_files.SPEC, attempt_files.encode(spec.record), durable=False)
-        errors = spec.folder / "shim.err"
+        write_atomic(spec.directory / attempt_files.SPEC, attempt_files.encode(spec.record), durable=False)
+        errors = spec.directory / "shim.err"
         pid, reader = self._fork_server.start_helper(
-            "windlass.node.runtime.shim", str(spec.folder), errors=errors
+            "windlass.node.runtime.shim", str(spec.directory), errors=errors
         )
-        return ProcessHandle(spec.folder, attempt_files.identity(pid), reader)
+        return ProcessHandle(spec.directory, attempt_files.identity(pid), reader)
 
-    def adopt(self, folder: Path) -> Handle | None:
-        claim = attempt_files.read(str(folder), attempt_files.CLAIM)
-        if claim is None and (folder / attempt_files.CLAIM).exists():
-            # Cut off by a crash of the machine: someone had claimed it.
+    def adopt(self, directory: Path) -> Handle | None:
+        claim = attempt_files.read(str(directory), attempt_files.CLAIM)
+        if claim is None and (directory / attempt_files.CLAIM).exists():
+            # Truncated by a crash of the machine: it had been claimed.
             claim = {"pid": 0, "start_time": 0, "boot_id": ""}
         if claim is None:
             return None
-        return ProcessHandle(folder, claim, None)
+        return ProcessHandle(directory, claim, None)
 
 
 class ProcessHandle:
-    """Reads the files of an attempt; its shim is ours or was adopted."""
+    """Handle that reads the files of an attempt. This agent or an earlier one started its shim."""
 
-    def __init__(self, folder: Path, shim: Mapping[str, Any], reader: int | None) -> None:
-        self._folder = str(folder)
+    def __init__(self, directory: Path, shim: Mapping[str, Any], reader: int | None) -> None:
+        self._directory = str(directory)
         self._shim = dict(shim)
         self._reader = reader
 
@@ -100,16 +101,16 @@ class ProcessHandle:
         if self._reader is not None:
             reader, self._reader = self._reader, None
             await read_to_end(reader)
-            claim = attempt_files.read(self._folder, attempt_files.CLAIM)
+            claim = attempt_files.read(self._directory, attempt_files.CLAIM)
             if claim is None:
-                return self._never_began()
-            self._shim = claim  # of a shim that an earlier agent had started, should that one have won
+                return self._start_failure()
+            self._shim = claim  # possibly of a shim that an earlier agent started
         while True:
-            record = attempt_files.read(self._folder, attempt_files.STARTED)
+            record = attempt_files.read(self._directory, attempt_files.STARTED)
             if record is not None:
                 return record["started_at_ns"] / 1e9
             if attempt_files.read(
-                self._folder, attempt_files.EXIT
+                self._directory, attempt_files.EXIT
             ) is not None or not attempt_files.is_running(self._shim):
                 return await self.ended()
             await asyncio.sleep(0.02)  # adopted between claim and exec
@@ -117,39 +118,39 @@ class ProcessHandle:
     async def ended(self) -> Exit:
         if attempt_files.is_running(self._shim):
             await wait_exit(self._shim["pid"], self._shim["start_time"])
-        record = attempt_files.read(self._folder, attempt_files.EXIT)
-        started = attempt_files.read(self._folder, attempt_files.STARTED)
+        record = attempt_files.read(self._directory, attempt_files.EXIT)
+        started = attempt_files.read(self._directory, attempt_files.STARTED)
         started_at = started["started_at_ns"] / 1e9 if started else 0.0
         if record is None:
-            self._end_leftovers()
+            self._kill_leftovers()
             return Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, started_at=started_at)
-        return exit_of(record, started_at, attempt_files.read(self._folder, attempt_files.SPEC) or {})
+        return exit_of(record, started_at, attempt_files.read(self._directory, attempt_files.SPEC) or {})
 
-    def _never_began(self) -> Exit:
+    def _start_failure(self) -> Exit:
         try:
-            said = (Path(self._folder) / "shim.err").read_text(errors="replace").strip()[-500:]
+            why = (Path(self._directory) / "shim.err").read_text(errors="replace").strip()[-500:]
         except OSError:
-            said = ""
-        return Exit(128, "StartError", message=f"the supervisor of the container did not start: {said}")
+            why = ""
+        return Exit(128, "StartError", message=f"the supervisor of the container did not start: {why}")
 
-    def _end_leftovers(self) -> None:
-        """The shim was killed: its init dies with it, unless the machine lacks parent-death signals."""
-        init = attempt_files.read(self._folder, attempt_files.PROCESS)
+    def _kill_leftovers(self) -> None:
+        """Kill what a killed shim left. Init dies with it if the machine has parent-death signals."""
+        init = attempt_files.read(self._directory, attempt_files.PROCESS)
         attempt_files.signal(init, signal.SIGKILL)
-        spec = attempt_files.read(self._folder, attempt_files.SPEC) or {}
+        spec = attempt_files.read(self._directory, attempt_files.SPEC) or {}
         mark = (spec.get("env") or {}).get(ATTEMPT_MARK)
         if mark and not spec.get("pid_namespace"):  # no namespace died with init
             syscalls.kill_marked(f"{ATTEMPT_MARK}={mark}")
 
     def stop(self, grace_seconds: float) -> None:
-        # The folder was removed, the disk is full: the shim goes by its own grace.
+        # On error (removed directory, full disk) the shim uses its own grace period.
         with contextlib.suppress(OSError):
-            write_atomic(Path(self._folder) / attempt_files.STOP, f"{grace_seconds:.3f}", durable=False)
+            write_atomic(Path(self._directory) / attempt_files.STOP, f"{grace_seconds:.3f}", durable=False)
         attempt_files.signal(self._shim, signal.SIGTERM)
 
 
 def exit_of(record: Mapping[str, Any], started_at: float, spec: Mapping[str, Any]) -> Exit:
-    """The shim's exit record in Kubernetes' words."""
+    """Return the end of a container as in Kubernetes, from the shim's exit record."""
     finished = record["finished_at_ns"] / 1e9
     if "start_error" in record:
         reason, message = start_error(record["start_error"], spec)
@@ -162,14 +163,14 @@ def exit_of(record: Mapping[str, Any], started_at: float, spec: Mapping[str, Any
 
 
 def start_error(refusal: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Reason and message with a remedy for a step before exec that failed."""
+    """Return reason and message, with a remedy, of a failed step before exec."""
     stage, number = refusal.get("stage"), int(refusal.get("errno", 0))
     why = refusal.get("message", "")
     command = (spec.get("argv") or ["?"])[0]
     if stage == "exec":
         if number == errno.ENOENT and "/" not in command:
             return "StartError", (
-                f'exec: "{command}": executable file not found in $PATH; install it, name it with its whole '
+                f'exec: "{command}": executable file not found in $PATH; install it, give its full '
                 "path, or map the image to an environment that has it (windlass doctor shows the map)"
             )
         if number == errno.ENOENT:
@@ -189,14 +190,14 @@ def start_error(refusal: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[st
             )
         return "StartError", f'exec: "{command}": {why}'
     if stage == "cwd":
-        folder = spec.get("cwd", "")
+        directory = spec.get("cwd", "")
         return "StartError", (
-            f'the working directory "{folder}" cannot be entered: {why}; make it (mkdir -p {folder}) or '
+            f'the working directory "{directory}" cannot be entered: {why}; create it (mkdir -p {directory}) or '
             "set workingDir to one that exists on this machine"
         )
     if stage == "user":
         return "StartError", (
-            f"the user of securityContext cannot be taken: {why}; only an agent that runs as root can change users"
+            f"the user of securityContext cannot be set: {why}; only an agent that runs as root can change users"
         )
     path = f" ({refusal['path']})" if refusal.get("path") else ""
     return "ContainerCannotRun", f"{stage}: {why}{path}"

@@ -1,18 +1,20 @@
-"""The supervisor of one attempt of one container. It outlives the agent.
+"""Shim: supervisor of one attempt of one container. It survives the agent.
 
-Started as ``python -I -S -c … FOLDER`` in a session of its own, with nothing but the folder of the
-attempt (:mod:`windlass.node.runtime.attempt_files` says which files are in it). In order:
+It is started as ``python -I -S -c … DIRECTORY`` in its own session. The directory of the attempt
+(:mod:`windlass.node.runtime.attempt_files` describes its files) is its only input. Its steps:
 
-1. claim the attempt exclusively; give up if someone has it;
-2. fork the container's init (:mod:`windlass.node.runtime.container_init`), write its pid, let it go on;
-3. wait until exec succeeded or a step before it failed; tell the agent by one byte on stdout;
-4. pump stdout and stderr into the log, forward the stop signal, kill when the grace is over, watch the
-   memory limit where no cgroup does;
-5. when the main process ended: drain the pipes, write the exit record, leave.
+1. Claim the attempt exclusively, or exit if it is claimed.
+2. Fork the container's init (:mod:`windlass.node.runtime.container_init`), write its pid, and let
+   it continue.
+3. Wait until exec succeeded or a step before it failed. Report it to the agent by one byte on stdout.
+4. Copy stdout and stderr into the log, forward the stop signal, kill after the grace period, and
+   enforce the memory limit if no cgroup does.
+5. After the end of the main process: drain the pipes, write the exit record, exit.
 
-When the folder of the attempt was removed, nobody could find the container again: the shim then ends it.
+If the directory of the attempt is removed, no agent can find the container again. The shim then
+ends it.
 
-Dies the shim, the kernel kills init (parent-death signal) and with it the container's pid namespace.
+If the shim dies, the kernel kills init (parent-death signal) and with it the pid namespace.
 """
 
 from __future__ import annotations
@@ -27,38 +29,41 @@ from typing import Any, NoReturn
 
 from windlass.kits import monotonic
 from windlass.node.runtime import attempt_files, container_init, syscalls
-from windlass.node.runtime.log_file import LineCutter, LogFile
+from windlass.node.runtime.log_file import LogFile, RecordEncoder
 
-_PARTIAL_AFTER = 0.2
-_MEMORY_EVERY = 0.5
-_DRAIN = 5.0
-_LOOK_EVERY = 5.0
-_LOOK_AGAIN = 2.0
-"""A folder that was not there is looked for once more: an agent that lives is to end its pods first."""
-_LONGEST_GRACE_WITHOUT_FOLDER = 10.0
+_PARTIAL_LINE_SECONDS = 0.2
+_MEMORY_CHECK_SECONDS = 0.5
+_DRAIN_SECONDS = 5.0
+_DIRECTORY_CHECK_SECONDS = 5.0
+_DIRECTORY_RECHECK_SECONDS = 2.0
+"""Interval until a missing directory is checked again. A live agent ends its pods itself."""
+_MAX_ORPHAN_GRACE_SECONDS = 10.0
 
 
-def main(folder: str) -> int:
-    """Run the attempt in ``folder``; the exit status of the shim itself says nothing about the container."""
+def main(directory: str) -> int:
+    """Run the attempt in ``directory``.
+
+    The exit status of the shim does not describe the container.
+    """
     syscalls.close_inherited()
     syscalls.set_process_name("windlass-shim")
-    spec = attempt_files.read(folder, attempt_files.SPEC)
+    spec = attempt_files.read(directory, attempt_files.SPEC)
     if spec is None:
-        raise SystemExit(f"no attempt is described in {folder}")
+        raise SystemExit(f"{directory} has no attempt")
     claim = {
         **attempt_files.identity(os.getpid()),
         "attempt": spec["attempt"],
         "claimed_at_ns": monotonic.now_ns(),
     }
-    if not attempt_files.create(folder, attempt_files.CLAIM, claim):
+    if not attempt_files.create(directory, attempt_files.CLAIM, claim):
         return attempt_files.ALREADY_CLAIMED
-    return _Shim(folder, spec).run()
+    return _Shim(directory, spec).run()
 
 
-def _tell_agent(word: bytes) -> None:
-    """One byte on stdout, then close it: the agent may be gone, which is none of our business."""
+def _report_to_agent(status: bytes) -> None:
+    """Write one byte to stdout and close it. The agent may be gone."""
     with contextlib.suppress(OSError):
-        os.write(1, word)
+        os.write(1, status)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):
         os.dup2(null, descriptor)
@@ -66,13 +71,13 @@ def _tell_agent(word: bytes) -> None:
 
 
 class _Shim:
-    def __init__(self, folder: str, spec: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, directory: str, spec: dict[str, Any]) -> None:
+        self.directory = directory
         self.spec = spec
         self.log = LogFile(spec["log"], max_bytes=spec["log_max_bytes"], max_files=spec["log_files"])
-        self.cutters: dict[int, LineCutter] = {}
+        self.encoders: dict[int, RecordEncoder] = {}
         self.init = 0
-        """Its pid while it is not collected, else 0."""
+        """Pid of init until it is reaped, else 0."""
         self.status_pipe = -1
         self.kill_at: float | None = None
         self.hard_kill_at: float | None = None
@@ -80,10 +85,10 @@ class _Shim:
         self.over_memory = False
         self.flush_at: float | None = None
         self.memory_limit = int(spec.get("memory_watch_bytes") or 0)
-        self.memory_at = monotonic.monotonic() + _MEMORY_EVERY if self.memory_limit else None
+        self.memory_at = monotonic.monotonic() + _MEMORY_CHECK_SECONDS if self.memory_limit else None
         self.oom_before = self._oom_kills()
-        self.look_at: float | None = monotonic.monotonic() + _LOOK_EVERY
-        self.missed = False
+        self.directory_check_at: float | None = monotonic.monotonic() + _DIRECTORY_CHECK_SECONDS
+        self.directory_missing = False
 
     def run(self) -> int:
         wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -94,10 +99,10 @@ class _Shim:
         refusal = self._start()
         if refusal is not None:
             self._finish({"start_error": refusal})
-            _tell_agent(b"f")
+            _report_to_agent(b"f")
             return 0
-        attempt_files.write(self.folder, attempt_files.STARTED, {"started_at_ns": monotonic.now_ns()})
-        _tell_agent(b"s")
+        attempt_files.write(self.directory, attempt_files.STARTED, {"started_at_ns": monotonic.now_ns()})
+        _report_to_agent(b"s")
         raw = self._pump(wake_read)
         self._finish(self._result(raw))
         return 0
@@ -105,7 +110,7 @@ class _Shim:
     # -- starting ------------------------------------------------------------------------------
 
     def _start(self) -> dict[str, Any] | None:
-        """Fork init and wait for exec. The refusal, if a step before exec failed."""
+        """Fork init and wait for exec. Return the failure of a step before exec, if any."""
         spec = self.spec
         go_read, go_write = os.pipe2(os.O_CLOEXEC)
         errors_read, errors_write = os.pipe2(os.O_CLOEXEC)
@@ -125,20 +130,20 @@ class _Shim:
         for descriptor in (go_read, errors_write, status_write, outs["stdout"][1], outs["stderr"][1]):
             os.close(descriptor)
         attempt_files.write(
-            self.folder, attempt_files.PROCESS, attempt_files.identity(self.init), durable=False
+            self.directory, attempt_files.PROCESS, attempt_files.identity(self.init), durable=False
         )
         os.write(go_write, b"g")
         os.close(go_write)
-        said = b""
+        data = b""
         while block := os.read(errors_read, 65536):
-            said += block
+            data += block
         os.close(errors_read)
-        if said:
+        if data:
             os.waitpid(self.init, 0)
-            return json.loads(said)
+            return json.loads(data)
         self.status_pipe = status_read
-        self.cutters = {outs[name][0]: LineCutter(name) for name in outs}
-        for descriptor in self.cutters:
+        self.encoders = {outs[name][0]: RecordEncoder(name) for name in outs}
+        for descriptor in self.encoders:
             os.set_blocking(descriptor, False)
         return None
 
@@ -148,9 +153,9 @@ class _Shim:
             os.dup2(outs["stdout" if descriptor == 1 else "stderr"][1], descriptor)
         for pair in outs.values():
             for descriptor in pair:
-                os.close(descriptor)  # or they would hide the end of the output
+                os.close(descriptor)  # else they would hide the end of the output
         if os.read(go, 1) != b"g":
-            os._exit(125)  # the shim died before it had written who we are
+            os._exit(125)  # the shim died before it wrote the pid
         os.close(go)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -160,9 +165,9 @@ class _Shim:
     # -- running -------------------------------------------------------------------------------
 
     def _pump(self, wake: int) -> int:
-        """Until the container ended; its raw wait status."""
+        """Copy output until the container ends. Return its raw wait status."""
         poller = select.poll()
-        for descriptor in (*self.cutters, self.status_pipe, wake):
+        for descriptor in (*self.encoders, self.status_pipe, wake):
             poller.register(descriptor, select.POLLIN)
         raw: int | None = None
         while raw is None:
@@ -178,17 +183,17 @@ class _Shim:
         return raw
 
     def _timeout(self) -> float | None:
-        times = (self.kill_at, self.hard_kill_at, self.flush_at, self.memory_at, self.look_at)
-        due = [moment for moment in times if moment is not None]
+        times = (self.kill_at, self.hard_kill_at, self.flush_at, self.memory_at, self.directory_check_at)
+        due = [time for time in times if time is not None]
         return max(0.0, (min(due) - monotonic.monotonic()) * 1000) if due else None
 
     def _on_time(self) -> None:
         now = monotonic.monotonic()
         if self.flush_at is not None and now >= self.flush_at:
             self.flush_at = None
-            for cutter in self.cutters.values():
-                if cutter.waiting:
-                    self.log.write(cutter.flush())
+            for encoder in self.encoders.values():
+                if encoder.has_partial_line:
+                    self.log.write(encoder.flush())
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
             self._kill_all(now)
@@ -196,47 +201,47 @@ class _Shim:
             self.hard_kill_at = None
             self._signal(signal.SIGKILL)
         if self.memory_at is not None and now >= self.memory_at:
-            self.memory_at = now + _MEMORY_EVERY
+            self.memory_at = now + _MEMORY_CHECK_SECONDS
             if self.init and self._memory() > self.memory_limit:
                 self.over_memory = True
                 self.memory_at = None
                 self._kill_all(now)
-        if self.look_at is not None and now >= self.look_at:
-            self._look_for_folder(now)
+        if self.directory_check_at is not None and now >= self.directory_check_at:
+            self._check_directory(now)
 
-    def _look_for_folder(self, now: float) -> None:
-        if not self._folder_gone():
-            self.missed, self.look_at = False, now + _LOOK_EVERY
-        elif not self.missed:
-            self.missed, self.look_at = True, now + _LOOK_AGAIN
+    def _check_directory(self, now: float) -> None:
+        if not self._is_directory_gone():
+            self.directory_missing, self.directory_check_at = False, now + _DIRECTORY_CHECK_SECONDS
+        elif not self.directory_missing:
+            self.directory_missing, self.directory_check_at = True, now + _DIRECTORY_RECHECK_SECONDS
         else:
-            self.look_at = None
+            self.directory_check_at = None
             self._stop(self._grace())
 
-    def _folder_gone(self) -> bool:
+    def _is_directory_gone(self) -> bool:
         try:
-            os.stat(self.folder)
+            os.stat(self.directory)
         except (FileNotFoundError, NotADirectoryError):
             return True
-        except OSError:  # a file system that does not answer
+        except OSError:  # a file system that does not respond
             return False
         return False
 
     def _grace(self) -> float:
-        """Seconds between SIGTERM and SIGKILL: what the agent wrote, else what the manifest says."""
+        """Return the seconds between SIGTERM and SIGKILL: the agent's, else the manifest's."""
         try:
-            with open(os.path.join(self.folder, attempt_files.STOP), encoding="ascii") as stream:
+            with open(os.path.join(self.directory, attempt_files.STOP), encoding="ascii") as stream:
                 return float(stream.read())
         except (FileNotFoundError, NotADirectoryError, ValueError):
             grace = float(self.spec["grace_seconds"])
-            return min(grace, _LONGEST_GRACE_WITHOUT_FOLDER) if self._folder_gone() else grace
+            return min(grace, _MAX_ORPHAN_GRACE_SECONDS) if self._is_directory_gone() else grace
 
     def _kill_all(self, now: float) -> None:
         self._signal(container_init.KILL_ALL)
         self.hard_kill_at = now + 2.0
 
     def _signal(self, number: int) -> None:
-        """To init, unless it has ended: word of that and a stop may come in one moment."""
+        """Send a signal to init unless it has ended: a stop may arrive at the same time as its end."""
         if self.init:
             os.kill(self.init, number)
 
@@ -253,45 +258,48 @@ class _Shim:
                 self._signal(signal.SIGTERM)
 
     def _read_status(self) -> int:
-        said = os.read(self.status_pipe, 64)
+        data = os.read(self.status_pipe, 64)
         _, init_status = os.waitpid(self.init, 0)
         self.init = 0
-        return int(said) if said else init_status  # no word from init: it was killed itself
+        return int(data) if data else init_status  # init was killed and reported nothing
 
     def _copy(self, descriptor: int) -> bool:
-        """Move what is there into the log; False at the end of the stream."""
-        cutter = self.cutters[descriptor]
+        """Copy available output into the log. Return False at the end of the stream."""
+        encoder = self.encoders[descriptor]
         try:
             data = os.read(descriptor, 262_144)
         except BlockingIOError:
             return True
-        records_ = cutter.feed(data) if data else cutter.finish()
-        if records_:
-            self.log.write(records_)
-        if cutter.waiting and self.flush_at is None:
-            self.flush_at = monotonic.monotonic() + _PARTIAL_AFTER
+        records = encoder.feed(data) if data else encoder.finish()
+        if records:
+            self.log.write(records)
+        if encoder.has_partial_line and self.flush_at is None:
+            self.flush_at = monotonic.monotonic() + _PARTIAL_LINE_SECONDS
         return bool(data)
 
     def _drain(self) -> None:
-        """Nobody of the container lives any more: read the pipes to their end (bounded, to be safe)."""
-        deadline = monotonic.monotonic() + _DRAIN
+        """Read the pipes to their end, within a time limit. No process of the container is left."""
+        deadline = monotonic.monotonic() + _DRAIN_SECONDS
         poller = select.poll()
-        for descriptor in self.cutters:
+        for descriptor in self.encoders:
             poller.register(descriptor, select.POLLIN)
         ends = set()
-        while len(ends) < len(self.cutters) and monotonic.monotonic() < deadline:
+        while len(ends) < len(self.encoders) and monotonic.monotonic() < deadline:
             for descriptor, _ in poller.poll(200):
                 if not self._copy(descriptor):
                     ends.add(descriptor)
                     poller.unregister(descriptor)
-        for descriptor, cutter in self.cutters.items():
-            if descriptor not in ends and cutter.waiting:
-                self.log.write(cutter.finish())
+        for descriptor, encoder in self.encoders.items():
+            if descriptor not in ends and encoder.has_partial_line:
+                self.log.write(encoder.finish())
 
     # -- memory --------------------------------------------------------------------------------
 
     def _memory(self) -> int:
-        """Bytes in use by the container; shared pages counted once when it matters."""
+        """Return the memory of the container in bytes.
+
+        Above the limit, shared pages count once.
+        """
         pids = syscalls.descendants(self.init)
         page = os.sysconf("SC_PAGE_SIZE")
         resident = sum(_resident_pages(pid) for pid in pids) * page
@@ -326,13 +334,13 @@ class _Shim:
         result["finished_at_ns"] = monotonic.now_ns()
         result["lost_log_bytes"] = self.log.lost_bytes
         while True:
-            self.log.tell()
+            self.log.report_losses()
             try:
-                attempt_files.write(self.folder, attempt_files.EXIT, result)
+                attempt_files.write(self.directory, attempt_files.EXIT, result)
                 self.log.close()
                 return
-            except OSError:  # a full disk: the exit status must not be lost while we live
-                if not os.path.isdir(self.folder):
+            except OSError:  # a full disk: the exit status must not be lost while the shim runs
+                if not os.path.isdir(self.directory):
                     return
                 monotonic.pause(1.0)
 

@@ -1,7 +1,7 @@
-"""The system calls that Python 3.11 lacks: namespaces, mounts, prctl.
+"""System calls that Python 3.11 lacks: namespaces, mounts, prctl.
 
-Imports stay few (ctypes, os): the supervisors of pods start with this module. Every failure is an
-``OSError`` that names the call and its arguments.
+The imports are few (ctypes, os), because the supervisors of pods start with this module. Every
+failure is an ``OSError`` with the call and its arguments.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ NAMESPACES = {
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str, path: str | None = None) -> int:
+def _check(result: int, call: str, path: str | None = None) -> int:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}", path)
+        raise OSError(number, f"{call}: {os.strerror(number)}", path)
     return result
 
 
@@ -87,15 +87,15 @@ def prctl(option: int, value: int) -> None:
 
 
 def set_process_name(name: str) -> None:
-    """What ``ps`` shows in its ``comm`` column; the first 15 bytes."""
+    """Set the name that ``ps`` shows in its ``comm`` column. The first 15 bytes count."""
     zero = ctypes.c_ulong(0)
     _libc.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero)
 
 
 def start_time(pid: int | str) -> int | None:
-    """Field 22 of ``/proc/PID/stat`` (clock ticks since boot), or None when there is no such process.
+    """Return field 22 of ``/proc/PID/stat`` (clock ticks since boot), or None without such a process.
 
-    A zombie counts as gone. Together with the pid it names a process for ever (until reboot).
+    A zombie counts as gone. Pid and start time together identify a process until the next reboot.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
@@ -108,7 +108,7 @@ def start_time(pid: int | str) -> int | None:
 
 
 def boot_id() -> str:
-    """Changes at every boot: a pid with its start time means nothing across it."""
+    """Return the boot id. Pids and start times of another boot are meaningless."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
             return stream.read().strip()
@@ -121,31 +121,34 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def children(pid: int | str) -> list[int]:
-    """Direct children of all threads of ``pid``; empty when it is gone."""
-    found: list[int] = []
+    """Return the direct children of all threads of ``pid``. Empty if it is gone."""
+    pids: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except (FileNotFoundError, ProcessLookupError):
-        return found
+        return pids
     for task in tasks:
         try:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as stream:
-                found += [int(child) for child in stream.read().split()]
+                pids += [int(child) for child in stream.read().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return found
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below ``pid``, parents before children."""
-    found = children(pid)
-    for child in found:  # grows while it is walked
-        found += children(child)
-    return found
+    """Return all descendants of ``pid``, parents before children."""
+    pids = children(pid)
+    for child in pids:  # grows during the iteration
+        pids += children(child)
+    return pids
 
 
 def kill_marked(entry: str) -> list[int]:
-    """Kill every process of this user whose environment at exec had ``entry`` (``NAME=value``); their pids."""
+    """Kill every process of this user with ``entry`` (``NAME=value``) in its environment.
+
+    The environment at exec counts. Return the pids.
+    """
     wanted = entry.encode()
     killed = []
     for name in os.listdir("/proc"):
@@ -162,15 +165,15 @@ def kill_marked(entry: str) -> list[int]:
 
 
 def close_inherited() -> None:
-    """Close every descriptor but the three standard ones: whoever started us may have left some open."""
+    """Close every descriptor but the three standard ones, which a parent may have left open."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with contextlib.suppress(OSError):  # the one of the listing itself
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.close(int(name))
 
 
 def map_own_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int) -> None:
-    """Right after ``unshare(CLONE_NEWUSER)``: give this process one uid and one gid in the new namespace."""
+    """Map one uid and one gid into a new user namespace, right after ``unshare(CLONE_NEWUSER)``."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{inside_uid} {outside_uid} 1"),
@@ -181,9 +184,9 @@ def map_own_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid:
 
 
 def enter(pid: int, started: int, names: tuple[str, ...]) -> None:
-    """Join the named namespaces of a process, after making sure that it is still that process.
+    """Join the named namespaces of a process, after a check that the process is still the same.
 
-    The descriptors are opened first, since entering a mount namespace changes what ``/proc`` shows.
+    The descriptors are opened first, since joining a mount namespace changes ``/proc``.
     """
     opened: list[tuple[str, int]] = []
     try:

@@ -1,4 +1,4 @@
-"""Blocking calls beside the event loop that must not be left running."""
+"""Blocking calls in threads that must end before the caller goes on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run ``call`` in a thread. Cancelled, it still waits until the thread is done, then ends as cancelled:
-    a library must not be closed under a call that is inside it."""
+    """Run ``call`` in a thread.
+
+    If cancelled, it waits for the end of the thread before it raises: a library must not be closed
+    during a call.
+    """
     work = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
     try:
         return await asyncio.shield(work)

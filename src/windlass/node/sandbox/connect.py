@@ -1,4 +1,4 @@
-"""Reaching a pod from outside its network: a helper enters the box, connects, and hands the socket over."""
+"""Connections into the pod network: a helper inside it connects and passes the socket on."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import os
 import socket
 from pathlib import Path
 
-from windlass.node.runtime.helpers import collect, start_helper
+from windlass.node.runtime.helpers import reap, start_helper
 from windlass.node.sandbox import connect_helper
 
 
-async def connect(folder: Path, address: str, port: int, timeout_seconds: float) -> socket.socket:
-    """A connected TCP socket of the box's network. ``folder``: the agent's own. Raises ``OSError``."""
+async def connect(directory: Path, address: str, port: int, timeout_seconds: float) -> socket.socket:
+    """Return a connected TCP socket of the pod network. Raises ``OSError``.
+
+    ``directory``: the agent's own.
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         os.set_inheritable(theirs.fileno(), True)
         request = {
-            "folder": str(folder),
+            "folder": str(directory),
             "address": address,
             "port": port,
             "timeout": timeout_seconds,
@@ -30,14 +33,14 @@ async def connect(folder: Path, address: str, port: int, timeout_seconds: float)
         ours.setblocking(False)
         try:
             await _readable(ours)
-            words, descriptors, _, _ = socket.recv_fds(ours, connect_helper.WORDS, 1)
+            response, descriptors, _, _ = socket.recv_fds(ours, connect_helper.MAX_RESPONSE_BYTES, 1)
         finally:
-            collect(pid)
+            reap(pid)
     if descriptors:
         return socket.socket(fileno=descriptors[0])
-    if not words:
-        raise OSError("the helper in the box ended without a word")
-    refusal = json.loads(words)
+    if not response:
+        raise OSError("the helper in the pod network ended without a response")
+    refusal = json.loads(response)
     raise OSError(refusal["errno"], refusal["message"])
 
 

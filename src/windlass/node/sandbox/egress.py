@@ -1,9 +1,14 @@
-"""The way out of the box, for pods with a network of their own.
+"""Outbound traffic of pods with a network of their own.
 
-In this order: NAT by the machine itself (root, with nft or iptables); slirp4netns, whose tap becomes a
-port of the box's bridge, so that every pod sees it as gateway and name server; else nothing, and the
-note says how to get it. Started helpers outlive the agent and are found again by ``outbound.json``; they
-end with the holder of the box.
+There are three ways, in this order:
+
+1. NAT by the machine itself (root, with nft or iptables).
+2. slirp4netns. Its tap is attached to the bridge, so that every pod has it as gateway and name
+   server.
+3. None. The note says how to get it.
+
+The helper survives the agent, which finds it again by ``outbound.json``. It ends with the holder of
+the pod network.
 """
 
 from __future__ import annotations
@@ -30,7 +35,10 @@ _READY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outbound:
-    """``kind``: ``machine`` (no network of their own), ``nat``, ``slirp4netns`` or ``none``."""
+    """Way of outbound traffic.
+
+    ``kind``: ``machine`` (no own network), ``nat``, ``slirp4netns`` or ``none``.
+    """
 
     kind: str
     note: str
@@ -43,9 +51,9 @@ def none(note: str) -> Outbound:
 
 
 async def ensure(
-    folder: Path, holder: dict[str, Any], network: ipaddress.IPv4Network, uplink: str
+    directory: Path, holder: dict[str, Any], network: ipaddress.IPv4Network, uplink: str
 ) -> Outbound:
-    """Open the way out for the box of ``holder``, or find the one that is open."""
+    """Set up outbound traffic for the network of ``holder``, or return the existing way."""
     if uplink and (tool := shutil.which("nft") or shutil.which("iptables")):
         try:
             return _nat(tool, network, uplink)
@@ -56,10 +64,10 @@ async def ensure(
     program = shutil.which("slirp4netns")
     if program is None:
         return none(f"{refused}; slirp4netns is not installed (Debian, Ubuntu, Fedora: package slirp4netns)")
-    record = attempt_files.read(str(folder), RECORD)
+    record = attempt_files.read(str(directory), RECORD)
     if not (attempt_files.is_running(record) and record and record.get("box") == holder["pid"]):
-        await stop(folder)
-        why = await _start_slirp(program, folder, holder, network)
+        await stop(directory)
+        why = await _start_slirp(program, directory, holder, network)
         if why:
             return none(f"{refused}; slirp4netns failed: {why}")
     return Outbound(
@@ -77,7 +85,7 @@ def _nat(tool: str, network: ipaddress.IPv4Network, uplink: str) -> Outbound:
         if done.returncode != 0 and "-C" not in argv:
             raise OSError(f"{' '.join(argv)}: {done.stderr.decode(errors='replace').strip()}")
         if done.returncode == 0 and "-C" in argv:
-            break  # the rules are there already
+            break  # the rules exist
     forward = Path("/proc/sys/net/ipv4/ip_forward")
     if forward.read_text().strip() != "1":
         forward.write_text("1")
@@ -85,7 +93,7 @@ def _nat(tool: str, network: ipaddress.IPv4Network, uplink: str) -> Outbound:
 
 
 def nat_commands(tool: str, network: ipaddress.IPv4Network, uplink: str) -> list[list[str]]:
-    """What to run. For iptables the first one asks whether the rules are there."""
+    """Return the commands that set up NAT. The first one for iptables checks for existing rules."""
     source = str(network)
     if os.path.basename(tool) == "nft":
         table = f"windlass_{uplink}"
@@ -107,7 +115,7 @@ def nat_commands(tool: str, network: ipaddress.IPv4Network, uplink: str) -> list
 
 
 def remove_nat(network: ipaddress.IPv4Network, uplink: str) -> None:
-    """Take back what :func:`nat_commands` added; what is not there is no error."""
+    """Remove the rules of :func:`nat_commands`. Missing rules are not an error."""
     tool = shutil.which("nft") or shutil.which("iptables")
     if tool is None:
         return
@@ -120,13 +128,13 @@ def remove_nat(network: ipaddress.IPv4Network, uplink: str) -> None:
 
 
 async def _start_slirp(
-    program: str, folder: Path, holder: dict[str, Any], network: ipaddress.IPv4Network
+    program: str, directory: Path, holder: dict[str, Any], network: ipaddress.IPv4Network
 ) -> str:
-    """Start it and make its tap a port of the bridge. Why it failed, or an empty text."""
+    """Start slirp4netns and attach its tap to the bridge. Return the error, or an empty text."""
     try:
         holder_gone = _until_holder_ends(holder)
     except OSError as error:
-        return f"the holder of the box cannot be watched: {error}"
+        return f"the holder of the pod network cannot be watched: {error}"
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     argv = [
         program,
@@ -140,7 +148,7 @@ async def _start_slirp(
     if holder["user_namespace"]:
         argv.append(f"--userns-path=/proc/{holder['pid']}/ns/user")
     argv += [f"/proc/{holder['pid']}/ns/net", TAP]
-    errors = folder / "slirp4netns.err"
+    errors = directory / "slirp4netns.err"
     try:
         pid = os.posix_spawn(
             program,
@@ -166,24 +174,25 @@ async def _start_slirp(
     identity = attempt_files.identity(pid)
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            said = await read_to_end_first(ready_read)
+            response = await read_first_byte(ready_read)
     except TimeoutError:
-        said = b""
-    if said != b"1":
+        response = b""
+    if response != b"1":
         os.kill(pid, signal.SIGKILL)
         await wait_exit(pid, identity["start_time"])
-        return _words(errors)
-    attempt_files.write(str(folder), RECORD, {**identity, "box": holder["pid"]})
-    helper, reader = start_helper("windlass.node.sandbox.slirp_attach", str(folder))
-    said = await read_to_end(reader)
+        return _error_text(errors)
+    attempt_files.write(str(directory), RECORD, {**identity, "box": holder["pid"]})
+    helper, reader = start_helper("windlass.node.sandbox.slirp_attach", str(directory))
+    response = await read_to_end(reader)
     await wait_exit(helper, attempt_files.identity(helper)["start_time"])
-    return "" if said == b"s" else said.decode(errors="replace")
+    return "" if response == b"s" else response.decode(errors="replace")
 
 
 def _until_holder_ends(holder: dict[str, Any]) -> int:
-    """A descriptor that hangs up when the holder is gone: its own pipe, of which it has the only writing end.
+    """Return a descriptor that hangs up when the holder is gone.
 
-    Numbered above those that slirp4netns gets, so that giving one does not overwrite the other.
+    It is the read end of the holder's own pipe. Its number is above those of slirp4netns, so that
+    passing one descriptor does not overwrite another.
     """
     path = f"/proc/{holder['pid']}/fd/{holder.get('exit_descriptor', -1)}"
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -193,8 +202,8 @@ def _until_holder_ends(holder: dict[str, Any]) -> int:
         os.close(opened)
 
 
-async def read_to_end_first(descriptor: int) -> bytes:
-    """One byte, or nothing when the pipe closes. slirp4netns keeps the pipe open after its word."""
+async def read_first_byte(descriptor: int) -> bytes:
+    """Return one byte, or nothing if the pipe closes. slirp4netns keeps its pipe open."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
@@ -206,17 +215,17 @@ async def read_to_end_first(descriptor: int) -> bytes:
         os.close(descriptor)
 
 
-def _words(path: Path) -> str:
+def _error_text(path: Path) -> str:
     try:
         text = " ".join(path.read_text(errors="replace").split())
     except OSError:
         text = ""
-    return text[:200] or "it ended without a word"
+    return text[:200] or "it ended without an error message"
 
 
-async def stop(folder: Path) -> None:
-    """End the helper that leads out, if there is one of ours."""
-    record = attempt_files.read(str(folder), RECORD)
-    unlink_if_exists(folder / RECORD)
+async def stop(directory: Path) -> None:
+    """End the outbound helper of this agent, if there is one."""
+    record = attempt_files.read(str(directory), RECORD)
+    unlink_if_exists(directory / RECORD)
     if record is not None and attempt_files.signal(record, signal.SIGTERM):
         await wait_exit(record["pid"], record["start_time"])

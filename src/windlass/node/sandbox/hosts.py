@@ -1,8 +1,9 @@
-"""Names that pods find one another by: what stands in each pod's ``/etc/hosts``. Pure.
+"""Names of pods and services: the content of each pod's ``/etc/hosts``. Pure.
 
-There is no DNS server and no kube-proxy on the box. A headless service's name leads to all of its pods but those
-that probes or readiness gates hold back; a service with a cluster address leads to its first ready pod's own
-address (so its ``targetPort`` counts, not ``port``). ``publishNotReadyAddresses`` lets both lead to the others, too.
+The node has no DNS server and no kube-proxy. The name of a headless service resolves to all of its
+pods except those that probes or readiness gates keep unready. A service with a cluster address
+resolves to the address of its first ready pod, so its ``targetPort`` counts and not ``port``. With
+``publishNotReadyAddresses`` both also resolve to unready pods.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ _LOOPBACK = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 @dataclass(frozen=True, slots=True)
 class NamedPod:
+    """Pod with its names and address.
+
+    ``held_back``: probes or readiness gates keep it unready.
+    ``over``: it has ended. Its own names still resolve, but no service selects it.
+    """
+
     uid: str
     namespace: str
     name: str
@@ -27,9 +34,7 @@ class NamedPod:
     labels: Mapping[str, str]
     ready: bool = False
     held_back: bool = False
-    """It has probes or readiness gates, and they do not hold."""
     over: bool = False
-    """It has ended: its own names still lead to where it was, no service leads to it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class NamedService:
 
 
 def hostname_of(name: str, spec_hostname: str) -> str:
-    """The pod's hostname: ``spec.hostname`` or the pod's name, at most 63 letters."""
+    """Return the pod's hostname: ``spec.hostname`` or the pod's name, at most 63 characters."""
     return (spec_hostname or name)[:63].rstrip("-.")
 
 
@@ -51,11 +56,11 @@ def _qualified(name: str, namespace: str) -> list[str]:
 
 
 class Directory:
-    """All names of one moment, shared by the hosts files of all pods."""
+    """All names at one time, shared by the hosts files of all pods."""
 
     def __init__(self, pods: Iterable[NamedPod], services: Iterable[NamedService]) -> None:
         self._lines: dict[str, list[tuple[str, list[str]]]] = {}
-        """Per namespace: address → names that only that namespace uses."""
+        """Namespace → address and names that only this namespace uses."""
         self._everywhere: list[tuple[str, list[str]]] = []
         by_namespace: dict[str, list[NamedPod]] = {}
         for pod in sorted(pods, key=lambda p: (p.namespace, p.name)):
@@ -81,8 +86,10 @@ class Directory:
             self._everywhere.append((pod.address, _qualified(service.name, service.namespace)))
 
     def hosts(self, pod: NamedPod, aliases: Iterable[Mapping[str, object]] = (), machine: str = "") -> str:
-        """The pod's hosts file: itself first, then its namespace, then what is qualified. ``machine``: what stands in
-        the machine's own file, for a pod on its network."""
+        """Return the pod's hosts file: its own names, those of its namespace, then qualified names.
+
+        ``machine``: content of the machine's hosts file, for a pod on the host network.
+        """
         lines = [MANAGED, machine.rstrip("\n") + "\n" if machine.strip() else _LOOPBACK]
         own = [pod.hostname]
         if pod.subdomain:
@@ -100,12 +107,12 @@ class Directory:
         return "".join(lines)
 
     def table(self, namespace: str) -> dict[str, str]:
-        """Name → first address, for substitution where there is no hosts file."""
-        found: dict[str, str] = {}
+        """Return name → first address, for substitution without a hosts file."""
+        table: dict[str, str] = {}
         for address, names in (*self._lines.get(namespace, ()), *self._everywhere):
             for name in names:
-                found.setdefault(name, address)
-        return found
+                table.setdefault(name, address)
+        return table
 
 
 def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -113,10 +120,11 @@ def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def substitute(text: str, table: Mapping[str, str]) -> str:
-    """Replace whole names (longest first) by their addresses; parts of longer words and of paths stay.
+    """Replace whole names (longest first) by their addresses.
 
-    A plain word that happens to be a name (a service ``train``, say) stands for the host only where it is
-    plainly one: alone or in a list, behind ``//``, ``@`` or ``=``, or in front of a port.
+    Parts of longer words and of paths stay. A plain word that is also a name (for instance a service
+    ``train``) counts as a host only alone or in a list, after ``//``, ``@`` or ``=``, or before a
+    port.
     """
     if not table:
         return text
@@ -142,6 +150,6 @@ _PORT = re.compile(r":\d")
 
 
 def name_switch(own: str) -> str:
-    """The machine's nsswitch.conf with ``hosts: files dns``: nothing may answer before the hosts file."""
+    """Return the machine's nsswitch.conf with ``hosts: files dns``, so that the hosts file comes first."""
     lines = [line for line in own.splitlines() if not line.startswith("hosts:")]
     return "\n".join([*lines, "hosts: files dns", ""])

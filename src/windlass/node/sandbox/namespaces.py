@@ -1,7 +1,7 @@
-"""Which namespaces this machine permits, found out by making them in short-lived processes, not by guessing.
+"""Namespaces that this machine permits, found by creating them in short-lived processes.
 
-Run as a helper; prints one JSON object: ``{"user": bool, "namespaces": [...], "pid": bool,
-"refused": {"net": "why", …}}``. ``user``: a user namespace of one's own was used.
+It runs as a helper and prints one JSON object: ``{"user": bool, "namespaces": [...], "pid": bool,
+"refused": {"net": "why", …}}``. ``user``: an own user namespace was used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main(_: str) -> int:
 
 
 def permitted_namespaces() -> dict[str, object]:
-    """Every namespace that pods may get, each tried with what is done in it."""
+    """Try every namespace that pods may get, with everything that is done in it."""
     user = os.geteuid() != 0
     refused: dict[str, str] = {}
     allowed = []
@@ -46,7 +46,7 @@ def permitted_namespaces() -> dict[str, object]:
 
 
 def _in_child(user: bool, attempt: Callable[[], None]) -> str:
-    """Why ``attempt`` failed in a forked process, or an empty text."""
+    """Run ``attempt`` in a forked process. Return the reason of its failure, or an empty text."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -65,15 +65,15 @@ def _in_child(user: bool, attempt: Callable[[], None]) -> str:
     with os.fdopen(reader, "rb") as stream:
         why = stream.read().decode()
     status = os.waitpid(pid, 0)[1]
-    return why or ("" if status == 0 else "killed while it was tried")
+    return why or ("" if status == 0 else "killed during the attempt")
 
 
 def _try_mounts() -> None:
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-    folder = tempfile.gettempdir()
-    syscalls.mount("tmpfs", folder, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV)
-    inner = os.path.join(folder, "a")
+    directory = tempfile.gettempdir()
+    syscalls.mount("tmpfs", directory, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV)
+    inner = os.path.join(directory, "a")
     os.mkdir(inner)
     syscalls.mount("/etc", inner, None, syscalls.MS_BIND | syscalls.MS_REC)
 
@@ -86,7 +86,7 @@ def _try_network() -> None:
         syscalls.unshare(syscalls.CLONE_NEWNET)
         with Netlink() as inside:
             inside.up("lo")
-            outside.add_cable("o", "i", os.getpid(), "b")
+            outside.add_veth("o", "i", os.getpid(), "b")
             inside.add_address("i", "10.0.0.2", 24)
             inside.up("i")
 

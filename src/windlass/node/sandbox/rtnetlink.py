@@ -1,7 +1,7 @@
-"""Network links by raw rtnetlink, so that nothing depends on iproute2.
+"""Network links by raw rtnetlink, without iproute2.
 
-A netlink socket belongs to the network namespace in which it was opened and stays there: a pod's
-sandbox opens one before and one after ``unshare`` and so holds both ends of its cable.
+A netlink socket stays in the network namespace in which it was opened. A pod's sandbox opens one
+before and one after ``unshare`` and so controls both ends of its veth pair.
 Wire format: linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/veth.h.
 """
 
@@ -36,7 +36,7 @@ def _number(kind: int, number: int) -> bytes:
 
 
 class Netlink:
-    """A connection to the routing family of the network namespace it was opened in."""
+    """Connection to the routing family of the network namespace in which it is opened."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
@@ -49,30 +49,32 @@ class Netlink:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def _ask(self, kind: int, flags: int, body: bytes, what: str) -> bytes:
+    def _request(self, kind: int, flags: int, body: bytes, what: str) -> bytes:
         self._sequence += 1
         header = struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | flags, self._sequence, 0)
         self._socket.send(header + body)
-        answer = self._socket.recv(65536)
-        while answer:
-            length, kind_back, _, sequence, _ = struct.unpack_from("=IHHII", answer)
+        response = self._socket.recv(65536)
+        while response:
+            length, kind_back, _, sequence, _ = struct.unpack_from("=IHHII", response)
             if sequence == self._sequence:
                 if kind_back == _ERROR:
-                    code = struct.unpack_from("=i", answer, 16)[0]
+                    code = struct.unpack_from("=i", response, 16)[0]
                     if code:
                         raise OSError(-code, f"{what}: {os.strerror(-code)}")
-                return answer[16:length]
-            answer = answer[(length + 3) & ~3 :] or self._socket.recv(65536)
-        raise OSError(errno.EIO, f"{what}: no answer")
+                return response[16:length]
+            response = response[(length + 3) & ~3 :] or self._socket.recv(65536)
+        raise OSError(errno.EIO, f"{what}: no response")
 
     @staticmethod
     def _link(index: int = 0, flags: int = 0, change: int = 0) -> bytes:
         return struct.pack("=BBHiII", socket.AF_UNSPEC, 0, 0, index, flags, change)
 
     def index(self, name: str) -> int:
-        """The interface's number. Raises ``OSError`` (ENODEV) if there is none of that name."""
-        answer = self._ask(_GETLINK, 0, self._link() + _text(_IFLA_IFNAME, name), f"look for link {name}")
-        return struct.unpack_from("=i", answer, 4)[0]
+        """Return the index of the interface. Raises ``OSError`` (ENODEV) if it does not exist."""
+        response = self._request(
+            _GETLINK, 0, self._link() + _text(_IFLA_IFNAME, name), f"look for link {name}"
+        )
+        return struct.unpack_from("=i", response, 4)[0]
 
     def exists(self, name: str) -> bool:
         try:
@@ -86,26 +88,26 @@ class Netlink:
     def add_bridge(self, name: str) -> None:
         info = _attribute(_IFLA_LINKINFO, _text(_INFO_KIND, "bridge"))
         body = self._link() + _text(_IFLA_IFNAME, name) + info
-        self._ask(_NEWLINK, _CREATE | _EXCL | _ACK, body, f"add bridge {name}")
+        self._request(_NEWLINK, _CREATE | _EXCL | _ACK, body, f"add bridge {name}")
 
-    def add_cable(self, name: str, peer: str, peer_pid: int, bridge: str | None = None) -> None:
-        """A veth pair: ``name`` here (a port of ``bridge``), ``peer`` in the namespace of ``peer_pid``."""
+    def add_veth(self, name: str, peer: str, peer_pid: int, bridge: str | None = None) -> None:
+        """Add a veth pair: ``name`` here (a port of ``bridge``), ``peer`` in the namespace of ``peer_pid``."""
         other = self._link() + _text(_IFLA_IFNAME, peer) + _number(_IFLA_NET_NS_PID, peer_pid)
         data = _attribute(_INFO_DATA, _attribute(_VETH_PEER, other))
         info = _attribute(_IFLA_LINKINFO, _text(_INFO_KIND, "veth") + data)
         body = self._link(0, _UP, _UP) + _text(_IFLA_IFNAME, name) + info
         if bridge is not None:
             body += _number(_IFLA_MASTER, self.index(bridge))
-        self._ask(_NEWLINK, _CREATE | _EXCL | _ACK, body, f"add veth {name}")
+        self._request(_NEWLINK, _CREATE | _EXCL | _ACK, body, f"add veth {name}")
 
     def delete_link(self, name: str) -> None:
-        self._ask(_DELLINK, _ACK, self._link() + _text(_IFLA_IFNAME, name), f"delete link {name}")
+        self._request(_DELLINK, _ACK, self._link() + _text(_IFLA_IFNAME, name), f"delete link {name}")
 
     def up(self, name: str, *, master: str | None = None) -> None:
         body = self._link(self.index(name), _UP, _UP)
         if master is not None:
             body += _number(_IFLA_MASTER, self.index(master))
-        self._ask(_NEWLINK, _ACK, body, f"bring {name} up")
+        self._request(_NEWLINK, _ACK, body, f"bring {name} up")
 
     def add_address(self, name: str, address: str, prefix: int) -> None:
         raw = socket.inet_aton(address)
@@ -115,10 +117,10 @@ class Netlink:
         body += _attribute(_IFA_LOCAL, raw) + _attribute(_IFA_ADDRESS, raw)
         if prefix < 31:
             body += _attribute(_IFA_BROADCAST, broadcast)
-        self._ask(_NEWADDR, _CREATE | _EXCL | _ACK, body, f"give {name} the address {address}/{prefix}")
+        self._request(_NEWADDR, _CREATE | _EXCL | _ACK, body, f"give {name} the address {address}/{prefix}")
 
     def add_default_route(self, name: str, gateway: str) -> None:
         # family, dst_len, src_len, tos, table main, protocol boot, scope universe, type unicast, flags
         body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 254, 3, 0, 1, 0)
         body += _attribute(_RTA_GATEWAY, socket.inet_aton(gateway)) + _number(_RTA_OIF, self.index(name))
-        self._ask(_NEWROUTE, _CREATE | _EXCL | _ACK, body, f"route through {gateway}")
+        self._request(_NEWROUTE, _CREATE | _EXCL | _ACK, body, f"route through {gateway}")

@@ -1,8 +1,9 @@
-"""The sandbox of a pod: the namespaces that its containers share, and the process that holds them.
+"""Sandbox of a pod: the namespaces that its containers share, and the process that holds them.
 
-Network (one cable to the box's bridge, one address), UTS (hostname), IPC, and a mount namespace with the
-pod's memory volumes. Containers join it and add their own mount and pid namespaces.
-The holder outlives the agent and leaves by itself when its record is gone (see :func:`network_namespace.hold`).
+These are network (a veth pair to the bridge of the pod network, one address), UTS (hostname), IPC,
+and a mount namespace with the pod's memory volumes. Containers join it and add their own mount and
+pid namespaces. The holder survives the agent. It ends by itself when its record is gone (see
+:func:`network_namespace.hold`).
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ SPEC = "sandbox-spec.json"
 INTERFACE = "eth0"
 
 
-def main(folder: str) -> int:
-    """Make what ``sandbox-spec.json`` says. Says ``s`` or ``f<why>`` on stdout.
+def main(directory: str) -> int:
+    """Create the sandbox of ``sandbox-spec.json``. Write ``s`` or ``f<why>`` to stdout.
 
     ``{"box": {"pid", "start_time", "user_namespace"} or null, "namespaces": ["net", …],
-    "hostname", "cable": {"outside", "address", "prefix", "gateway" or ""} or null,
+    "hostname", "veth": {"outside", "address", "prefix", "gateway" or ""} or null,
     "tmpfs": [{"path", "size_bytes"}]}``
+
+    ``box``: holder of the pod network. ``veth``: veth pair to it.
     """
     syscalls.close_inherited()
     syscalls.set_process_name("windlass-pod")
-    spec = attempt_files.read(folder, SPEC)
+    spec = attempt_files.read(directory, SPEC)
     if spec is None:
-        raise SystemExit(f"no sandbox is described in {folder}")
+        raise SystemExit(f"{directory} has no sandbox spec")
     try:
         box_descriptor = build(spec)
     except OSError as error:
@@ -41,29 +44,29 @@ def main(folder: str) -> int:
         "namespaces": namespaces(spec),
         "box_descriptor": box_descriptor,
     }
-    attempt_files.write(folder, RECORD, record, durable=False)
-    network_namespace.hold(folder, RECORD)
+    attempt_files.write(directory, RECORD, record, durable=False)
+    network_namespace.hold(directory, RECORD)
     return 0
 
 
 def namespaces(spec: dict[str, Any]) -> list[str]:
-    """What a container joins: the user namespace of the box first, if there is one."""
+    """Return the namespaces that a container joins: first the user namespace, if there is one."""
     user = ["user"] if spec["box"] and spec["box"]["user_namespace"] else []
     return [*user, *spec["namespaces"]]
 
 
 def build(spec: dict[str, Any]) -> int:
-    """Raises ``OSError`` naming the call that was refused.
+    """Create the namespaces. Raises ``OSError`` with the refused call.
 
-    Returns a descriptor of the box's network (-1 without), which this process keeps open: so the box
-    lives as long as any of its pods, and a new holder can join it when the old one was killed.
+    Return a descriptor of the pod network (-1 without). This process keeps it open, so that the network
+    lives as long as any of its pods, and a new holder can join it after the old one was killed.
     """
     outside, descriptor = None, -1
     if spec["box"]:
         user = ("user",) if spec["box"]["user_namespace"] else ()
-        network = ("net",) if spec["cable"] else ()  # without a cable: the machine's own network
+        network = ("net",) if spec["veth"] else ()  # without a veth pair: the machine's own network
         syscalls.enter(spec["box"]["pid"], spec["box"]["start_time"], user + network)
-        if spec["cable"]:
+        if spec["veth"]:
             outside = Netlink()
             descriptor = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     flags = 0
@@ -73,7 +76,7 @@ def build(spec: dict[str, Any]) -> int:
     if "uts" in spec["namespaces"]:
         syscalls.set_hostname(spec["hostname"])
     if outside is not None:
-        _connect(outside, spec["cable"])
+        _connect(outside, spec["veth"])
     if "mnt" in spec["namespaces"]:
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         for volume in spec["tmpfs"]:
@@ -81,16 +84,16 @@ def build(spec: dict[str, Any]) -> int:
     return descriptor
 
 
-def _connect(outside: Netlink, cable: dict[str, Any]) -> None:
+def _connect(outside: Netlink, veth: dict[str, Any]) -> None:
     with outside, Netlink() as inside:
         inside.up("lo")
-        if outside.exists(cable["outside"]):
-            outside.delete_link(cable["outside"])  # of this pod's sandbox that died
-        outside.add_cable(cable["outside"], INTERFACE, os.getpid(), network_namespace.BRIDGE)
-        inside.add_address(INTERFACE, cable["address"], cable["prefix"])
+        if outside.exists(veth["outside"]):
+            outside.delete_link(veth["outside"])  # left by an earlier sandbox of this pod
+        outside.add_veth(veth["outside"], INTERFACE, os.getpid(), network_namespace.BRIDGE)
+        inside.add_address(INTERFACE, veth["address"], veth["prefix"])
         inside.up(INTERFACE)
-        if cable["gateway"]:
-            inside.add_default_route(INTERFACE, cable["gateway"])
+        if veth["gateway"]:
+            inside.add_default_route(INTERFACE, veth["gateway"])
 
 
 def _mount_memory(volume: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A helper process: enter the box and make slirp's tap a port of its bridge."""
+"""Helper process that attaches slirp's tap to the bridge of the pod network."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from windlass.node.sandbox import network_namespace
 from windlass.node.sandbox.network_namespace import TAP
 
 
-def main(folder: str) -> int:
-    """Says ``s``, or why not."""
-    holder = attempt_files.read(folder, network_namespace.RECORD)
+def main(directory: str) -> int:
+    """Write ``s`` to stdout, or the error."""
+    holder = attempt_files.read(directory, network_namespace.RECORD)
     try:
         if holder is None:
-            raise OSError("there is no box")
+            raise OSError("the pod network does not exist")
         network_namespace.attach(holder["pid"], holder["start_time"], holder["user_namespace"], TAP)
     except OSError as error:
         os.write(1, str(error).encode())

@@ -1,0 +1,103 @@
+"""Node resources of one pod: devices, network address, CPU and memory limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.api.devices.numa_annotations import NumaNodeRecord
+from windlass.node.devices import numa
+from windlass.node.devices.container_devices import VisibleDevice
+from windlass.node.devices.manager import DeviceManager
+from windlass.node.devices.mps import Daemon
+from windlass.node.limits import Enforcement, Limiter, limits_of
+from windlass.node.sandbox.pod_network import Network
+
+
+class PodResources:
+    """Node resources of one pod.
+
+    ``key`` is the pod's ``namespace/name``. ``host_address`` is the node's own address.
+    ``numa_nodes`` has the node's NUMA policy, which restricts a pod to some CPUs.
+    """
+
+    def __init__(
+        self,
+        uid: str,
+        key: str,
+        *,
+        devices: DeviceManager,
+        limiter: Limiter,
+        network: Network,
+        host_address: str,
+        numa_nodes: NumaNodeRecord,
+    ) -> None:
+        self._uid = uid
+        self._key = key
+        self._devices = devices
+        self._limiter = limiter
+        self._network = network
+        self._host_address = host_address
+        self._numa_nodes = numa_nodes
+
+    # -- devices -------------------------------------------------------------------------------
+
+    @property
+    def device_kinds(self) -> Sequence[str]:
+        """Resource names of the node's devices."""
+        return self._devices.inventory.kinds
+
+    @property
+    def mps_daemon(self) -> Daemon:
+        return self._devices.daemon
+
+    async def admit_devices(self, pod: Mapping[str, Any]) -> None:
+        """Allocate the devices that the binding names and create their MIG instances.
+
+        Raises :class:`~windlass.node.devices.manager.Rejected`, ``DeviceBusy`` and ``SliceBusy``.
+        """
+        await self._devices.admit(self._uid, self._key, pod)
+
+    def allocate_devices(self, pod: Mapping[str, Any]) -> None:
+        """Allocate the devices that the binding names, unless the pod has devices already.
+
+        Raises :class:`~windlass.node.devices.manager.Rejected` and ``DeviceBusy``.
+        """
+        self._devices.allocate(self._uid, self._key, pod)
+
+    async def visible_devices(self) -> list[VisibleDevice]:
+        """Return the allocated devices with their identifiers.
+
+        Raises ``SliceBusy``, ``SliceRefused`` and ``LookupError``.
+        """
+        return await self._devices.visible_devices(self._uid)
+
+    # -- address -------------------------------------------------------------------------------
+
+    def address(self, *, host_network: bool) -> str:
+        """Return the pod's address. A pod on the host network has the node's address."""
+        if not host_network:
+            return self._network.address(self._uid)
+        if self._network.capabilities.network and self._network.uplink:
+            return self._network.host_address
+        return self._host_address
+
+    def adopt_address(self, address: str) -> None:
+        """Retain the address of a pod that an earlier agent started."""
+        self._network.adopt(self._uid, address)
+
+    # -- limits --------------------------------------------------------------------------------
+
+    def apply_limits(self, container: Mapping[str, Any], annotations: Mapping[str, str]) -> Enforcement:
+        cores = numa.cores_for(annotations, self._numa_nodes)
+        return self._limiter.apply(self._uid, container["name"], limits_of(container), cores)
+
+    def adopt_limits(self, container: str, affinity: Sequence[int]) -> None:
+        """Count the CPUs of a container that an earlier agent started."""
+        self._limiter.adopt(self._uid, container, affinity)
+
+    def release(self) -> None:
+        """Release devices, limits and address. No process of the pod is left."""
+        self._devices.release(self._uid)
+        self._limiter.release(self._uid)
+        self._network.release(self._uid)

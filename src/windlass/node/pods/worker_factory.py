@@ -1,0 +1,106 @@
+"""Factory of the pod workers of one node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api.devices.numa_annotations import NumaNodeRecord
+from windlass.client.client import Client
+from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
+from windlass.node.devices.manager import DeviceManager
+from windlass.node.lifecycle.state_machine import machine_of
+from windlass.node.limits import Limiter
+from windlass.node.options import AgentOptions
+from windlass.node.paths import NodePaths
+from windlass.node.pods.launcher import ContainerLauncher, NodeFacts, hostname_in
+from windlass.node.pods.pod_events import PodEvents
+from windlass.node.pods.pod_names import PodNames
+from windlass.node.pods.pod_resources import PodResources
+from windlass.node.pods.pod_sandbox import PodSandbox
+from windlass.node.pods.pod_tasks import PodTasks
+from windlass.node.pods.status_publisher import StatusPublisher
+from windlass.node.pods.worker import PodWorker
+from windlass.node.probes.handlers import Actions
+from windlass.node.runtime.helpers import ForkServer
+from windlass.node.runtime.runner import Runner
+from windlass.node.sandbox.pod_network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class PodWorkerFactory:
+    """Factory of pod workers. It gives each part of a worker the components that the part uses."""
+
+    client: Client
+    clock: Clock
+    rng: Random
+    options: AgentOptions
+    paths: NodePaths
+    node: NodeFacts
+    network: Network
+    names: PodNames
+    devices: DeviceManager
+    limiter: Limiter
+    numa_nodes: NumaNodeRecord
+    runner: Runner
+    fork_server: ForkServer
+    events: PodEvents
+
+    def create(self, pod: dict[str, Any]) -> PodWorker:
+        """Return the worker of ``pod``. It works from now on and needs a running event loop."""
+        machine = machine_of(pod)
+        tasks = PodTasks(machine)
+        launcher = self._launcher(pod, machine.key, tasks)
+        actions = Actions(
+            self.network,
+            self.clock,
+            attempt=lambda name: self.paths.attempt(machine.uid, name, machine.containers[name].attempt),
+            address=lambda: machine.address,
+        )
+        return PodWorker(
+            pod,
+            machine,
+            launcher=launcher,
+            publisher=StatusPublisher(self.client, self.clock, pod, machine, self.node.address),
+            actions=actions,
+            names=self.names,
+            paths=self.paths,
+            events=self.events,
+            tasks=tasks,
+            clock=self.clock,
+            rng=self.rng,
+        )
+
+    def _launcher(self, pod: dict[str, Any], key: str, tasks: PodTasks) -> ContainerLauncher:
+        uid = pod["metadata"]["uid"]
+        resources = PodResources(
+            uid,
+            key,
+            devices=self.devices,
+            limiter=self.limiter,
+            network=self.network,
+            host_address=self.node.address,
+            numa_nodes=self.numa_nodes,
+        )
+        return ContainerLauncher(
+            pod,
+            client=self.client,
+            runner=self.runner,
+            resources=resources,
+            sandbox=PodSandbox(
+                self.network,
+                self.fork_server,
+                uid,
+                self.paths.pod(uid),
+                pod["spec"],
+                hostname_in(pod, self.node.name),
+            ),
+            network=self.network,
+            names=self.names,
+            node=self.node,
+            options=self.options,
+            paths=self.paths,
+            events=self.events,
+            tasks=tasks,
+        )
