@@ -306,6 +306,13 @@ def test_remedies_name_the_box_that_was_meant(tmp_path, capsys):
         ("windlass help WL-GPU-413", "windlass help WL-GPU-413", "windlass help WL-GPU-413"),
         ("windlass up --state DIR", "windlass up --state DIR", "windlass up --state DIR"),
         ("df -h .", "df -h .", "df -h ."),
+        ("windlass --kubeconfig PATH …", "windlass --kubeconfig PATH …", "windlass --kubeconfig PATH …"),
+        ("windlass --context NAME ps", "windlass --context NAME ps", "windlass --context NAME ps"),
+        (
+            "windlass run -- train --state x",
+            "windlass --context lab run -- train --state x",
+            "windlass --state /s run -- train --state x",
+        ),
     ],
 )
 def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
@@ -314,6 +321,34 @@ def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
     assert remedy_with_target(remedy, "") == remedy
     assert remedy_with_target(remedy, "--context lab") == cluster
     assert remedy_with_target(remedy, "--state /s") == box
+
+
+def test_another_context_is_looked_up_in_the_same_file():
+    from windlass.cli.errors import remedy_with_target
+
+    remedy = remedy_with_target("windlass --context NAME ps", "--kubeconfig /k --context lab")
+    assert remedy == "windlass --kubeconfig /k --context NAME ps"
+
+
+@pytest.mark.parametrize("words", [["--kubeconfig=~/no.yaml", "ps"], ["ps", "--kubeconfig=~/no.yaml"]])
+def test_home_directory_in_a_path_is_expanded(tmp_path, monkeypatch, capsys, words):
+    from windlass.cli.main import run
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run(words) != 0
+    told = capsys.readouterr().err
+    assert f"there is no kubeconfig {tmp_path}/no.yaml" in told
+    assert "try: windlass --kubeconfig PATH …\n" in told
+
+
+def test_commands_after_the_start_name_the_state_directory():
+    from windlass.cli.commands.up import announcement
+
+    record = {"version": "1", "pid": 1, "node": "n", "url": "u", "kubeconfig": "/my box/kubeconfig"}
+    told = announcement(record, flags="--state '/my box'")
+    assert "windlass --state '/my box' run -- echo hello\n" in told
+    assert "kubectl --kubeconfig '/my box/kubeconfig' get nodes\n" in told
+    assert "try:        windlass run -- echo hello\n" in announcement(record)
 
 
 @pytest.mark.parametrize(("command", "instead"), [("up", "install"), ("down", "uninstall")])

@@ -10,6 +10,7 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api import errors
+from windlass.api.queue_opening import CLOSED_BY_PARENT
 from windlass.api.resources import COMMANDS as ORDERS
 from windlass.api.resources import NODES, PODS, QUEUES
 
@@ -61,6 +62,79 @@ def test_queues_are_closed_by_a_command(windlass, cluster):
     assert windlass("queue", "set", "research", "state=closed").code == 0
     (order,) = [obj for (kind, *_), obj in cluster.objects.items() if kind is ORDERS]
     assert order["action"] == "CloseQueue"
+
+
+@pytest.fixture
+def tree(cluster):
+    """Queues ``top`` > ``middle`` > ``leaf``, with the state of each and the mark of a close with the parent."""
+
+    def make(**states: str) -> FakeCluster:
+        parents = {"top": "root", "middle": "top", "leaf": "middle"}
+        for name, parent in parents.items():
+            state, _, mark = states.get(name, "Open").partition("+")
+            metadata = {"name": name, "uid": name, "annotations": {CLOSED_BY_PARENT: mark}}
+            queue = {"metadata": metadata, "spec": {"parent": parent}, "status": {"state": state}}
+            cluster.add(QUEUES, queue)
+
+        def obey(target: FakeCluster, resource, order) -> None:
+            """As the queue controller: a queue opens if its parent is open, and opens those below it."""
+            if resource is not ORDERS:
+                return
+            named = {key[2]: obj for key, obj in target.objects.items() if key[0] is QUEUES}
+            opened = order["target"]["name"]
+            if named.get(parents[opened], {}).get("status", {}).get("state", "Open") != "Open":
+                return
+            named[opened]["status"]["state"] = "Open"
+            for below in ("middle", "leaf"):
+                marked = named[below]["metadata"]["annotations"][CLOSED_BY_PARENT] == "true"
+                if marked and named[parents[below]]["status"]["state"] == "Open":
+                    named[below]["status"]["state"] = "Open"
+
+        cluster.on_create.append(obey)
+        return cluster
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("states", "commands"),
+    [
+        ({"leaf": "Closed"}, ["leaf"]),
+        ({"top": "Closed", "middle": "Closed+true", "leaf": "Closed+true"}, ["top"]),
+        ({"top": "Closing", "middle": "Closed+true", "leaf": "Closed"}, ["top", "leaf"]),
+        ({"middle": "Closed", "leaf": "Closed+true"}, ["middle"]),
+        ({"top": "Closed", "middle": "Closed", "leaf": "Closed"}, ["top", "middle", "leaf"]),
+    ],
+)
+def test_remedy_for_a_closed_queue_opens_it(windlass, tree, states, commands):
+    cluster = tree(**states)
+    refused = windlass("submit", "-q", "leaf", "--", "true")
+    remedy = " && ".join(f"windlass queue set {name} state=Open" for name in commands)
+    assert next(line for line in refused.err.splitlines() if line.startswith("try:")) == f"try: {remedy}"
+    told = windlass("queue", "set", "leaf", "state=Open")
+    assert told.code == 0 or f"try: {remedy}\n" in told.err
+    for line in remedy.split(" && "):
+        assert windlass(*line.split()[1:]).code == 0
+    assert cluster.objects[(QUEUES, "", "leaf")]["status"]["state"] == "Open"
+    assert windlass("submit", "-q", "leaf", "--", "true").code == 0
+
+
+def test_root_queue_cannot_be_closed(windlass):
+    assert "the root queue cannot be closed" in windlass("queue", "set", "root", "state=Closed").err
+
+
+def test_limit_above_a_queue_is_known_before_a_job_is_submitted(windlass, tree):
+    cluster = tree()
+    for name, limit in (("top", "3"), ("leaf", "8")):
+        cluster.objects[(QUEUES, "", name)]["spec"]["capability"] = {"cpu": limit, "memory": "1Ti"}
+    refused = windlass("submit", "-q", "leaf", "--cpus", "2", "--nodes", "2", "--", "true")
+    assert refused.code == 6
+    assert 'error[WL-QUEUE-413]: the job exceeds the limit of queue "top"' in refused.err
+    assert 'why: cpu: the job needs 4, the capability of queue "top" above it is 3' in refused.err
+    assert "try: windlass queue set top capability.cpu=4\n" in refused.err
+    refused = windlass("submit", "-q", "leaf", "--cpus", "5", "--nodes", "2", "--", "true")
+    remedy = "windlass queue set top capability.cpu=10 && windlass queue set leaf capability.cpu=10"
+    assert f"try: {remedy}\n" in refused.err
 
 
 def test_queue_numbers(windlass):

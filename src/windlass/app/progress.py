@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import Any, Protocol
 
 from windlass.api.errors import WindlassError
+from windlass.kits.state import StateFolder
 
 
 def tell(error: WindlassError, *, as_json: bool = False) -> None:
@@ -78,7 +80,9 @@ class TextReporter:
         print(f"windlass {record['version']} is {state} on {record['url']} (node {record['node']})")
         print(f"kubeconfig: {record['kubeconfig']}")
         if already:
-            print("windlass down stops it with everything that it runs.", flush=True)
+            state = os.path.dirname(record["kubeconfig"])
+            flags = "" if state == str(StateFolder.locate().path) else f"--state {shlex.quote(state)} "
+            print(f"windlass {flags}down stops it with everything that it runs.", flush=True)
             return
         print("Ctrl-C stops it with everything that it runs.", flush=True)
 

@@ -127,9 +127,12 @@ def _command_with_target(line: str, flags: str) -> str:
     command, _, rest = line.partition(" ")
     local = flags.startswith("--state ")
     commands, excluded = (("windlass",), _OFFLINE) if local else (("windlass", "kubectl"), _NO_CLUSTER)
-    if command not in commands or not rest or "--context" in rest or "--state" in rest:
+    words = {word.partition("=")[0] for word in rest.partition(" -- ")[0].split()}
+    if command not in commands or not rest or words & {"--kubeconfig", "--state"}:
         return line
-    if line.startswith("kubectl config "):  # reads the file; needs no context
+    if "--context" in words and local:
+        return line
+    if "--context" in words or line.startswith("kubectl config "):  # the second needs no context
         flags = flags.partition("--context ")[0].rstrip()
     return line if not flags or rest.split()[0].rstrip(",") in excluded else f"{command} {flags} {rest}"
 

@@ -19,7 +19,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import errors, terminal
 from windlass.cli.command_group import NamedContext, named
 from windlass.cli.invocation import InvocationContext
-from windlass.cli.options import check_values, target_flags
+from windlass.cli.options import check_values, home_expanded, target_flags
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("Daemon", "Start the control plane on this machine."),
@@ -139,6 +139,7 @@ def windlass(
     if context.obj is None:
         context.obj = InvocationContext()
     options = {"state": state, "kubeconfig": kubeconfig, "context_name": context_name}
+    options = home_expanded(context, options)
     context.obj.defaults.update({key: value for key, value in options.items() if value})
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -65,6 +66,25 @@ def check_values(context: click.Context) -> None:
             )
 
 
+def home_expanded(context: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of options, with ``~`` expanded in those that are paths.
+
+    A shell expands ``--kubeconfig ~/file``, but not ``--kubeconfig=~/file``.
+    """
+    paths = {
+        option.name
+        for option in context.command.params
+        if isinstance(option, click.Option) and option.metavar in ("FILE", "DIR")
+    }
+    return {name: _expanded(value) if name in paths else value for name, value in values.items()}
+
+
+def _expanded(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(_expanded(item) for item in value)
+    return os.path.expanduser(value) if isinstance(value, str) and value.startswith("~") else value
+
+
 def output_flag(formats: tuple[str, ...]) -> Callable[[Function], Function]:
     """Return the option ``-o FORMAT`` alone.
 
@@ -94,6 +114,7 @@ def standard(
         @functools.wraps(function)
         def wrapped(context: click.Context, /, **values: Any) -> Any:
             check_values(context)
+            values = home_expanded(context, values)
             invocation_context = context_of(context)
             chosen = {key: values.pop(key) or invocation_context.defaults.get(key) for key in _TARGETS}
             invocation_context.target_flags = _target_flags(chosen)

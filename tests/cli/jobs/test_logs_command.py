@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import example_cluster
 import pytest
 from fakecluster import FakeCluster
@@ -88,3 +90,12 @@ def test_what_the_job_does_not_have_is_told_also_to_who_follows(windlass, logged
     done = windlass("logs", "train", *follow, *asked)
     assert done.code == 3
     assert not [words for words in told if words not in done.err]
+
+
+@pytest.mark.parametrize("text", ["[", "(", "*x", "a'[", "\\", "a{99999999999}", "-["])
+def test_remedy_for_a_wrong_pattern_is_accepted(windlass, logged, text):
+    refused = windlass("logs", "train", f"--grep={text}")
+    assert refused.code == 2
+    (remedy,) = [line.removeprefix("try: ") for line in refused.err.splitlines() if line.startswith("try:")]
+    assert windlass(*shlex.split(remedy)[1:]).code == 0
+    assert shlex.split(remedy)[1:3] == ["logs", "train"]

@@ -63,7 +63,7 @@ def command(
         since_seconds=duration_seconds("--since", since) if since else None,
         tail=tail,
         previous=previous,
-        pattern=pattern_of(grep),
+        pattern=pattern_of(grep, f"windlass logs {job}"),
         timestamps=timestamps,
         collapse=collapse or (everything and invocation.out.interactive),
         as_json=invocation.structured,

@@ -8,8 +8,11 @@ from typing import Any
 import click
 
 from windlass.api.errors import WindlassError
+from windlass.api.queue_opening import is_open, opening_commands, path_of, to_open
 from windlass.api.resources import COMMANDS, QUEUES
+from windlass.api.validation.queue_tree import ROOT
 from windlass.cli.command_group import NounGroup
+from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import wide_tables
@@ -42,6 +45,8 @@ _COLUMNS = [
     "PENDING",
 ]
 """Columns from GPUS to BORROWED are numbers of GPUs; RUNNING and PENDING count jobs."""
+_SWITCH_SECONDS = 5.0
+"""Timeout in seconds for the queue controller to open or close a queue."""
 _OPTIONAL = (
     *("PRIORITY", "WEIGHT", "BORROWED", "GUARANTEE", "DESERVED"),
     *("STATE", "FAIR SHARE", "LIMIT", "RUNNING"),
@@ -174,6 +179,15 @@ def change(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
 
 def _switch(invocation: Invocation, queue: dict[str, Any], state: str) -> None:
     """Open or close a queue in Volcano's way, by a Command for the queue controller."""
+    if state == "Open":
+        _check_parents_open(invocation, queue["metadata"]["name"])
+    elif queue["metadata"]["name"] == ROOT:
+        raise WindlassError(
+            "WL-QUEUE-422",
+            "the root queue cannot be closed",
+            evidence="it is the sum of all queues",
+            remedies=("windlass queue ls", "windlass queue set NAME state=Closed"),
+        )
     action = {"Open": "OpenQueue", "Closed": "CloseQueue"}[state]
     metadata = queue["metadata"]
     order = {
@@ -190,7 +204,7 @@ def _switch(invocation: Invocation, queue: dict[str, Any], state: str) -> None:
         },
     }
     invocation.client.create(COMMANDS, order)
-    deadline = invocation.clock.monotonic() + 5.0
+    deadline = invocation.clock.monotonic() + _SWITCH_SECONDS
     while invocation.clock.monotonic() < deadline:
         now = (invocation.client.get(QUEUES, metadata["name"]).get("status") or {}).get("state")
         if now == state or (state == "Closed" and now == "Closing"):
@@ -202,6 +216,30 @@ def _switch(invocation: Invocation, queue: dict[str, Any], state: str) -> None:
         evidence="the queue controller did not execute the command within 5 s",
         remedies=("windlass status",),
     )
+
+
+def _check_parents_open(invocation: Invocation, name: str) -> None:
+    """Raise ``WL-QUEUE-423`` if a queue above is closed, as the queue controller then rejects the command.
+
+    This waits for queues that open by themselves, because the queue above them was just opened.
+    """
+    deadline = invocation.clock.monotonic() + _SWITCH_SECONDS
+    while True:
+        known = unless_forbidden(lambda: invocation.client.list(QUEUES).items, [])
+        queues = {item["metadata"]["name"]: item for item in known}
+        shut = [above for above in path_of(queues, name)[1:] if not is_open(queues[above])]
+        if not shut:
+            return
+        closed = [above for above in to_open(queues, name) if above != name]
+        if closed or invocation.clock.monotonic() >= deadline:
+            first = (closed or shut)[0]
+            raise WindlassError(
+                "WL-QUEUE-423",
+                f'queue "{name}" cannot be opened: queue "{first}" above it is closed',
+                evidence="a queue is open only while all queues above it are",
+                remedies=(opening_commands(queues, name),),
+            )
+        invocation.clock.pause(0.02)
 
 
 def _done(invocation: Invocation, queue: dict[str, Any], word: str) -> int:

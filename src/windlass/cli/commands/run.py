@@ -28,7 +28,9 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
 
     Everything after -- is the command. The exit status is the job's own.
     """
-    options = LogView(pattern=pattern_of(grep), timestamps=timestamps, as_json=invocation.structured)
+    options = LogView(
+        pattern=pattern_of(grep, "windlass run"), timestamps=timestamps, as_json=invocation.structured
+    )
     phases = Phases(invocation, quiet=quiet)
     created = create_job(invocation, job_request_of(given, followed=True), phases.show)
     job = Job("Job", created)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import click
 
-from windlass.cli.errors import check_is_local
+from windlass.cli.errors import check_is_local, remedy_with_target
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
@@ -64,7 +65,8 @@ def command(
     if invocation.structured:
         emit(invocation, record, names=[f"node/{record['node']}"])
         return 0
-    invocation.out.write(announcement(record, _gpus_text(invocation, str(record["node"]))))
+    gpus = _gpus_text(invocation, str(record["node"]))
+    invocation.out.write(announcement(record, gpus, flags=invocation.context.target_flags))
     return 0
 
 
@@ -96,10 +98,11 @@ def _gpus_text(invocation: Invocation, node: str) -> str:
     return ", ".join(parts)
 
 
-def announcement(record: dict[str, object], gpus: str = "") -> str:
+def announcement(record: dict[str, object], gpus: str = "", *, flags: str = "") -> str:
     """Return what a person needs to reach the control plane.
 
     ``gpus``: text about its GPUs.
+    ``flags``: flags that name the state directory, for commands to copy.
     """
     opening = "already running" if record.get("already") else "ready"
     line = f"GPUs:       {gpus}\n" if gpus else ""
@@ -108,6 +111,6 @@ def announcement(record: dict[str, object], gpus: str = "") -> str:
         f"server:     {record['url']}\n"
         f"kubeconfig: {record['kubeconfig']}\n"
         f"{line}"
-        "try:        windlass run -- echo hello\n"
-        f"            kubectl --kubeconfig {record['kubeconfig']} get nodes\n"
+        f"try:        {remedy_with_target('windlass run -- echo hello', flags)}\n"
+        f"            kubectl --kubeconfig {shlex.quote(str(record['kubeconfig']))} get nodes\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -30,8 +31,8 @@ class LogView:
     as_json: bool = False
 
 
-def pattern_of(text: str | None) -> re.Pattern[str] | None:
-    """Return the compiled pattern.
+def pattern_of(text: str | None, command: str) -> re.Pattern[str] | None:
+    """Return the compiled pattern. ``command``: the command line before the option, for the remedy.
 
     Raises :class:`WindlassError` if it is not a regular expression.
     """
@@ -39,12 +40,12 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         return None
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise WindlassError(
             "WL-USE-400",
-            f"--grep {text!r} is not a regular expression: {error}",
-            evidence=f"at position {error.pos}",
-            remedies=(f"windlass logs JOB --grep {re.escape(text)!r}",),
+            f"--grep {shlex.quote(text)} is not a regular expression: {error}",
+            evidence="special characters have a backslash before them if they stand for themselves",
+            remedies=(f"{command} --grep={shlex.quote(re.escape(text))}",),
         ) from error
 
 

@@ -12,11 +12,12 @@ from windlass.api import quantities
 from windlass.api.annotations import SIMULATED
 from windlass.api.devices import node_annotation
 from windlass.api.errors import WindlassError
-from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES
+from windlass.api.resources import NODES, PRIORITY_CLASSES
 from windlass.cli import resources
-from windlass.cli.errors import missing, nearest, unless_forbidden
+from windlass.cli.errors import nearest, unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_builder import GPU, JobRequest, base_name
+from windlass.cli.jobs.preflight_queue import check_queue
 from windlass.cli.text import plural, resource_text
 
 _MIN_MEMORY_BYTES = 1 << 20
@@ -135,7 +136,7 @@ def check_capacity(invocation: Invocation, request: JobRequest) -> None:
     A cluster may get nodes that it lacks now: there the job is submitted, and a note
     says so. Raises :class:`WindlassError`.
     """
-    _check_queue(invocation, request)
+    check_queue(invocation.client, request)
     _check_priority(invocation, request)
     nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, None)
     if nodes is None:
@@ -270,35 +271,6 @@ def _check_priority(invocation: Invocation, request: JobRequest) -> None:
             "windlass get priorityclasses",
         ),
     )
-
-
-def _check_queue(invocation: Invocation, request: JobRequest) -> None:
-    client = invocation.client
-    queue = unless_forbidden(lambda: client.find(QUEUES, request.queue), {})
-    if queue is None:
-        known = unless_forbidden(lambda: client.list(QUEUES).items, [])
-        raise missing("queues", request.queue, [item["metadata"]["name"] for item in known])
-    state = (queue.get("status") or {}).get("state") or "Open"
-    if state != "Open":
-        raise WindlassError(
-            "WL-QUEUE-423",
-            f'queue "{request.queue}" is {state.lower()}',
-            evidence="it accepts no new jobs; the job was not submitted",
-            remedies=(f"windlass queue set {request.queue} state=Open", "windlass queue ls"),
-        )
-    limit = resources.vector((queue.get("spec") or {}).get("capability"))
-    need = quantities.to_vector(request.request)
-    for name, units in need.items():
-        if name in limit and units * request.nodes > limit[name]:
-            raise WindlassError(
-                "WL-QUEUE-413",
-                f'the job exceeds the limit of queue "{request.queue}"',
-                evidence=(
-                    f"{name}: the job needs {quantities.from_units(name, units * request.nodes)}, the queue's "
-                    f"capability is {quantities.from_units(name, limit[name])}"
-                ),
-                remedies=("windlass queue ls", f"windlass queue set {request.queue} capability.{name}=…"),
-            )
 
 
 def check_near(request: JobRequest) -> None:

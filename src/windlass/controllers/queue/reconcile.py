@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.api.queue_opening import CLOSED_BY_PARENT
 from windlass.api.resources import QUEUES
 from windlass.controllers.effects import Create, EffectPlan, Effects, EmitEvent, Patch, reference
 from windlass.controllers.queue.state_machine import QueuePhase, QueueTrigger, follow
@@ -22,7 +23,6 @@ Json = dict[str, Any]
 ROOT = "root"
 DEFAULT = "default"
 REQUIRED = (ROOT, DEFAULT)
-CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
 COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
 _SHUT = (QueuePhase.CLOSING, QueuePhase.CLOSED)
 

@@ -8,6 +8,7 @@ from windlass.api import errors
 from windlass.api.annotations import QUEUE_NAME_VOLCANO
 from windlass.api.defaults.volcano import DEFAULT_QUEUE
 from windlass.api.errors import FieldError
+from windlass.api.queue_opening import opening_commands
 from windlass.api.resources import COMMANDS, NAMESPACES, POD_GROUPS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.server.admission.plugin import Review
 
@@ -125,11 +126,12 @@ def queue_problem(review: Review, name: str) -> FieldError | None:
             f"queue {name} has child queues and takes no work itself: use one of: {', '.join(children)}",
         )
     state = (queue.get("status") or {}).get("state") or "Open"
+    queues = {q["metadata"]["name"]: q for q in review.objects.list(QUEUES)} if state != "Open" else {}
     if state != "Open":
         return FieldError.invalid(
             "spec.queue",
             name,
-            f"queue {name} is {state} and takes no new work: open it (windlass queue set {name} state=Open) or use "
+            f"queue {name} is {state} and takes no new work: open it ({opening_commands(queues, name)}) or use "
             "another queue",
         )
     return None
