@@ -8,6 +8,7 @@ COPY pyproject.toml README.md LICENSE NOTICE requirements.lock ./
 RUN python -m venv /opt/windlass \
  && /opt/windlass/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
 COPY src ./src
+COPY docs ./docs
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
  && /opt/windlass/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl \
  && /opt/windlass/bin/pip uninstall --yes pip \

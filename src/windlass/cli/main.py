@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "upgrade": ("Cluster", "Check a cluster before an upgrade to this version."),
     "crds": ("Cluster", "Print the CustomResourceDefinitions."),
     "completion": ("Other", "Print the shell's completion script."),
+    "docs": ("Other", "Print a page of the documentation, or list the topics."),
     "help": ("Other", "Explain an error code or a reason, offline."),
     "version": ("Other", "Show the versions of the command and the server."),
 }

@@ -1,0 +1,63 @@
+"""``windlass docs``: the pages are found by topic, offline, in a checkout and in a wheel."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import example_cluster
+import pytest
+from fakecluster import FakeCluster
+
+from windlass.cli import manual
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return example_cluster.busy()
+
+
+def test_all_topics_are_listed_and_each_page_prints(windlass, cluster):
+    cluster.down = True
+    listed = json.loads(windlass("docs", "-o", "json").out)
+    files = [path for name in manual.SECTIONS for path in (ROOT / "docs" / name).rglob("*.md")]
+    assert len(listed) == len(files) > 60
+    for page in listed:
+        text = windlass("docs", page["topic"]).out
+        assert f"# {page['title']}" in text
+    assert windlass("docs").out.startswith("start:  ")
+
+
+def test_a_topic_may_be_a_path_or_the_number_of_a_decision(windlass, cluster):
+    assert windlass("docs", "placement", "-o", "name").out == "placement\n"
+    assert windlass("docs", "guides/placement", "-o", "name").out == "placement\n"
+    assert windlass("docs", "docs/concepts/placement.md", "-o", "name").out == "concepts/placement\n"
+    assert (
+        windlass("docs", "12").out == (ROOT / "docs/decisions/0012-placement-by-fragmentation.md").read_text()
+    )
+    page = json.loads(windlass("docs", "gangs", "-o", "json").out)
+    assert page == {"topic": "gangs", "title": "Gangs", "text": (ROOT / "docs/concepts/gangs.md").read_text()}
+
+
+def test_an_unknown_topic_names_the_nearest(windlass, cluster):
+    failed = windlass("docs", "architektur")
+    assert failed.code == 3
+    assert 'there is no page "architektur"' in failed.err
+    assert "try: windlass docs architecture" in failed.err
+
+
+def test_an_installation_without_pages_is_told(windlass, cluster, monkeypatch, tmp_path):
+    monkeypatch.setattr(manual, "PLACES", (tmp_path / "manual",))
+    failed = windlass("docs", "gangs")
+    assert failed.code == 3
+    assert "contains no documentation" in failed.err
+
+
+def test_the_wheel_contains_the_pages_where_the_command_looks():
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    place = manual.PLACES[0].relative_to(manual.PLACES[0].parents[1])
+    assert build["wheel"]["force-include"] == {"docs": str(place)}
+    assert "docs" in build["sdist"]["include"]
