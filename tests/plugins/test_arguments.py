@@ -1,4 +1,4 @@
-"""Each plug-in reads the arguments that are declared, and no others; what counts as not given is told."""
+"""Each plug-in reads the arguments that are declared, and no others; ignored arguments are reported."""
 
 from __future__ import annotations
 
@@ -149,33 +149,33 @@ def test_what_is_said_to_count_is_what_counts(plugin: str) -> None:
     ("plugin", "arguments", "told"),
     [
         ("binpack", {"binpack.wieght": 5}, "binpack.wieght is not known and not used; did you mean binpack.weight?"),
-        ("binpack", {"binpack.weight": "heavy"}, "binpack.weight is 'heavy', no number: 1 counts"),
-        ("binpack", {"binpack.weight": True}, "binpack.weight is True, no number: 1 counts"),
-        ("binpack", {"binpack.resources.nvidia.com/gpu": []}, "binpack.resources.nvidia.com/gpu is [], no number"),
-        ("overcommit", {"overcommit-factor": float("inf")}, "overcommit-factor is inf, no number: 1.2 counts"),
-        ("nodegroup", {"strict": "maybe"}, "strict is 'maybe', neither true nor false: true counts"),
-        ("sla", {"sla-waiting-time": "soon"}, "is 'soon', no duration such as 90s or 1h30m: it counts as not given"),
-        ("extender", {"extender.httpTimeout": 100}, "no duration such as 90s or 1h30m: 1s counts"),
-        ("usage", {"thresholds": {"cpu": "x"}}, "thresholds.cpu is 'x', no number: 80 counts"),
+        ("binpack", {"binpack.weight": "heavy"}, "binpack.weight is 'heavy', not a number: 1 is used"),
+        ("binpack", {"binpack.weight": True}, "binpack.weight is True, not a number: 1 is used"),
+        ("binpack", {"binpack.resources.nvidia.com/gpu": []}, "binpack.resources.nvidia.com/gpu is [], not a number"),
+        ("overcommit", {"overcommit-factor": float("inf")}, "overcommit-factor is inf, not a number: 1.2 is used"),
+        ("nodegroup", {"strict": "maybe"}, "strict is 'maybe', neither true nor false: true is used"),
+        ("sla", {"sla-waiting-time": "soon"}, "is 'soon', not a duration such as 90s or 1h30m: it is ignored"),
+        ("extender", {"extender.httpTimeout": 100}, "not a duration such as 90s or 1h30m: 1s is used"),
+        ("usage", {"thresholds": {"cpu": "x"}}, "thresholds.cpu is 'x', not a number: 80 is used"),
         ("usage", {"thresholds": {"memory": 1}}, "thresholds.memory is not known and not used"),
-        ("usage", {"thresholds": 80}, "thresholds is 80, no mapping: it counts as not given"),
-        ("rescheduling", {"interval": "soon"}, "interval is 'soon', no duration such as 90s or 1h30m: 5m counts"),
+        ("usage", {"thresholds": 80}, "thresholds is 80, not a mapping: it is ignored"),
+        ("rescheduling", {"interval": "soon"}, "interval is 'soon', not a duration such as 90s or 1h30m: 5m is used"),
         ("rescheduling", {"intervall": "5m"}, "intervall is not known and not used; did you mean interval?"),
-        ("rescheduling", {"strategies": "all"}, "strategies is 'all', no list: it counts as not given"),
-        ("rescheduling", {"strategies": [7]}, "strategies[0] is 7, no mapping: it counts as not given"),
+        ("rescheduling", {"strategies": "all"}, "strategies is 'all', not a list: it is ignored"),
+        ("rescheduling", {"strategies": [7]}, "strategies[0] is 7, not a mapping: it is ignored"),
         (
             "rescheduling",
             {"strategies": [{"params": {"thresholds": {"cpu": 101}}}]},
-            "strategies[0].params.thresholds.cpu is 101, no number from 0 to 100: 100 counts",
+            "strategies[0].params.thresholds.cpu is 101, not a number from 0 to 100: 100 is used",
         ),
         (
             "rescheduling",
             {"strategies": [{"params": {"targetThresholds": {"memroy": 5}}}]},
             "strategies[0].params.targetThresholds.memroy is not known and not used; did you mean memory?",
         ),
-        ("rescheduling", {"labelSelector": {"a": "b"}}, "labelSelector is Volcano's and changes nothing here"),
+        ("rescheduling", {"labelSelector": {"a": "b"}}, "labelSelector has an effect in Volcano only"),
         ("gang", {"any": 1}, "any is not known and not used"),
-        ("deviceshare", {"deviceshare.NodeLockEnable": True}, "NodeLockEnable is Volcano's and changes nothing here"),
+        ("deviceshare", {"deviceshare.NodeLockEnable": True}, "NodeLockEnable has an effect in Volcano only"),
     ],
 )  # fmt: skip
 def test_what_counts_as_not_given_is_told(plugin: str, arguments: dict[str, Any], told: str) -> None:
@@ -202,7 +202,7 @@ def test_a_configuration_loads_and_tells_line_and_field() -> None:
     place = "binpack: tiers[0].plugins[1].arguments.binpack"
     assert parsed.notes == (
         f"line 7: {place}.wieght is not known and not used; did you mean binpack.weight?",
-        f"line 9: {place}.memory is 'heavy', no number: 1 counts",
+        f"line 9: {place}.memory is 'heavy', not a number: 1 is used",
     )
     option = parsed.config.tiers[0].plugins[1]
     assert option.arguments == {"binpack.wieght": 5, "binpack.cpu": 2, "binpack.memory": "heavy"}

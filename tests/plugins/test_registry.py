@@ -87,7 +87,7 @@ def test_every_action_that_tiers_may_name_exists() -> None:
 
 
 def test_an_unknown_action_is_refused() -> None:
-    with pytest.raises(registry.UnknownAction, match="there is no action 'alocate'"):
+    with pytest.raises(registry.UnknownAction, match="action 'alocate' does not exist"):
         registry.build(SchedulerConfig(("alocate",)))
 
 
@@ -97,7 +97,7 @@ def test_an_unknown_action_is_refused() -> None:
 def test_an_unknown_plugin_is_left_out_with_a_warning() -> None:
     told: list[str] = []
     plugins, _ = registry.build(tiered("gang", "bogus"), told.append)
-    assert told == ["plugin 'bogus' is unknown and left out"]
+    assert told == ["plugin 'bogus' is unknown and ignored"]
     assert any(isinstance(plugin, VolcanoTiers) for plugin in plugins)
 
 
@@ -106,8 +106,8 @@ def test_a_plugin_that_is_nearly_known_is_asked_about() -> None:
     registry.build(tiered("gangg"), told.append)
     registry.build(SchedulerConfig(plugins=(PluginOption("predikted"),)), told.append)
     assert told == [
-        "plugin 'gangg' is unknown and left out; did you mean gang?",
-        "plugin 'predikted' is unknown and left out; did you mean predicted?",
+        "plugin 'gangg' is unknown and ignored; did you mean gang?",
+        "plugin 'predikted' is unknown and ignored; did you mean predicted?",
     ]
 
 
@@ -120,17 +120,17 @@ def test_a_plugin_of_a_tier_has_no_place_outside_of_one() -> None:
     told: list[str] = []
     registry.build(SchedulerConfig(plugins=(PluginOption("gang"), PluginOption("nope"))), told.append)
     assert told == [
-        "plugin 'gang' belongs into a tier and is left out",
-        "plugin 'nope' is unknown and left out",
+        "plugin 'gang' is ignored: it belongs into a tier",
+        "plugin 'nope' is unknown and ignored",
     ]
 
 
-def test_a_predicate_that_is_switched_off_stays_and_says_so() -> None:
+def test_disabled_predicate_still_runs_with_a_warning() -> None:
     told: list[str] = []
     off = PluginOption("predicates", {}, {"predicate.PodAffinityEnable": "false"})
     plugins, _ = registry.build(SchedulerConfig((), (PluginTier((off,)),)), told.append)
     assert told
-    assert "PodAffinityEnable is not switched off" in told[0]
+    assert "PodAffinityEnable cannot be disabled" in told[0]
     assert "PodAffinity" in {type(plugin).__name__ for plugin in plugins}
 
 

@@ -1,1 +1,1 @@
-"""The built-in policies, each through ``spi`` exactly as a third party's would be."""
+"""Built-in policies; they use ``spi`` exactly as third-party plugins do."""

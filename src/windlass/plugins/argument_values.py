@@ -1,4 +1,4 @@
-"""Reading the arguments of a plugin: YAML gives numbers, booleans or text for the same thing."""
+"""Conversion of plugin arguments: YAML yields numbers, booleans or text for the same value."""
 
 from __future__ import annotations
 
@@ -15,38 +15,42 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s|d)")
 
 
 def number(arguments: Arguments, name: str, default: float) -> float:
-    """A number; what is none (:func:`as_number`) counts as not given, as in Volcano."""
-    found = as_number(arguments.get(name, default))
-    return default if found is None else found
+    """Return a number; an invalid one (:func:`as_number`) counts as missing, as in Volcano."""
+    value = as_number(arguments.get(name, default))
+    return default if value is None else value
 
 
 def as_number(value: object) -> float | None:
-    """A number, also written as text; ``None`` for anything else, also for what cannot be reckoned with: infinite, no
-    number, or greater than whole numbers are told apart."""
+    """Return a number, also from text; ``None`` for anything else.
+
+    Infinite values, NaN and integers that a float cannot represent exactly are invalid,
+    too.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if abs(found) <= MOST else None
+    return number if abs(number) <= MOST else None
 
 
 def boolean(arguments: Arguments, name: str, default: bool) -> bool:
-    """True or false; what is neither (:func:`as_boolean`) counts as not given."""
-    found = as_boolean(arguments.get(name, default))
-    return default if found is None else found
+    """Return a boolean; an invalid one (:func:`as_boolean`) counts as missing."""
+    value = as_boolean(arguments.get(name, default))
+    return default if value is None else value
 
 
 def as_boolean(value: object) -> bool | None:
-    """True or false, also as text or as 1 and 0; ``None`` for anything else."""
+    """Return a boolean, also from text or from 1 and 0; ``None`` for anything else."""
     return _BOOLEANS.get(str(value).strip().lower())
 
 
 def duration(text: object) -> float | None:
-    """Seconds of a Go duration (``1h30m``, ``90s``), days allowed; ``None`` if it is none."""
-    found = str(text).strip()
-    parts = _PART.findall(found)
-    if not parts or "".join(amount + unit for amount, unit in parts) != found:
+    """Return the seconds of a Go duration (``1h30m``, ``90s``, also days); ``None`` if
+    it is invalid."""
+    stripped = str(text).strip()
+    parts = _PART.findall(stripped)
+    if not parts or "".join(amount + unit for amount, unit in parts) != stripped:
         return None
     return sum(float(amount) * _UNITS[unit] for amount, unit in parts)

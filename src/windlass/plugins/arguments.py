@@ -1,8 +1,9 @@
-"""Which arguments each plug-in reads, and what counts where one cannot be used.
+"""Arguments that each plugin reads, their types and default values.
 
-A configuration in Volcano's format loads with whatever arguments it has: one that nobody reads, or that is no number
-where one is needed, counts as not given. :func:`problems` says so. The declarations are held against what the plug-ins
-read by a test (``tests/plugins/test_arguments.py``).
+A configuration in Volcano's format loads whatever arguments it has. An unknown
+argument, or one of the wrong type, counts as missing. :func:`problems` reports such
+arguments. A test (``tests/plugins/test_arguments.py``) compares the declarations with
+the arguments that the plugins read.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from windlass.plugins.argument_values import as_boolean, as_number, duration
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """``wanted``: what it has to be, empty where whoever reads it says himself what is wrong, or takes any text.
-    ``default``: what counts where it is not given."""
+    """Declaration of one argument.
+
+    ``wanted``: error text for a wrong value. It is empty if the plugin reports errors
+    itself or accepts any text. ``default``: value if the argument is missing.
+    """
 
     wanted: str = ""
     default: object = None
 
-    def refuses(self, value: object) -> bool:
-        """Return whether the value counts as not given; an empty one does, and nobody misses anything."""
+    def rejects(self, value: object) -> bool:
+        """Return whether the value has the wrong type; an empty value counts as missing."""
         if value is None:
             return False
         if self.wanted == NUMBER:
@@ -34,8 +38,8 @@ class Argument:
         if self.wanted == BOOLEAN:
             return as_boolean(value) is None
         if self.wanted == PERCENT:
-            found = as_number(value)
-            return found is None or not 0 <= found <= 100
+            number = as_number(value)
+            return number is None or not 0 <= number <= 100
         if self.wanted == STRATEGY:
             return value != LOW_NODE_UTILIZATION
         return self.wanted == DURATION and duration(value) is None
@@ -43,25 +47,28 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class ListArgument:
-    """A list of sections."""
+    """Declaration of a list of sections."""
 
     section: Known
 
 
 class ArgumentProblem(NamedTuple):
-    """``name``: of the argument, with those of the sections around it before it."""
+    """Problem with one argument; ``name`` includes the names of the enclosing sections."""
 
     name: str
     text: str
 
 
 Known = Mapping[str, "Argument | ListArgument | Known"]
-"""Name → what it is, or what its section may hold; ``*`` stands for any name of a resource or the like."""
+"""Name → declaration of an argument or of a section.
 
-NUMBER, BOOLEAN, DURATION = "no number", "neither true nor false", "no duration such as 90s or 1h30m"
-PERCENT = "no number from 0 to 100"
+``*`` stands for a name, such as that of a resource.
+"""
+
+NUMBER, BOOLEAN, DURATION = "not a number", "neither true nor false", "not a duration such as 90s or 1h30m"
+PERCENT = "not a number from 0 to 100"
 LOW_NODE_UTILIZATION = "lowNodeUtilization"
-STRATEGY = f"not the strategy that there is, {LOW_NODE_UTILIZATION}"
+STRATEGY = f"not the supported strategy, {LOW_NODE_UTILIZATION}"
 ANY = Argument()
 
 
@@ -179,7 +186,7 @@ KNOWN: Mapping[str, Known] = {
     "scarcity": _WEIGHT,
     "model-grouping": {"window": ANY},
 }
-"""Plug-in → its arguments. Of one that is not here, a third party's, nothing is known."""
+"""Plugin → its arguments. Third-party plugins are not listed."""
 
 UNUSED: Mapping[str, tuple[str, ...]] = {
     "capacity": ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"),
@@ -200,65 +207,71 @@ UNUSED: Mapping[str, tuple[str, ...]] = {
         "deviceshare.AscendMindClusterVNPUEnable",
     ),
 }
-"""Plug-in → arguments that Volcano knows, and that nobody has to read here; ``*`` stands for any letters, ``[*]`` for
-any place in a list."""
+"""Plugin → arguments of Volcano that have no effect here.
+
+``*`` stands for any letters, ``[*]`` for any index of a list.
+"""
 _INDEX = re.compile(r"\[\d+\]")
 
 
 def problems(plugin: str, arguments: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    """What of a plug-in's arguments counts as not given, and why."""
+    """Return the arguments of a plugin that count as missing, with the reason."""
     known = KNOWN.get(plugin)
     if known is None:
         return
-    for problem in _of_section(known, arguments, ""):
+    for problem in _section_problems(known, arguments, ""):
         name = _INDEX.sub("[*]", problem.name)
         if any(fnmatchcase(name, unused.replace("[", "[[]")) for unused in UNUSED.get(plugin, ())):
-            yield ArgumentProblem(problem.name, "is Volcano's and changes nothing here")
+            yield ArgumentProblem(problem.name, "has an effect in Volcano only")
         else:
             yield problem
 
 
-def _of_section(known: Known, section: Mapping[str, Any], place: str) -> Iterator[ArgumentProblem]:
+def _section_problems(known: Known, section: Mapping[str, Any], place: str) -> Iterator[ArgumentProblem]:
     for key, value in section.items():
         name = str(key)
-        found = declared(known, name)
-        if found is None:
+        declaration = declared(known, name)
+        if declaration is None:
             near = difflib.get_close_matches(name, [word for word in known if "*" not in word], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             yield ArgumentProblem(place + name, f"is not known and not used{hint}")
-        elif isinstance(found, ListArgument):
-            yield from _of_list(found, value, place + name)
-        elif not isinstance(found, Argument):
+        elif isinstance(declaration, ListArgument):
+            yield from _list_problems(declaration, value, place + name)
+        elif not isinstance(declaration, Argument):
             if isinstance(value, Mapping):
-                yield from _of_section(found, value, f"{place}{name}.")
+                yield from _section_problems(declaration, value, f"{place}{name}.")
             elif value is not None:
-                yield ArgumentProblem(place + name, f"is {value!r}, no mapping: it counts as not given")
-        elif found.refuses(value):
-            yield ArgumentProblem(place + name, f"is {value!r}, {found.wanted}: {_counts(found.default)}")
+                yield ArgumentProblem(place + name, f"is {value!r}, not a mapping: it is ignored")
+        elif declaration.rejects(value):
+            yield ArgumentProblem(
+                place + name, f"is {value!r}, {declaration.wanted}: {_replacement(declaration.default)}"
+            )
 
 
-def _of_list(listed: ListArgument, value: object, name: str) -> Iterator[ArgumentProblem]:
+def _list_problems(listed: ListArgument, value: object, name: str) -> Iterator[ArgumentProblem]:
     if not isinstance(value, list):
         if value is not None:
-            yield ArgumentProblem(name, f"is {value!r}, no list: it counts as not given")
+            yield ArgumentProblem(name, f"is {value!r}, not a list: it is ignored")
         return
-    for at, item in enumerate(value):
+    for index, item in enumerate(value):
         if isinstance(item, Mapping):
-            yield from _of_section(listed.section, item, f"{name}[{at}].")
+            yield from _section_problems(listed.section, item, f"{name}[{index}].")
         else:
-            yield ArgumentProblem(f"{name}[{at}]", f"is {item!r}, no mapping: it counts as not given")
+            yield ArgumentProblem(f"{name}[{index}]", f"is {item!r}, not a mapping: it is ignored")
 
 
 def declared(known: Known, name: str) -> Argument | ListArgument | Known | None:
-    """What is known of a name; a ``*`` gives way to the name itself."""
+    """Return the declaration of a name; an exact name precedes a pattern with ``*``."""
     if name in known:
         return known[name]
-    return next((found for word, found in known.items() if "*" in word and fnmatchcase(name, word)), None)
+    return next(
+        (declaration for word, declaration in known.items() if "*" in word and fnmatchcase(name, word)), None
+    )
 
 
-def _counts(default: object) -> str:
+def _replacement(default: object) -> str:
     if default is None:
-        return "it counts as not given"
+        return "it is ignored"
     if isinstance(default, bool):
-        return f"{str(default).lower()} counts"
-    return f"{default:g} counts" if isinstance(default, int | float) else f"{default} counts"
+        return f"{str(default).lower()} is used"
+    return f"{default:g} is used" if isinstance(default, int | float) else f"{default} is used"

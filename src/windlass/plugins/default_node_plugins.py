@@ -1,4 +1,4 @@
-"""Which nodes may take a pod, and which is best: the default policies about nodes, put together."""
+"""Default policies that filter and score nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windlass.plugins.devices.fgd import Fgd
 from windlass.plugins.devices.scarcity import Scarcity
 from windlass.plugins.dialects import KAI, NOT_KAI, OWN
 from windlass.plugins.kai import node_scores
-from windlass.plugins.kai.device_scores import build as kai_cards_of
+from windlass.plugins.kai.device_scores import build as kai_device_scores
 from windlass.plugins.nodes.availability import NodeAvailable
 from windlass.plugins.nodes.binpack import Binpack
 from windlass.plugins.nodes.host_ports import HostPorts
@@ -30,7 +30,8 @@ PLACEMENTS = ("binpack", "spread")
 
 @dataclass(frozen=True, slots=True)
 class CountingPluginSet:
-    """The policies that count pods, one of each for an engine: scores look at them as well."""
+    """Policies that count pods, one instance of each per engine; several scores share
+    their counts."""
 
     affinity: PodAffinity = field(default_factory=PodAffinity)
     spread: TopologySpread = field(default_factory=TopologySpread)
@@ -47,12 +48,16 @@ def node_policies(
     own_for_volcano: bool = True,
     counting: CountingPluginSet | None = None,
 ) -> list[object]:
-    """Fresh policies for one engine.
+    """Return new policies for one engine.
 
-    ``placement`` of Windlass' own pods, ``kai_gpu`` and ``kai_cpu`` of pods in KAI's queues: ``binpack`` or
-    ``spread``; anything else raises ``ValueError``. ``kai_cards``: the same of parts of a node's devices;
-    ``kai_sharing_first``: nodes on whose shared devices there is room go first. ``own_for_volcano``: pods in
-    Volcano's queues are scored as Windlass' own; else they have no scores but those that are added.
+    :param placement: of Windlass' own pods: ``binpack`` or ``spread``; anything else
+        raises ``ValueError``
+    :param kai_gpu: the same for pods with GPUs in KAI's queues
+    :param kai_cpu: the same for pods without GPUs in KAI's queues
+    :param kai_cards: the same for device shares inside a node
+    :param kai_sharing_first: prefer nodes with capacity on shared devices
+    :param own_for_volcano: score pods in Volcano's queues as Windlass' own; otherwise
+        they only have configured scores
     """
     if placement not in PLACEMENTS:
         raise ValueError(f"placement is binpack or spread, not {placement!r}")
@@ -72,15 +77,18 @@ def node_policies(
         *packing(dialects, spread=placement == "spread"),
         *preferences(counting, dialects),
         *node_scores.build(gpu=kai_gpu, cpu=kai_cpu),
-        *kai_cards_of(kai_cards, sharing_first=kai_sharing_first),
+        *kai_device_scores(kai_cards, sharing_first=kai_sharing_first),
         *_kai_affinity(counting),
     ]
 
 
 def packing(dialects: Collection[Dialect], *, spread: bool = False) -> list[object]:
-    """How nodes are chosen by what is free on them. Packed by what is in use, as long as pods ask for whole
-    devices of one model; with several models the least precious goes first; with parts of devices what would be
-    stranded decides (ADR 0012)."""
+    """Return the scores that choose nodes by their free capacity.
+
+    Packing follows the capacity in use as long as pods request whole devices of one
+    model. With several models the least scarce one comes first. With device shares the
+    stranded capacity decides (ADR 0012).
+    """
     if spread:
         return [Spread(dialects=dialects)]
     fgd = Fgd(dialects=dialects)
@@ -88,7 +96,8 @@ def packing(dialects: Collection[Dialect], *, spread: bool = False) -> list[obje
 
 
 def preferences(counting: CountingPluginSet, dialects: Collection[Dialect]) -> list[object]:
-    """Preferred terms about other pods and soft spread, weighed as kube-scheduler does."""
+    """Return the scores for preferred pod affinity and soft spread, weighted as in
+    kube-scheduler."""
     return [
         PreferredPodAffinity(counting.affinity, 2.0, dialects),
         SoftTopologySpread(counting.spread, 2.0, dialects),
@@ -96,11 +105,11 @@ def preferences(counting: CountingPluginSet, dialects: Collection[Dialect]) -> l
 
 
 def _kai_affinity(counting: CountingPluginSet) -> list[object]:
-    parts = [
+    scores = [
         PreferredNodes(node_scores.AFFINITY, KAI),
         PreferredPodAffinity(counting.affinity, node_scores.AFFINITY, KAI),
     ]
-    for part in parts:
+    for part in scores:
         part.name = f"kai-{part.name}"
         part.outranks_vacancy = True
-    return list(parts)
+    return list(scores)

@@ -1,4 +1,4 @@
-"""The policies that run when nothing is configured."""
+"""Policies that run without a configuration."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ def default_plugins(
     own_for_volcano: bool = True,
     counting: CountingPluginSet | None = None,
 ) -> list[object]:
-    """Fresh instances, in order of precedence, for one engine. The arguments are those of
-    :func:`~windlass.plugins.default_node_plugins.node_policies`."""
+    """Return new instances for one engine, in order of precedence.
+
+    The arguments are those of
+    :func:`~windlass.plugins.default_node_plugins.node_policies`.
+    """
     return [
         *node_policies(
             placement=placement,

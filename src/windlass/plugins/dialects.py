@@ -1,4 +1,4 @@
-"""Whose placement rules a score belongs to: values of a score's attribute ``dialects``."""
+"""Values of a score's attribute ``dialects``: the queue APIs for which the score applies."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ OWN = frozenset({Dialect.WINDLASS})
 VOLCANO = frozenset({Dialect.VOLCANO})
 KAI = frozenset({Dialect.KAI})
 NOT_KAI = OWN | VOLCANO
-"""Without a configured list of policies, pods of Volcano queues follow Windlass' own scores."""
+"""Queue APIs that use Windlass' own scores without a configured list of policies."""

@@ -1,5 +1,8 @@
-"""Policies that a configuration may add: scores, in a tier for Volcano's queues, or on top of any policy for all
-pods that KAI's rules do not place; and orders of time-sharing in place of the default one."""
+"""Policies that a configuration may add.
+
+Scores can be added in a tier for Volcano's queues, or on top of any policy for all pods
+outside KAI's queues. Time-sharing orders replace the default one.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +53,11 @@ def _predicted(option: PluginOption, dialects: Collection[Dialect]) -> list[obje
 
 
 def _model_grouping(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
-    given = option.arguments.get("window", f"{WINDOW_SECONDS:g}s")
+    window = option.arguments.get("window", f"{WINDOW_SECONDS:g}s")
     try:
-        return [ModelGrouping(durations.parse(str(given)), dialects)]
+        return [ModelGrouping(durations.parse(str(window)), dialects)]
     except ValueError:
-        raise ValueError(f"{option.name}: window {given!r} is no time above 0, such as 1h") from None
+        raise ValueError(f"{option.name}: window {window!r} is not a duration above 0, such as 1h") from None
 
 
 ON_TOP: Mapping[str, Make] = {
@@ -67,4 +70,4 @@ ON_TOP: Mapping[str, Make] = {
     "predicted": _predicted,
     "model-grouping": _model_grouping,
 }
-"""Name → what makes the plugins of an option, for the pods of some dialects."""
+"""Name → factory of the plugins of an option, for pods of some queue APIs."""

@@ -1,7 +1,8 @@
-"""Keeping a policy to the work of some queue APIs.
+"""Restriction of a policy to the work of some queue APIs.
 
-Where two APIs share a cluster, each has its own orders and scores. A kept order has no opinion on the
-work of the API that it is kept from. Keys stay comparable: work that it speaks of comes first.
+If two APIs share a cluster, each has its own orders and scores. A restricted order
+ignores the work of the other API. Keys stay comparable: work that the order covers
+comes first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from windlass.spi.victims import (
 
 
 class QueueApiFilter:
-    """``inside``: only for the work of ``dialect``; else only for that of the other ones."""
+    """Base of restricted orders.
+
+    ``inside``: only for the work of ``dialect``, otherwise only for that of other APIs.
+    """
 
     def __init__(self, inner: Any, dialect: Dialect, *, inside: bool) -> None:
         self._inner = inner
@@ -40,31 +44,31 @@ class QueueApiFilter:
         self.name = str(inner.name)
         self.entangled = bool(getattr(inner, "entangled", False))
 
-    def _speaks(self, dialect: Dialect) -> bool:
+    def _applies(self, dialect: Dialect) -> bool:
         return (dialect is self._dialect) is self._inside
 
 
 class ApiQueueOrder(QueueApiFilter):
     def queue_key(self, queue: QueueView, step: StepView | None) -> tuple[int, Any]:
         if queue.mixed:  # roots of both APIs: one order that compares them decides
-            speaks = getattr(self._inner, "compares_roots", False)
+            applies = getattr(self._inner, "compares_roots", False)
         else:
-            speaks = self._speaks(queue.spec.dialect)
-        return (0, self._inner.queue_key(queue, step)) if speaks else (1, 0)
+            applies = self._applies(queue.spec.dialect)
+        return (0, self._inner.queue_key(queue, step)) if applies else (1, 0)
 
 
 class ApiGroupOrder(QueueApiFilter):
     def group_key(self, group: GroupView) -> tuple[int, Any]:
-        return (0, self._inner.group_key(group)) if self._speaks(group.spec.dialect) else (1, 0)
+        return (0, self._inner.group_key(group)) if self._applies(group.spec.dialect) else (1, 0)
 
 
 class ApiTaskOrder(QueueApiFilter):
     def task_key(self, task: Task) -> tuple[int, Any]:
-        return (0, self._inner.task_key(task)) if self._speaks(task.needs.dialect) else (1, 0)
+        return (0, self._inner.task_key(task)) if self._applies(task.needs.dialect) else (1, 0)
 
 
 class PreemptionPolicyFor:
-    """Rules about who may claim, for one action only."""
+    """Preemption policy that applies to one action only."""
 
     def __init__(self, inner: PreemptionPolicy, action: str) -> None:
         self._inner = inner
@@ -76,14 +80,14 @@ class PreemptionPolicyFor:
 
 
 class VictimsFor:
-    """Rules about who gives, for claims of one action only."""
+    """Victim rules that apply to one action only."""
 
     def __init__(self, inner: Any, action: str) -> None:
         self._inner = inner
         self._action = action
         self.name = str(inner.name)
         self.lasting = bool(getattr(inner, "lasting", False))
-        self._goes = isinstance(inner, VictimKeyInputs)
+        self._has_key_inputs = isinstance(inner, VictimKeyInputs)
 
     def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return preemption.action == self._action and self._inner.protects_queue(preemption, path)
@@ -101,7 +105,7 @@ class VictimsFor:
     def victim_key_inputs(self, preemption: Preemption) -> Hashable:
         return (
             self._inner.victim_key_inputs(preemption)
-            if self._goes and preemption.action == self._action
+            if self._has_key_inputs and preemption.action == self._action
             else None
         )
 
@@ -116,12 +120,15 @@ class VictimsFor:
 
 
 def limited_to_api(plugin: object, dialect: Dialect, *, inside: bool) -> list[object]:
-    """The plugin's orders, kept to ``dialect`` (``inside``) or from it; a plugin without any as it is."""
-    found: list[object] = []
+    """Return the plugin's orders, restricted to ``dialect`` (``inside``) or to the other APIs.
+
+    A plugin without any order is returned unchanged.
+    """
+    orders: list[object] = []
     if isinstance(plugin, QueueOrder):
-        found.append(ApiQueueOrder(plugin, dialect, inside=inside))
+        orders.append(ApiQueueOrder(plugin, dialect, inside=inside))
     if isinstance(plugin, GroupOrder):
-        found.append(ApiGroupOrder(plugin, dialect, inside=inside))
+        orders.append(ApiGroupOrder(plugin, dialect, inside=inside))
     if isinstance(plugin, TaskOrder):
-        found.append(ApiTaskOrder(plugin, dialect, inside=inside))
-    return found or [plugin]
+        orders.append(ApiTaskOrder(plugin, dialect, inside=inside))
+    return orders or [plugin]

@@ -1,16 +1,18 @@
-"""From a scheduler configuration to the policies and actions of an engine.
+"""Construction of an engine's policies and actions from a scheduler configuration.
 
 Plugins are listed in ``default_node_plugins`` (default policy), ``extra_scores`` (added
 by name) and ``volcano_catalogue`` (Volcano's tiers); this module only selects.
 
-Without tiers the default policy runs, restricted to the actions that are named. With tiers (Volcano's
-format) work in Volcano queues follows them: orders, scores and votes come from the file alone; what makes
-a placement possible at all (resources, selectors, taints, ports, limits, …) is always tested, named or
-not, since a node would refuse the pod. Work in KAI queues keeps its own policies either way.
+Without tiers the default policy runs, restricted to the named actions. With tiers
+(Volcano's format) they apply to work in Volcano queues: orders, scores and votes come
+from the file alone. Filters that make a placement possible at all (resources,
+selectors, taints, ports, limits, …) always run, since a node would refuse the pod. Work
+in KAI queues keeps its own policies in either case.
 
-A plugin that nobody knows is left out with a warning; an action that nobody knows is refused. Others add
-plugins through the entry point group ``windlass.plugins``: name → a callable that takes the
-:class:`~windlass.spi.configuration.PluginOption` and returns a plugin or a list of them.
+An unknown plugin is ignored with a warning; an unknown action is an error. Third
+parties add plugins through the entry point group ``windlass.plugins``: name → a
+callable that takes the :class:`~windlass.spi.configuration.PluginOption` and returns a
+plugin or a list of plugins.
 """
 
 from __future__ import annotations
@@ -46,10 +48,11 @@ DEFAULT_ACTIONS = (
     "timeshare",
     "stalegangeviction",
 )
-"""What runs where nothing is configured."""
+"""Actions that run without a configuration."""
 
 KAI_ACTIONS = ("consolidation", "reclaim", "preempt", "stalegangeviction")
-"""Beside ``allocate``: what runs for KAI queues, whatever is configured for Volcano's."""
+"""Actions for KAI queues in addition to ``allocate``, independent of Volcano's
+configuration."""
 
 _OF_TIERS: Mapping[str, tuple[str, ...]] = {
     "enqueue": ("volcano-enqueue",),
@@ -60,10 +63,10 @@ _OF_TIERS: Mapping[str, tuple[str, ...]] = {
     "gangreclaim": ("gangreclaim-surplus", "gangreclaim"),
     "shuffle": ("volcano-shuffle",),
 }
-"""Action of a file with tiers → actions of the engine, where they differ."""
+"""Action of a file with tiers → actions of the engine, if they differ."""
 
 _OF_DEFAULT = {"enqueue": "", "gangpreempt": "preempt", "gangreclaim": "reclaim", "shuffle": ""}
-"""Action of a file without tiers → the one of the default policy that does it; empty: nothing to do."""
+"""Action of a file without tiers → action of the default policy; empty: none."""
 
 CONSOLIDATION = "consolidation"
 
@@ -72,14 +75,14 @@ Factory = Callable[[PluginOption], object]
 
 
 class UnknownAction(ValueError):
-    """The configuration names an action that does not exist. Nothing of it may be used."""
+    """Error: the configuration names an action that does not exist. Nothing of it may be used."""
 
 
 def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[object], tuple[str, ...]]:
-    """Fresh policies for one engine, in order of precedence, and the names of its actions.
+    """Return new policies for one engine, in order of precedence, and the names of its actions.
 
-    ``warn`` is told about every plugin that is left out; without it they are logged. Raises
-    :class:`UnknownAction`.
+    :param warn: called for every ignored plugin; without it they are logged
+    :raises UnknownAction: an action does not exist
     """
     warn = warn or logging.getLogger("windlass.scheduler").warning
     _check_actions(config.actions)
@@ -101,17 +104,17 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
 
 
 def known_plugins() -> Sequence[str]:
-    """The names that a configuration may use, those of entry points included; sorted."""
+    """Return the names that a configuration may use, including entry points, sorted."""
     return sorted({*CATALOGUE, *PLACEMENT, *ON_TOP, *(point.name for point in _entry_points())})
 
 
-# ---------------------------------------------------------------------- parts
+# ---------------------------------------------------------------------- helpers
 
 
 def _check_actions(actions: Iterable[str]) -> None:
     for action in actions:
         if action not in ACTIONS:
-            raise UnknownAction(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
+            raise UnknownAction(f"action {action!r} does not exist; the actions are {', '.join(ACTIONS)}")
 
 
 def _default_actions(actions: Sequence[str]) -> tuple[str, ...]:
@@ -121,7 +124,7 @@ def _default_actions(actions: Sequence[str]) -> tuple[str, ...]:
 
 
 def _tier_actions(actions: Sequence[str]) -> tuple[str, ...]:
-    """Those of the file, then what KAI queues need beside."""
+    """Return the actions of the file, then those that KAI queues need in addition."""
     named = actions or ("enqueue", "allocate", "backfill")
     return _named([*(name for action in named for name in _OF_TIERS.get(action, (action,))), *KAI_ACTIONS])
 
@@ -131,8 +134,10 @@ def _named(actions: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tiers_of(config: SchedulerConfig) -> tuple[tuple[PluginTier, ...], tuple[PluginOption, ...]]:
-    """The tiers, and what is meant on top of the policy. Tiers that name nothing but placement leave the
-    default policy as it is."""
+    """Return the tiers, and the options on top of the policy.
+
+    Tiers with placement plugins only keep the default policy.
+    """
     named = [option for tier in config.tiers for option in tier.plugins]
     if named and all(option.name in PLACEMENT for option in named):
         return (), (*named, *config.plugins)
@@ -140,27 +145,27 @@ def _tiers_of(config: SchedulerConfig) -> tuple[tuple[PluginTier, ...], tuple[Pl
 
 
 def _base(config: SchedulerConfig, wiring: Wiring) -> list[object]:
-    """The default policies: what is tested for every pod, and the orders and scores of other queues."""
-    found: list[object] = []
+    """Return the default policies: filters for every pod, orders and scores of other queues."""
+    policies: list[object] = []
     divided = any(isinstance(plugin, Division) for plugin in wiring.plugins)
     for plugin in default_plugins(own_for_volcano=False, counting=wiring.counting, **wiring.placement):
         if getattr(plugin, "dialect", None) is not Dialect.VOLCANO:
-            found += limited_to_api(plugin, Dialect.VOLCANO, inside=False)
+            policies += limited_to_api(plugin, Dialect.VOLCANO, inside=False)
         elif isinstance(plugin, Division):
-            found += [] if divided else [plugin]
+            policies += [] if divided else [plugin]
         elif isinstance(plugin, PreemptionPolicy | VictimFilter):
-            found += _for_consolidation(plugin) if CONSOLIDATION in config.actions else []
+            policies += _for_consolidation(plugin) if CONSOLIDATION in config.actions else []
         else:
-            found += limited_to_api(plugin, Dialect.VOLCANO, inside=False)
-    return found
+            policies += limited_to_api(plugin, Dialect.VOLCANO, inside=False)
+    return policies
 
 
 def _for_consolidation(plugin: object) -> list[object]:
-    """Volcano has no such action: where it is named, Windlass' own rules hold for it, and for it alone."""
-    found: list[object] = (
+    """Return Windlass' own rules, restricted to the consolidation action, which Volcano lacks."""
+    policies: list[object] = (
         [PreemptionPolicyFor(plugin, CONSOLIDATION)] if isinstance(plugin, PreemptionPolicy) else []
     )
-    return [*found, VictimsFor(plugin, CONSOLIDATION)] if isinstance(plugin, VictimFilter) else found
+    return [*policies, VictimsFor(plugin, CONSOLIDATION)] if isinstance(plugin, VictimFilter) else policies
 
 
 def _votes(config: SchedulerConfig, wiring: Wiring) -> list[object]:
@@ -182,34 +187,34 @@ def _enter(option: PluginOption, wiring: Wiring, warn: Warn) -> None:
         if option.enabled("enableNodeOrder"):
             wiring.plugins += ON_TOP[option.name](option, VOLCANO)
         return
-    found = _from_entry_point(option, warn)
-    if found is None:
+    plugins = _from_entry_point(option, warn)
+    if plugins is None:
         warn(_unknown(option.name, [*CATALOGUE, *ON_TOP]))
         return
-    for plugin in found:
+    for plugin in plugins:
         wiring.enter_any(plugin, option)
 
 
 def _extra(option: PluginOption, wiring: Wiring, warn: Warn) -> list[object]:
-    """A plugin on top of the policy. It holds for all pods."""
+    """Return the plugins of an option on top of the policy. They apply to all pods."""
     if option.name in PLACEMENT:
         PLACEMENT[option.name](option, wiring)
         return []
     if option.name in ON_TOP:
         return ON_TOP[option.name](option, NOT_KAI)
-    found = _from_entry_point(option, warn)
-    if found is not None:
-        return found
+    plugins = _from_entry_point(option, warn)
+    if plugins is not None:
+        return plugins
     if option.name in CATALOGUE:
-        warn(f"plugin {option.name!r} belongs into a tier and is left out")
+        warn(f"plugin {option.name!r} is ignored: it belongs into a tier")
     else:
         warn(_unknown(option.name, [*PLACEMENT, *ON_TOP]))
     return []
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, [*known, *(point.name for point in _entry_points())], n=1)
-    return f"plugin {name!r} is unknown and left out" + (f"; did you mean {near[0]}?" if near else "")
+    similar = difflib.get_close_matches(name, [*known, *(point.name for point in _entry_points())], n=1)
+    return f"plugin {name!r} is unknown and ignored" + (f"; did you mean {similar[0]}?" if similar else "")
 
 
 def _entry_points() -> Iterable[metadata.EntryPoint]:

@@ -1,4 +1,4 @@
-"""Volcano's plugins by name: what each puts into its tier, switch by switch."""
+"""Catalogue of Volcano's plugins: what each adds to its tier, switch by switch."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ Enter = Callable[[PluginOption, "Wiring"], None]
 
 
 class Wiring:
-    """What the plugins of a file have put together so far.
+    """Result of the plugins of a file so far.
 
-    ``placement``: arguments of ``default_plugins``. ``counting``: the policies that count pods, which
-    scores look at. ``plugins``: orders, scores, divisions for Volcano queues. ``warn`` is told what is
-    read differently from how it stands.
+    ``placement``: arguments of ``default_plugins``. ``counting``: policies that count
+    pods, shared by scores. ``plugins``: orders, scores, divisions for Volcano queues.
+    ``warn`` is called for settings without their usual effect.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Wiring:
         return self.tiers[-1]
 
     def add(self, *plugins: object) -> None:
-        """Policies for Volcano queues only."""
+        """Add policies for Volcano queues only."""
         for plugin in plugins:
             self.plugins += limited_to_api(plugin, Dialect.VOLCANO, inside=True)
 
     def enter_any(self, plugin: object, option: PluginOption) -> None:
-        """A third party's plugin in a tier: every facet that its switch leaves on."""
+        """Add a third party's plugin to the tier: every facet that its switch leaves on."""
         if not _switched_off(plugin, option):
             self.add(plugin)
         for switch, protocol, voters in (
@@ -220,10 +220,10 @@ def _cdp(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _predicates(option: PluginOption, wiring: Wiring) -> None:
-    """The tests are made in any case: a node would refuse the pod."""
+    """Warn about disabled predicates: they run in any case, since a node would refuse the pod."""
     for argument in option.arguments:
         if argument.startswith("predicate.") and not boolean(option.arguments, argument, True):
-            wiring.warn(f"{argument} is not switched off: a node would refuse the pod")
+            wiring.warn(f"{argument} cannot be disabled: a node would refuse the pod")
 
 
 def _nodeorder(option: PluginOption, wiring: Wiring) -> None:
@@ -250,21 +250,24 @@ def _usage(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _nodegroup(option: PluginOption, wiring: Wiring) -> None:
-    found = nodegroup.build(
+    plugins = nodegroup.build(
         option.arguments,
         hierarchy=option.enabled("enableHierarchy"),
         closes=option.enabled("enablePredicate"),
     )
-    _enter_for_nodes(found, option, wiring)
+    _enter_for_nodes(plugins, option, wiring)
     if option.enabled("enablePredicate"):
         wiring.plugins.append(nodegroup.NodeGroupLimits())
 
 
 def _tdm(option: PluginOption, wiring: Wiring) -> None:
-    """Which pods revocable nodes take, and when; who leaves them (action ``shuffle``); and who makes room on
-    other nodes for work that is not preemptible."""
-    found = revocable.build(option.arguments, closes=option.enabled("enablePredicate"))
-    _enter_for_nodes(found, option, wiring)
+    """Add revocable nodes: their pods and times, evictions from them (``shuffle``), and
+    preemption.
+
+    Preemption makes room on other nodes for work that is not preemptible.
+    """
+    plugins = revocable.build(option.arguments, closes=option.enabled("enablePredicate"))
+    _enter_for_nodes(plugins, option, wiring)
     if option.enabled("enableJobOrder"):
         wiring.add(tdm.RevocableOrder())
     if option.enabled("enableJobStarving"):
@@ -278,8 +281,8 @@ def _tdm(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _extender(option: PluginOption, wiring: Wiring) -> None:
-    found = extender.build(option.arguments, closes=option.enabled("enablePredicate"))
-    _enter_for_nodes(found, option, wiring)
+    plugins = extender.build(option.arguments, closes=option.enabled("enablePredicate"))
+    _enter_for_nodes(plugins, option, wiring)
     endpoints = extender.endpoints_of(option.arguments)
     if not extender_votes.asks_in_rounds(endpoints):
         return
@@ -303,7 +306,7 @@ def _extender(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _enter_for_nodes(
-    found: Sequence[
+    plugins: Sequence[
         extender.Extender
         | usage.Usage
         | nodegroup.NodeGroupAffinity
@@ -313,14 +316,15 @@ def _enter_for_nodes(
     option: PluginOption,
     wiring: Wiring,
 ) -> None:
-    for plugin in found:
+    for plugin in plugins:
         if not option.enabled("enableNodeOrder"):
             plugin.weight = 0.0
         wiring.plugins.append(plugin)
 
 
 def _numa_aware(option: PluginOption, wiring: Wiring) -> None:
-    """That the zones hold a pod is tested in any case: a node would refuse it."""
+    """Add the score of NUMA nodes. The filter runs in any case, since a node would
+    refuse the pod."""
     wiring.numa_aware = True
     if option.enabled("enableNodeOrder"):
         wiring.plugins.append(numa_aware.build(option.arguments, wiring.counting.zones))
@@ -335,11 +339,14 @@ def _task_topology(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
-    """Which devices, and nodes by their devices. Parts of devices are served whatever the switches say."""
+    """Add the choice of devices and the scores by devices.
+
+    Device shares are placed whatever the switches say.
+    """
     for argument in option.arguments:
         kind = argument.removeprefix("deviceshare.").removesuffix("Enable")
         if kind in ("GPUSharing", "GPUNumber", "VGPU") and not boolean(option.arguments, argument, True):
-            wiring.warn(f"{argument} is not switched off: every vocabulary of parts of GPUs is served")
+            wiring.warn(f"{argument} cannot be disabled: GPU shares of all device plugins are placed")
     wiring.plugins += deviceshare.build(option.arguments, scores=option.enabled("enableNodeOrder"))
 
 
@@ -352,9 +359,7 @@ def _pdb(option: PluginOption, wiring: Wiring) -> None:
 
 def _network_topology(option: PluginOption, wiring: Wiring) -> None:
     if network_topology.GRADIENT in option.arguments:
-        wiring.warn(
-            f"{network_topology.GRADIENT} changes nothing: all HyperNodes are considered where room is made"
-        )
+        wiring.warn(f"{network_topology.GRADIENT} has no effect: preemption considers all HyperNodes")
     wiring.plugins += network_topology.build(
         option.arguments,
         hypernodes=option.enabled("enabledHyperNodeOrder"),
@@ -363,21 +368,22 @@ def _network_topology(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _rescheduling(option: PluginOption, wiring: Wiring) -> None:
-    """Who leaves loaded nodes (action ``shuffle``), and that who comes in his place does not come back to them."""
-    found = rescheduling.build(option.arguments)
-    if found is None:
-        wiring.warn(f"rescheduling: no strategy is {LOW_NODE_UTILIZATION}: nobody is moved")
+    """Add evictions from loaded nodes (``shuffle``) and the score that keeps new pods
+    away from them."""
+    plugins = rescheduling.build(option.arguments)
+    if plugins is None:
+        wiring.warn(f"rescheduling: no pods are moved: no strategy is {LOW_NODE_UTILIZATION}")
         return
     if "shuffle" not in wiring.actions:
-        wiring.warn("rescheduling: the action shuffle is not named, which would do it: nobody is moved")
-    if min(found.rules.targets) >= rescheduling.WHOLE:
+        wiring.warn("rescheduling: no pods are moved: the action shuffle is not configured")
+    if min(plugins.rules.targets) >= rescheduling.WHOLE:
         wiring.warn(
-            "rescheduling: no targetThresholds of cpu or memory below 100: no node has more load than that, and nobody "
-            "is moved"
+            "rescheduling: no pods are moved: targetThresholds of cpu and memory are at least 100, "
+            "which no load exceeds"
         )
-    _enter_for_nodes([found], option, wiring)
+    _enter_for_nodes([plugins], option, wiring)
     if option.enabled("enabledVictim"):
-        wiring.tier.victim_tasks.append(found)
+        wiring.tier.victim_tasks.append(plugins)
 
 
 CATALOGUE: dict[str, Enter] = {
@@ -406,7 +412,7 @@ CATALOGUE: dict[str, Enter] = {
     "numa-aware": _numa_aware,
     "deviceshare": _deviceshare,
 }
-"""Plugin of a tier → what it enters."""
+"""Plugin of a tier → function that adds it."""
 
 
 def _node_placement(option: PluginOption, wiring: Wiring) -> None:
@@ -434,5 +440,7 @@ PLACEMENT: dict[str, Enter] = {
     "gpuspread": _gpu_pack,
     "gpusharingorder": _gpu_sharing_order,
 }
-"""Plugins that only say how the default policy places: KAI's placement plugins. As in KAI, a list of them is
-the whole of it: one that it leaves out is off."""
+"""Plugins that only configure the placement of the default policy: KAI's placement plugins.
+
+As in KAI, a list of them is complete: plugins that are not listed are off.
+"""

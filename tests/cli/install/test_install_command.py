@@ -16,7 +16,7 @@ def test_install_tells_what_of_a_configuration_is_not_used(windlass, tmp_path):
     done = windlass("install", "-o", "name", "--config", str(policy))
     assert done.code == 0
     assert f"{policy}: line 2: nonsense is not known and not used" in done.err
-    assert f"{policy}: plugin 'gangg' is unknown and left out" in done.err
+    assert f"{policy}: plugin 'gangg' is unknown and ignored" in done.err
 
 
 def test_install_takes_no_empty_image_for_the_default(windlass):

@@ -295,11 +295,11 @@ def test_a_configuration_of_volcanos_as_it_stands() -> None:
     assert warned == []
     place = "rescheduling: tiers[0].plugins[3].arguments"
     assert [note for note in parsed.notes if "rescheduling" in note] == [
-        f"line 12: {place}.strategies[0].name is 'offlineOnly', not the strategy that there is, lowNodeUtilization: "
-        "it counts as not given",
-        f"line 18: {place}.strategies[1].params.thresholds.pods is Volcano's and changes nothing here",
-        f"line 22: {place}.strategies[1].params.targetThresholds.pods is Volcano's and changes nothing here",
-        f"line 23: {place}.queueSelector is Volcano's and changes nothing here",
+        f"line 12: {place}.strategies[0].name is 'offlineOnly', not the supported strategy, lowNodeUtilization: "
+        "it is ignored",
+        f"line 18: {place}.strategies[1].params.thresholds.pods has an effect in Volcano only",
+        f"line 22: {place}.strategies[1].params.targetThresholds.pods has an effect in Volcano only",
+        f"line 23: {place}.queueSelector has an effect in Volcano only",
     ]
     scene = Scene(config=parsed.config)
     scene.cycle()
@@ -312,15 +312,15 @@ def test_a_configuration_of_volcanos_as_it_stands() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('actions: "allocate, shuffle"', "no targetThresholds of cpu or memory below 100"),
-        (f'actions: "allocate"\n{CONF.partition(chr(10))[2]}', "the action shuffle is not named"),
+        ('actions: "allocate, shuffle"', "targetThresholds of cpu and memory are at least 100"),
+        (f'actions: "allocate"\n{CONF.partition(chr(10))[2]}', "the action shuffle is not configured"),
         (
             CONF.replace("lowNodeUtilization", "bigObjectFirst"),
-            "no strategy is lowNodeUtilization: nobody is moved",
+            "no pods are moved: no strategy is lowNodeUtilization",
         ),
     ],
 )
-def test_what_moves_nobody_is_told(text: str, told: str) -> None:
+def test_configuration_that_moves_no_pods_is_reported(text: str, told: str) -> None:
     if "tiers" not in text:
         text += "\ntiers:\n- plugins:\n  - name: rescheduling\n"
     config: SchedulerConfig = parse(text).config

@@ -229,7 +229,7 @@ def test_the_catalogue_offers_the_plugin() -> None:
     option = PluginOption("network-topology-aware", {}, arguments)
     registry.build(SchedulerConfig(("allocate",), (PluginTier((option,)),)), told.append)
     assert told == [
-        "hypernode.gradient.evict.max-hypernodes changes nothing: all HyperNodes are considered where room is made"
+        "hypernode.gradient.evict.max-hypernodes has no effect: preemption considers all HyperNodes"
     ]
 
 

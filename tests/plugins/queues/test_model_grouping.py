@@ -35,6 +35,6 @@ def test_groups_of_other_apis_stand_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("window", ["0s", "soon", "-1h"])
-def test_a_window_that_is_none_is_refused(window: str) -> None:
-    with pytest.raises(ValueError, match="no time above 0"):
+def test_window_of_no_length_is_rejected(window: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration above 0"):
         ON_TOP["model-grouping"](PluginOption("model-grouping", arguments={"window": window}), [])

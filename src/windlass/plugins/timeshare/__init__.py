@@ -1,5 +1,6 @@
-"""Policies of time-sharing: who of the groups that opted in runs now (:mod:`windlass.spi.timeshare`).
+"""Time-sharing policies: the order in which groups that opted in run
+(:mod:`windlass.spi.timeshare`).
 
-:mod:`~windlass.plugins.timeshare.gittins` is what runs when nothing is configured: it needs to know no run
-times. :mod:`~windlass.plugins.timeshare.classic` holds what it is compared with.
+:mod:`~windlass.plugins.timeshare.gittins` is the default: it needs no known run times.
+:mod:`~windlass.plugins.timeshare.classic` holds the policies that it is compared with.
 """

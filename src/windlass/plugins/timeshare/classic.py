@@ -1,10 +1,13 @@
-"""Well-known orders of time-sharing, to compare with: least attained service in two queues, and the oracles.
+"""Well-known time-sharing orders, for comparison: least attained service in two queues,
+and oracles.
 
-* ``las``: who has had less than a bound of accelerator time goes before all others; within a queue by age
-  (Tiresias without knowledge of run times, with its two queues).
-* ``srtf``, ``srsf``: the shortest remaining time, or accelerator time, goes first. They know how long work runs. What a
-  stop lost remains, and so does the restart (:mod:`~windlass.plugins.timeshare.suspension_cost`); that a stop will lose
-  something keeps them from none.
+* ``las``: groups with less than a bound of accelerator time precede all others. Each
+  queue is ordered by age (Tiresias without knowledge of run times, with its two
+  queues).
+* ``srtf``, ``srsf``: the shortest remaining time, or accelerator time, comes first.
+  Both know the run times. Work that a suspension lost remains, and so does the restart
+  (:mod:`~windlass.plugins.timeshare.suspension_cost`). The expected loss prevents no
+  suspension.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ RunTime = Callable[[Group], float | None]
 
 
 def declared(group: Group) -> float | None:
-    """The run time that the group's owner stated."""
+    """Return the run time (seconds) that the group's owner stated."""
     return group.run_estimate
 
 
@@ -47,7 +50,10 @@ class LeastAttained(OptInSharing):
 
 
 class ShortestRemaining(OptInSharing):
-    """``weighed``: by accelerator time. Whose run time nobody knows goes last."""
+    """Order by shortest remaining time; groups with unknown run time come last.
+
+    :param weighed: by accelerator time
+    """
 
     def __init__(
         self,
@@ -71,8 +77,11 @@ class ShortestRemaining(OptInSharing):
 
 
 def _done(segment: RunSegment) -> float:
-    """How much of its work a group has behind it, in seconds, less the restart that is before it. ``stint.memory``:
-    what was saved by its last stop, what it had attained then, and since when it runs again."""
+    """Return the finished work of a group in seconds, less a restart in progress.
+
+    ``segment.memory``: work saved by the last suspension, attained time then, and start
+    of the current run.
+    """
     habit = habit_of(segment)
     if habit.free:
         return segment.attained

@@ -1,34 +1,41 @@
-"""Time-sharing without knowing run times: the rank is the time that the next ending is expected to cost.
+"""Time-sharing without known run times: ranks by expected time per completion.
 
-How long work runs is not known, but what became of work like it is. Time in a run is divided at
-``FIRST``, ``FIRST * FACTOR``, ``FIRST * FACTOR²``, … seconds; for each stretch is counted how many runs of about
-this size ended in it and how many outlived it. From that follows, for work that has had ``a`` seconds, how much
-time must be spent on it per ending if it is run up to the best of the following divisions: the inverse of its
-Gittins index (Gittins 1979; for scheduling with unknown run times: Aalto, Ayesta, Righter 2009). The smaller
-goes first. What has just begun mostly ends soon and goes first; what has outlived the rest is likely to go
-on, unless the counts say that runs of its kind end about there: then it is run to its end rather than stopped.
+Run times are unknown, but those of similar work were counted. Time in a run is divided
+at ``FIRST``, ``FIRST * FACTOR``, ``FIRST * FACTOR²``, … seconds. For each stretch the
+policy counts the runs of about this size that ended in it, and those that outlived it.
+From the counts it derives the expected time per completion for work that has attained
+``a`` seconds, if it runs up to the best of the following divisions. That is the inverse
+of the Gittins index (Gittins 1979; for scheduling with unknown run times: Aalto,
+Ayesta, Righter 2009). The smaller value ranks first. New runs mostly end soon and rank
+first. Runs that outlived the others are likely to go on, unless the counts say that
+such runs end about there. Then they run to their end.
 
-Before anything is known, and where little is, it is assumed that in each stretch the same part ends
-(``1 - 1 / FACTOR``), which is the case for a power law of exponent one; the assumption weighs as much as
-``PRIOR`` runs. Counts of a size (by powers of two) rest in the same way on the counts of all sizes.
+Without counts, and with few of them, the policy assumes that the same part ends in each
+stretch (``1 - 1 / FACTOR``), which holds for a power law of exponent one. The
+assumption weighs as much as ``PRIOR`` runs. Counts of a size (by powers of two) rest in
+the same way on the counts of all sizes.
 
-The time is weighed by ``1 + devices / NODE``: a run stands in the way of one other, and of one more for each node
-that it fills. By accelerator time alone large gangs would wait for everybody; by time alone they would stop
-everybody.
+Time is weighted by ``1 + devices / NODE``: a run blocks one other run, and one more for
+each node that it fills. By accelerator time alone large gangs would wait for all
+others. By time alone they would suspend all others.
 
-Whoever was suspended claims nobody's room for the quantum for which a start is left alone. It has just given way to who
-ranks better; if it took the room of the next at once, one arrival would suspend a chain of groups.
+A suspended group preempts no other for the quantum that protects a start. It has just
+made way for a group that ranks better. If it took the next group's capacity at once,
+one arrival would suspend a chain of groups.
 
-A suspension has to be worth what it loses: the work of the victim since its last checkpoint and its restart
-(:mod:`~windlass.plugins.timeshare.suspension_cost`), for each of the claimer's accelerators. Time is worth most to the
-claimer where it is run up to the division that brings most endings for it, each taken for what one costs by the
-victim's rank: ``worth`` is that, less the time spent. Whoever waits ahead of the victim gains so much on average, in a
-queue whose groups all wait for one room; all who wait there, and all who run, lose the time that is spent twice. So the
-victim goes if ``loss · (waiting + running) <= worth · before``, with ``before`` those of the waiting that rank before
-it. Where that does not hold, but would if its work were saved, it is spared until it says that it saves it next.
+A suspension has to be worth what it loses: the victim's work since its last checkpoint
+and its restart (:mod:`~windlass.plugins.timeshare.suspension_cost`), for each of the
+preemptor's accelerators. The preemptor's time is worth most if it runs up to the
+division with the most completions, each valued at the cost of one by the victim's rank.
+``worth`` is that value less the time spent. In a queue in which all groups wait for the
+same capacity, each group that waits ahead of the victim gains this on average. All
+waiting and running groups lose the time that is spent twice. So the victim is suspended
+if ``loss · (waiting + running) <= worth · before``, where ``before`` is the number of
+waiting groups that rank before it. If that holds only without the loss of unsaved work,
+the victim is protected until its next declared checkpoint.
 
-Whoever waits long is moved up: after ``PATIENCE_SECONDS`` of waiting in all the rank is half of what it would be.
-So nobody waits for ever.
+Long waits improve the rank: it is halved after ``PATIENCE_SECONDS`` of waiting in
+total. So no group waits for ever.
 """
 
 from __future__ import annotations
@@ -47,24 +54,28 @@ from windlass.spi.timeshare import QueueContention, Rank, RunSegment, RunTimeCou
 FIRST = 600.0
 FACTOR = 4.0
 STRETCHES = 11
-"""The last division is at ``FIRST * FACTOR ** 9``: five years."""
+"""Number of stretches. The last division is at ``FIRST * FACTOR ** 9``: five years."""
 PRIOR = 10.0
 NODE = 8.0
 PATIENCE_SECONDS = 30 * 86400.0
 SIZES = 64
-"""Of more sizes there are no counts: the largest would have 2⁶³ accelerators."""
+"""Maximum number of sizes with counts: the largest would have 2⁶³ accelerators."""
 STEPS = 8
-"""In so many steps."""
+"""Number of steps in which the rank improves."""
 NEWS, FEW = 0.02, 5
-"""Costs are reckoned anew once so large a part of the counts is new, and more than so many."""
+"""Minimum part and number of new counts before costs are computed again."""
 _LEFT = 1e-3
-"""Chances below are not followed further."""
+"""Probability below which continuations are ignored."""
 
 
 @dataclass(slots=True)
 class _Counts:
-    """Of runs of one size: how many ended in each stretch, how many outlived it; and what was reckoned of that: by
-    stretch the ways to go on from its beginning, and the fewest seconds per ending."""
+    """Counts of the runs of one size by stretch, and the values derived from them.
+
+    ``ended``, ``outlived``: runs that ended in the stretch or outlived it. ``ways``: by
+    stretch the continuations from its start. ``costs``: by stretch the minimum seconds
+    per completion.
+    """
 
     ended: list[float]
     outlived: list[float]
@@ -84,7 +95,7 @@ class _Counts:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The parameters; see the top of this module."""
+    """Parameters of the policy; see the module's docstring."""
 
     first_seconds: float = FIRST
     factor: float = FACTOR
@@ -95,7 +106,7 @@ class Tuning:
 
 
 _Known = tuple[Sequence[float], Sequence[float]]
-"""By stretch: how many runs ended in it, how many outlived it."""
+"""By stretch: number of runs that ended in it, number that outlived it."""
 
 
 class LearnedSharing(OptInSharing):
@@ -107,18 +118,18 @@ class LearnedSharing(OptInSharing):
         self._edges = [0.0, *(tuning.first_seconds * tuning.factor**n for n in range(STRETCHES - 1))]
         self._widths = [b - a for a, b in zip(self._edges, self._edges[1:], strict=False)]
         self._widths.append(self._edges[-1] * (tuning.factor - 1.0))
-        self._all = self._fresh()
+        self._all = self._empty_counts()
         self._sizes: dict[int, _Counts] = {}
 
     # ------------------------------------------------------------------ ranks
 
     def rank(self, segment: RunSegment) -> Rank:
-        at = bisect_right(self._edges, segment.attained + EXACT) - 1
-        if segment.memory != at:
-            self._passed(segment, at)
+        stretch = bisect_right(self._edges, segment.attained + EXACT) - 1
+        if segment.memory != stretch:
+            self._passed(segment, stretch)
         size = _size(segment.devices)
-        cost = self.cost(segment, at, size) * self._weight(segment)
-        until = self._edges[at + 1] if at + 1 < STRETCHES else None
+        cost = self.cost(segment, stretch, size) * self._weight(segment)
+        until = self._edges[stretch + 1] if stretch + 1 < STRETCHES else None
         return Rank(
             cost,
             until=until,
@@ -126,14 +137,16 @@ class LearnedSharing(OptInSharing):
             rests=self.tuning.quantum_seconds,
         )
 
-    def cost(self, segment: RunSegment, at: int, size: int) -> float:
-        """The seconds per ending that are expected of a group from the beginning of a stretch on."""
-        return self._reckoned(size).costs[at]
+    def cost(self, segment: RunSegment, stretch: int, size: int) -> float:
+        """Return the expected seconds per completion of a group from the start of a stretch on."""
+        return self._reckoned(size).costs[stretch]
 
-    def ways(self, segment: RunSegment, at: int, size: int) -> list[tuple[float, float]]:
-        """Up to which divisions a group may be followed from the beginning of a stretch on: the seconds spent, and the
-        endings, that are expected."""
-        return self._reckoned(size).ways[at]
+    def ways(self, segment: RunSegment, stretch: int, size: int) -> list[tuple[float, float]]:
+        """Return the continuations of a group from the start of a stretch, up to each division.
+
+        Each is a pair: expected seconds, expected completions.
+        """
+        return self._reckoned(size).ways[stretch]
 
     def protected_until(
         self, victim: RunSegment, preemptor: RunSegment, rank: float, contention: QueueContention, now: float
@@ -152,58 +165,61 @@ class LearnedSharing(OptInSharing):
         return next_saved(victim, habit, now) if habit.restart * price <= worth else math.inf
 
     def worth(self, preemptor: RunSegment, rank: float) -> float:
-        """How many seconds it is worth to serve a claimer before somebody of that rank."""
-        at = bisect_right(self._edges, preemptor.attained + EXACT) - 1
+        """Return the seconds that it is worth to run a preemptor before a group of that rank."""
+        stretch = bisect_right(self._edges, preemptor.attained + EXACT) - 1
         ending = rank / self._weight(preemptor)
         return max(
-            [ending * ends - spent for spent, ends in self.ways(preemptor, at, _size(preemptor.devices))]
+            [ending * ends - spent for spent, ends in self.ways(preemptor, stretch, _size(preemptor.devices))]
         )
 
     def _weight(self, segment: RunSegment) -> float:
-        """What time counts for: more for the nodes that it fills, less once it has waited long."""
+        """Return the weight of time: higher for filled nodes, lower after long waiting."""
         return (1.0 + segment.devices / self.tuning.node) / (
             1.0 + segment.waited / self.tuning.patience_seconds
         )
 
     def finished(self, segment: RunSegment) -> None:
-        at = bisect_right(self._edges, segment.attained + EXACT) - 1
-        self._passed(segment, at)
-        self._count(_size(segment.devices), at, ended=True)
+        stretch = bisect_right(self._edges, segment.attained + EXACT) - 1
+        self._passed(segment, stretch)
+        self._count(_size(segment.devices), stretch, ended=True)
 
     def remembered(self) -> object:
-        """All counts, those of all sizes first."""
+        """Return all counts, those of all sizes first."""
         return [asdict(self._all), {str(size): asdict(counts) for size, counts in self._sizes.items()}]
 
     def recall(self, learned: object) -> None:
-        """See :class:`~windlass.spi.scoring.RemembersState`."""
+        """Restore the counts (:class:`~windlass.spi.scoring.RemembersState`)."""
         self._all, self._sizes = msgspec.convert(learned, tuple[_Counts, dict[int, _Counts]], strict=False)
 
-    # ------------------------------------------------------------------ kept across restarts
+    # ------------------------------------------------------------------ persistence
 
     @property
     def counted(self) -> float:
         return self._all.seen
 
     def counts(self) -> RunTimeCounts:
-        """See :class:`~windlass.spi.timeshare.PersistentCounts`."""
+        """Return the counts (:class:`~windlass.spi.timeshare.PersistentCounts`)."""
         sizes = {size: counts.tally() for size, counts in sorted(self._sizes.items()) if counts.seen}
         return RunTimeCounts(tuple(self._edges), self._all.tally(), sizes)
 
     def resume(self, counts: RunTimeCounts) -> None:
-        """See :class:`~windlass.spi.timeshare.PersistentCounts`."""
+        """Replace the counts by stored ones (:class:`~windlass.spi.timeshare.PersistentCounts`)."""
         if list(counts.divisions) != self._edges:
-            raise ValueError("they were counted with other divisions")
+            raise ValueError("the stored counts have other divisions")
         tallies = (counts.every, *counts.sizes.values())
         if len(tallies) > SIZES + 1 or not all(map(_is_sound, tallies)):
-            raise ValueError(f"of each size {STRETCHES} numbers of at least 0 are expected twice")
+            raise ValueError(f"each size needs two lists of {STRETCHES} numbers of at least 0")
         self._all = _Counts.of(counts.every)
         self._sizes = {size: _Counts.of(tally) for size, tally in counts.sizes.items()}
 
     # ------------------------------------------------------------------ learning
 
     def _passed(self, segment: RunSegment, at: int) -> None:
-        """Count the stretches that the run has outlived since it was looked at last; of one that was never, who looked
-        before has counted them."""
+        """Count the stretches that the run has outlived since the last call.
+
+        The first call for a run counts nothing: an earlier process has counted its
+        stretches.
+        """
         before = at if segment.memory is None else segment.memory
         for stretch in range(before, at):
             self._count(_size(segment.devices), stretch, ended=False)
@@ -217,16 +233,16 @@ class LearnedSharing(OptInSharing):
     def _of_size(self, size: int) -> _Counts:
         counts = self._sizes.get(size)
         if counts is None:
-            counts = self._sizes[size] = self._fresh()
+            counts = self._sizes[size] = self._empty_counts()
         return counts
 
-    def _fresh(self) -> _Counts:
+    def _empty_counts(self) -> _Counts:
         return _Counts([0.0] * STRETCHES, [0.0] * STRETCHES)
 
-    # ------------------------------------------------------------------ what is expected
+    # ------------------------------------------------------------------ expectations
 
     def _reckoned(self, size: int) -> _Counts:
-        """With what follows from them, up to date."""
+        """Return the counts of a size, with derived values up to date."""
         counts = self._sizes.get(size) or self._of_size(size)
         fresh = counts.seen - counts.reckoned_at
         if not counts.costs or (fresh > FEW and fresh > NEWS * counts.seen):
@@ -237,15 +253,18 @@ class LearnedSharing(OptInSharing):
         return counts
 
     def _known(self, counts: _Counts) -> tuple[_Known, _Known]:
-        """What chances rest on, the nearest last."""
+        """Return the counts on which probabilities are based, the most specific last."""
         return (self._all.ended, self._all.outlived), (counts.ended, counts.outlived)
 
     def _ways(self, known: Iterable[_Known], at: int) -> list[tuple[float, float]]:
-        """See :meth:`ways`. Of what is ``known`` each rests on the one before, which weighs as much as ``prior`` runs;
-        within a stretch runs end in its middle."""
+        """Return the continuations from a stretch; see :meth:`ways`.
+
+        Each entry of ``known`` is based on the one before, which weighs as much as
+        ``prior`` runs. Within a stretch runs end in its middle.
+        """
         prior, assumed, widths = self.tuning.prior, 1.0 - 1.0 / self.tuning.factor, self._widths
         there, endings, spent = 1.0, 0.0, 0.0
-        found: list[tuple[float, float]] = []
+        continuations: list[tuple[float, float]] = []
         for stretch in range(at, STRETCHES):
             chance = assumed  # that a run which reaches the stretch ends in it
             for ended, outlived in known:
@@ -255,22 +274,22 @@ class LearnedSharing(OptInSharing):
             spent += widths[stretch] * (there - ends / 2.0)
             endings += ends
             there -= ends
-            found.append((spent, endings))
+            continuations.append((spent, endings))
             if there < _LEFT:
                 break
-        return found
+        return continuations
 
 
 def least(ways: list[tuple[float, float]]) -> float:
-    """The fewest seconds per ending."""
+    """Return the minimum seconds per completion."""
     return min([spent / endings for spent, endings in ways])
 
 
 def _size(devices: float) -> int:
-    """Sizes that count as one: by powers of two."""
+    """Return the size class of a number of devices: by powers of two."""
     return math.ceil(devices).bit_length()
 
 
 def _is_sound(tally: Tally) -> bool:
-    """Return whether so many runs can have been counted."""
+    """Return whether the stored counts are valid."""
     return all(len(part) == STRETCHES and all(0 <= n < math.inf for n in part) for part in tally)

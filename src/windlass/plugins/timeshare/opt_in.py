@@ -1,4 +1,4 @@
-"""What all policies of time-sharing have in common: who opted in, and how long a start is left alone."""
+"""Common base of time-sharing policies: opt-in, and protection of a start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.spi.timeshare import QueueContention, RunSegment
 
 TIME_SHARE = "windlass.dev/time-share"
 QUANTUM_SECONDS = 60.0
-"""About what a restart of a large job costs: whoever was started is left alone for as long."""
+"""Default time (seconds) for which a start is protected: about the restart of a large job."""
 
 OptIn = Callable[[Group, Sequence[QueueView]], bool]
 
@@ -22,31 +22,40 @@ def opted_in(group: Group, path: Sequence[QueueView]) -> bool:
 
 
 def consent(group: Group, path: Iterable[Queue]) -> bool | None:
-    """By the group's own word; else a checkpoint that it declared stands for a yes; else the word of the nearest
-    queue that says anything; ``None``: nobody says anything. What nobody may evict never takes part. ``path``: its
-    queue up to the root."""
+    """Return whether the group opted in; ``None`` if nothing states it.
+
+    The group's annotation decides first. Without it a declared checkpoint counts as
+    yes. Otherwise the nearest queue with the annotation decides. Nonpreemptible groups
+    never take part.
+
+    :param path: the group's queue and its ancestors up to the root
+    """
     if not group.preemptible:
         return False
-    said = group.annotations.get(TIME_SHARE)
-    if said is not None:
-        return said == "true"
+    value = group.annotations.get(TIME_SHARE)
+    if value is not None:
+        return value == "true"
     if CHECKPOINTED in group.annotations:
         return True
     for queue in path:
-        said = queue.annotations.get(TIME_SHARE)
-        if said is not None:
-            return said == "true"
+        value = queue.annotations.get(TIME_SHARE)
+        if value is not None:
+            return value == "true"
     return None
 
 
-def everybody(group: Group, path: Sequence[QueueView]) -> bool:
-    """As if all had opted in, but for what nobody may evict."""
+def all_preemptible(group: Group, path: Sequence[QueueView]) -> bool:
+    """Return whether the group is preemptible: opt-in of all groups that may be evicted."""
     return group.preemptible
 
 
 class OptInSharing:
-    """A start is left alone for a quantum: longer the more accelerators the victim has for each of the claimer's,
-    as its restart then costs more than the claimer gains."""
+    """Base of policies that protect a start for a quantum.
+
+    The quantum is multiplied by the ratio of the victim's and the preemptor's
+    accelerators, if that is above 1. The victim's restart then costs more than the
+    preemptor gains.
+    """
 
     def __init__(self, joins: OptIn = opted_in, quantum_seconds: float = QUANTUM_SECONDS) -> None:
         self._joins = joins
@@ -61,7 +70,7 @@ class OptInSharing:
         return self.quantum_over(victim, preemptor, now)
 
     def quantum_over(self, victim: RunSegment, preemptor: RunSegment, now: float) -> float:
-        """Until when a start is left alone by a claimer."""
+        """Return the end of the protection of a start against a preemptor (Unix seconds)."""
         started, devices, requested = victim.started, victim.devices, preemptor.devices
         quantum = (
             self._quantum * (devices if devices > 1.0 else 1.0) / (requested if requested > 1.0 else 1.0)

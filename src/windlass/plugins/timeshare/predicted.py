@@ -1,11 +1,13 @@
-"""The learned order of time-sharing, by what earlier runs of the same work took where that is known.
+"""Learned time-sharing order that also uses earlier runs of the same work.
 
-What :class:`~windlass.plugins.timeshare.gittins.LearnedSharing` counts of runs of one size is here only the assumption
-for what is known of work like the group: the runs that its estimate was learned of (``Group.runs``: of this name,
-this request, this owner, as :mod:`windlass.predict.history` finds them), counted in the same stretches. They weigh as
-many as they are, the assumption as ``PRIOR`` runs. The word of an owner (``Group.run_estimate`` that was not learned)
-counts as ``PRIOR`` runs that ended there. What outlives all of that ranks by its size again. Of whom nothing is known,
-all is as without.
+For work with a history, the counts of
+:class:`~windlass.plugins.timeshare.gittins.LearnedSharing` for its size are only the
+prior assumption. The history are the runs from which the group's estimate was learned
+(``Group.runs``: of this name, request and owner; see :mod:`windlass.predict.history`),
+counted in the same stretches. Each run has weight one, the assumption that of ``PRIOR``
+runs. An estimate stated by the owner (``Group.run_estimate`` that was not learned)
+counts as ``PRIOR`` runs that ended there. A run that outlives all of that ranks by its
+size again. Groups without a history rank as in the base class.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from windlass.spi.objects import Group
 from windlass.spi.timeshare import RunSegment
 
 REMEMBERED = 4096
-"""Of so many lists of runs the counts are kept."""
+"""Maximum number of run lists with cached counts."""
 
 
 class PredictedSharing(LearnedSharing):
@@ -27,30 +29,31 @@ class PredictedSharing(LearnedSharing):
     def __init__(self, joins: OptIn = opted_in, tuning: Tuning | None = None) -> None:
         super().__init__(joins, tuning)
         self._counts: dict[tuple[float, ...], tuple[list[float], list[float]]] = {}
-        """Runs → :meth:`_counted`: a group is ranked many times by the same."""
+        """Runs → :meth:`_counted`: a group is ranked many times by the same runs."""
 
-    def cost(self, segment: RunSegment, at: int, size: int) -> float:
+    def cost(self, segment: RunSegment, stretch: int, size: int) -> float:
         return (
-            least(self.ways(segment, at, size))
+            least(self.ways(segment, stretch, size))
             if self._runs(segment.group)
-            else super().cost(segment, at, size)
+            else super().cost(segment, stretch, size)
         )
 
-    def ways(self, segment: RunSegment, at: int, size: int) -> list[tuple[float, float]]:
+    def ways(self, segment: RunSegment, stretch: int, size: int) -> list[tuple[float, float]]:
         runs = self._runs(segment.group)
         if not runs:
-            return super().ways(segment, at, size)
+            return super().ways(segment, stretch, size)
         known = self._known(self._of_size(size))
-        return self._ways((*known, self._counted(runs)), at)
+        return self._ways((*known, self._counted(runs)), stretch)
 
     def _runs(self, group: Group) -> tuple[float, ...]:
-        """The seconds of runs that are likely to tell how long this one is."""
+        """Return the run times (seconds) that predict this run."""
         if group.run_estimate is not None and not group.learned:
             return (group.run_estimate,) * round(self.tuning.prior)
         return group.runs
 
     def _counted(self, runs: tuple[float, ...]) -> tuple[list[float], list[float]]:
-        """By stretch: how many runs ended in it, how many outlived it."""
+        """Return by stretch the number of runs that ended in it, and the number that
+        outlived it."""
         counted = self._counts.get(runs)
         if counted is not None:
             return counted

@@ -97,4 +97,4 @@ def test_a_configuration_enters_it_and_switches_cannot_take_vocabularies_away():
     )
     plugins, _ = registry.build(SchedulerConfig((), (PluginTier((option,)),)), told.append)
     assert any(isinstance(plugin, DevicePolicy) for plugin in plugins)
-    assert told == ["deviceshare.VGPUEnable is not switched off: every vocabulary of parts of GPUs is served"]
+    assert told == ["deviceshare.VGPUEnable cannot be disabled: GPU shares of all device plugins are placed"]
