@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 from datetime import UTC, datetime
 from functools import lru_cache
+
+_FRACTION = re.compile(r"[.,]([0-9]+)")
 
 
 def rfc3339(seconds: float) -> str:
@@ -27,6 +31,16 @@ def parse_rfc3339(text: str) -> float:
     if timestamp.tzinfo is None:
         raise ValueError(f"time {text!r} has no zone")
     return timestamp.timestamp()
+
+
+def utc_text(text: str) -> str:
+    """Return an RFC 3339 time in UTC without zone, with up to nine digits of its fraction.
+
+    Such texts can be compared without a loss of precision. Raises ``ValueError`` for other text.
+    """
+    seconds = parse_rfc3339(text)
+    fraction = _FRACTION.search(text)
+    return _whole(math.floor(seconds))[:-1] + (f".{fraction[1][:9]}" if fraction else "")
 
 
 def age(seconds: float) -> str:

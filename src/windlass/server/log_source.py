@@ -22,8 +22,10 @@ class LogOptions:
     timestamps: bool = False
     """True if each line starts with its RFC 3339 time (up to nanoseconds, ``Z``) and a space."""
     tail_lines: int | None = None
-    since_seconds: float | None = None
-    """Maximum age of lines (seconds). ``sinceTime`` is converted to it."""
+    since: str = ""
+    """Earliest time of lines, RFC 3339 in UTC without zone; empty if there is no limit."""
+    stream: str = ""
+    """Output to read: ``stdout`` or ``stderr``; empty for both."""
 
 
 class LogMissing(Exception):

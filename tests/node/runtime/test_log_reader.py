@@ -200,8 +200,22 @@ async def test_whole_tail_since_and_timestamps(tmp_path: Path) -> None:
     assert await read(tmp_path, tail_lines=2) == "c\nd\n"
     assert await read(tmp_path, tail_lines=0) == ""
     assert await read(tmp_path, tail_lines=99) == "a\nb\nc\nd\n"
-    assert await read(tmp_path, since_seconds=98) == "c\nd\n"
+    assert await read(tmp_path, since="2026-01-01T12:00:02") == "c\nd\n"
+    assert await read(tmp_path, since="2026-01-01T12:00:01.000000001") == "c\nd\n"
     assert await read(tmp_path, tail_lines=1, timestamps=True) == "2026-01-01T12:00:03.000000000Z d\n"
+
+
+async def test_one_stream_is_read(tmp_path: Path) -> None:
+    at = 1_767_268_800_000_000_000
+    written = (
+        ("stdout", True, b"a"),
+        ("stderr", False, b"b"),
+        ("stdout", True, b"c"),
+        ("stderr", True, b"d"),
+    )
+    write(tmp_path, 0, b"".join(record(*entry, at) for entry in written))
+    assert await read(tmp_path, stream="stdout") == "a\nc\n"
+    assert await read(tmp_path, stream="stderr") == "bd\n"
 
 
 async def test_the_tail_reaches_back_over_rotated_files(tmp_path: Path) -> None:

@@ -283,9 +283,34 @@ class TestLogs:
         await api_with_logs.get(f"{PODS}/p/log", tailLines=5, sinceSeconds=60, timestamps="true")
         await api_with_logs.get(f"{PODS}/p/log", sinceTime="2026-01-01T11:59:00Z", follow="true")
         assert logs.asked == [
-            LogOptions("main", timestamps=True, tail_lines=5, since_seconds=60.0),
-            LogOptions("main", follow=True, since_seconds=60.0),
+            LogOptions("main", timestamps=True, tail_lines=5, since="2026-01-01T11:59:00.000000"),
+            LogOptions("main", follow=True, since="2026-01-01T11:59:00"),
         ]
+
+    @pytest.mark.parametrize(
+        ("given", "since"),
+        [
+            ("2026-01-01T11:59:00.123456789Z", "2026-01-01T11:59:00.123456789"),
+            ("2026-01-01T12:59:00.5+01:00", "2026-01-01T11:59:00.5"),
+            ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00"),
+        ],
+    )
+    async def test_since_time_is_exact(self, api_with_logs: Api, logs: Logs, given: str, since: str) -> None:
+        await running(api_with_logs)
+        assert (await api_with_logs.get(f"{PODS}/p/log", sinceTime=given)).status == 200
+        assert logs.asked == [LogOptions("main", since=since)]
+
+    async def test_one_of_the_streams(self, api_with_logs: Api, logs: Logs) -> None:
+        await running(api_with_logs)
+        for name in ("Stderr", "Stdout", "All"):
+            assert (await api_with_logs.get(f"{PODS}/p/log", stream=name)).status == 200
+        assert [asked.stream for asked in logs.asked] == ["stderr", "stdout", ""]
+        assert (await api_with_logs.get(f"{PODS}/p/log", stream="Both")).status == 422
+        assert (await api_with_logs.get(f"{PODS}/p/log", stream="Stderr", tailLines=1)).status == 422
+
+    async def test_any_number_of_seconds_is_taken(self, api_with_logs: Api) -> None:
+        await running(api_with_logs)
+        assert (await api_with_logs.get(f"{PODS}/p/log", sinceSeconds=2**62)).status == 200
 
     async def test_bytes_are_limited(self, api_with_logs: Api, logs: Logs) -> None:
         await running(api_with_logs)

@@ -36,7 +36,8 @@ class Options:
     previous: bool = False
     timestamps: bool = False
     tail_lines: int | None = None
-    since_seconds: float | None = None
+    since: str = ""
+    stream: str = ""
 
 
 @dataclass

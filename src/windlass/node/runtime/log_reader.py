@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from windlass.kits.clock import Clock
-from windlass.kits.timestamps import rfc3339
 from windlass.node.paths import NodePaths
 from windlass.node.runtime import attempt_files
 from windlass.node.runtime.log_file import DROPPED, record
@@ -45,7 +44,9 @@ class LogReaderOptions(Protocol):
     @property
     def tail_lines(self) -> int | None: ...
     @property
-    def since_seconds(self) -> float | None: ...
+    def since(self) -> str: ...
+    @property
+    def stream(self) -> str: ...
 
 
 class LogReader:
@@ -64,10 +65,8 @@ class LogReader:
         number = self._attempt(metadata, options)
         path = self._paths.container_logs(metadata, options.container) / f"{number}.log"
         directory = self._paths.attempt(metadata["uid"], options.container, number)
-        since = ""
-        if options.since_seconds is not None:
-            since = rfc3339(self._clock.now() - options.since_seconds)[:-1]
-        decoder = LogDecoder(options.timestamps, since)
+        since = options.since
+        decoder = LogDecoder(options.timestamps, since, options.stream)
         cursor = Cursor(path)
         try:
             if options.tail_lines is not None:
@@ -122,11 +121,16 @@ def _is_running(directory: Path) -> bool:
 
 
 class LogDecoder:
-    """Decodes stored records to text. Records before ``since``, a time without zone, are skipped."""
+    """Decodes stored records to text.
 
-    def __init__(self, timestamps: bool, since: str = "") -> None:
+    Records before ``since``, a time without zone, are skipped. ``stream``: ``stdout`` or ``stderr``, if
+    only one of them is wanted.
+    """
+
+    def __init__(self, timestamps: bool, since: str = "", stream: str = "") -> None:
         self._timestamps = timestamps
         self._since = since.encode()
+        self._stream = stream.encode()
         self._rest = b""
         self._at_start = True
 
@@ -137,7 +141,9 @@ class LogDecoder:
             parts = line.split(b" ", 3)
             if len(parts) < 4 or (self._since and parts[0] < self._since):
                 continue
-            stamp, _, tag, text = parts
+            stamp, stream, tag, text = parts
+            if self._stream and stream != self._stream:
+                continue
             if self._timestamps and self._at_start:
                 out += (stamp, b" ")
             out.append(text)

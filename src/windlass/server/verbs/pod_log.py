@@ -10,12 +10,14 @@ from windlass.api.annotations import SIMULATED
 from windlass.api.errors import FieldError, bad_request, failure, not_found
 from windlass.api.resources import NODES
 from windlass.client.transport import Response
-from windlass.kits.timestamps import parse_rfc3339
+from windlass.kits.timestamps import rfc3339_micro, utc_text
 from windlass.server.core import Call, ServerCore, decoded
 from windlass.server.log_source import LogMissing, LogOptions
 from windlass.server.presentation import responses
 from windlass.server.request.params import number, truth
 
+_STREAMS = {"": "", "All": "", "Stdout": "stdout", "Stderr": "stderr"}
+"""Values of ``stream``, as in Kubernetes with the feature gate ``PodLogsQuerySplitStreams``."""
 _FIRST_CHUNK_SECONDS = 0.25
 """Timeout (seconds) for the first output before the response starts.
 
@@ -108,7 +110,7 @@ def _options(core: ServerCore, call: Call, container: str) -> tuple[LogOptions, 
     if since is not None and since < 1:
         problems.append(FieldError.invalid("sinceSeconds", since, "must be greater than 0"))
     since_time = params.get("sinceTime")
-    age = float(since) if since is not None else None
+    earliest = rfc3339_micro(max(0.0, core.clock.now() - since))[:-1] if since else ""
     if since_time:
         if since is not None:
             problems.append(
@@ -117,9 +119,15 @@ def _options(core: ServerCore, call: Call, container: str) -> tuple[LogOptions, 
                 )
             )
         try:
-            age = max(0.0, core.clock.now() - parse_rfc3339(since_time))
-        except ValueError:
+            earliest = utc_text(since_time)
+        except (ValueError, OverflowError):
             raise bad_request(f'parsing time "{since_time}" as RFC 3339: invalid syntax')
+    stream = params.get("stream", "")
+    if stream not in _STREAMS:
+        problems.append(FieldError.not_supported("stream", stream, ("All", "Stderr", "Stdout")))
+    elif _STREAMS[stream] and tail is not None:
+        why = "`tailLines` and specific `stream` are mutually exclusive for now"
+        problems.append(FieldError.forbidden("", why))
     if problems:
         raise _invalid(call.target.name, problems)
     chosen = LogOptions(
@@ -128,7 +136,8 @@ def _options(core: ServerCore, call: Call, container: str) -> tuple[LogOptions, 
         previous=bool(truth(params, "previous")),
         timestamps=bool(truth(params, "timestamps")),
         tail_lines=tail,
-        since_seconds=age,
+        since=earliest,
+        stream=_STREAMS.get(stream, ""),
     )
     return chosen, limit
 
