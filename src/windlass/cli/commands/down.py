@@ -10,7 +10,7 @@ import click
 from windlass.api.errors import WindlassError
 from windlass.cli.bootstrap import state_error
 from windlass.cli.errors import check_is_local, remedy_with_target
-from windlass.cli.invocation import Invocation
+from windlass.cli.invocation import Invocation, PausingClock
 from windlass.cli.options import standard, yes_flag
 from windlass.cli.output.formats import emit
 from windlass.cli.text import plural
@@ -18,6 +18,8 @@ from windlass.kits.files import FileLock
 from windlass.kits.state import StateError, StateFolder
 
 _STOP_TIMEOUT_SECONDS = 75.0
+_POLL_SECONDS = 0.05
+"""Interval between attempts to take the lock, in seconds."""
 
 
 @click.command("down")
@@ -34,17 +36,9 @@ def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
     if purge and not yes and invocation.out.interactive:
         click.confirm(f"Remove {state.path} with all objects and logs?", abort=True, err=True)
     stopped = _stop(state, now=now)
-    lock = FileLock(state.lock)
-    try:
-        if not lock.acquire():
-            raise WindlassError(
-                "WL-DOWN-409",
-                "another control plane was started on this state directory in the meantime",
-                evidence=f"{state.lock} is held",
-                remedies=("windlass down",),
-            )
-    except OSError as error:
-        raise state_error(StateError.of(state.path, error)) from error
+    lock = _take_lock(state, invocation.clock)
+    if lock is None:
+        return _report(invocation, state, stopped=stopped, purged=True, ended=[])
     try:
         ended = _end_leftover_pods(state, 0.0 if now else 5.0)
         if purge:
@@ -54,19 +48,64 @@ def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
     return _report(invocation, state, stopped=stopped, purged=purge, ended=ended)
 
 
+def _take_lock(state: StateFolder, clock: PausingClock) -> FileLock | None:
+    """Return the held lock of a state directory without a control plane; ``None`` if the directory is gone.
+
+    This waits for another ``windlass down``, which holds the lock while it ends pods. Raises
+    ``WL-DOWN-409`` if a control plane was started in the meantime.
+    """
+    lock = FileLock(state.lock)
+    deadline = clock.monotonic() + _STOP_TIMEOUT_SECONDS
+    while True:
+        try:
+            if lock.acquire():
+                return lock
+        except FileNotFoundError:  # another `down --purge` has removed the directory
+            return None
+        except OSError as error:
+            raise state_error(StateError.of(state.path, error)) from error
+        pid = _supervisor_of(state)
+        if pid or clock.monotonic() >= deadline:
+            holder = "another control plane was started" if pid else "another process uses the lock"
+            raise WindlassError(
+                "WL-DOWN-409",
+                f"{holder} on this state directory in the meantime",
+                evidence=f"{state.lock} is held{f' by pid {pid}' if pid else ''}",
+                remedies=("windlass down",) if pid else (f"fuser -v {state.lock}", "windlass down"),
+            )
+        clock.pause(_POLL_SECONDS)
+
+
+def _supervisor_of(state: StateFolder) -> int:
+    """Return the pid of the supervisor that the directory names and that runs; 0 if there is none."""
+    from windlass.kits import processes
+
+    record = state.read_supervisor() or {}
+    pid, ticks = record.get("pid"), record.get("startTicks")
+    if isinstance(pid, int) and isinstance(ticks, int) and processes.is_alive(pid, ticks):
+        return pid
+    return 0
+
+
 def _stop(state: StateFolder, *, now: bool) -> bool:
-    """End the supervisor if one holds the lock. Return whether one did."""
+    """End the supervisor if one runs. Return whether one did.
+
+    The lock shows that one runs. If the lock file was removed, the supervisor's record shows it.
+    """
     from windlass.kits import processes
 
     probe = FileLock(state.lock)
     try:
         if probe.acquire():
             probe.release()
-            return False
+            if not _supervisor_of(state):
+                return False
     except OSError as error:
         raise state_error(StateError.of(state.path, error)) from error
     record = state.read_supervisor() or {}
     pid, ticks = record.get("pid"), record.get("startTicks")
+    if "stopped" in record and pid is None:
+        return True  # another `down` has stopped it, and still ends its pods
     if not isinstance(pid, int):
         raise WindlassError(
             "WL-DOWN-500",
