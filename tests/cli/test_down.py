@@ -1,4 +1,4 @@
-"""``windlass down`` beside another one, and without its lock file."""
+"""``windlass down`` at the same time as another one, and without its lock file."""
 
 from __future__ import annotations
 

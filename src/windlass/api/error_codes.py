@@ -534,8 +534,9 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-TRACE-424",
         "traces cannot be sent: OpenTelemetry is not installed",
-        "Traces are sent by OpenTelemetry's SDK, which is an extra: pip install 'windlass[otel]'. The project's image "
-        "has it. Without --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT nothing is sent, and it is not needed.",
+        "Traces are sent by OpenTelemetry's SDK, which is an extra: pip install '.[otel]' in a checkout. "
+        "The project's image has it. Without --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT nothing is sent, "
+        "and it is not needed.",
     ),
 )
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from windlass.api.errors import WindlassError
+from windlass.kits.installation import extra_command
 
 MISSING = "WL-TRACE-424"
 ADDRESS = "WL-TRACE-400"
-INSTALL = "pip install 'windlass[otel]'"
 Value = str | int | float | bool | Sequence[str]
 
 
@@ -131,6 +131,6 @@ def exporter(endpoint: str, environment: Mapping[str, str], service: str, instan
             MISSING,
             "traces were asked for, but OpenTelemetry's SDK is not installed",
             evidence=f"no module {error.name}",
-            remedies=(INSTALL, "leave --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT away"),
+            remedies=(extra_command("otel"), "leave --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT away"),
         ) from error
     return OtlpExporter(where, service, instance)

@@ -12,6 +12,7 @@ import sqlite3
 from pathlib import Path
 
 from windlass.api.errors import WindlassError
+from windlass.kits.installation import upgrade_command
 
 DAMAGED = "WL-STORE-510"
 LOCKED = "WL-STORE-409"
@@ -111,7 +112,7 @@ def newer_schema(path: Path, found: int, known: int) -> WindlassError:
         NEWER,
         f"the database {path} was written by a newer Windlass",
         evidence=f"schema {found}, this version knows up to {known}",
-        remedies=("pip install --upgrade windlass",),
+        remedies=(upgrade_command(),),
     )
 
 

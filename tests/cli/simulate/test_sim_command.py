@@ -677,7 +677,7 @@ def test_pictures_without_the_library_are_refused_before_the_work(
         "sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo", "--report", str(report)
     )
     assert done.code == 2
-    assert "pip install 'windlass[plots]'" in done.err
+    assert "pip install 'matplotlib>=3.9'" in done.err
     assert not report.exists()
 
 

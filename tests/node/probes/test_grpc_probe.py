@@ -104,7 +104,7 @@ async def test_without_h2_the_probe_errors_with_the_command_that_installs_it(
     actions, probe = made(tmp_path, 1)
     with caplog.at_level("WARNING", "windlass.node"):
         outcomes = [await actions.check({"name": "m"}, probe) for _ in range(2)]
-    why = "grpc probes need the package h2, which is not installed: pip install 'windlass[grpc]'"
+    why = "grpc probes need the package h2, which is not installed: pip install 'h2>=4.1'"
     assert outcomes == [HandlerOutcome(ProbeResult.ERRORED, why)] * 2
     assert [record.getMessage() for record in caplog.records] == [f"pod {HERE}: {why}"]
 

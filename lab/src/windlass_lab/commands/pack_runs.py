@@ -14,11 +14,12 @@ from windlass.cli.errors import nearest
 from windlass.cli.simulate.trace_files import INPUT_ERROR, is_shapes, read_table
 from windlass.cli.text import plural
 from windlass.kits.clock import SystemClock
+from windlass.kits.installation import extra_command
 from windlass.kits.process_pool import map_in_processes
 from windlass.kits.rng import seeded
 from windlass.sim.cluster import gpus_of, make_nodes, model_of, parse
 from windlass.sim.traces import openb
-from windlass_lab.packing.lp_bound import INSTALL, OptimalMissing, packing_bound
+from windlass_lab.packing.lp_bound import OptimalMissing, packing_bound
 from windlass_lab.packing.packing import POINTS, WITH_MOVES, Cluster, Packed, pack, sequence
 from windlass_lab.packing.packing_policies import PackingPolicy, names, pack_policy
 
@@ -82,7 +83,7 @@ def bounds(cluster: Cluster, seeds: Sequence[int]) -> dict[int, float]:
         }
     except OptimalMissing as error:
         raise WindlassError(
-            "WL-USE-400", str(error), evidence="import highspy", remedies=(INSTALL,)
+            "WL-USE-400", str(error), evidence="import highspy", remedies=(extra_command("optimal"),)
         ) from None
 
 

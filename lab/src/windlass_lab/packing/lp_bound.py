@@ -11,7 +11,7 @@ prices (a knapsack over thousandths of a device), add it, until none is worth mo
 A scheduler that rejects no pod that fits, and ends no running pod, has a lower bound: admitted pods stay. That bound
 takes the running pods as a minimum number of each kind.
 
-Needs HiGHS (highspy), an optional extra: ``pip install 'windlass[optimal]'``.
+Needs HiGHS (highspy), the extra ``optimal``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from windlass.kits.installation import extra_command
 from windlass.sim.jobs import WHOLE
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 
-INSTALL = "pip install 'windlass[optimal]'"
 TINY = 1e-7
 ROUNDS = 2000
 BATCH = 256
@@ -42,7 +42,7 @@ class OptimalMissing(RuntimeError):
     """highspy is not installed."""
 
     def __init__(self) -> None:
-        super().__init__(f"upper bounds need highspy: {INSTALL}")
+        super().__init__(f"upper bounds need highspy: {extra_command('optimal')}")
 
 
 class BoundFailed(RuntimeError):

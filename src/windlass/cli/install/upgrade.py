@@ -26,6 +26,7 @@ from windlass.api.wire import field_review, schema
 from windlass.cli.install.objects import CRD, DEPLOYMENTS, NAMESPACE, definitions
 from windlass.client.blocking import BlockingClient
 from windlass.client.transport import Request
+from windlass.kits.installation import upgrade_command
 
 Json = dict[str, Any]
 STOP, NOTE, GOOD = "stop", "note", "ok"
@@ -101,7 +102,7 @@ def _installed(client: BlockingClient, namespace: str) -> Iterator[UpgradeFindin
         words = (
             f"{text} is installed, which is newer than this command ({__version__}): this would be a rollback"
         )
-        yield UpgradeFinding(NOTE, "Windlass", words, "pip install --upgrade windlass")
+        yield UpgradeFinding(NOTE, "Windlass", words, upgrade_command())
     elif own[0] != installed[0] or own[1] - installed[1] > 1:
         words = f"from {text} to {__version__}: one minor version at a time is supported"
         yield UpgradeFinding(STOP, "Windlass", words, f"upgrade to {installed[0]}.{installed[1] + 1} first")

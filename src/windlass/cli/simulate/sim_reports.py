@@ -15,6 +15,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.simulate import sim_tables
 from windlass.cli.text import plural
 from windlass.kits.files import is_stream, write_named
+from windlass.kits.installation import extra_command
 from windlass.sim.replay.metrics import Metrics
 from windlass.sim.replay.outcome import ReplayOutcome
 from windlass.sim.report import charts, joblist
@@ -137,7 +138,7 @@ def _require_pictures() -> None:
         charts.require()
     except charts.PlotsMissing as error:
         raise WindlassError(
-            "WL-USE-400", str(error), evidence="import matplotlib", remedies=(charts.INSTALL,)
+            "WL-USE-400", str(error), evidence="import matplotlib", remedies=(extra_command("plots"),)
         ) from None
 
 

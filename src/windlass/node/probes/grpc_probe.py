@@ -12,9 +12,9 @@ import struct
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from windlass.kits.installation import extra_command
 from windlass.node.probes.http_probe import AGENT_VERSION, streams
 
-INSTALL = "pip install 'windlass[grpc]'"
 _PATH = "/grpc.health.v1.Health/Check"
 _MAX_RESPONSE_BYTES = 1 << 16
 """Maximum length of a response in bytes. The message is one small number."""
@@ -51,7 +51,7 @@ class Http2Missing(Exception):
     """The package h2 (HTTP/2) is not installed. It belongs to the extra ``grpc``."""
 
     def __init__(self) -> None:
-        super().__init__(f"grpc probes need the package h2, which is not installed: {INSTALL}")
+        super().__init__(f"grpc probes need the package h2, which is not installed: {extra_command('grpc')}")
 
 
 def require_http2() -> None:

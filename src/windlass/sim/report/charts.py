@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INSTALL = "pip install 'windlass[plots]'"
 WIDE = 9.0
 """Inches."""
 LANE_INCHES = 0.03
