@@ -272,7 +272,8 @@ class TestSharesAndHealth:
                 told = condition(box, "GPUsUsedAsGiven")
                 assert told["reason"] == "ForeignProcess"
                 assert (
-                    f"process {stranger.pid} (sleep) is of no pod and uses device {index}" in told["message"]
+                    f"process {stranger.pid} (sleep) belongs to no pod and uses GPU {index}"
+                    in told["message"]
                 )
             finally:
                 stranger.kill()
@@ -299,8 +300,8 @@ def test_the_check_for_real_cards_runs(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stdout + done.stderr
     text = out.read_text()
-    assert "over a scripted NVML: no card is behind it" in text
-    assert "ok: the pod was told of the card that was decided, and of no other" in text
+    assert "over a scripted NVML: no GPU is behind it" in text
+    assert "ok: the pod was told of the GPU that was decided, and of no other" in text
     assert "ok: MPS is told the limit of memory ({'0=26G'})" in text
     assert "ok: the pod was told of its slice and of nothing else" in text
     assert "FAILED" not in text

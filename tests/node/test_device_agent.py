@@ -1,4 +1,4 @@
-"""The agent with cards, in this process: slices come and go with their pods, whatever happens to the agent."""
+"""Agent with devices in this process: MIG instances follow their pods, also after a restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = {"1g.5gb": 1, "2g.10gb": 2, "3g.20gb": 4}
 
 
 class Cards:
-    """A box whose agent sees the script."""
+    """Node with an agent that uses the scripted NVML."""
 
     def __init__(self, box: NodeBox, script: Script) -> None:
         self.box = box

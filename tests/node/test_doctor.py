@@ -65,14 +65,14 @@ def test_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.outbound_fact(own).level == "ok"
 
 
-def test_a_look_leaves_no_cgroup_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_leaves_no_cgroup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     monkeypatch.setattr(doctor, "find_limiter", lambda *_: CgroupLimiter(tmp_path / "base"))
     assert "cgroup v2" in doctor.limits_description(tmp_path, [0])
     assert not (tmp_path / "base").exists()
 
 
-def test_the_running_agent_is_believed() -> None:
+def test_report_of_the_running_agent_takes_precedence() -> None:
     able = Capabilities(True, ("net", "mnt"), True)
     (fact,) = doctor.isolation_facts(able, "none")
     assert (fact.level, fact.fix) == ("weak", "look for the reason in logs/node.log of the state directory")
@@ -97,7 +97,7 @@ def gpu_facts(option: str, told: dict[str, str] | None = None) -> list[doctor.Fa
     return list(doctor.gpu_facts(discover(option), Daemon(problem="none runs"), told))
 
 
-def test_a_card_that_is_not_well_is_told_with_its_remedy() -> None:
+def test_unhealthy_gpu_has_a_remedy() -> None:
     sick = [DeviceRecord(0), DeviceRecord(1, model="T4", healthy=False, reason="XID 79")]
     facts = gpu_facts("simulated:2", {NODE_DEVICES: write(sick)})
     assert [fact.text for fact in facts if fact.topic == "gpus.health"] == [

@@ -1,4 +1,4 @@
-"""What an agent tells of its node while it is telling something else; what people declare of cards meanwhile."""
+"""Heartbeat: changes of the node during a write, and requests to clear GPU faults meanwhile."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
     assert messages == ["GPU 0: XID 79"]
 
 
-async def test_what_the_server_did_not_take_is_told_again(server: NodeBox, tmp_path: Path) -> None:
+async def test_failed_update_is_repeated(server: NodeBox, tmp_path: Path) -> None:
     def broken() -> None:
         raise Unreachable("WL-TEST-503", "the line was cut")
 
@@ -146,7 +146,7 @@ class Declared:
                 await task
 
 
-async def test_no_word_of_several_is_lost() -> None:
+async def test_no_clear_request_is_lost() -> None:
     scene = Declared()
     async with scene.heard():
         scene.declare("0@1970-01-01T00:00:10Z")

@@ -46,7 +46,7 @@ def test_a_map_is_read_with_its_folders_made_absolute(tmp_path: Path, monkeypatc
         ("a: {command: [1]}", "a: command: must be text"),
     ],
 )
-def test_a_map_that_is_wrong_names_file_entry_and_remedy(tmp_path: Path, text: str, why: str):
+def test_error_of_an_invalid_map_has_file_entry_and_remedy(tmp_path: Path, text: str, why: str):
     path = written(tmp_path, text)
     with pytest.raises(WindlassError) as caught:
         load(path)

@@ -16,7 +16,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def said() -> Iterator[dict[str, Any]]:
-    """What the pods of an ordinary user's box said (see ``ordinary_user_pods``)."""
+    """Output of the pods of an ordinary user's agent (see ``ordinary_user_pods``)."""
     ordinary_user.command()
     folder = Path(tempfile.mkdtemp(prefix="windlass-user-"))
     try:

@@ -1,4 +1,4 @@
-"""What a server or a proxy says of no request in particular takes no pod for gone."""
+"""Error responses that concern no particular request do not make a pod count as deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def settle(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-async def test_a_pod_that_has_ended_is_deleted_all_the_same(api: SchedulerApi, code: int) -> None:
+async def test_ended_pod_is_deleted_after_stray_errors(api: SchedulerApi, code: int) -> None:
     left = strays(api, code)
     ended = cast(Any, SimpleNamespace(key="default/guide", step=PodStep.ENDED))
     publisher = StatusPublisher(cast(Any, api), api.clock, api.object(PODS, "default/guide") or {}, ended, "")
@@ -56,7 +56,7 @@ async def test_a_pod_that_has_ended_is_deleted_all_the_same(api: SchedulerApi, c
 
 
 @pytest.mark.parametrize("code", CODES)
-async def test_who_has_a_broken_card_is_evicted_all_the_same(api: SchedulerApi, code: int) -> None:
+async def test_pod_on_unhealthy_gpu_is_evicted_after_stray_errors(api: SchedulerApi, code: int) -> None:
     left = strays(api, code)
     unused = cast(Any, SimpleNamespace())
     recorder = cast(Any, SimpleNamespace(event=lambda *_: None))

@@ -88,7 +88,7 @@ def test_two_containers_may_have_equal_shares_of_one_card(tmp_path: Path) -> Non
         (DeviceHold("0", 0, 0, "1g.5gb", -2, 0), DeviceHold("0", 0, 0, "1g.5gb", -3, 0), None),
     ],
 )
-def test_what_stands_beside_what(
+def test_conflicts_of_holds_on_one_device(
     tmp_path: Path, first: DeviceHold, second: DeviceHold, words: str | None
 ) -> None:
     allocations = DeviceAllocations(tmp_path / "d.json")

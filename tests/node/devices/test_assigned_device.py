@@ -1,4 +1,4 @@
-"""Which card the kubelet has given to a container, in every way in which a device plug-in may say it."""
+"""Device that the kubelet has assigned to a container, in every form in which a plugin reports it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 class Library:
-    """An NVML that sees cards, or none that answers (``None``)."""
+    """NVML that shows devices, or does not respond (``None``)."""
 
     NVMLError = Refused
 
@@ -64,8 +64,8 @@ def missing() -> Nvml:
         pytest.param(None, [], "3", "3", id="counted by index"),
         pytest.param(None, [UUID], "/var/run/nvidia-container-devices", UUID, id="by mounts"),
         pytest.param(None, [], f"k8s.device-plugin.nvidia.com/gpu={UUID}", UUID, id="by CDI names"),
-        pytest.param([UUID, "GPU-2"], [], UUID, "", id="several cards"),
-        pytest.param([], [], UUID, "", id="no card, whatever the words say"),
+        pytest.param([UUID, "GPU-2"], [], UUID, "", id="several devices"),
+        pytest.param([], [], UUID, "", id="no device in NVML, though a variable names one"),
         pytest.param(None, [], "void", "", id="nothing"),
         pytest.param(None, [], f"{UUID}::1", "", id="a replica"),
         pytest.param(None, [], "MIG-8f5f5e3a-0d7c-4f0a-9c36-0123456789ab", "", id="a slice"),

@@ -1,4 +1,4 @@
-"""Which container sees which card."""
+"""Devices that each container sees."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TestMps:
         assert container_devices.without_mps([given(0)], Daemon(problem="none")) == {}
 
 
-def test_words_for_people() -> None:
+def test_description_of_devices() -> None:
     assert (
         container_devices.description(given(0, DeviceAssignment(0, 300, 10240)))
         == "GPU 0: 30 % of its compute and 10240 MiB of its memory"

@@ -1,4 +1,4 @@
-"""Device discovery over a scripted NVML: no card is behind these tests."""
+"""Device discovery over a scripted NVML, without hardware."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def found(
     return discover("auto", wishes, nvml=nvml(tmp_path, cards, **more))
 
 
-def test_real_cards_get_the_usual_labels_and_their_uuids(tmp_path: Path) -> None:
+def test_labels_and_uuids_of_real_devices(tmp_path: Path) -> None:
     clique = "11111111-2222-3333-4444-555555555555.7"
     inventory = found(tmp_path, [card(H100_80, i, links=["switch"], clique=clique) for i in range(2)])
     assert [c.index for c in inventory.devices] == [0, 1]
@@ -143,12 +143,12 @@ class TestMig:
             "7g.40gb": ((0,), 8, 7),
         }
         assert inventory.labels["windlass.dev/mig"] == "dynamic"
-        assert inventory.resources == {"nvidia.com/gpu": 1}  # the card in MIG mode is not had whole
+        assert inventory.resources == {"nvidia.com/gpu": 1}  # a GPU in MIG mode is not available as a whole
 
     def test_mixed_counts_the_slices_that_are_there(self, tmp_path: Path) -> None:
         cards = self.cards(("3g.20gb", 0, 3), ("1g.5gb", 5, 1), ("1g.5gb", 6, 1))
         inventory = found(tmp_path, cards, DiscoveryOptions(may_create=True))
-        assert not inventory.devices[0].dynamic  # somebody else cut it
+        assert not inventory.devices[0].dynamic  # the instances are not the agent's
         assert "creates no instances: 0" in inventory.note
         assert inventory.resources == {
             "nvidia.com/gpu": 1,
@@ -188,7 +188,7 @@ class TestMig:
         assert [(i.profile, i.uuid) for i in cut.instances] == [("1g.5gb", "MIG-0")]
         assert cut.instances[0].start < 0
         assert cut.healthy
-        assert cut.memory_mib == 40960  # of the model: only root may ask the card
+        assert cut.memory_mib == 40960  # of the model: only root may query it
         assert inventory.resources["nvidia.com/mig-1g.5gb"] == 1
 
 

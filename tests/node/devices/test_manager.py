@@ -1,4 +1,4 @@
-"""Admission of pods with cards: what was decided is checked, written down, and handed out."""
+"""Admission of pods with devices: the binding is checked and stored, and instances are created."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEMORY = {"aliyun.com/gpu-mem": "10"}
 SLICE = {"nvidia.com/mig-1g.5gb": "1"}
 
 
-async def test_whole_cards_shares_and_slices(tmp_path: Path) -> None:
+async def test_whole_devices_shares_and_slices(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
     await cards.admit("u1", "ns/a", pod(GPU, DeviceAssignment(1)))
     await cards.admit("u2", "ns/b", pod(MEMORY, DeviceAssignment(0, 0, 10240)))
@@ -57,7 +57,7 @@ async def test_whole_cards_shares_and_slices(tmp_path: Path) -> None:
     assert not cards.inventory.find(2).instances
 
 
-async def test_nothing_asked_for_is_nothing_taken(tmp_path: Path) -> None:
+async def test_pod_without_request_gets_no_device(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
     await cards.admit("u1", "ns/a", pod(None))
     assert await cards.visible_devices("u1") == []
@@ -95,7 +95,7 @@ async def test_it_is_the_same_after_a_restart(tmp_path: Path) -> None:
         (SLICE, [], "has 0 MIG slices 1g.5gb"),
     ],
 )
-async def test_bindings_that_cannot_be(
+async def test_impossible_bindings_are_rejected(
     tmp_path: Path, limits: dict[str, str] | None, parts: list[DeviceAssignment], words: str
 ) -> None:
     cards = keeper(tmp_path)
@@ -104,12 +104,12 @@ async def test_bindings_that_cannot_be(
     assert not cards.allocations.held
 
 
-async def test_words_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+async def test_unreadable_annotation_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Rejected, match="by number"):
         await keeper(tmp_path).admit("u", "ns/a", pod(GPU, raw={"windlass.dev/devices": "x"}))
 
 
-async def test_a_card_that_is_not_well_takes_nothing_new(tmp_path: Path) -> None:
+async def test_unhealthy_device_rejects_new_pods(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
     sick = altered(cards.inventory.find(0), healthy=False, reason="XID 79")
     cards.inventory = replace(cards.inventory, devices=(sick, *cards.inventory.devices[1:]))
@@ -117,7 +117,7 @@ async def test_a_card_that_is_not_well_takes_nothing_new(tmp_path: Path) -> None
         await cards.admit("u1", "ns/a", pod(GPU, DeviceAssignment(0)))
 
 
-async def test_a_lasting_refusal_takes_the_card_out_of_carving(tmp_path: Path) -> None:
+async def test_lasting_refusal_ends_instance_creation_on_the_device(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
 
     class Refusing(SimulatedSlicer):

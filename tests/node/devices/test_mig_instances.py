@@ -23,7 +23,7 @@ from windlass.node.devices.nvml import Nvml
 
 
 class Machine:
-    """A card in MIG mode, and agents that come and go on one folder."""
+    """GPU in MIG mode, and agents that use it one after the other."""
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.script = Script.write(folder / "nvml.json", [card(A100_40, 0, migMode=True)], **more)
@@ -58,7 +58,7 @@ def test_the_decided_place_exactly_and_once(tmp_path: Path) -> None:
     assert box.present == [("1g.5gb", 6), ("3g.20gb", 0)]
     wide = next(i for i in box.script.cards[0]["instances"] if i["profile"] == "3g.20gb")
     assert wide["computeProfile"] == 2  # all three compute slices
-    assert box.card.dynamic  # what we made does not make the card somebody else's
+    assert box.card.dynamic  # instances of the agent do not count as foreign
 
 
 def test_a_gone_pods_slice_goes_and_the_others_stay(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_crash_in_the_middle_is_made_good(tmp_path: Path, after: str) -> None:
     with pytest.raises(Killed):
         box.carve("1g.5gb", 3, "u1")
     box.agent()
-    assert box.card.dynamic  # a half-made instance is ours, not somebody else's
+    assert box.card.dynamic  # an incomplete instance belongs to the agent
     assert box.carve("1g.5gb", 3, "u1").startswith("MIG-")
     assert box.present == [("1g.5gb", 3)]
 
@@ -116,7 +116,7 @@ def test_a_reboot_takes_all_instances_and_they_are_made_again(tmp_path: Path) ->
     assert not box.slicer.records.instances
 
 
-def test_what_others_made_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_instances_are_left_alone(tmp_path: Path) -> None:
     box = Machine(tmp_path)
     (tmp_path / "other").mkdir()
     foreign = Machine(tmp_path / "other")
@@ -151,7 +151,7 @@ def test_a_slice_in_use_stays_until_it_is_free(tmp_path: Path) -> None:
     ("profile", "start", "words"),
     [("2g.10gb", 1, "cannot start at 1"), ("9g.99gb", 0, "no MIG profile"), ("4g.20gb", 4, "cannot start")],
 )
-def test_places_that_are_none(tmp_path: Path, profile: str, start: int, words: str) -> None:
+def test_invalid_placements_are_refused(tmp_path: Path, profile: str, start: int, words: str) -> None:
     box = Machine(tmp_path)
     with pytest.raises(SliceRefused, match=words) as caught:
         box.carve(profile, start, "u1")
@@ -159,7 +159,7 @@ def test_places_that_are_none(tmp_path: Path, profile: str, start: int, words: s
     assert box.present == []
 
 
-def test_an_ordinary_user_is_told_what_it_takes(tmp_path: Path) -> None:
+def test_error_without_root_names_the_requirement(tmp_path: Path) -> None:
     box = Machine(tmp_path)
     known = box.card
     with box.script.open() as state:

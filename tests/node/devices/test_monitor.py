@@ -1,4 +1,4 @@
-"""Health, use and MPS of cards, over a scripted NVML; work that has to leave a card."""
+"""Health, usage and MPS of devices over a scripted NVML, and evictions from unhealthy devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from windlass.node.runtime.threads import in_thread
 
 
 class Scene:
-    """Two cards; what was told, said and evicted."""
+    """Monitor of two devices, with everything that it published, recorded and evicted."""
 
     def __init__(self, folder: Path) -> None:
         self.script = Script.write(folder / "nvml.json", [card(H100_80, 0), card(H100_80, 1)])
@@ -96,7 +96,7 @@ def scene(tmp_path: Path) -> Scene:
         ({"lost": True}, "it has fallen off the bus"),
     ],
 )
-async def test_a_card_that_is_not_well_is_told_and_gets_well_again(
+async def test_unhealthy_device_is_published_until_it_recovers(
     scene: Scene, change: dict[str, Any], words: str
 ) -> None:
     await scene.watch.check()
@@ -115,7 +115,7 @@ async def test_a_card_that_is_not_well_is_told_and_gets_well_again(
     assert scene.said[-1][0] == "GPUHealthy"
 
 
-async def test_a_lost_card_keeps_its_number_and_the_others_theirs(scene: Scene) -> None:
+async def test_indices_stay_when_a_device_is_lost(scene: Scene) -> None:
     await scene.watch.prime()
     first, second = scene.card(0).uuid, scene.card(1).uuid
     lost, left = scene.script.cards
@@ -138,7 +138,7 @@ async def test_a_lost_card_keeps_its_number_and_the_others_theirs(scene: Scene) 
     assert scene.card(0).healthy
 
 
-async def test_after_a_reboot_only_cards_that_are_there_are_listed(scene: Scene) -> None:
+async def test_after_a_reboot_only_present_devices_are_listed(scene: Scene) -> None:
     await scene.watch.prime()
     second = scene.card(1).uuid
     with scene.script.open() as state:
@@ -328,7 +328,7 @@ class TestUse:
 
     def test_strangers(self) -> None:
         held = [Held(DeviceHold("0"), "u1", "ns/a")]
-        assert audit([DeviceProcess("1", 1, "", "python", 10)], held) == []  # nobody has that card
+        assert audit([DeviceProcess("1", 1, "", "python", 10)], held) == []  # no pod has that device
         assert audit([DeviceProcess("0", 1, "", "nvidia-cuda-mps", 10)], held) == []
         (finding,) = audit(
             [DeviceProcess("0", 7, "", "python", 10), DeviceProcess("0", 8, "", "python", 10)], held

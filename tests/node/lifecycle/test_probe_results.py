@@ -1,4 +1,4 @@
-"""What probes say about a container, as a pure machine, and when they are carried out, on a clock that tests move."""
+"""Health of a container by its probes, and the schedule of probes on a fake clock."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_what_is_to_be_killed_is_asked_only_whether_it_is_ready() -> None:
     assert [kind for kind in ProbeKind if health.is_due(kind)] == [READINESS]
     health.begin()
     assert (health.ready, health.failed, health.is_due(LIVENESS)) == (False, None, True)
-    assert not health.count_result(LIVENESS, False), "the count begins anew"
+    assert not health.count_result(LIVENESS, False), "the count starts again"
 
 
 def _tail(results: list[bool]) -> int:
@@ -461,7 +461,7 @@ async def test_probes_of_a_container_end_with_it_and_begin_with_the_next() -> No
     bench = Bench(found, lambda _: HandlerOutcome(ProbeResult.FAILED, "dead"))
     run_to(found)
     await bench.advance(7)
-    assert bench.times(LIVENESS) == [2.0], "one failure, then nobody asks what is being killed"
+    assert bench.times(LIVENESS) == [2.0], "one failure, then a container that is being killed is not probed"
     bench._tell(
         PodEvent(PodEventKind.EXITED, 8.0, "main", Exit(137, "Error", finished_at=8.0, started_at=1.0))
     )
@@ -495,7 +495,7 @@ async def test_after_a_restart_of_the_agent_states_are_kept_and_probes_spread() 
 
 
 async def test_a_pod_that_ran_through_is_not_set_back_by_a_restarted_sidecar() -> None:
-    """Its sidecar is being started anew when another agent comes: what has run already runs on."""
+    """Its sidecar is being restarted when another agent starts: what has run already runs on."""
     sidecar = {"name": "s", "restartPolicy": "Always", "startupProbe": exec_probe()}
     found = machine(init=[sidecar])
     found.resume(1.0, {"s": (3, None), "main": (0, None)}, "10.0.0.9")

@@ -521,7 +521,7 @@ class Chance:
             self.tell(PodEvent(PodEventKind.DELETE, 3.0, grace_seconds=1.0))
 
     def all_happens(self) -> None:
-        """What is asked for, and every exit."""
+        """Draw requests and every kind of exit."""
         if self.worker or self.timers:
             self.tell((self.worker or self.timers).pop(0))
         elif self.live:

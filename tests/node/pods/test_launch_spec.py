@@ -133,5 +133,5 @@ def test_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "getegid", lambda: 1000)
     record = made({"name": "c"}, context, capabilities=Capabilities(True, ALL.namespaces, True))
-    assert record["own_ids"] == {"uid": 1000, "gid": 1000}  # himself again, in a nested namespace
+    assert record["own_ids"] == {"uid": 1000, "gid": 1000}  # its own ids again, in a nested namespace
     assert "uid" not in record

@@ -29,7 +29,7 @@ WHOLE = [head + body for head in HEADS for body in BODIES]
 
 
 def read(*pieces: bytes) -> tuple[int, dict[str, str], bytes]:
-    """What is made of an answer that comes so, after which the server closes."""
+    """Parse a response that arrives in these pieces before the server closes."""
     reply = IncomingResponse()
     for piece in (*pieces, b""):
         if reply.complete:

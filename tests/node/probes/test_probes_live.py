@@ -31,7 +31,7 @@ http.server.ThreadingHTTPServer(('0.0.0.0', int(sys.argv[2])), Health).serve_for
 
 @pytest.fixture(params=["auto", "none"])
 async def either(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """A box whose pods have namespaces of their own, and one whose pods have none."""
+    """Node with namespaces for its pods, and node without."""
     options = AgentOptions(node_name=NODE, gpus="none", isolation=request.param)
     async with serving(tmp_path, options) as box:
         yield box
@@ -186,7 +186,7 @@ async def test_a_hook_that_fails_and_a_command_that_is_late_say_so(box: NodeBox)
 async def test_a_stop_hook_that_an_agent_left_is_carried_out_by_the_next(
     box: NodeBox, tmp_path: Path
 ) -> None:
-    """As the kubelet does: whoever ends the container runs its hook, from the beginning."""
+    """As in the kubelet, the agent that ends the container runs its hook, from the beginning."""
     told_by, end = tmp_path / "told", tmp_path / "end"
     word = f"echo bye >> {told_by}; while test ! -e {end}; do sleep 0.1; done"
     hooks = {"preStop": {"exec": {"command": ["sh", "-c", word]}}}

@@ -1,4 +1,4 @@
-"""The nursery: what it forks is what an interpreter of its own would be, and nothing depends on it."""
+"""Fork server: its children equal separately started interpreters, and it is optional."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def nursery_of(folder: Path) -> int:
+def fork_server_of(folder: Path) -> int:
     """Its pid, a child of this process, once it is there."""
 
     def found() -> int:
@@ -76,7 +76,7 @@ def opened(tmp_path: Path) -> Iterator[ForkServer]:
     one.close()
 
 
-async def test_a_shim_of_the_nursery_is_one_like_others(opened: ForkServer, tmp_path: Path) -> None:
+async def test_forked_shim_behaves_like_a_started_one(opened: ForkServer, tmp_path: Path) -> None:
     folder = tmp_path / "a"
     handle = await ProcessRunner(opened).start(spec(folder, "sh", "-c", "ls /proc/$PPID/fd | wc -l; exit 3"))
     claim = {}
@@ -87,15 +87,15 @@ async def test_a_shim_of_the_nursery_is_one_like_others(opened: ForkServer, tmp_
     assert (await handle.ended()).code == 3
     assert claim["pid"] not in syscalls.children(os.getpid())  # it was forked, not started from here
     assert (folder / "shim.err").read_text() == ""
-    assert int((folder / "0.log").read_text().split()[-1]) < 20  # nothing of the nursery's own stays open
+    assert int((folder / "0.log").read_text().split()[-1]) < 20  # nothing of the server's own stays open
     until(lambda: not is_zombie(claim["pid"]))
-    assert syscalls.children(nursery_of(tmp_path)) == []
+    assert syscalls.children(fork_server_of(tmp_path)) == []
 
 
 async def test_what_it_has_started_outlives_it(opened: ForkServer, tmp_path: Path) -> None:
     handle = await ProcessRunner(opened).start(spec(tmp_path / "a", "sleep", "1000"))
     assert isinstance(await handle.started(), float)
-    pid = nursery_of(tmp_path)
+    pid = fork_server_of(tmp_path)
     opened.close()
     assert syscalls.start_time(pid) is None
     claim = attempt_files.read(str(tmp_path / "a"), attempt_files.CLAIM)
@@ -104,10 +104,10 @@ async def test_what_it_has_started_outlives_it(opened: ForkServer, tmp_path: Pat
     assert (await handle.ended()).signal == signal.SIGKILL
 
 
-async def test_without_a_nursery_interpreters_are_started(
+async def test_without_fork_server_interpreters_are_started(
     opened: ForkServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    os.kill(nursery_of(tmp_path), signal.SIGKILL)
+    os.kill(fork_server_of(tmp_path), signal.SIGKILL)
     for number in range(2):
         handle = await ProcessRunner(opened).start(spec(tmp_path / f"a{number}", "sh", "-c", "exit 4"))
         assert (await handle.ended()).code == 4

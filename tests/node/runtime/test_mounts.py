@@ -1,4 +1,4 @@
-"""Which folders are shadowed, and in which order mounts are made. Pure; the real thing is in test_isolation."""
+"""Plan of shadows and mounts. Pure. test_isolation tests the real mounts."""
 
 from __future__ import annotations
 

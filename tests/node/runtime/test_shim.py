@@ -268,7 +268,7 @@ def test_a_process_without_a_handler_is_ended_by_term_also_as_first_of_its_names
 
 
 def states(pids: list[int]) -> list[str]:
-    """Of processes that are still there: ``S``, ``R``, ``Z`` …"""
+    """Return the states (``S``, ``R``, ``Z`` …) of the processes that still exist."""
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):
