@@ -220,6 +220,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "done: `--yes` evicts them all the same.",
     ),
     (
+        "WL-NODE-410",
+        "the node of this machine was deleted",
+        "The node agent registers its node when it starts, and not again after someone deleted it, as a kubelet. "
+        "`windlass down && windlass up` starts it again; pods that ran on the deleted node are gone.",
+    ),
+    (
         "WL-NODE-504",
         "the node was not drained in time",
         "Pods are evicted within what their PodDisruptionBudgets allow, and have their grace period to end. "

@@ -9,6 +9,7 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.resources import NODES
+from windlass.kits.state import StateFolder
 
 
 @pytest.fixture
@@ -65,3 +66,43 @@ def test_doctor_looks_at_certificates(windlass, tmp_path, days, level, words):
     assert (checks["certificates"]["level"], checks["certificates"]["found"][: len(words)]) == (level, words)
     if level != "ok":
         assert "windlass up" in checks["certificates"]["remedy"]
+
+
+@pytest.fixture
+def own_node(cluster, tmp_path):
+    """The supervisor's record of a ready control plane, whose node exists."""
+    state = StateFolder(tmp_path / "state")
+    state.prepare()
+    name = next(key[2] for key in cluster.objects if key[0] is NODES)
+    state.write_supervisor({"node": name, "ready": True, "pid": 1, "startTicks": 1})
+    return name
+
+
+def test_deleted_node_of_this_machine_is_told(windlass, cluster, own_node):
+    cluster.answers = {"/version": b'{"gitVersion": "v1.36.0"}', "/readyz": b"ok"}
+    assert f"ok    node: {own_node} is ready" in windlass("doctor").out
+    for key in [key for key in cluster.objects if key[0] is NODES]:
+        del cluster.objects[key]
+    checked = windlass("doctor")
+    assert checked.code == 1
+    assert f'fail  node: the node "{own_node}" of this machine was deleted' in checked.out
+    assert "try: windlass down && windlass up --detach" in checked.out
+    status = windlass("status", "-o", "json")
+    assert status.code != 0
+    assert "WL-NODE-410" in [problem["code"] for problem in json.loads(status.out)["problems"]]
+    for command in ("run", "submit"):
+        refused = windlass(command, "--", "true")
+        assert refused.code != 0
+        assert "error[WL-NODE-410]" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"spec": {"unschedulable": True}}, "warn  node: {} is cordoned"),
+        ({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, "fail  node: {} is not ready"),
+    ],
+)
+def test_node_of_this_machine_that_takes_no_pods_is_told(windlass, cluster, own_node, change, told):
+    cluster.objects[(NODES, "", own_node)].update(change)
+    assert told.format(own_node) in windlass("doctor").out

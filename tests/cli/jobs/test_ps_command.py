@@ -11,7 +11,7 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.reasons import Blocker, Explanation, NodesRequested, Reason
-from windlass.api.resources import EVENTS, NAMESPACES, PODS
+from windlass.api.resources import EVENTS, NAMESPACES, PODS, VOLCANO_JOBS
 from windlass.cli import tables, terminal
 from windlass.cli.commands.ps import shorten_last
 from windlass.cli.jobs import watch
@@ -265,3 +265,31 @@ def test_why_pods_that_a_gang_lacks_were_not_made(cluster, windlass):
         )
     assert f"not created:  {told}" in windlass("explain", "big").out
     assert json.loads(windlass("explain", "big", "-o", "json").out)["notMade"] == told
+
+
+def test_objects_of_a_job_that_could_not_be_created_are_told(cluster, windlass):
+    """Without its Service or pod group, a gang has no pods and no explanation."""
+    job = {
+        "metadata": {"name": "7b", "namespace": "default", "uid": "u-7b"},
+        "spec": {"minAvailable": 2, "tasks": [{"name": "main", "replicas": 2, "template": {}}]},
+        "status": {"state": {"phase": "Pending"}},
+    }
+    cluster.add(VOLCANO_JOBS, job)
+    assert "not created" not in windlass("ps").out
+    told = 'services "7b" is forbidden: exceeded quota: rq'
+    event = {
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "Job", "name": "7b", "namespace": "default", "uid": "u-7b"},
+        "reason": "FailedCreate",
+        "message": f"Error: {told}",
+        "type": "Warning",
+    }
+    cluster.add(EVENTS, event)
+    assert "not created: services" in windlass("ps").out
+    (record,) = [r for r in json.loads(windlass("ps", "-o", "json").out)["items"] if r["name"] == "7b"]
+    assert record["summary"] == f"not created: {told}"
+    explained = windlass("explain", "7b").out
+    assert f"not created:  {told}" in explained
+    assert "could not be created" in explained
+    assert told in windlass("show", "7b").out
+    assert told in windlass("logs", "7b").err

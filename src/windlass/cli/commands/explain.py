@@ -7,12 +7,11 @@ from typing import Any
 import click
 
 from windlass.api.devices.numa_annotations import placement_of
-from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation, NearMiss, NodesRequested, Reason
 from windlass.cli import resources
 from windlass.cli.errors import remedy_with_target, unless_forbidden
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import events
+from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, pod_phase
@@ -44,8 +43,8 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     """Explain why a job waits, and what would help."""
     found = _with_explanation(invocation, find(invocation, job))
     record = found.explanation if found.waiting else None
-    lacking = record is not None and record.code is Reason.WAITING_FOR_MEMBERS
-    creation_error = _creation_error(invocation, found) if lacking else ""
+    note_creation_errors(invocation, [found])
+    creation_error = found.creation_error
     if invocation.structured:
         document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
         if scores:
@@ -69,27 +68,6 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     if scores:
         out.write(_scores_text(invocation, found))
     return 0
-
-
-def _creation_error(invocation: Invocation, job: Job) -> str:
-    """Return why missing pods of a gang could not be created (a quota, a webhook).
-
-    The message is that of the controller that creates them.
-    """
-    owners = [owner for pod in job.pods for owner in pod["metadata"].get("ownerReferences") or ()]
-    controllers = [
-        job.obj,
-        *({"kind": o["kind"], "metadata": {**o, "namespace": job.namespace}} for o in owners),
-    ]
-    try:
-        failures = [
-            event
-            for event in events.about_objects(invocation, controllers)
-            if event.get("reason") == "FailedCreate"
-        ]
-    except StatusError:
-        return ""  # without rights for events, the rest is shown
-    return str(failures[-1].get("message") or "") if failures else ""
 
 
 def _scores_record(invocation: Invocation, job: Job) -> dict[str, Any]:
@@ -257,12 +235,18 @@ def _unexplained(job: Job, late: str) -> str:
     ``late``: what to do if no scheduler has evaluated it for long.
     """
     unevaluated = f"PendingEvaluation: {job.scheduler_name or 'the scheduler'} has not evaluated it yet"
+    if job.creation_error:
+        unevaluated = "PendingEvaluation: objects that it needs could not be created"
     gates = f"scheduling gates ({join_words(job.gates)}), which their controller removes" if job.gates else ""
     return pairs(
         [
             ("why", job.condition_message or unevaluated),
+            ("not created", job.creation_error),
             ("held by", gates),
-            ("what helps", "" if job.condition_message or gates or job.scheduler else late),
+            (
+                "what helps",
+                "" if job.condition_message or gates or job.scheduler or job.creation_error else late,
+            ),
             ("phase", job.phase),
             ("pods", f"{len(job.pods)} of {job.members} exist, {job.bound} have a node"),
         ],

@@ -13,6 +13,7 @@ from windlass.cli import errors
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import retained_logs
 from windlass.cli.jobs.cancel import detach
+from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.follow import Follower, Phases, is_selected
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, pod_phase, rank_of, task_of
@@ -87,6 +88,7 @@ def _print(invocation: Invocation, job: Job, options: LogView) -> int:
     started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
     retained = retained_logs.find(invocation, job, options)
     if not started and not retained:
+        note_creation_errors(invocation, [job])
         invocation.note(
             f"{job.name} has written nothing yet: {job.state}, {brief(job) or 'no reason is known'}"
         )

@@ -9,6 +9,7 @@ import click
 from windlass.cli import resources, tables
 from windlass.cli.errors import check_namespace, check_queue
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.job_index import fetch
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.jobs.reasons import brief
@@ -46,6 +47,7 @@ def command(invocation: Invocation, queue: str | None, everything: bool, follow:
         check_namespace(invocation.client, invocation.listed_namespace)
     if queue is not None and not jobs:
         check_queue(invocation.client, queue)
+    note_creation_errors(invocation, jobs)
     if invocation.structured:
         emit(invocation, {"items": [as_record(job) for job in jobs]}, names=[_typed(job) for job in jobs])
         return 0
@@ -160,6 +162,7 @@ def _watch(invocation: Invocation, queue: str | None, everything: bool, utc: boo
     before, left = "", 0
     for _ in changes(invocation, invocation.listed_namespace):
         jobs = select(fetch(invocation, invocation.listed_namespace), queue, everything)
+        note_creation_errors(invocation, jobs)
         if invocation.structured:
             emit(invocation, {"items": [as_record(job) for job in jobs]}, names=[_typed(j) for j in jobs])
             continue

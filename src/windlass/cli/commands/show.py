@@ -8,6 +8,7 @@ from windlass.cli import resources, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.events import render as event_lines
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of
@@ -25,6 +26,7 @@ from windlass.kits.timestamps import age, rfc3339
 def command(invocation: Invocation, job: str) -> int:
     """Show one job."""
     found = find(invocation, job)
+    note_creation_errors(invocation, [found])
     if invocation.structured:
         record = as_record(found)
         record["ranks"] = [_rank(pod) for pod in _sorted(found)]
@@ -35,7 +37,9 @@ def command(invocation: Invocation, job: str) -> int:
     out.write(tables.pairs(_facts(found, now)))
     if found.waiting and found.explanation is not None:
         out.line("\nWaiting")
-        out.write(waiting_text(found, found.explanation))
+        out.write(waiting_text(found, found.explanation, found.creation_error))
+    elif found.creation_error:
+        out.line(f"\nNot created\n  {found.creation_error}")
     if found.pods:
         out.line("\nRanks")
         rows = [_row(pod, now) for pod in _sorted(found)]

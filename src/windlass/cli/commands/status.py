@@ -16,6 +16,7 @@ from windlass.cli import errors, resources, tables
 from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
 from windlass.cli.nodes.device_counts import NodeDeviceCounts
+from windlass.cli.nodes.own_node import deleted_node
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 from windlass.cli.queues.queues import gather
@@ -61,6 +62,8 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
         record["problems"].append(problem)
         if not record["server"].get("version"):
             break  # no server responds
+    if record.get("readiness") and (deleted := deleted_node(invocation)) is not None:
+        record["problems"].append(errors.with_target(deleted, invocation.context).as_dict())
     record["healthy"] = record.get("readiness") == "ok" and not record["problems"]
     return record
 

@@ -51,6 +51,7 @@ def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
         ("state directory", _directory),
         ("disk", _disk),
         ("control plane", _control_plane),
+        ("node", _node),
         ("certificates", _certificates),
         ("clock", _clock),
         ("port", _port),
@@ -60,7 +61,9 @@ def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
     for name, check in checks:
         try:
             yield check(invocation)
-        except (OSError, ValueError) as error:
+        except Unreachable as error:
+            yield CheckResult(name, WARN, f"could not be checked: {error.message}", "windlass up --detach")
+        except (OSError, ValueError, StatusError) as error:
             yield CheckResult(name, WARN, f"could not be checked: {error}")
     try:
         yield from queues(invocation)
@@ -126,6 +129,27 @@ def _control_plane(invocation: Invocation) -> CheckResult:
     except WindlassError as error:
         return CheckResult("control plane", WARN, error.message, "windlass up --detach")
     return CheckResult("control plane", OK, f"responds on {invocation.client.connection.where}")
+
+
+def _node(invocation: Invocation) -> CheckResult:
+    from windlass.api.resources import NODES
+    from windlass.cli.nodes.own_node import deleted_node
+
+    problem = deleted_node(invocation)
+    if problem is not None:
+        return CheckResult("node", FAIL, problem.message, problem.remedies[0])
+    name = (invocation.target.state.read_supervisor() or {}).get("node")
+    node = invocation.client.find(NODES, name) if name else None
+    if node is None:
+        return CheckResult("node", WARN, "no node agent has registered this machine", "windlass up --detach")
+    if (node.get("spec") or {}).get("unschedulable"):
+        return CheckResult("node", WARN, f"{name} is cordoned", f"windlass node uncordon {name}")
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((c for c in conditions if c.get("type") == "Ready"), {})
+    if ready.get("status") != "True":
+        why = ready.get("message") or "no message"
+        return CheckResult("node", FAIL, f"{name} is not ready: {why}", f"windlass describe node {name}")
+    return CheckResult("node", OK, f"{name} is ready")
 
 
 def queues(invocation: Invocation) -> Iterator[CheckResult]:

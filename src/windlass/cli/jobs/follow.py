@@ -19,6 +19,7 @@ from windlass.api.reasons import Explanation
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import errors
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of, rank_text, task_of
 from windlass.cli.jobs.log_lines import LogView, Printer
@@ -193,6 +194,7 @@ class Follower:
                 evidence="the object no longer exists, so the job's exit status is unknown",
                 remedies=("windlass ps",),
             )
+        note_creation_errors(self._invocation, [job])
         self._job = job
         self._printer.prefixed = _shows_ranks(job, self._options)
         for pod in () if self._silent else job.pods:

@@ -73,6 +73,8 @@ class Job:
     pods: list[Object] = field(default_factory=list)
     group: Object | None = None
     seen: float = 0.0
+    creation_error: str = ""
+    """Why objects of the job could not be created; empty if they exist or no reason is known."""
 
     @property
     def name(self) -> str:

@@ -18,6 +18,7 @@ from windlass.cli.errors import nearest, unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_builder import GPU, JobRequest, base_name
 from windlass.cli.jobs.preflight_queue import check_queue
+from windlass.cli.nodes.own_node import deleted_node
 from windlass.cli.text import plural, resource_text
 
 _MIN_MEMORY_BYTES = 1 << 20
@@ -141,6 +142,9 @@ def check_capacity(invocation: Invocation, request: JobRequest) -> None:
     nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, None)
     if nodes is None:
         return
+    none_runs = all(is_simulated(node) for node in nodes) and (request.followed or not nodes)
+    if none_runs and (deleted := deleted_node(invocation)) is not None:
+        raise deleted
     try:
         _check_nodes(request, nodes)
         check_domains(request, nodes)

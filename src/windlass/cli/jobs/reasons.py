@@ -87,6 +87,8 @@ def waiting_text(job: Job) -> str:
     time to the start (``due`` once that has passed).
     """
     record = job.explanation
+    if job.creation_error and (record is None or record.code is Reason.WAITING_FOR_MEMBERS):
+        return f"not created: {job.creation_error}"
     if record is None:
         if job.gates:
             return f"held by {join_words(job.gates)}"

@@ -132,6 +132,16 @@ def _missing_resources(diagnosis: NodeDiagnosis, state: ClusterState) -> list[st
     return remedies
 
 
+def _no_nodes(diagnosis: NodeDiagnosis) -> list[str]:
+    """Return the remedy for a cluster without nodes; then no selector is the cause."""
+    if diagnosis.nodes:
+        return []
+    return [
+        "Add a node: the cluster has none. The node of a single machine is registered again by "
+        "windlass down && windlass up."
+    ]
+
+
 def _spread_remedies(diagnosis: NodeDiagnosis) -> list[str]:
     """Return remedies for spread constraints with a label that no node has."""
     labels = [
@@ -180,9 +190,11 @@ def _node_remedies(
             case Reason.EXCEEDS_CLUSTER:
                 remedies.append(f"Ask for at most {diagnosis.ever} pods at once, or add nodes.")
             case Reason.NO_MATCHING_NODE:
-                remedies += _spread_remedies(diagnosis) or [
-                    "Change the selectors, affinities or tolerations, or add a node that satisfies them."
-                ]
+                remedies += (
+                    _no_nodes(diagnosis)
+                    or _spread_remedies(diagnosis)
+                    or ["Change the selectors, affinities or tolerations, or add a node that satisfies them."]
+                )
             case Reason.NODE_NOT_READY:
                 remedies.append("See why nodes are not ready: windlass node ls, kubectl describe node NODE.")
             case Reason.NODE_UNSCHEDULABLE:

@@ -1,0 +1,51 @@
+"""Reasons why objects of a job could not be created: its pods, pod group or Services.
+
+The controller of a job reports them as events (``FailedCreate``), as those of Kubernetes do.
+Causes are a quota, a webhook, or a name that the server rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from windlass.api.errors import StatusError
+from windlass.api.reasons import Reason
+from windlass.api.resources import EVENTS
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.events import last_seen
+from windlass.cli.jobs.jobs import Job
+
+REASON = "FailedCreate"
+_SETTLED_SECONDS = 1.0
+"""Minimum age of a job in seconds. Before that, missing pods are normal."""
+
+
+def note_creation_errors(invocation: Invocation, jobs: Sequence[Job]) -> None:
+    """Set ``creation_error`` of the jobs that wait for objects which could not be created."""
+    now = invocation.clock.now()
+    lacking = [job for job in jobs if now - job.created >= _SETTLED_SECONDS and _lacks_objects(job)]
+    by_uid = {uid: job for job in lacking for uid in _creators(job)}
+    for namespace in sorted({job.namespace for job in lacking}):
+        try:
+            events = invocation.client.list(EVENTS, namespace, fields=f"reason={REASON}").items
+        except StatusError:
+            continue  # without rights for events, the rest is shown
+        for event in sorted(events, key=last_seen):
+            job = by_uid.get((event.get("involvedObject") or {}).get("uid"))
+            if job is not None and event.get("reason") == REASON:
+                job.creation_error = str(event.get("message") or "").removeprefix("Error: ")
+
+
+def _lacks_objects(job: Job) -> bool:
+    if not job.waiting:
+        return False
+    record = job.explanation
+    if record is None:
+        return len(job.pods) < job.members
+    return record.code is Reason.WAITING_FOR_MEMBERS
+
+
+def _creators(job: Job) -> Iterable[str]:
+    """Return the uids of the objects whose controllers create the pods of the job."""
+    owners = [owner for pod in job.pods for owner in pod["metadata"].get("ownerReferences") or ()]
+    return {uid for uid in (job.obj["metadata"].get("uid"), *(owner.get("uid") for owner in owners)) if uid}
