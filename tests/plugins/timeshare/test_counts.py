@@ -57,10 +57,10 @@ def _many(counts: RunTimeCounts) -> Any:
 
 
 @pytest.mark.parametrize("spoil", [_few, _negative, _many])
-def test_what_cannot_have_been_counted_is_refused(spoil: Any) -> None:
+def test_impossible_counts_are_rejected(spoil: Any) -> None:
     policy = taught()
     before = policy.counts()
-    with pytest.raises(ValueError, match="of each size"):
+    with pytest.raises(ValueError, match="each size needs"):
         policy.resume(spoil(before))
     assert policy.counts() == before
 

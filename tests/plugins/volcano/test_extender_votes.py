@@ -285,7 +285,7 @@ def test_every_group_is_judged_for_itself() -> None:
     explanation = statuses[key("a")].explanation
     assert explanation is not None
     assert explanation.code is Reason.REFUSED_BY_EXTENDER
-    assert "it does not let it in: no" in explanation.message
+    assert "it does not admit the group: no" in explanation.message
     assert [request.group for request in client.asked(ExtenderCall.ENQUEUED)] == [key("b")]
     client.says[ExtenderCall.ENQUEUEABLE] = lambda asked: ExtenderReply(0)
     statuses = {status.group: status for status in scene.cycle(extender_votes.AGAIN_SECONDS).groups}
@@ -318,7 +318,7 @@ def test_a_gang_starts_when_it_says_so() -> None:
     decision = scene.cycle()
     assert (scene.where("a"), scene.where("b")) == ({}, {"n1": 2})
     assert scene.code("a") == Reason.REFUSED_BY_EXTENDER
-    assert "it does not let it start: too early" in scene.message("a")
+    assert "it does not permit the start: too early" in scene.message("a")
     asked = {request.group: request for request in client.asked(ExtenderCall.READY)}
     assert dict(asked[key("a")].placements) == {key("a-0"): "n1", key("a-1"): "n1"}
     assert decision.wake_at == scene.now + PAUSE_SECONDS

@@ -10,10 +10,10 @@ from windlass.plugins.volcano.queues.hdrf_tree import (
     HdrfNode,
     HdrfSums,
     dominant,
-    figures_of,
     key_of,
     leaf_key,
     path_of,
+    values_of,
 )
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import QueueView
@@ -35,7 +35,7 @@ def tree_of(queues: Iterable[QueueView], total: Resources, changes: Mapping[str,
         for name, weight in path_of(queue):
             node = node.children.setdefault(name, HdrfNode(weight))
         held = holdings[group.spec.key]
-        node.children[leaf_key(group)] = HdrfNode(figures=figures_of(held, group.requested, open_ones, total))
+        node.children[leaf_key(group)] = HdrfNode(values=values_of(held, group.requested, open_ones, total))
     _gather(root, total)
     return root
 
@@ -54,7 +54,7 @@ def _gather(node: HdrfNode, total: Resources) -> None:
                 if units:
                     held[name] = held.get(name, Fraction(0)) + units * scale
     saturated = all(child.saturated for child in node.children.values())
-    node.figures = HdrfSums(held, dominant(held, total), saturated)
+    node.values = HdrfSums(held, dominant(held, total), saturated)
 
 
 def victims(claimer: TaskView, candidates: Sequence[TaskView]) -> list[TaskView]:

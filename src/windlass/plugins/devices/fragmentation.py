@@ -2,8 +2,8 @@
 
 *Fragmentation-gradient descent*, Weng et al., "Beware of Fragmentation: Scheduling
 GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023. For a node
-whose devices have ``r_1 … r_k`` milli free (``R`` in sum) and a class ``t`` of pods,
-the fragmented amount ``F_t`` is
+with devices that have ``r_1 … r_k`` milli free (``R`` in sum) and a class ``t`` of
+pods, the fragmented amount ``F_t`` is
 
 * ``R``, if ``t`` cannot run there (too little CPU, too few devices with enough free
   capacity, a model that ``t`` excludes) or requests no device at all;

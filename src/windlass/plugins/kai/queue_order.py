@@ -7,7 +7,7 @@ difference decides:
    three;
 2. a queue that stays within its deserved amounts with its next job;
 3. the higher priority;
-4. a queue whose job requests no resource with an allocatable share of 0;
+4. a queue with a job that requests no resource with an allocatable share of 0;
 5. the smaller dominant share with the job;
 6. the smaller dominant share without it;
 7. the smaller allocatable share;

@@ -18,7 +18,7 @@ PRODUCT_SUFFIX = ".product"
 
 
 def expression_mask(expression: Expression, nodes: NodeView) -> BoolArray:
-    """Return a mask of the nodes whose label satisfies the requirement.
+    """Return a mask of the nodes with a label that satisfies the requirement.
 
     A product is often requested without its form factor. So if no node has a value of
     ``In`` on a product label, the value also matches those that begin with it and a

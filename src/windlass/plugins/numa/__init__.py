@@ -1,1 +1,1 @@
-"""NUMA zones: what a kubelet's Topology Manager would do with a pod, foreseen."""
+"""NUMA alignment: prediction of the decisions of a kubelet's Topology Manager."""

@@ -1,10 +1,12 @@
-"""How a kubelet serves one pod from the zones of its node: hints, admission, allocation, container by container.
+"""Allocation of one pod from a node's NUMA zones as in the kubelet: hints, admission,
+allocation.
 
-Restated from the rules of Kubernetes' kubelet (``pkg/kubelet/cm``: ``topologymanager/scope_container.go``,
-``scope_pod.go``, ``cpumanager/policy_static.go``, ``memorymanager/policy_static.go``,
-``devicemanager/manager.go``). What a scheduler cannot see is told by amounts: which processors of a zone are
-taken is left open, and processors that must come from several zones fill whole free zones first, then the
-zone with the least left.
+The containers are handled one by one. The rules are those of Kubernetes' kubelet
+(``pkg/kubelet/cm``: ``topologymanager/scope_container.go``, ``scope_pod.go``,
+``cpumanager/policy_static.go``, ``memorymanager/policy_static.go``,
+``devicemanager/manager.go``). Details that a scheduler cannot see are replaced by
+amounts. The individual CPUs of a zone are not modelled. CPUs from several zones fill
+whole free zones first, then the zone with the least left.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ WHOLE = 1000
 
 
 def unit_of(resource: str) -> int:
-    """Engine units of one processor, or of one device."""
+    """Return the engine units of one CPU or one device."""
     return WHOLE if resource == CPU or is_device(resource) else 1
 
 
@@ -50,8 +52,10 @@ def is_memory(resource: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZoneLayout:
-    """A node's zones as columns, by place; nodes that are alike share one. ``devices``: the resources
-    besides processors and memory."""
+    """NUMA zones of a node as columns, by position; equal nodes share one object.
+
+    ``devices``: resources other than CPU and memory.
+    """
 
     node: NumaTopology
     size: int
@@ -61,12 +65,12 @@ class ZoneLayout:
     with_cpus: int
     distances: Distances | None
     places: Mapping[int, int]
-    """Zone number → place."""
+    """Zone number → position."""
 
 
 @lru_cache(maxsize=4096)
 def layout_of(node: NumaTopology) -> ZoneLayout:
-    """The columns of a node's zones; made once for nodes that are alike."""
+    """Return the layout of a node's zones; equal nodes share one object."""
     names = sorted({name for zone in node.zones for name, _ in (*zone.capacity, *zone.allocatable)})
     capacity = {name: tuple(dict(zone.capacity).get(name, 0) for zone in node.zones) for name in names}
     allocatable = {name: tuple(dict(zone.allocatable).get(name, 0) for zone in node.zones) for name in names}
@@ -86,8 +90,11 @@ def layout_of(node: NumaTopology) -> ZoneLayout:
 
 @dataclass(slots=True)
 class KubeletAllocation:
-    """What is left of a node while pods are served. ``assignments``: pieces of pinned memory per zone;
-    ``cells``: the set of zones that those of a zone span."""
+    """Free amounts of a node while pods are allocated.
+
+    ``assignments``: number of pinned memory blocks by zone. ``cells``: by zone the set
+    of zones that these blocks span.
+    """
 
     free: dict[str, list[int]]
     assignments: list[int]
@@ -100,26 +107,30 @@ class KubeletAllocation:
 
 @dataclass(slots=True)
 class _Reusable:
-    """What the pod's earlier containers have left to later ones."""
+    """Resources that init containers left to later containers of the pod."""
 
     amounts: dict[str, list[int]] = field(default_factory=dict)
     memory: dict[tuple[int, str], int] = field(default_factory=dict)
     """(set of zones, resource) → bytes."""
 
 
-class _Refused(Exception):
-    """The kubelet would refuse the pod."""
+class _Rejected(Exception):
+    """The kubelet would reject the pod."""
 
 
 def serve(
     need: NumaNeed, layout: ZoneLayout, allocation: KubeletAllocation, policy: AlignmentPolicy
 ) -> NumaHolding | None:
-    """What the pod would get, taken off ``desk``; ``None`` (``desk`` is then spoiled) if it would be refused."""
+    """Allocate the pod from ``allocation`` and return its resources; ``None`` if it
+    would be rejected.
+
+    After a rejection ``allocation`` is invalid.
+    """
     before = {name: list(amounts) for name, amounts in allocation.free.items()}
-    one = _Serving(need, layout, allocation, policy)
+    serving = _Serving(need, layout, allocation, policy)
     try:
-        one.run()
-    except _Refused:
+        serving.run()
+    except _Rejected:
         return None
     zones = []
     for place, zone in enumerate(layout.node.zones):
@@ -130,7 +141,7 @@ def serve(
         )
         if held:
             zones.append((zone.number, held))
-    return NumaHolding(tuple(zones), tuple(one.spans))
+    return NumaHolding(tuple(zones), tuple(serving.spans))
 
 
 class _Serving:
@@ -139,7 +150,7 @@ class _Serving:
     ) -> None:
         self._need = need
         self._layout = layout
-        self._desk = allocation
+        self._allocation = allocation
         self._policy = policy
         self._reusable = _Reusable()
         self.spans: list[tuple[int, ...]] = []
@@ -155,8 +166,12 @@ class _Serving:
             self._memory(amounts, hint, container.kind)
 
     def totals(self) -> dict[str, int]:
-        """What the pod asks for as one: all that runs for long together, or the largest that runs before
-        with the sidecars started by then. Of processors, only containers that get whole ones count."""
+        """Return the request of the whole pod.
+
+        That is the sum of all containers that run together, or the largest init
+        container with the sidecars started before it. Only containers with exclusive
+        CPUs count for CPU.
+        """
         running: dict[str, int] = {}
         sidecars: dict[str, int] = {}
         peak: dict[str, int] = {}
@@ -172,10 +187,10 @@ class _Serving:
         return {n: max(running.get(n, 0) + sidecars.get(n, 0), peak.get(n, 0)) for n in names}
 
     def _counted(self, container: ContainerNeed) -> dict[str, int]:
-        found = dict(container.amounts)
-        if CPU in found and not self._whole_cpus(found):
-            del found[CPU]
-        return found
+        amounts = dict(container.amounts)
+        if CPU in amounts and not self._whole_cpus(amounts):
+            del amounts[CPU]
+        return amounts
 
     # ------------------------------------------------------------------ hints
 
@@ -194,7 +209,7 @@ class _Serving:
             lists += [hints if hints.sets else None] * len(wanted)
         merged = merge(self._policy, lists, layout.size, layout.distances)
         if not admits(self._policy, merged):
-            raise _Refused
+            raise _Rejected
         return merged
 
     def _hints(self, name: str, wanted: int, among: int) -> Hints:
@@ -202,13 +217,13 @@ class _Serving:
         return hints_of(
             -(-wanted // unit),
             [amount // unit for amount in self._layout.capacity[name]],
-            [max(amount, 0) // unit for amount in self._desk.free[name]],
+            [max(amount, 0) // unit for amount in self._allocation.free[name]],
             among=among,
             reusable=[amount // unit for amount in self._reusable.amounts.get(name, ())] or None,
         )
 
     def _whole_cpus(self, amounts: Mapping[str, int]) -> bool:
-        """Return whether the container gets processors of its own."""
+        """Return whether the container gets exclusive CPUs."""
         wanted = amounts.get(CPU, 0)
         node = self._layout.node
         return (
@@ -220,16 +235,19 @@ class _Serving:
         )
 
     def _pinned(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """The memory that is pinned, by resource."""
+        """Return the pinned memory by resource."""
         node = self._layout.node
         if not (self._need.guaranteed and node.pinned_memory and MEMORY in self._layout.allocatable):
             return {}
         return {name: amount for name, amount in amounts.items() if is_memory(name)}
 
     def _memory_hints(self, wanted: Mapping[str, int]) -> Hints:
-        """The same sets for memory and for each size of huge pages. A zone whose memory is pinned alone is
-        not used together with others, and zones that are used together only in that same set."""
-        layout, allocation = self._layout, self._desk
+        """Return the hints of the memory manager, equal for memory and each size of huge pages.
+
+        A zone with memory pinned to it alone is not combined with others. Zones with
+        memory pinned to a set are used only in that same set.
+        """
+        layout, allocation = self._layout, self._allocation
         nothing = (0,) * layout.size
         in_all = {name: sums(layout.allocatable.get(name, nothing)) for name in wanted}
         at_hand = {name: sums([max(0, a) for a in allocation.free.get(name, nothing)]) for name in wanted}
@@ -251,11 +269,11 @@ class _Serving:
 
     def _occupied_otherwise(self, mask: int) -> bool:
         if mask.bit_count() == 1:
-            return self._desk.cells[mask.bit_length() - 1].bit_count() > 1
+            return self._allocation.cells[mask.bit_length() - 1].bit_count() > 1
         return self._violates(mask)
 
     def _violates(self, mask: int) -> bool:
-        allocation = self._desk
+        allocation = self._allocation
         if mask.bit_count() == 1:
             return False
         return any(
@@ -276,7 +294,7 @@ class _Serving:
             if kind is not ContainerKind.INIT:
                 for place, amount in enumerate(taken):
                     reusable[place] -= amount
-            free = self._desk.free[name]
+            free = self._allocation.free[name]
             for place in self._device_places(free, hint.zones, left):
                 amount = min(max(free[place], 0) // unit * unit, left)
                 free[place] -= amount
@@ -284,10 +302,14 @@ class _Serving:
                 if kind is ContainerKind.INIT:
                     reusable[place] += amount
             if left:
-                raise _Refused
+                raise _Rejected
 
     def _device_places(self, free: Sequence[int], zones: int, wanted: int) -> list[int]:
-        """Zones of the hint first, by number; without one, the fullest zone that has all of it first."""
+        """Return the zones in the order of allocation.
+
+        Zones of the hint come first, by number. Without a hint the fullest zone that
+        has the whole amount comes first.
+        """
         every = range(self._layout.size)
         if zones:
             return sorted(every, key=lambda place: (not zones >> place & 1, place))
@@ -296,7 +318,7 @@ class _Serving:
     def _cpus(self, amounts: Mapping[str, int], hint: Merged, kind: ContainerKind) -> None:
         if not self._whole_cpus(amounts):
             return
-        size, free = self._layout.size, self._desk.free[CPU]
+        size, free = self._layout.size, self._allocation.free[CPU]
         reusable = self._reusable.amounts.setdefault(CPU, [0] * size)
         at_hand = [max(free[place], 0) // WHOLE * WHOLE + reusable[place] for place in range(size)]
         wanted = amounts[CPU]
@@ -305,8 +327,8 @@ class _Serving:
         rest = [amount - gone for amount, gone in zip(at_hand, taken, strict=True)]
         left = wanted - sum(taken)
         if left > sum(rest):
-            raise _Refused
-        taken = [one + other for one, other in zip(taken, self._packed(rest, left), strict=True)]
+            raise _Rejected
+        taken = [amount + more for amount, more in zip(taken, self._packed(rest, left), strict=True)]
         for place, amount in enumerate(taken):
             again = min(amount, reusable[place])
             free[place] -= amount - again
@@ -316,7 +338,7 @@ class _Serving:
                 reusable[place] -= again
 
     def _packed(self, at_hand: Sequence[int], wanted: int) -> list[int]:
-        """Whole free zones first, then the zones with the least left."""
+        """Take whole free zones first, then the zones with the least left."""
         taken = [0] * len(at_hand)
         capacity = self._layout.capacity[CPU]
         for place, amount in enumerate(at_hand):
@@ -342,44 +364,45 @@ class _Serving:
                 self._reusable.memory[key] = max(reusable, wanted[name])
             elif reusable:
                 self._reusable.memory[key] = max(0, reusable - wanted[name])
-            free = self._desk.free.get(name)
+            free = self._allocation.free.get(name)
             self.spans.append(tuple(self._layout.node.zones[place].number for place in _places(zones)))
             for place in _places(zones):
-                self._desk.assignments[place] += 1
-                self._desk.cells[place] = zones
+                self._allocation.assignments[place] += 1
+                self._allocation.cells[place] = zones
                 if free is not None:
                     amount = min(max(free[place], 0), left)
                     free[place] -= amount
                     left -= amount
 
     def _memory_zones(self, wanted: Mapping[str, int], hint: Merged) -> int:
-        """The zones that memory is pinned to: those agreed on, widened where they have too little."""
+        """Return the zones to which memory is pinned: those of the hint, extended if
+        they have too little."""
         zones, preferred = hint.zones, hint.preferred
         if not zones:
             zones, found_preferred = self._best_memory(wanted, 0)
             if preferred and not found_preferred:
-                raise _Refused
+                raise _Rejected
             preferred = found_preferred
-        free = self._desk.free
+        free = self._allocation.free
         nothing = (0,) * self._layout.size
         if any(sums([max(0, a) for a in free.get(n, nothing)])[zones] < a for n, a in wanted.items()):
             zones, found_preferred = self._best_memory(wanted, zones)
             if preferred and not found_preferred:
-                raise _Refused
+                raise _Rejected
         if self._violates(zones):
-            raise _Refused
+            raise _Rejected
         return zones
 
     def _best_memory(self, wanted: Mapping[str, int], containing: int) -> tuple[int, bool]:
         hints = self._memory_hints(wanted)
-        found = [
+        masks = [
             mask
             for mask in sets_by_size(self._layout.size)
             if hints.sets >> mask & 1 and mask & containing == containing
         ]
-        if not found:
-            raise _Refused
-        best = next((mask for mask in found if hints.preferred >> mask & 1), found[0])
+        if not masks:
+            raise _Rejected
+        best = next((mask for mask in masks if hints.preferred >> mask & 1), masks[0])
         return best, bool(hints.preferred >> best & 1)
 
 

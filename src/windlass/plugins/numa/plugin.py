@@ -1,7 +1,7 @@
-"""Nodes whose kubelet would refuse a pod for its NUMA zones are not offered to it.
+"""Filter of nodes on which the kubelet would reject a pod because of its NUMA zones.
 
-Pods that want nothing of zones, and clusters of which no zones are known, cost nothing. Others are placed one
-by one, since each takes of a zone what the next cannot have.
+Pods without NUMA requests, and clusters without known zones, cost nothing. Other pods
+are placed one by one, since each allocation changes what the next can have.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from windlass.spi.plugins import NodeBlocker
 _REMEMBERED = 50_000
 _LOGGED = 200_000
 _NOTHING = -1
-"""A class that has seen nothing yet looks at all nodes."""
+"""Initial position: a new class tests all nodes."""
 _MANY = 1024
-"""So many pods no node holds."""
+"""Upper bound for the number of pods of one class on a node."""
 _TEXTS = 3
-"""So many different texts are told; nodes beyond have a general one."""
+"""Maximum number of different texts; further nodes get a general one."""
 
 
-class _Asking:
-    """One class of tasks: what it asks for, and where it would be refused. ``named_policy``: the policy that it names,
-    where that counts."""
+class _NumaClass:
+    """NUMA request of one class of tasks, and the nodes that would reject it.
+
+    ``named_policy``: the policy that the pod names, if it is binding.
+    """
 
     __slots__ = ("known", "mask", "most", "named_policy", "need", "seen", "services", "users")
 
@@ -43,60 +45,65 @@ class _Asking:
         self.most: dict[ZoneLayout, int] = {}
         self.known: dict[State, NumaHolding | None] = {}
         self.mask: BoolArray = np.ones(0, dtype=np.bool_)
-        """By row: whether the zones of the node let such a task in."""
+        """By row: true if the node's zones fit such a task."""
         self.seen = _NOTHING
 
 
 class NumaZones:
-    """``preferences``: in whose dialects a policy that a pod names binds it to nodes that follow it."""
+    """Filter and accounting of NUMA zones.
+
+    :param preferences: queue APIs for which a policy that a pod names is binding
+    """
 
     name = "numa"
 
     def __init__(self, preferences: Collection[Dialect] = tuple(Dialect)) -> None:
         self._binding_apis = frozenset(preferences)
         self._row_zones: dict[int, RowZones] = {}
-        self._asking: dict[int, _Asking] = {}
-        self._by_need: dict[tuple[NumaNeed, AlignmentPolicy | None], _Asking] = {}
+        self._classes: dict[int, _NumaClass] = {}
+        self._by_need: dict[tuple[NumaNeed, AlignmentPolicy | None], _NumaClass] = {}
         self._restrictive_nodes = 0
-        """How many nodes may refuse a pod for its zones."""
+        """Number of nodes that may reject a pod because of its zones."""
         self._log: list[int] = []
-        """Rows in the order in which their books changed."""
+        """Rows in the order in which their allocations changed."""
 
     def ignore_policies_of(self, dialect: Dialect) -> None:
-        """Policies that pods of a dialect name bind them to nothing (before any class is known)."""
+        """Treat policies named by pods of a queue API as not binding (before any class
+        is known)."""
         self._binding_apis -= {dialect}
 
-    # ------------------------------------------------------------------ the books (ZoneBooks)
+    # ------------------------------------------------------------------ accounting
+    # (ZoneBooks)
 
     def open(self, row: int, zones: NumaTopology | None) -> None:
         old = self._row_zones.pop(row, None)
         if old is not None:
-            self._restrictive_nodes -= _minds(old.layout.node)
+            self._restrictive_nodes -= _restricts(old.layout.node)
         if zones is not None and zones.zones:
             self._row_zones[row] = RowZones(zones)
-            self._restrictive_nodes += _minds(zones)
-        self._note(row)
+            self._restrictive_nodes += _restricts(zones)
+        self._record_change(row)
 
     def plan(self, number: int, row: int) -> NumaHolding | None:
-        asking, row_zones = self._asking.get(number), self._row_zones.get(row)
-        if asking is None or row_zones is None:
+        numa_class, row_zones = self._classes.get(number), self._row_zones.get(row)
+        if numa_class is None or row_zones is None:
             return NO_HOLDING
-        return self._served(asking, row_zones)
+        return self._served(numa_class, row_zones)
 
     def most(self, number: int, row: int) -> int | None:
-        asking, row_zones = self._asking.get(number), self._row_zones.get(row)
-        if asking is None:
+        numa_class, row_zones = self._classes.get(number), self._row_zones.get(row)
+        if numa_class is None:
             return None
         if row_zones is None:
-            return None if asking.named_policy is None else 0
-        if not _follows(asking, row_zones.layout.node):
+            return None if numa_class.named_policy is None else 0
+        if not _follows(numa_class, row_zones.layout.node):
             return 0
-        found = asking.most.get(row_zones.layout)
-        if found is None:
-            found = asking.most[row_zones.layout] = _served_in_all(
-                _service(asking, row_zones.layout), row_zones.layout
+        most = numa_class.most.get(row_zones.layout)
+        if most is None:
+            most = numa_class.most[row_zones.layout] = _served_in_all(
+                _service(numa_class, row_zones.layout), row_zones.layout
             )
-        return found
+        return most
 
     def take(
         self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: NumaHolding | None
@@ -104,11 +111,11 @@ class NumaZones:
         row_zones = self._row_zones.get(row)
         if row_zones is None:
             return reported or NO_HOLDING
-        asking = self._asking.get(number)
+        numa_class = self._classes.get(number)
         holding = reported
-        if holding is None and asking is not None:
-            holding = row_zones.guessed(_service(asking, row_zones.layout))
-        holding = row_zones.with_cards(holding or NO_HOLDING, cards)
+        if holding is None and numa_class is not None:
+            holding = row_zones.estimated(_service(numa_class, row_zones.layout))
+        holding = row_zones.with_devices(holding or NO_HOLDING, cards)
         self.hold(row, holding)
         return holding
 
@@ -116,20 +123,21 @@ class NumaZones:
         row_zones = self._row_zones.get(row)
         if row_zones is not None and holding is not NO_HOLDING:
             row_zones.change(holding, 1)
-            self._note(row)
+            self._record_change(row)
 
     def give(self, row: int, holding: NumaHolding) -> None:
         row_zones = self._row_zones.get(row)
         if row_zones is not None and holding is not NO_HOLDING:
             row_zones.change(holding, -1)
-            self._note(row)
+            self._record_change(row)
 
     def zones_used(self, number: int, row: int) -> int:
-        """From how many zones a task of the class would be served there; 0 if from none, or refused."""
-        found = self.plan(number, row)
-        return 0 if found is None else len(found.zones)
+        """Return the number of zones that serve a task of the class there; 0 if there
+        are none or it is rejected."""
+        holding = self.plan(number, row)
+        return 0 if holding is None else len(holding.zones)
 
-    # ------------------------------------------------------------------ a policy about pods (Domain)
+    # ------------------------------------------------------------------ domain (Domain)
 
     def attach(self, nodes: NodeView) -> None:
         return
@@ -141,168 +149,169 @@ class NumaZones:
         if named_policy is AlignmentPolicy.NONE:
             named_policy = None
         key = (needs.zones, named_policy)
-        asking = self._by_need.get(key)
-        if asking is None:
-            asking = self._by_need[key] = _Asking(needs.zones, named_policy)
+        numa_class = self._by_need.get(key)
+        if numa_class is None:
+            numa_class = self._by_need[key] = _NumaClass(needs.zones, named_policy)
         else:
-            asking.users += 1
-        self._asking[number] = asking
+            numa_class.users += 1
+        self._classes[number] = numa_class
 
     def forget(self, number: int) -> None:
-        asking = self._asking.pop(number, None)
-        if asking is not None:
-            asking.users -= 1
-            if not asking.users:
-                del self._by_need[asking.need, asking.named_policy]
+        numa_class = self._classes.pop(number, None)
+        if numa_class is not None:
+            numa_class.users -= 1
+            if not numa_class.users:
+                del self._by_need[numa_class.need, numa_class.named_policy]
 
     def add(self, number: int, row: int, count: int) -> None:
         return
 
     def is_interested(self, number: int) -> bool:
-        return number in self._asking
+        return number in self._classes
 
     def constrains(self, number: int) -> bool:
-        asking = self._asking.get(number)
-        return asking is not None and (self._restrictive_nodes > 0 or asking.named_policy is not None)
+        numa_class = self._classes.get(number)
+        return numa_class is not None and (self._restrictive_nodes > 0 or numa_class.named_policy is not None)
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
-        asking = self._asking.get(number)
-        if asking is None:
+        numa_class = self._classes.get(number)
+        if numa_class is None:
             return None
         rows = nodes.rows
-        self._renew(asking, int(rows.max(initial=-1)) + 1)
-        return asking.mask[rows]
+        self._update_mask(numa_class, int(rows.max(initial=-1)) + 1)
+        return numa_class.mask[rows]
 
     def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
-        return [("", row)] if number in self._asking else []
+        return [("", row)] if number in self._classes else []
 
     def listens_to(self, number: int) -> Collection[int]:
         return self.listeners(number)
 
     def listeners(self, number: int) -> Collection[int]:
-        """Whoever holds anything of zones holds what another may wait for."""
-        return tuple(self._asking) if number in self._asking else ()
+        """Return the classes that may fit after changes by this class: all with NUMA requests."""
+        return tuple(self._classes) if number in self._classes else ()
 
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         return
 
-    # ------------------------------------------------------------------ why not (Findings)
+    # ------------------------------------------------------------------ blockers
+    # (Findings)
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if needs.zones is None:
             return []
         named_policy = needs.zones.policy if needs.dialect in self._binding_apis else None
-        asking = self._by_need.get(
+        numa_class = self._by_need.get(
             (needs.zones, None if named_policy is AlignmentPolicy.NONE else named_policy)
         )
-        if asking is None or not (self._restrictive_nodes or asking.named_policy):
+        if numa_class is None or not (self._restrictive_nodes or numa_class.named_policy):
             return []
         rows = nodes.rows
-        self._renew(asking, int(rows.max(initial=-1)) + 1)
-        blocked = ~asking.mask[rows]
+        self._update_mask(numa_class, int(rows.max(initial=-1)) + 1)
+        blocked = ~numa_class.mask[rows]
         by_text: dict[str, list[int]] = {}
-        for at in np.flatnonzero(blocked).tolist():
-            by_text.setdefault(self._why(asking, int(rows[at])), []).append(at)
-        told = sorted(by_text.items(), key=lambda item: (-len(item[1]), item[0]))
-        found = [_finding(blocked, places, text) for text, places in told[:_TEXTS]]
-        rest = [at for _, places in told[_TEXTS:] for at in places]
+        for index in np.flatnonzero(blocked).tolist():
+            by_text.setdefault(self._why(numa_class, int(rows[index])), []).append(index)
+        texts = sorted(by_text.items(), key=lambda item: (-len(item[1]), item[0]))
+        blockers = [_blocker(blocked, places, text) for text, places in texts[:_TEXTS]]
+        rest = [index for _, places in texts[_TEXTS:] for index in places]
         if rest:
-            found.append(_finding(blocked, rest, "no zones serve it as the node's policy demands"))
-        return found
+            blockers.append(_blocker(blocked, rest, "no zones serve it as the node's policy demands"))
+        return blockers
 
-    def _why(self, asking: _Asking, row: int) -> str:
+    def _why(self, numa_class: _NumaClass, row: int) -> str:
         row_zones = self._row_zones.get(row)
         if row_zones is None:
-            return wanting(asking.named_policy or AlignmentPolicy.NONE, None)
-        if not _follows(asking, row_zones.layout.node):
-            return wanting(asking.named_policy or AlignmentPolicy.NONE, row_zones.layout.node)
-        return lacking(row_zones, _service(asking, row_zones.layout))
+            return wanting(numa_class.named_policy or AlignmentPolicy.NONE, None)
+        if not _follows(numa_class, row_zones.layout.node):
+            return wanting(numa_class.named_policy or AlignmentPolicy.NONE, row_zones.layout.node)
+        return lacking(row_zones, _service(numa_class, row_zones.layout))
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ helpers
 
-    def _renew(self, asking: _Asking, height: int) -> None:
-        """Bring a class's mask up to date with the books."""
-        if len(asking.mask) < height:
-            asking.mask = np.full(max(64, 2 * height), asking.named_policy is None, dtype=np.bool_)
-            asking.seen = _NOTHING
+    def _update_mask(self, numa_class: _NumaClass, height: int) -> None:
+        """Update a class's mask by the changed rows."""
+        if len(numa_class.mask) < height:
+            numa_class.mask = np.full(max(64, 2 * height), numa_class.named_policy is None, dtype=np.bool_)
+            numa_class.seen = _NOTHING
         log = self._log
-        if asking.seen == len(log):
+        if numa_class.seen == len(log):
             return
-        if asking.seen == _NOTHING:
-            asking.mask[:] = asking.named_policy is None
+        if numa_class.seen == _NOTHING:
+            numa_class.mask[:] = numa_class.named_policy is None
             rows: Iterable[int] = self._row_zones
         else:
-            rows = set(log[asking.seen :])
+            rows = set(log[numa_class.seen :])
         for row in rows:
-            if row < len(asking.mask):
-                asking.mask[row] = self._lets_in(asking, row)
-        asking.seen = len(log)
+            if row < len(numa_class.mask):
+                numa_class.mask[row] = self._fits(numa_class, row)
+        numa_class.seen = len(log)
 
-    def _note(self, row: int) -> None:
-        """The books of a row changed."""
+    def _record_change(self, row: int) -> None:
+        """Record a change of a row's allocations."""
         if len(self._log) >= _LOGGED:
             self._log.clear()
-            for asking in self._by_need.values():
-                asking.seen = _NOTHING
+            for numa_class in self._by_need.values():
+                numa_class.seen = _NOTHING
         self._log.append(row)
 
-    def _lets_in(self, asking: _Asking, row: int) -> bool:
+    def _fits(self, numa_class: _NumaClass, row: int) -> bool:
         row_zones = self._row_zones.get(row)
         if row_zones is None:
-            return asking.named_policy is None
-        return _follows(asking, row_zones.layout.node) and self._served(asking, row_zones) is not None
+            return numa_class.named_policy is None
+        return _follows(numa_class, row_zones.layout.node) and self._served(numa_class, row_zones) is not None
 
-    def _served(self, asking: _Asking, row_zones: RowZones) -> NumaHolding | None:
+    def _served(self, numa_class: _NumaClass, row_zones: RowZones) -> NumaHolding | None:
         state = row_zones.state()
-        known = asking.known
+        known = numa_class.known
         if state in known:
             return known[state]
-        requested = _service(asking, row_zones.layout)
+        requested = _service(numa_class, row_zones.layout)
         if len(known) > _REMEMBERED:
             known.clear()
-        found = known[state] = serve(
+        holding = known[state] = serve(
             requested.need, row_zones.layout, row_zones.allocation(), requested.policy
         )
-        return found
+        return holding
 
 
-def _service(asking: _Asking, layout: ZoneLayout) -> NumaService:
-    found = asking.services.get(layout)
-    if found is None:
-        need = asking.need
-        if asking.named_policy is None and need.policy is not None:
+def _service(numa_class: _NumaClass, layout: ZoneLayout) -> NumaService:
+    cached = numa_class.services.get(layout)
+    if cached is None:
+        need = numa_class.need
+        if numa_class.named_policy is None and need.policy is not None:
             need = NumaNeed(need.containers, need.guaranteed)
-        found = asking.services[layout] = service(need, layout.node)
-    return found
+        cached = numa_class.services[layout] = service(need, layout.node)
+    return cached
 
 
 def _served_in_all(requested: NumaService, layout: ZoneLayout) -> int:
-    """How many such pods an empty node serves, one after the other."""
+    """Return the number of such pods that an empty node serves, one after the other."""
     allocation = RowZones(layout.node).allocation()
     count = 0
     while count < _MANY:
-        found = serve(requested.need, layout, allocation, requested.policy)
-        if found is None:
+        holding = serve(requested.need, layout, allocation, requested.policy)
+        if holding is None:
             return count
-        if not found.zones:
-            return _MANY  # they take nothing of any zone
+        if not holding.zones:
+            return _MANY  # such pods use no zone
         count += 1
     return count
 
 
-def _follows(asking: _Asking, node: NumaTopology) -> bool:
-    """Return whether the node serves pods by the policy that the class names."""
-    if asking.named_policy is None or node.obeys:
+def _follows(numa_class: _NumaClass, node: NumaTopology) -> bool:
+    """Return whether the node applies the policy that the class names."""
+    if numa_class.named_policy is None or node.obeys:
         return True
-    return node.policy is asking.named_policy and node.exclusive_cpus
+    return node.policy is numa_class.named_policy and node.exclusive_cpus
 
 
-def _minds(node: NumaTopology) -> bool:
-    """Return whether the node may refuse any pod for its zones, or serves some in whole zones."""
+def _restricts(node: NumaTopology) -> bool:
+    """Return whether the node may reject pods because of their zones, or pins memory."""
     return node.policy is not AlignmentPolicy.NONE or node.pinned_memory
 
 
-def _finding(blocked: BoolArray, places: Sequence[int], text: str) -> NodeBlocker:
-    here = np.zeros(len(blocked), dtype=np.bool_)
-    here[list(places)] = True
-    return NodeBlocker(Reason.NUMA_ALIGNMENT_FAILED, here, detail=text)
+def _blocker(blocked: BoolArray, places: Sequence[int], text: str) -> NodeBlocker:
+    mask = np.zeros(len(blocked), dtype=np.bool_)
+    mask[list(places)] = True
+    return NodeBlocker(Reason.NUMA_ALIGNMENT_FAILED, mask, detail=text)

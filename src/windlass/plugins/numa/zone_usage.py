@@ -1,7 +1,8 @@
-"""The books of zones: what is free of each node's zones, and who would be served how.
+"""Accounting of NUMA zones: free amounts by node, and the allocation of pods.
 
-One :class:`RowZones` per node that has zones. A pod's service depends on nothing but its needs, the node's
-layout and what is free; so nodes in equal states are asked about once.
+There is one :class:`RowZones` per node with zones. The allocation of a pod depends only
+on its request, the node's layout and the free amounts. So nodes in equal states are
+evaluated once.
 """
 
 from __future__ import annotations
@@ -29,21 +30,25 @@ from windlass.spi.numa import (
     NumaTopology,
 )
 
-Card = tuple[str, int]
+DeviceKey = tuple[str, int]
 State = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NumaService:
-    """How a node serves pods of certain needs: by which policy, and what of the needs counts."""
+    """Policy by which a node serves certain requests, and the requests that count."""
 
     need: NumaNeed
     policy: AlignmentPolicy
 
 
 def service(need: NumaNeed, node: NumaTopology) -> NumaService:
-    """A node that ``obeys`` serves a pod by the policy that it names, of its zones' processors whole ones and
-    of its memory all, whatever its quality of service; a pod that names none it gives devices alone."""
+    """Return how a node serves a request.
+
+    A node that ``obeys`` applies the policy that the pod names. It then aligns all
+    memory and whole CPUs, whatever the pod's quality of service. For a pod that names
+    none it aligns devices only.
+    """
     if not node.obeys or node.policy is not AlignmentPolicy.NONE:
         return NumaService(need, node.policy)
     if need.policy is None or need.policy is AlignmentPolicy.NONE:
@@ -60,29 +65,29 @@ def _rounded(name: str, amount: int) -> int:
 
 
 class RowZones:
-    """One node's zones. Amounts that are held may exceed what there is, where the world says so."""
+    """NUMA zones of one node. Allocated amounts may exceed the capacity if the cluster says so."""
 
-    __slots__ = ("_cards", "_reported", "_state", "_zone_of", "layout", "spans", "used")
+    __slots__ = ("_pods_by_device", "_reported", "_state", "_zone_of", "layout", "spans", "used")
 
     def __init__(self, node: NumaTopology) -> None:
         self._reported = node.zones
-        self.layout: ZoneLayout = layout_of(_lasting(node))
+        self.layout: ZoneLayout = layout_of(_without_free(node))
         self.used = {name: [0] * self.layout.size for name in self.layout.capacity}
         self.spans: Counter[tuple[int, ...]] = Counter()
-        self._cards: dict[Card, int] = {}
-        """Device → pods that hold it, or a part of it."""
+        self._pods_by_device: dict[DeviceKey, int] = {}
+        """Device → number of pods that hold it or a share of it."""
         self._zone_of = {(resource, index): zone for resource, index, zone in node.cards}
         self._state: State | None = None
 
     def state(self) -> State:
-        """Equal for nodes of one layout that serve every pod alike."""
+        """Return a key that is equal for nodes of one layout with the same free amounts."""
         if self._state is None:
             spans = tuple(sorted(self.spans))
             self._state = (self.layout, spans, *(tuple(amounts) for amounts in self.used.values()))
         return self._state
 
     def allocation(self) -> KubeletAllocation:
-        """What is left, for a pod to be served from."""
+        """Return the free amounts as the start of an allocation."""
         size = self.layout.size
         free = {
             name: [has - used for has, used in zip(amounts, self.used[name], strict=True)]
@@ -97,41 +102,44 @@ class RowZones:
         return KubeletAllocation(free, assignments, cells)
 
     def change(self, holding: NumaHolding, sign: int) -> None:
-        """Book a holding (1), or take it out (-1)."""
+        """Add an allocation (sign 1) or remove it (-1)."""
         self._state = None
-        by_card = {resource for resource, index in holding.cards if (resource, index) in self._zone_of}
+        exact = {resource for resource, index in holding.cards if (resource, index) in self._zone_of}
         for number, amounts in holding.zones:
             place = self.layout.places.get(number)
             if place is None:
                 continue
             for name, amount in amounts:
-                if name in self.used and name not in by_card:
+                if name in self.used and name not in exact:
                     self.used[name][place] += sign * amount
         for span in holding.spans:
             self.spans[span] += sign
             if not self.spans[span]:
                 del self.spans[span]
-        for card in holding.cards:
-            self._count_card(card, sign)
+        for device in holding.cards:
+            self._count_device(device, sign)
 
-    def _count_card(self, card: Card, sign: int) -> None:
-        number = self._zone_of.get(card)
+    def _count_device(self, device: DeviceKey, sign: int) -> None:
+        number = self._zone_of.get(device)
         place = None if number is None else self.layout.places.get(number)
-        resource = card[0]
+        resource = device[0]
         if place is None or resource not in self.used:
             return
-        before = self._cards.get(card, 0)
+        before = self._pods_by_device.get(device, 0)
         after = before + sign
         if after:
-            self._cards[card] = after
+            self._pods_by_device[device] = after
         else:
-            self._cards.pop(card, None)
+            self._pods_by_device.pop(device, None)
         self.used[resource][place] += unit_of(resource) * (bool(after) - bool(before))
 
-    def with_cards(self, holding: NumaHolding, cards: Iterable[Card]) -> NumaHolding:
-        """The holding with the devices that the pod really has, where it is known in which zone they are. A
-        device of which it has a part is in use; amounts are told of whole ones only, as pods ask zones for."""
-        known = [card for card in cards if card in self._zone_of]
+    def with_devices(self, holding: NumaHolding, cards: Iterable[DeviceKey]) -> NumaHolding:
+        """Return the allocation with the pod's actual devices, if their zones are known.
+
+        A shared device counts as in use. Amounts include whole devices only, as in NUMA
+        requests.
+        """
+        known = [device for device in cards if device in self._zone_of]
         if not known:
             return holding
         requested = {name for _, amounts in holding.zones for name, _ in amounts}
@@ -145,37 +153,44 @@ class RowZones:
                 continue
             amounts_there = zones.setdefault(self._zone_of[resource, index], {})
             amounts_there[resource] = amounts_there.get(resource, 0) + unit_of(resource)
-        told = tuple((n, tuple(sorted(zones[n].items()))) for n in sorted(zones) if zones[n])
-        return NumaHolding(told, holding.spans, tuple(sorted(known)))
+        held = tuple((n, tuple(sorted(zones[n].items()))) for n in sorted(zones) if zones[n])
+        return NumaHolding(held, holding.spans, tuple(sorted(known)))
 
-    def guessed(self, requested: NumaService) -> NumaHolding:
-        """What a pod that runs holds, if nobody says: of the zones that the node reports to be in use beyond
-        what is booked, if they would account for it; else what it would get now, aligned if it can be."""
+    def estimated(self, requested: NumaService) -> NumaHolding:
+        """Return the estimated allocation of a running pod without a reported one.
+
+        The node's reported use beyond the known allocations is assigned to it, if that
+        accounts for the request. Otherwise the pod gets what it would get now, aligned
+        if possible.
+        """
         reported = self._unexplained()
         if reported is not None:
-            found = self._explained_by(requested.need, reported)
-            if found is not None:
-                return found
+            holding = self._matching(requested.need, reported)
+            if holding is not None:
+                return holding
         for policy in dict.fromkeys((requested.policy, AlignmentPolicy.BEST_EFFORT, AlignmentPolicy.NONE)):
-            found = serve(requested.need, self.layout, self.allocation(), policy)
-            if found is not None:
-                return found
+            holding = serve(requested.need, self.layout, self.allocation(), policy)
+            if holding is not None:
+                return holding
         return NumaHolding()
 
     def _unexplained(self) -> dict[str, list[int]] | None:
-        """What the node says is in use of each zone, less what is booked; ``None`` where it does not say."""
+        """Return by zone the reported use less the known allocations; ``None`` without a report."""
         zones = self._reported
         if any(zone.free is None for zone in zones):
             return None
-        found: dict[str, list[int]] = {}
+        unexplained: dict[str, list[int]] = {}
         for name, amounts in self.layout.allocatable.items():
             free = [dict(zone.free or ()).get(name, 0) for zone in zones]
             booked = self.used[name]
-            found[name] = [has - left - mine for has, left, mine in zip(amounts, free, booked, strict=True)]
-        return found
+            unexplained[name] = [
+                has - left - mine for has, left, mine in zip(amounts, free, booked, strict=True)
+            ]
+        return unexplained
 
-    def _explained_by(self, need: NumaNeed, unexplained: dict[str, list[int]]) -> NumaHolding | None:
-        """The smallest set of zones whose use the pod would explain, and the pod served from that alone."""
+    def _matching(self, need: NumaNeed, unexplained: dict[str, list[int]]) -> NumaHolding | None:
+        """Return the pod's allocation from the smallest set of zones with enough
+        unexplained use."""
         allocation = KubeletAllocation(
             {n: [max(0, a) for a in v] for n, v in unexplained.items()}, *_unpinned(self.layout.size)
         )
@@ -185,14 +200,15 @@ class RowZones:
                 for place in range(self.layout.size):
                     if not mask >> place & 1:
                         amounts[place] = 0
-            found = serve(need, self.layout, only, AlignmentPolicy.NONE)
-            if found is not None and found.zones:
-                return found
+            holding = serve(need, self.layout, only, AlignmentPolicy.NONE)
+            if holding is not None and holding.zones:
+                return holding
         return None
 
 
-def _lasting(node: NumaTopology) -> NumaTopology:
-    """Without what changes from report to report: nodes of one make share the rest."""
+def _without_free(node: NumaTopology) -> NumaTopology:
+    """Return the node without values that change between reports, so that equal nodes
+    share the rest."""
     if all(zone.free is None for zone in node.zones):
         return node
     return replace(node, zones=tuple(replace(zone, free=None) for zone in node.zones))
@@ -203,18 +219,18 @@ def _unpinned(size: int) -> tuple[list[int], list[int]]:
 
 
 def counted(need: NumaNeed, node: NumaTopology) -> dict[str, int]:
-    """What of a pod's needs its zones are asked for, containers added up."""
-    found: dict[str, int] = {}
+    """Return the part of a pod's request that NUMA zones serve, summed over containers."""
+    totals: dict[str, int] = {}
     layout = layout_of(node)
     for container in need.containers:
         for name, amount in _of_container(need, container, layout).items():
-            found[name] = found.get(name, 0) + amount
-    return found
+            totals[name] = totals.get(name, 0) + amount
+    return totals
 
 
 def _of_container(need: NumaNeed, container: ContainerNeed, layout: ZoneLayout) -> dict[str, int]:
     node = layout.node
-    found = {}
+    counted_amounts = {}
     for name, amount in container.amounts:
         if name == CPU:
             counts = (
@@ -225,5 +241,5 @@ def _of_container(need: NumaNeed, container: ContainerNeed, layout: ZoneLayout) 
         else:
             counts = name in layout.devices
         if counts and amount > 0:
-            found[name] = amount
-    return found
+            counted_amounts[name] = amount
+    return counted_amounts

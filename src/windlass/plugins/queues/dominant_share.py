@@ -1,5 +1,4 @@
-"""Queue order by dominant share; a queue whose next request exceeds its fair share
-comes last."""
+"""Queue order by dominant share; a queue that would exceed its fair share comes last."""
 
 from __future__ import annotations
 

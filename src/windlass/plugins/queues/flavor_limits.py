@@ -1,7 +1,7 @@
 """``capability`` and ``guarantee`` by device model: ``nvidia.com/gpu@H100``.
 
 The engine keeps a group's tasks off nodes of two kinds of models: those of which its
-queues may hold no more, and those whose free devices are guaranteed to other queues.
+queues may hold no more, and those with free devices that are guaranteed to other queues.
 This plugin explains the case in which no node is left: every node with such devices has
 a limited model, and the remaining amounts together are smaller than the request.
 """

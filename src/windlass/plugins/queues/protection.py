@@ -86,8 +86,7 @@ def _protected_for(preemption: Preemption, path: Sequence[QueueView]) -> float:
 
 
 class PreemptionDelay:
-    """Denial of preemption for groups that never preempt or whose preemption delay has
-    not passed.
+    """Denial of preemption for groups that never preempt or are within their preemption delay.
 
     The delay starts at the group's creation and again when one of its tasks is evicted.
     """

@@ -1,1 +1,1 @@
-"""Volcano's policies by their names, each a voter of :mod:`windlass.spi.tiers` or an order."""
+"""Volcano's policies by name: orders, and voters of :mod:`windlass.spi.tiers`."""

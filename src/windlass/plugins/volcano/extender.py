@@ -1,10 +1,11 @@
-"""Volcano's ``extender``, as far as it is about nodes: a server outside may refuse nodes and score them. What
-else it is asked: :mod:`windlass.plugins.volcano.extender_votes`.
+"""Volcano's ``extender`` for nodes: an external server filters and scores nodes.
 
-The policy itself reaches nobody: it asks a judge (:mod:`windlass.spi.extender`) that the scheduler
-provides, once for each kind of pod and each node. A node on which there is no answer yet is closed until
-there is one. Without a judge, as in a dry run, it says nothing; nor does it on pods that ask for nothing that it
-manages.
+Other calls are in :mod:`windlass.plugins.volcano.extender_votes`.
+
+The policy itself makes no connection. It asks a client (:mod:`windlass.spi.extender`)
+that the scheduler provides, once for each class of pods and each node. A node without a
+response is excluded until there is one. Without a client, as in a dry run, the policy
+has no effect, nor for pods that request no resource that the extender manages.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ UNANSWERED = "it has not answered yet"
 
 
 class Extender:
-    """Points are taken as they come, from 0 to 100; others count as the nearest of these."""
+    """Filter and score by an extender. Points are clipped to 0…100."""
 
     name = "extender"
     footprint = Footprint.STATIC
     dialects = VOLCANO
 
     def __init__(self, endpoints: ExtenderEndpoints, *, closes: bool = True) -> None:
-        """``closes``: whether it is a filter, too."""
+        """:param closes: filter nodes, too"""
         self.endpoints = endpoints
         self.weight = 1.0
         self._closes = closes and bool(endpoints.predicate)
@@ -48,22 +49,26 @@ class Extender:
         return None
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
-        said = self._verdicts(needs, nodes) if self._closes else None
-        if said is None:
+        verdicts = self._verdicts(needs, nodes) if self._closes else None
+        if verdicts is None:
             return None
         names = nodes.names()
-        return np.array([not said.get(name, _WAITS).rejection for name in names], dtype=np.bool_).reshape(
+        return np.array([not verdicts.get(name, _WAITS).rejection for name in names], dtype=np.bool_).reshape(
             nodes.size
         )
 
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
-        said = self._verdicts(needs, nodes) if self._closes else None
-        if said is None:
+        verdicts = self._verdicts(needs, nodes) if self._closes else None
+        if verdicts is None:
             return []
-        words = [said.get(name, _WAITS).rejection for name in nodes.names()]
+        rejections = [verdicts.get(name, _WAITS).rejection for name in nodes.names()]
         return [
-            NodeBlocker(Reason.REFUSED_BY_EXTENDER, np.array([word == why for word in words]), detail=why)
-            for why in sorted({word for word in words if word})
+            NodeBlocker(
+                Reason.REFUSED_BY_EXTENDER,
+                np.array([rejection == detail for rejection in rejections]),
+                detail=detail,
+            )
+            for detail in sorted({rejection for rejection in rejections if rejection})
         ]
 
     def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
@@ -74,8 +79,8 @@ class Extender:
         )
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
-        said = self._verdicts(needs.node_part(), nodes) or {}
-        points = [said[name].points if name in said else 0.0 for name in nodes.names()]
+        verdicts = self._verdicts(needs.node_part(), nodes) or {}
+        points = [verdicts[name].points if name in verdicts else 0.0 for name in nodes.names()]
         return np.clip(np.array(points), 0.0, 100.0)
 
     def _verdicts(self, needs: Needs, nodes: NodeView) -> Mapping[str, NodeVerdict] | None:
@@ -92,9 +97,13 @@ _WAITS = NodeVerdict(UNANSWERED)
 
 
 def endpoints_of(arguments: Arguments) -> ExtenderEndpoints:
-    """Volcano's arguments: ``extender.urlPrefix``, ``extender.httpTimeout`` (1s), ``extender.ignorable`` (false),
-    ``extender.managedResources`` (a list; a text is read as one with commas), ``extender.predicateVerb``,
-    ``extender.prioritizeVerb``, and ``extender.<call>Verb`` of every :class:`ExtenderCall`."""
+    """Return the endpoints of Volcano's arguments.
+
+    The arguments are ``extender.urlPrefix``, ``extender.httpTimeout`` (1s),
+    ``extender.ignorable`` (false), ``extender.managedResources`` (a list, or a text
+    with commas), ``extender.predicateVerb``, ``extender.prioritizeVerb``, and
+    ``extender.<call>Verb`` of every :class:`ExtenderCall`.
+    """
 
     def text(name: str) -> str:
         return str(arguments.get(f"extender.{name}") or "").strip()
@@ -115,7 +124,8 @@ def endpoints_of(arguments: Arguments) -> ExtenderEndpoints:
 
 
 def build(arguments: Arguments, *, closes: bool = True) -> list[Extender]:
-    """The part that is about nodes. Without an address or either of its verbs: nothing."""
+    """Return the filter and score of nodes; an empty list without an address or either
+    of its verbs."""
     endpoints = endpoints_of(arguments)
     return (
         [Extender(endpoints, closes=closes)]

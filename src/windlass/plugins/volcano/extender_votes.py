@@ -1,14 +1,19 @@
-"""Volcano's ``extender``, as far as it votes on decisions: a server outside says who may go, who is let in, which
-queue has too much, whether a gang may start, and is told who was placed and who has to go.
+"""Volcano's ``extender`` for decisions: an external server votes on victims, admission,
+queues and starts.
 
-The policies reach nobody themselves: they ask a consultant (:mod:`windlass.spi.extender`) that the scheduler
-provides, in the middle of the decision. One *round* is one cycle in which there is something to ask; inside of
-it equal questions are asked once, until something is told (who is told of a placement may see things
-differently). Without a consultant, as in a dry run, none of them has an opinion.
+The server is also notified of placements and evictions.
 
-What fails counts, with ``extender.ignorable``, as if nobody had been asked; without it as a no: nobody may
-go, no group is let in or starts, every queue has too much. After a no the same is asked again
-:data:`AGAIN_SECONDS` later, since nothing that the scheduler sees need change for a yes.
+The policies make no connection themselves. They ask a client
+(:mod:`windlass.spi.extender`) that the scheduler provides, in the middle of the
+decision. One *round* is one cycle with at least one request. Inside a round equal
+requests are sent once, until the next notification, which may change the answers.
+Without a client, as in a dry run, the policies abstain.
+
+With ``extender.ignorable`` a failed request counts as an abstention. Without it a
+failure counts as a rejection: no pod may be evicted, no group is admitted or starts,
+and every queue is overused. After a rejection the same request is sent again
+:data:`AGAIN_SECONDS` later, because the answer may change without any change in the
+cluster.
 """
 
 from __future__ import annotations
@@ -31,12 +36,12 @@ from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.tiers import EnqueueRequest, GangView, Purpose, TaskView, Vote
 
 AGAIN_SECONDS = 10.0
-_TOLD = (ExtenderCall.ENQUEUED, ExtenderCall.ALLOCATE, ExtenderCall.DEALLOCATE)
+_NOTIFICATIONS = (ExtenderCall.ENQUEUED, ExtenderCall.ALLOCATE, ExtenderCall.DEALLOCATE)
 _IN_ROUNDS = frozenset(ExtenderCall) - {ExtenderCall.OPEN, ExtenderCall.CLOSE}
 
 
 class ExtenderContext:
-    """Where the voters of one configured extender ask."""
+    """Connection of the voters of one configured extender."""
 
     name = "extender"
     dialects = VOLCANO
@@ -57,7 +62,7 @@ class ExtenderContext:
     # ------------------------------------------------------------------ rounds
 
     def opened(self, now: float) -> None:
-        """What could not be asked any more in the round before goes on with what was answered in it."""
+        """Begin a round; if the last one was cut short, its responses stay valid."""
         self._in_cycle, self._now = True, now
         if not self._cut_short:
             self._known.clear()
@@ -88,42 +93,43 @@ class ExtenderContext:
         return needs.dialect is Dialect.VOLCANO and self.endpoints.applies_to(needs)
 
     def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable | None:
-        """``None``: there is nobody to ask, or nothing is being decided (somebody only wants to know)."""
+        """Return the response; ``None`` without a client or outside of a decision."""
         if self._client is None or not self.asks(request.call):
             return None
         if not self._in_cycle:
             return self._known.get(request)
-        told = request.call in _TOLD
-        answer = None if told else self._known.get(request)
-        if answer is None:
+        is_notification = request.call in _NOTIFICATIONS
+        response = None if is_notification else self._known.get(request)
+        if response is None:
             if not self._open:
                 self._open = True
                 self._client.open()
-            answer = self._client.ask(request)
-            if told:
+            response = self._client.ask(request)
+            if is_notification:
                 self._known.clear()
-            elif isinstance(answer, ExtenderReply) or not answer.later:
-                self._known[request] = answer
-        if isinstance(answer, ExtenderUnavailable) and not told:
-            self.was_no(at_once=answer.later)
-            self._cut_short = self._cut_short or answer.later
-        return answer
+            elif isinstance(response, ExtenderReply) or not response.later:
+                self._known[request] = response
+        if isinstance(response, ExtenderUnavailable) and not is_notification:
+            self.retry_later(at_once=response.later)
+            self._cut_short = self._cut_short or response.later
+        return response
 
-    def was_no(self, *, at_once: bool = False) -> None:
-        """Somebody waits because of an answer, or because there was none."""
+    def retry_later(self, *, at_once: bool = False) -> None:
+        """Schedule a retry after a rejection or a failed request."""
         time = self._now if at_once else self._now + AGAIN_SECONDS
         self._due = time if self._due is None else min(self._due, time)
 
 
-def _refusal(what: str, answer: ExtenderReply | ExtenderUnavailable) -> Rejection:
-    if isinstance(answer, ExtenderUnavailable) and answer.later:
+def _rejection(what: str, response: ExtenderReply | ExtenderUnavailable) -> Rejection:
+    if isinstance(response, ExtenderUnavailable) and response.later:
         return LATER
-    verdicts = answer.why if isinstance(answer, ExtenderUnavailable) else answer.rejection
+    verdicts = response.why if isinstance(response, ExtenderUnavailable) else response.rejection
     return Rejection(Reason.REFUSED_BY_EXTENDER, detail=f"{what}: {verdicts}" if verdicts else what)
 
 
 class ExtenderEvictable:
-    """Who may go, by ``preemptableVerb`` and ``reclaimableVerb``. What fails names nobody."""
+    """Vote on victims by ``preemptableVerb`` and ``reclaimableVerb``. A failed request
+    names none."""
 
     name = "extender"
 
@@ -139,21 +145,21 @@ class ExtenderEvictable:
         if purpose is not self._purpose or not context.applies_to(preemptor):
             return None
         keys = tuple(candidate.task.key for candidate in candidates)
-        answer = context.ask(ExtenderRequest(self._matter, task=preemptor.task.key, others=keys))
-        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.endpoints.ignorable):
+        response = context.ask(ExtenderRequest(self._matter, task=preemptor.task.key, others=keys))
+        if response is None or (isinstance(response, ExtenderUnavailable) and context.endpoints.ignorable):
             return None
-        if isinstance(answer, ExtenderUnavailable):
+        if isinstance(response, ExtenderUnavailable):
             return []
-        if not answer.status:
+        if not response.status:
             return None
-        found = [candidate for candidate in candidates if candidate.task.uid in answer.named]
-        if not found:
-            context.was_no()
-        return found
+        chosen = [candidate for candidate in candidates if candidate.task.uid in response.named]
+        if not chosen:
+            context.retry_later()
+        return chosen
 
 
 class ExtenderOverused:
-    """True if a queue is passed over, by ``queueOverusedVerb``."""
+    """Vote on overuse by ``queueOverusedVerb``."""
 
     name = "extender"
 
@@ -161,17 +167,17 @@ class ExtenderOverused:
         self._context = context
 
     def overused(self, queue: QueueView) -> bool:
-        answer = self._context.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=queue.name))
-        if isinstance(answer, ExtenderUnavailable):
+        response = self._context.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=queue.name))
+        if isinstance(response, ExtenderUnavailable):
             return not self._context.endpoints.ignorable
-        if answer is None or not answer.yes:
+        if response is None or not response.yes:
             return False
-        self._context.was_no()
+        self._context.retry_later()
         return True
 
 
 class ExtenderEnqueueable:
-    """Who is let in, by ``jobEnqueueableVerb``; ``jobEnqueuedVerb`` is told."""
+    """Vote on admission by ``jobEnqueueableVerb``; ``jobEnqueuedVerb`` is notified."""
 
     name = "extender"
     personal = True
@@ -181,38 +187,40 @@ class ExtenderEnqueueable:
 
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         context = self._context
-        answer = context.ask(ExtenderRequest(ExtenderCall.ENQUEUEABLE, group=admission.gang.spec.key))
-        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.endpoints.ignorable):
+        response = context.ask(ExtenderRequest(ExtenderCall.ENQUEUEABLE, group=admission.gang.spec.key))
+        if response is None or (isinstance(response, ExtenderUnavailable) and context.endpoints.ignorable):
             return Vote.ABSTAIN
-        if isinstance(answer, ExtenderUnavailable):
-            return _refusal("it could not be asked whether to let it in", ExtenderUnavailable(answer.why))
-        if answer.status < 0:
-            context.was_no()
-            return _refusal("it does not let it in", answer)
-        return Vote.PERMIT if answer.status else Vote.ABSTAIN
+        if isinstance(response, ExtenderUnavailable):
+            return _rejection("the admission request failed", ExtenderUnavailable(response.why))
+        if response.status < 0:
+            context.retry_later()
+            return _rejection("it does not admit the group", response)
+        return Vote.PERMIT if response.status else Vote.ABSTAIN
 
     def admitted(self, gang: GangView) -> None:
         self._context.ask(ExtenderRequest(ExtenderCall.ENQUEUED, group=gang.spec.key))
 
 
 class ExtenderPermit:
-    """True if a gang may start or grow as it would be placed: first each placement is told
-    (``allocateFuncVerb``) and may be refused, then ``jobReadyVerb`` is asked. Of a decision that is refused
-    every placement told is taken back (``deallocateFuncVerb``); of one that stands everyone is told who is
-    asked to go."""
+    """Vote on the start or growth of a gang.
+
+    First each placement is reported (``allocateFuncVerb``) and may be rejected, then
+    ``jobReadyVerb`` is asked. If the decision is rejected, all reported placements are
+    withdrawn (``deallocateFuncVerb``). If it is accepted, its evictions are reported.
+    """
 
     name = "extender"
 
     def __init__(self, context: ExtenderContext, *, ready: bool = True) -> None:
-        """``ready``: whether ``jobReadyVerb`` is asked."""
+        """:param ready: ask ``jobReadyVerb``"""
         self._context = context
         self._asks_ready = ready
 
     def permit(self, proposal: ProposedDecision) -> Rejection | None:
-        told: list[TaskView] = []
-        rejection = self._place(proposal, told) or self._start(proposal)
+        reported: list[TaskView] = []
+        rejection = self._place(proposal, reported) or self._start(proposal)
         if rejection is not None and proposal.gang is not None:
-            self._take_back(told)
+            self._take_back(reported)
             return rejection
         self._leave(proposal.evicted)
         return None
@@ -220,19 +228,21 @@ class ExtenderPermit:
     def withdrawn(self, proposal: ProposedDecision) -> None:
         self._take_back(list(proposal.placed))
 
-    def _place(self, proposal: ProposedDecision, told: list[TaskView]) -> Rejection | None:
+    def _place(self, proposal: ProposedDecision, reported: list[TaskView]) -> Rejection | None:
         context = self._context
         for task in proposal.placed:
             if not context.applies_to(task):
                 continue
             key = task.task.key
-            answer = context.ask(ExtenderRequest(ExtenderCall.ALLOCATE, task=key, placements=(_seat(task),)))
-            if isinstance(answer, ExtenderUnavailable) and not context.endpoints.ignorable:
-                return _refusal(f"it could not be told of {key}", answer)
-            if isinstance(answer, ExtenderReply):
-                if answer.rejection:
-                    return _refusal(f"it refuses a place for {key}", answer)
-                told.append(task)
+            response = context.ask(
+                ExtenderRequest(ExtenderCall.ALLOCATE, task=key, placements=(_placement(task),))
+            )
+            if isinstance(response, ExtenderUnavailable) and not context.endpoints.ignorable:
+                return _rejection(f"the request for {key} failed", response)
+            if isinstance(response, ExtenderReply):
+                if response.rejection:
+                    return _rejection(f"it rejects the node of {key}", response)
+                reported.append(task)
         return None
 
     def _start(self, proposal: ProposedDecision) -> Rejection | None:
@@ -241,30 +251,32 @@ class ExtenderPermit:
             return None
         if gang.spec.dialect is not Dialect.VOLCANO:
             return None
-        placements = tuple(_seat(task) for task in proposal.placed)
-        answer = context.ask(ExtenderRequest(ExtenderCall.READY, group=gang.spec.key, placements=placements))
-        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.endpoints.ignorable):
+        placements = tuple(_placement(task) for task in proposal.placed)
+        response = context.ask(
+            ExtenderRequest(ExtenderCall.READY, group=gang.spec.key, placements=placements)
+        )
+        if response is None or (isinstance(response, ExtenderUnavailable) and context.endpoints.ignorable):
             return None
-        if isinstance(answer, ExtenderUnavailable):
-            return _refusal("it could not be asked whether it may start", answer)
-        return None if answer.yes else _refusal("it does not let it start", answer)
+        if isinstance(response, ExtenderUnavailable):
+            return _rejection("the request for the start failed", response)
+        return None if response.yes else _rejection("it does not permit the start", response)
 
-    def _take_back(self, told: list[TaskView]) -> None:
-        self._leave(told[::-1])
+    def _take_back(self, reported: list[TaskView]) -> None:
+        self._leave(reported[::-1])
 
     def _leave(self, tasks: Sequence[TaskView]) -> None:
         for task in tasks:
             if self._context.applies_to(task):
                 request = ExtenderRequest(
-                    ExtenderCall.DEALLOCATE, task=task.task.key, placements=(_seat(task),)
+                    ExtenderCall.DEALLOCATE, task=task.task.key, placements=(_placement(task),)
                 )
                 self._context.ask(request)
 
 
-def _seat(task: TaskView) -> tuple[str, str]:
+def _placement(task: TaskView) -> tuple[str, str]:
     return task.task.key, task.node.name if task.node is not None else ""
 
 
 def asks_in_rounds(endpoints: ExtenderEndpoints) -> bool:
-    """Return whether anything is asked or told in the middle of decisions."""
+    """Return whether the extender has calls in the middle of decisions."""
     return bool(endpoints.url) and any(endpoints.verbs.get(call) for call in _IN_ROUNDS)

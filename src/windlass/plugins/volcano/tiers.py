@@ -1,13 +1,15 @@
-"""How the votes of a configuration combine, as Volcano combines them.
+"""Combination of the votes of a configuration's tiers, as in Volcano.
 
-* victims: inside a tier those that every voter names; the first tier that names any decides, later ones
-  are not asked. A voter that names none ends its tier; one that abstains is left out. Beyond Volcano: inside a queue
-  nobody of higher priority goes where ``priority`` has a vote, and a tier whose voters all protect (``gang``,
-  ``conformance``, ``pdb``, ``cdp``), and weigh nobody against the claimer, names lower priorities alone: two groups
-  would take the same room from each other in turn without end.
-* starving: all voters of one tier must agree; the first tier that has any decides. None: not starving.
-* admission: any refusal refuses; a tier with a permit ends the walk.
-* allotting and claiming: all must agree. overused: any.
+* victims: the pods that all voters of a tier name. The first tier that names any
+  decides; later ones are not asked. A voter that names none ends its tier; one that
+  abstains is ignored. Two rules go beyond Volcano. Inside a queue no pod of higher
+  priority is evicted if ``priority`` has a vote. A tier in which all voters protect
+  (``gang``, ``conformance``, ``pdb``, ``cdp``) without regard to the preemptor names
+  lower priorities only. Otherwise two groups would preempt each other without end.
+* starving: all voters of one tier must agree; the first tier with voters decides.
+  Without any: not starving.
+* admission: any rejection rejects; a tier with a permit ends the evaluation.
+* allocation and reclaim: all must agree. overused: any.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from windlass.spi.tiers import (
 
 @dataclass(slots=True)
 class VotingTier:
-    """The voters of one tier whose vote is switched on, in the order of the file."""
+    """Voters of one tier with an enabled vote, in the order of the file."""
 
     starving: list[JobStarving] = field(default_factory=list)
     enqueueable: list[JobEnqueueable] = field(default_factory=list)
@@ -79,7 +81,7 @@ class VolcanoTiers:
         self._actions = frozenset(actions)
         weighs = [voter for tier in self._tiers for voter in tier.preemptable if not _protects(voter)]
         self._upwards = any(isinstance(voter, PriorityEvictable) for voter in weighs)
-        """True if nobody goes for lower priority."""
+        """True if no victim has a higher priority than the preemptor."""
         self._preemptable = [
             [*tier.preemptable, PriorityEvictable()]
             if all(map(_protects, tier.preemptable))
@@ -103,7 +105,7 @@ class VolcanoTiers:
 
     @property
     def actions(self) -> frozenset[str]:
-        """The actions of the configuration, under Volcano's names."""
+        """Actions of the configuration, under Volcano's names."""
         return self._actions
 
     @property
@@ -115,7 +117,7 @@ class VolcanoTiers:
         )
 
     def take_budgets(self, budgets: Budgets) -> None:
-        """Hand PodDisruptionBudgets on to the voters that ask for them."""
+        """Hand PodDisruptionBudgets to the voters that use them."""
         for tier in self._tiers:
             for voter in (*tier.preemptable, *tier.reclaimable):
                 if isinstance(voter, TakesBudgets):
@@ -203,7 +205,7 @@ class VolcanoTiers:
 
 
 def _protects(voter: Evictable) -> bool:
-    """Return whether a voter says of candidates alone whether they stay."""
+    """Return whether a voter decides by the candidates alone, without regard to the preemptor."""
     return bool(getattr(voter, "ignores_preemptor", False))
 
 
@@ -211,16 +213,16 @@ def _first_named(tiers: Sequence[Sequence[Any]], ask: _Ask) -> Sequence[TaskView
     for voters in tiers:
         named: list[TaskView] | None = None
         for voter in voters:
-            found = ask(voter)
-            if found is None:
+            result = ask(voter)
+            if result is None:
                 continue
-            if not found:
+            if not result:
                 named = []
                 break
             if named is None:
-                named = list(found)
+                named = list(result)
             else:
-                keys = {task.task.key for task in found}
+                keys = {task.task.key for task in result}
                 named = [task for task in named if task.task.key in keys]
         if named:
             return named

@@ -199,7 +199,7 @@ def test_the_kept_tree_equals_one_made_anew_after_any_history(history: list[Op])
             continue
         total = tops[0].cluster
         anew = tree_of(tops, total, {})
-        assert kept_tree.renewed(tops, total) == anew
+        assert kept_tree.updated(tops, total) == anew
         for top in tops if op.kind == "cycle" else ():
             expected = key_of(anew, top) if top.spec.annotations and not top.mixed else ()
             assert order.queue_key(top, None) == expected
@@ -213,20 +213,20 @@ def test_only_what_a_placement_touched_is_summed_up_again(monkeypatch: pytest.Mo
     queues = c.engine.state.queues.get("root").subqueues
     total = queues[0].cluster
     kept_tree = HdrfTree()
-    kept_tree.renewed(queues, total)
+    kept_tree.updated(queues, total)
     made: list[str] = []
-    figures_of = hdrf_tree.figures_of
+    values_of = hdrf_tree.values_of
 
     def counted(*arguments: Any) -> Any:
         made.append("leaf")
-        return figures_of(*arguments)
+        return values_of(*arguments)
 
-    monkeypatch.setattr(hdrf_tree, "figures_of", counted)
-    kept_tree.renewed(queues, total)
+    monkeypatch.setattr(hdrf_tree, "values_of", counted)
+    kept_tree.updated(queues, total)
     assert made == []
     c.gang("more", 1, "cpu=1", queue="b")
     c.cycle()
-    assert kept_tree.renewed(queues, total).children["b"].held == {"cpu": 4000, "pods": 4}
+    assert kept_tree.updated(queues, total).children["b"].held == {"cpu": 4000, "pods": 4}
     assert made == ["leaf"]
 
 

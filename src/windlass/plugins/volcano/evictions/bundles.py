@@ -1,13 +1,15 @@
-"""``gangpreempt`` and ``gangreclaim``: room for a whole gang by taking parts of other gangs.
+"""``gangpreempt`` and ``gangreclaim``: preemption for a whole gang by evicting bundles
+of other gangs.
 
-A part is one pod that a gang can give and still hold its minimum, or all that makes up the minimum. First
-only pods beyond minima are looked at; where they are not enough, whole gangs may go too (unless the
-action's argument ``allowWholeBundle`` is false). A gang that is below its minimum anyway counts as
-surplus. Cheapest first: surplus, then lower priority (``gangpreempt``) or the queue that holds most of
-what it deserves (``gangreclaim``), then the part of which the claimer needs most, then the younger group.
+A bundle is one pod above a gang's minimum, or all pods of the minimum. First only pods
+above minimums are considered. If they are not enough, whole gangs may be evicted, too
+(unless the action's argument ``allowWholeBundle`` is false). A gang below its minimum
+counts as surplus. The order is: surplus, then lower priority (``gangpreempt``) or the
+queue with the largest part of its deserved amount (``gangreclaim``), then the bundle
+that the preemptor can use best, then the younger group.
 
-These are rules for the engine's own search for victims (:mod:`windlass.spi.victims`), which evicts nothing
-unless the whole gang fits, and no more than is needed.
+These are rules for the engine's own search for victims (:mod:`windlass.spi.victims`).
+It evicts nothing unless the whole gang fits, and no more than is needed.
 """
 
 from __future__ import annotations
@@ -37,12 +39,15 @@ from windlass.spi.victims import (
 PREEMPT = "gangpreempt"
 RECLAIM = "gangreclaim"
 SURPLUS = "-surplus"
-"""What is added to an action's name while only surplus may go."""
+"""Suffix of an action's name while only surplus may be evicted."""
 
 
 class Bundles:
-    """``capacity``: the rules of that plugin for victims in other queues, where it is configured; else a
-    queue gives of what it holds more of than its fair share, and takes up to its own."""
+    """Rules of bundle preemption.
+
+    :param capacity: victim rules of that plugin for other queues, if it is configured;
+        otherwise a queue loses what exceeds its fair share, and gains up to its own
+    """
 
     name = "bundles"
 
@@ -54,10 +59,10 @@ class Bundles:
             for action in (PREEMPT, RECLAIM)
         }
 
-    # ------------------------------------------------------------------ who may claim
+    # ------------------------------------------------------------------ terms
 
     def may_grant(self, action: str, dialect: Dialect) -> bool:
-        return _speaks(action, dialect) is not None
+        return _covered(action, dialect) is not None
 
     def preemption_terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         action = _action(preemption)
@@ -78,7 +83,7 @@ class Bundles:
             )
         return PreemptionTerms(VictimScope.OTHER_QUEUES)
 
-    # ------------------------------------------------------------------ who is spared
+    # ------------------------------------------------------------------ protection
 
     def protects_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         if _action(preemption) is None:
@@ -103,7 +108,7 @@ class Bundles:
     # ------------------------------------------------------------------ the order
 
     def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
-        """Of lower priority first, then the one that holds the larger part of its fair share."""
+        """Return the order key: lower priority, then the larger part of the fair share."""
         if _action(preemption) is None:
             return None
         held = plus(preemption.held(queue), taken, -1)
@@ -115,7 +120,8 @@ class Bundles:
         return queue.spec.priority, -share
 
     def victim_key_inputs(self, preemption: Preemption) -> Hashable:
-        """How much of what a part has the claimer needs."""
+        """Return the request: the order depends on the part of a bundle that the
+        preemptor needs."""
         return None if _action(preemption) is None else tuple(sorted(preemption.request.items()))
 
     def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
@@ -124,12 +130,17 @@ class Bundles:
             return None
         broken = victim_set.is_minimum and victim_set.ready
         priority = victim_set.group.priority if action == PREEMPT else 0
-        return broken, priority, -_use(preemption.request, victim_set.request), -victim_set.group.created
+        return (
+            broken,
+            priority,
+            -_useful_part(preemption.request, victim_set.request),
+            -victim_set.group.created,
+        )
 
     # ------------------------------------------------------------------ the rules
 
     def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
-        """Reclaiming: each pod of the part, one after the other, may go."""
+        """Return whether reclaim may evict each pod of the bundle, one after the other."""
         if _action(preemption) != RECLAIM:
             return True
         left = {
@@ -138,13 +149,13 @@ class Bundles:
         }
         for task in victim_set.tasks:
             held = {name: units for name, units in task.needs.request if units > 0}
-            if not self._gives(preemption, victim_set.path, held, left):
+            if not self._may_lose(preemption, victim_set.path, held, left):
                 return False
             for queue in victim_set.path:
                 left[queue.name] = plus(left[queue.name], held, -1)
         return True
 
-    def _gives(
+    def _may_lose(
         self,
         preemption: Preemption,
         path: Sequence[QueueView],
@@ -165,17 +176,20 @@ class Bundles:
 
 
 def _action(preemption: Preemption) -> str | None:
-    """The action that these rules are for; ``None`` for any other claim."""
-    return _speaks(preemption.action, preemption.group.dialect)
+    """Return the action of these rules; ``None`` for any other preemption."""
+    return _covered(preemption.action, preemption.group.dialect)
 
 
-def _speaks(action: str, dialect: Dialect) -> str | None:
+def _covered(action: str, dialect: Dialect) -> str | None:
     name = action.removesuffix(SURPLUS)
     return name if name in (PREEMPT, RECLAIM) and dialect is Dialect.VOLCANO else None
 
 
-def _use(needed: Resources, given: Resources) -> Fraction:
-    """How much of what a part gives the claimer needs, summed over what it needs: 1 is all of it."""
+def _useful_part(needed: Resources, given: Resources) -> Fraction:
+    """Return the part of a bundle that the preemptor needs; 1 is all of it.
+
+    Parts are summed over the needed resources.
+    """
     parts = [(given.get(name, 0), units) for name, units in needed.items() if units > 0]
     useful = sum((Fraction(min(have, need), need) for have, need in parts), Fraction(0))
     given_up = sum((Fraction(have, need) for have, need in parts), Fraction(0))

@@ -1,4 +1,5 @@
-"""``cdp``: cooldown protection. A pod that has run for less than its ``volcano.sh/cooldown-time`` stays."""
+"""``cdp``: protection of pods that have run for less than their
+``volcano.sh/cooldown-time``."""
 
 from __future__ import annotations
 

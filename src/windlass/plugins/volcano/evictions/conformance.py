@@ -1,4 +1,4 @@
-"""``conformance``: pods of kube-system and of system-critical classes are never evicted."""
+"""``conformance``: protection of pods of kube-system and of system-critical classes."""
 
 from __future__ import annotations
 

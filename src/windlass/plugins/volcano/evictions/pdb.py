@@ -1,4 +1,5 @@
-"""``pdb``: no more pods go than PodDisruptionBudgets allow, counted down over the candidates in their order."""
+"""``pdb``: no more pods are evicted than PodDisruptionBudgets allow, in the order of
+candidates."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from windlass.spi.tiers import Purpose, TaskView
 
 
 class Pdb:
-    """Deaf until it is given the budgets: then it has no opinion."""
+    """Vote on victims; it abstains until it has budgets."""
 
     name = "pdb"
     ignores_preemptor = True

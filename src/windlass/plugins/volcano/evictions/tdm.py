@@ -1,15 +1,18 @@
-"""``tdm``, beside its nodes: who leaves revocable nodes when their hours are over, and who makes room elsewhere.
+"""``tdm`` without its node filter: evictions from revocable nodes, and preemption elsewhere.
 
-Every ``tdm.evict.period`` (1m) a group loses as many of its preemptible pods there as its disruption budget
-allows (``volcano.sh/jdb-min-available``, else ``volcano.sh/jdb-max-unavailable``; numbers or percentages of its
-pods), one where it states none. Done by the action ``shuffle``. A zone of which no hours are known is left alone.
+Every ``tdm.evict.period`` (1m) preemptible pods are evicted from revocable nodes
+outside their hours. Each group loses as many as its disruption budget allows
+(``volcano.sh/jdb-min-available``, otherwise ``volcano.sh/jdb-max-unavailable``; numbers
+or percentages of its pods), one without a budget. The action ``shuffle`` does this.
+Zones without known hours are ignored.
 
-A pod counts as available while it runs, as unavailable while it waits, starts or terminates; one that is done
-counts as neither.
+A running pod counts as available. A pending, starting or terminating one counts as
+unavailable, a finished one as neither.
 
-On all other nodes work that is not preemptible itself may take the room of preemptible pods, within the same
-budgets, goes before preemptible groups, and starves as long as a pod of it waits. On a group
-``volcano.sh/preemptable`` has to stand for this; where it is absent the group is not preemptible.
+On all other nodes nonpreemptible work may preempt preemptible pods, within the same
+budgets. It precedes preemptible groups, and it starves as long as one of its pods is
+pending. The group needs the annotation ``volcano.sh/preemptable`` to be preemptible in
+this sense.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class RevocableEvictions:
         return f"the hours of revocable zone {zone} are over"
 
     def next_due(self, now: float) -> float | None:
-        """Every period; a node may be labelled at any time."""
+        """Return the next period; a node may be labelled at any time."""
         return now + self._period
 
     def _is_over(self, zone: str, now: float) -> bool:
@@ -57,8 +60,12 @@ class RevocableEvictions:
 
 
 class RevocableEvictable:
-    """Work that is preemptible, or that revocable nodes would take, takes nobody's room. Others take that of
-    preemptible pods which run on nodes that are not revocable, of each group as many as its budget allows."""
+    """Vote on victims of nonpreemptible work.
+
+    Preemptible work, and work that revocable nodes accept, preempts no pod. Other work
+    preempts preemptible pods that run on other than revocable nodes, of each group as
+    many as its budget allows.
+    """
 
     name = "tdm"
 
@@ -78,7 +85,7 @@ class RevocableEvictable:
 
 
 class RevocableStarving:
-    """A group that is not preemptible starves while a pod of it waits, beyond its minimum, too."""
+    """Starvation: a nonpreemptible group has pending pods, also above its minimum."""
 
     name = "tdm"
 
@@ -87,7 +94,7 @@ class RevocableStarving:
 
 
 class RevocableOrder:
-    """Groups that are not preemptible go first."""
+    """Group order: nonpreemptible groups first."""
 
     name = "tdm"
 
@@ -96,7 +103,7 @@ class RevocableOrder:
 
 
 def revocable_group(group: GroupView) -> bool:
-    """Return whether the group itself says that it is preemptible."""
+    """Return whether the group's own annotation makes it preemptible."""
     return group.spec.annotations.get(PREEMPTABLE) is not None and group.spec.preemptible
 
 
@@ -110,19 +117,22 @@ def build(arguments: Arguments) -> RevocableEvictions:
 
 
 def _budget(gang: GangView) -> int:
-    """How many running pods of the group may go now, beside those that are away already."""
+    """Return the number of running pods of the group that may be evicted now.
+
+    Pods that are unavailable already are subtracted.
+    """
     annotations, size = gang.spec.annotations, gang.size
-    least = _part(annotations.get(MIN_AVAILABLE), size)
+    least = _share_of(annotations.get(MIN_AVAILABLE), size)
     if least is not None:
         return max(0, gang.running - least)
-    most = _part(annotations.get(MAX_UNAVAILABLE), size)
+    most = _share_of(annotations.get(MAX_UNAVAILABLE), size)
     if most is not None:
         return max(0, most - (size - gang.finished - gang.running))
     return 1
 
 
-def _part(text: str | None, whole: int) -> int | None:
-    """``"3"`` or ``"30%"`` of ``whole``, rounded up; ``None`` for none, and for what is neither."""
+def _share_of(text: str | None, whole: int) -> int | None:
+    """Return ``"3"`` or ``"30%"`` of ``whole``, rounded up; ``None`` for any other text."""
     number = (text or "").removesuffix("%")
     if not number.isdecimal():
         return None

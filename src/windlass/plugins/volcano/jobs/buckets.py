@@ -1,8 +1,9 @@
-"""Volcano's buckets of ``task-topology``: which pods of a job are to share a node.
+"""Volcano's buckets of ``task-topology``: pods of a job that should share a node.
 
-The pods that run are in one bucket per node. Those that wait are gone through in the order of their kinds, and each
-joins the bucket where it finds most pods it wants to be near, less those it wants to keep off; of several, the one
-whose waiting pods ask for least. Where it would be kept off everywhere it begins one (volcano
+Running pods form one bucket per node. Pending pods are assigned in the order of their
+kinds. Each joins the bucket with the largest number of pods that it wants near, minus
+those that it avoids. Of several such buckets it joins the one with the smallest pending
+requests. If every bucket has more pods to avoid, it starts a new one (volcano
 ``pkg/scheduler/plugins/task-topology``, ``manager.go``).
 """
 
@@ -22,7 +23,7 @@ SELF_APART, OTHERS_NEAR, SELF_NEAR, OTHERS_APART = 4, 3, 2, 1
 
 
 def concern(roles: RolePreferences) -> int:
-    """How much a role's wishes count when pods are put in order; 0 for one without any."""
+    """Return the weight of a role's preferences in the order of pods; 0 for a role without any."""
     if roles.role in roles.apart:
         return SELF_APART
     if set(roles.near) - {roles.role}:
@@ -33,24 +34,24 @@ def concern(roles: RolePreferences) -> int:
 
 
 def order(roles: RolePreferences) -> tuple[int, int]:
-    """The smaller first: by the job's word, then by :func:`concern`."""
+    """Return the sort key of a role: the job's order, then :func:`concern`."""
     return roles.place, -concern(roles)
 
 
 def along(rows: IntArray, counts: Mapping[int, int]) -> IntArray:
-    """Counts by row as an array along ``rows`` (sorted); those of other rows are left out."""
-    found = np.zeros(len(rows), dtype=np.int64)
+    """Return counts by row as an array along ``rows`` (sorted); other rows are left out."""
+    counted = np.zeros(len(rows), dtype=np.int64)
     if counts and len(rows):
         held = np.array(list(counts.items()))
-        at = np.minimum(np.searchsorted(rows, held[:, 0]), len(rows) - 1)
-        seen = rows[at] == held[:, 0]
-        found[at[seen]] = held[seen, 1]
-    return found
+        index = np.minimum(np.searchsorted(rows, held[:, 0]), len(rows) - 1)
+        seen = rows[index] == held[:, 0]
+        counted[index[seen]] = held[seen, 1]
+    return counted
 
 
 @dataclass(frozen=True, slots=True)
 class PodKind:
-    """Pods of a job that are alike. ``request``: of each, in engine units."""
+    """Equal pods of a job. ``request``: of each, in engine units."""
 
     number: int
     roles: RolePreferences
@@ -58,18 +59,18 @@ class PodKind:
 
     @property
     def load(self) -> float:
-        """1 CPU, 1 GiB (less 2 %) and 1 device count the same."""
+        """Size of a pod: 1 CPU, 1 GiB (less 2 %) and 1 device count the same."""
         return sum(units / _MIB if name == "memory" else units for name, units in self.request.items())
 
 
 class _Bucket:
     def __init__(self) -> None:
         self.waiting: Counter[int] = Counter()
-        """Kind → pods."""
+        """Kind → number of pending pods."""
         self.left = 0
-        """Waiting pods."""
+        """Number of pending pods."""
         self.on: Counter[int] = Counter()
-        """Row → pods that run there."""
+        """Row → number of pods that run there."""
 
     def wait(self, number: int, pods: int) -> None:
         self.waiting[number] += pods
@@ -77,7 +78,7 @@ class _Bucket:
 
 
 class Buckets:
-    """Of one job. ``waiting``: kind → pods; ``there``: kind → row → pods."""
+    """Buckets of one job. ``waiting``: kind → pods; ``there``: kind → row → pods."""
 
     def __init__(
         self, kinds: Sequence[PodKind], waiting: Mapping[int, int], there: Mapping[int, Mapping[int, int]]
@@ -88,25 +89,26 @@ class Buckets:
         }
         self._buckets: list[_Bucket] = []
         self._taken: dict[tuple[int, int], list[_Bucket]] = {}
-        """Kind and row → whence the pods came that were placed there since."""
+        """Kind and row → buckets of the pods placed there since the buckets were computed."""
         self._fill(waiting, there)
         self.largest = max((each.left + each.on.total() for each in self._buckets), default=0)
-        """Pods of the largest bucket."""
+        """Number of pods of the largest bucket."""
 
     def _fill(self, waiting: Mapping[int, int], there: Mapping[int, Mapping[int, int]]) -> None:
         roles = {
-            role: at for at, role in enumerate(dict.fromkeys(k.roles.role for k in self._kinds.values()))
+            role: index
+            for index, role in enumerate(dict.fromkeys(k.roles.role for k in self._kinds.values()))
         }
         rows = sorted({row for placed in there.values() for row in placed})
         most = len(rows) + sum(waiting.values())
         counts, loads = np.zeros((most, len(roles)), dtype=np.int64), np.zeros(most)
-        for at, row in enumerate(rows):
+        for index, row in enumerate(rows):
             bucket = _Bucket()
             self._buckets.append(bucket)
             for number, kind in self._kinds.items():
                 pods = there.get(number, {}).get(row, 0)
                 bucket.on[row] += pods
-                counts[at, roles[kind.roles.role]] += pods
+                counts[index, roles[kind.roles.role]] += pods
         for number, kind in self._kinds.items():
             column = roles[kind.roles.role]
             preferences = np.array([(role in kind.roles.near) - (role in kind.roles.apart) for role in roles])
@@ -114,22 +116,22 @@ class Buckets:
                 size = len(self._buckets)
                 near = counts[:size] @ preferences
                 if not size or near.max() < 0:
-                    at = size
+                    index = size
                     self._buckets.append(_Bucket())
                 else:
                     best = np.flatnonzero(near == near.max())
-                    at = int(best[loads[best].argmin()])
-                self._buckets[at].wait(number, 1)
-                counts[at, column] += 1
-                loads[at] += kind.load
+                    index = int(best[loads[best].argmin()])
+                self._buckets[index].wait(number, 1)
+                counts[index, column] += 1
+                loads[index] += kind.load
 
     def _next(self, number: int) -> _Bucket | None:
-        """Of which bucket the next pod of a kind is: the one in which most wait."""
-        found = [bucket for bucket in self._buckets if bucket.waiting[number] > 0]
-        return max(found, key=lambda bucket: bucket.left, default=None)
+        """Return the bucket of the next pod of a kind: the one with most pending pods."""
+        candidates = [bucket for bucket in self._buckets if bucket.waiting[number] > 0]
+        return max(candidates, key=lambda bucket: bucket.left, default=None)
 
     def take(self, number: int, row: int) -> bool:
-        """A pod that waited is placed. False: none was known."""
+        """Record the placement of a pending pod; return whether one was known."""
         bucket = self._next(number)
         if bucket is None:
             return False
@@ -139,7 +141,7 @@ class Buckets:
         return True
 
     def give_back(self, number: int, row: int) -> bool:
-        """The last such placement is undone. False: there was none."""
+        """Undo the last such placement; return whether there was one."""
         taken = self._taken.get((number, row))
         if not taken:
             return False
@@ -149,9 +151,14 @@ class Buckets:
         return True
 
     def together(self, number: int, rows: IntArray, free: Mapping[str, IntArray]) -> IntArray:
-        """For the next pod of a kind, how many of its bucket would be on each node: those that are there, itself, and
-        of the others that wait as many as there is room for. ``free``: by resource, of the nodes with these (sorted)
-        rows."""
+        """Return by node the number of the bucket's pods that would be there with the
+        next pod of a kind.
+
+        They are the pods on the node, the pod itself, and as many other pending ones as
+        fit.
+
+        :param free: by resource, of the nodes with these (sorted) rows
+        """
         bucket = self._next(number)
         if bucket is None:
             return np.zeros(len(rows), dtype=np.int64)
@@ -166,5 +173,5 @@ class Buckets:
 
     @property
     def resources(self) -> set[str]:
-        """What any of the pods asks for."""
+        """Resources that any of the pods requests."""
         return {name for kind in self._kinds.values() for name in kind.request}

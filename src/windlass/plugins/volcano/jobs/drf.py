@@ -1,6 +1,7 @@
-"""``drf``: the group with the smallest dominant share goes first, and gives last.
+"""``drf``: the group with the smallest dominant share comes first, and last among victims.
 
-A group's share is the largest, over the cluster's resources, of what it holds divided by the total.
+A group's share is the largest ratio, over the cluster's resources, of what it holds and
+the total.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from windlass.spi.plugins import GroupView
 from windlass.spi.tiers import Purpose, TaskView
 
 SHIFT = 128
-"""Fractions of integers below 2^64 keep their order, scaled by this many bits and rounded down."""
+"""Bits by which fractions are scaled; fractions of integers below 2^64 keep their order."""
 
 TOLERANCE = (1 << SHIFT) // 1_000_000
 
 
 def dominant_share(held: Resources, total: Resources) -> int:
-    """In parts of 2^128. Resources that the cluster lacks are left out."""
+    """Return the dominant share in parts of 2^128, ignoring resources that the cluster lacks."""
     share = 0
     for name, units in held.items():
         whole = total.get(name, 0)
@@ -29,7 +30,7 @@ def dominant_share(held: Resources, total: Resources) -> int:
 
 
 class DrfOrder:
-    """The group that holds the smaller dominant share goes first."""
+    """Group order by dominant share, smallest first."""
 
     name = "drf"
 
@@ -39,8 +40,12 @@ class DrfOrder:
 
 
 class DrfEvictable:
-    """A pod may go if the claimer's share with its task is at most the share of the pod's group without
-    it and without all earlier candidates of that group, whether they were refused or not."""
+    """Vote on victims by dominant share.
+
+    A pod may be evicted if the preemptor's share with its task is at most the share of
+    the pod's group without the pod. All earlier candidates of that group are
+    subtracted, whether they were chosen or not.
+    """
 
     name = "drf"
 
@@ -52,11 +57,11 @@ class DrfEvictable:
         total = preemptor.gang.path[-1].cluster
         mine = dominant_share(plus(preemptor.gang.holding, preemptor.request), total)
         left: dict[str, Resources] = {}
-        found = []
+        chosen = []
         for candidate in candidates:
             key = candidate.gang.spec.key
             held = plus(left.get(key, candidate.gang.holding), candidate.request, -1)
             left[key] = held
             if mine <= dominant_share(held, total) + TOLERANCE:
-                found.append(candidate)
-        return found
+                chosen.append(candidate)
+        return chosen

@@ -1,6 +1,6 @@
-"""``gang``: complete gangs before elastic growth, and gangs are not broken.
+"""``gang``: complete gangs before elastic growth, and protection of gang minimums.
 
-That a gang starts whole is not this plugin's business: the engine holds it always.
+The engine itself starts gangs as a whole, independent of this plugin.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from windlass.spi.tiers import GangView, Purpose, TaskView
 
 
 class GangOrder:
-    """A group below its minimum goes before one that only wants to grow."""
+    """Group order: a group below its minimum precedes one that can only grow."""
 
     name = "gang"
 
@@ -21,7 +21,7 @@ class GangOrder:
 
 
 class GangStarving:
-    """Held and promised members are fewer than ``minMember``."""
+    """Starvation: running and nominated members are fewer than ``minMember``."""
 
     name = "gang"
 
@@ -30,7 +30,8 @@ class GangStarving:
 
 
 class GangEvictable:
-    """A group gives only what it has above ``minMember``, counted down in the order offered."""
+    """Vote on victims: a group loses only pods above ``minMember``, in the order of the
+    candidates."""
 
     name = "gang"
     ignores_preemptor = True
@@ -39,13 +40,13 @@ class GangEvictable:
         self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         left: dict[str, int] = {}
-        found = []
+        chosen = []
         for candidate in candidates:
             gang = candidate.gang
             key = gang.spec.key
             held = left.get(key, gang.held_members)
             if held > gang.spec.min_member:
-                found.append(candidate)
+                chosen.append(candidate)
                 held -= 1
             left[key] = held
-        return found
+        return chosen

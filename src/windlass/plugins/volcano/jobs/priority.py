@@ -1,4 +1,4 @@
-"""``priority``: higher priority first; nothing is evicted but for higher priority."""
+"""``priority``: order by priority, and eviction only for a higher priority."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PriorityTaskOrder:
 
 
 class PriorityStarving:
-    """Any member that neither runs nor has room promised."""
+    """Starvation: some member is neither running nor nominated."""
 
     name = "priority"
 
@@ -33,7 +33,10 @@ class PriorityStarving:
 
 
 class PriorityEvictable:
-    """Strictly lower: of the group against another group, of the pod inside one. No say in reclaim."""
+    """Vote on victims of strictly lower priority; it abstains in reclaim.
+
+    Priorities of groups are compared; inside one group those of the pods.
+    """
 
     name = "priority"
 
@@ -46,7 +49,7 @@ class PriorityEvictable:
 
 
 def compared(preemptor: TaskView, candidate: TaskView) -> int:
-    """How much higher the claimer's priority is: its group's, or inside one group the pod's own."""
+    """Return the difference of priorities: of the groups, or inside one group of the pods."""
     mine, theirs = preemptor.gang.spec, candidate.gang.spec
     if mine.key == theirs.key:
         return preemptor.task.priority - candidate.task.priority

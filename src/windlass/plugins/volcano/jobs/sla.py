@@ -1,7 +1,7 @@
-"""``sla``: groups with a deadline for their admission go by it, and are let in once it has passed.
+"""``sla``: admission by deadline; groups are admitted once their deadline has passed.
 
-The deadline is the group's age of ``volcano.sh/sla-waiting-time``, else of the argument
-``sla-waiting-time``.
+The deadline is the group's creation plus ``volcano.sh/sla-waiting-time``, otherwise
+plus the argument ``sla-waiting-time``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class _Sla:
     name = "sla"
 
     def __init__(self, arguments: Arguments | None = None) -> None:
-        given = (arguments or {}).get("sla-waiting-time")
-        self._limit = duration(given) if given is not None else None
+        waiting_time = (arguments or {}).get("sla-waiting-time")
+        self._limit = duration(waiting_time) if waiting_time is not None else None
 
     def _deadline(self, group: Group) -> float | None:
         limit = group.waiting_limit if group.waiting_limit is not None else self._limit
@@ -25,7 +25,7 @@ class _Sla:
 
 
 class SlaOrder(_Sla):
-    """The earlier deadline first; groups without one last."""
+    """Group order by deadline, earliest first; groups without one come last."""
 
     def group_key(self, group: GroupView) -> float:
         deadline = self._deadline(group.spec)
@@ -38,5 +38,5 @@ class SlaEnqueueable(_Sla):
         return Vote.PERMIT if deadline is not None and deadline <= admission.now else Vote.ABSTAIN
 
     def deadline(self, group: Group) -> float | None:
-        """Unix seconds from which on it permits; ``None`` for never."""
+        """Return the time (Unix seconds) from which the group is permitted; ``None`` for never."""
         return self._deadline(group)

@@ -1,8 +1,8 @@
-"""Which task of a group goes first where no plugin of a tier says so, by Volcano's own rule; the last is the first
-to be evicted.
+"""Default task order of a group by Volcano's rule; the last task is the first victim.
 
-By the number at the end of the pod's name, then by age, then by UID (``CompareTask`` in Volcano's
-``pkg/controllers/job/helpers/helpers.go``, 1.15): of a job's pods ``train-worker-10`` comes after ``train-worker-9``.
+Tasks are ordered by the number at the end of the pod's name, then by age, then by UID
+(``CompareTask`` in Volcano's ``pkg/controllers/job/helpers/helpers.go``, 1.15). So
+``train-worker-10`` comes after ``train-worker-9``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ class TaskNumberOrder:
 
 
 def _number(name: str) -> int:
-    """Of a pod as a job names it, ``JOB-TASK-NUMBER``; -1 for any other. Volcano compares one that has a number with
-    one that has none by age alone, which puts three pods in no order at all; here those without go first."""
+    """Return the number of a pod's name ``JOB-TASK-NUMBER``; -1 for any other name.
+
+    Volcano compares a pod with a number and one without by age alone, which is not an
+    order for three pods. Here those without a number come first.
+    """
     parts = name.split("-")
     last = parts[-1]
     return int(last) if len(parts) >= 3 and last.isascii() and last.isdigit() and len(last) < 19 else -1

@@ -27,7 +27,7 @@ LAST = 1 << 30
 
 
 class RoleAffinity(CountOnly):
-    """Follows the pods of each role of each job by node; serves one engine."""
+    """Score by the roles of a job's pods on each node; one instance serves one engine."""
 
     name = "task-topology"
     dialects = VOLCANO
@@ -37,14 +37,14 @@ class RoleAffinity(CountOnly):
         self._waiting: PendingTasks | None = None
         self._kinds: dict[int, PodKind] = {}
         self._jobs: dict[str, dict[int, dict[int, int]]] = {}
-        """Job → class → row → its pods there."""
+        """Job → class → row → number of its pods there."""
         self._buckets: dict[str, Buckets] = {}
 
     def take_pending_tasks(self, waiting: PendingTasks) -> None:
         self._waiting = waiting
 
     def changed(self, now: float) -> bool:
-        """A cycle begins."""
+        """Drop the buckets at the start of a cycle."""
         self._buckets.clear()
         return False
 
@@ -84,7 +84,7 @@ class RoleAffinity(CountOnly):
         if buckets is not None:
             move = buckets.take if count > 0 else buckets.give_back
             if not all([move(number, row) for _ in range(abs(count))]):
-                del self._buckets[gang]  # what came or went is no decision of this cycle
+                del self._buckets[gang]  # not a decision of this cycle
 
     def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return number in self._kinds
@@ -98,31 +98,34 @@ class RoleAffinity(CountOnly):
             name: nodes.allocatable(name) - nodes.used(name) + nodes.releasing(name)
             for name in buckets.resources
         }
-        pods = buckets.together(number, nodes.rows, free) - self._kept_off(kind, nodes.rows)
+        pods = buckets.together(number, nodes.rows, free) - self._avoided(kind, nodes.rows)
         points = pods * (100.0 / buckets.largest)
         return np.minimum(points - min(0.0, float(points[candidates].min())), 100.0)
 
     def _buckets_of(self, kind: PodKind) -> Buckets | None:
         gang = kind.roles.gang
-        found = self._buckets.get(gang)
-        if found is None and self._waiting is not None:
+        buckets = self._buckets.get(gang)
+        if buckets is None and self._waiting is not None:
             there = self._jobs[gang]
             kinds = [self._kinds[number] for number in there]
-            found = self._buckets[gang] = Buckets(kinds, self._waiting.waiting(gang), there)
-        return found
+            buckets = self._buckets[gang] = Buckets(kinds, self._waiting.waiting(gang), there)
+        return buckets
 
-    def _kept_off(self, kind: PodKind, rows: IntArray) -> IntArray:
-        """By node, the pods of the job that the role wants to keep off."""
-        found = np.zeros(len(rows), dtype=np.int64)
+    def _avoided(self, kind: PodKind, rows: IntArray) -> IntArray:
+        """Return by node the number of the job's pods that the role avoids."""
+        counts = np.zeros(len(rows), dtype=np.int64)
         for other, there in self._jobs[kind.roles.gang].items():
             if self._kinds[other].roles.role in kind.roles.apart:
-                found += along(rows, there)
-        return found
+                counts += along(rows, there)
+        return counts
 
 
 class RoleOrder:
-    """Roles with wishes go before those without, by the job's word (those that it does not name last), and then by
-    how much their wishes count."""
+    """Task order: roles with preferences precede those without.
+
+    The order that the job states comes first (roles that it does not name last), then
+    the weight of preferences.
+    """
 
     name = "task-topology"
 
@@ -134,5 +137,5 @@ class RoleOrder:
 
 
 def weight_of(arguments: Arguments) -> float:
-    """``task-topology.weight``, 1 where it is not given."""
+    """Return ``task-topology.weight``; 1 by default."""
     return number(arguments, "task-topology.weight", 1)

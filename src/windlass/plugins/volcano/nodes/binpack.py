@@ -1,7 +1,7 @@
-"""Volcano's ``binpack``: the weighted share in use of what the task asks for, once it is there.
+"""Volcano's ``binpack``: weighted use of the requested resources, including the task.
 
-Only cpu, memory and what ``binpack.resources`` lists count: a GPU must be listed, or packing looks at
-cpu and memory alone.
+Only CPU, memory and the resources in ``binpack.resources`` count. So a GPU has to be
+listed to be packed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ LISTED = "binpack.resources"
 
 
 class VolcanoBinpack:
-    """100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources with a weight.
+    """Score 100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources
+    with a weight.
 
-    A node without the resource, or with too little of it left, adds nothing for it, but its weight still
-    divides. What terminates counts as used, what is only promised does not.
+    A node without the resource, or with too little of it, adds nothing for it, but its
+    weight still divides. Terminating pods count as used, nominated ones do not.
     """
 
     name = "binpack"
@@ -31,7 +32,8 @@ class VolcanoBinpack:
     dialects = VOLCANO
 
     def __init__(self, weights: Mapping[str, float], weight: float = 1.0) -> None:
-        """``weights``: resource → weight, none negative. ``weight`` of the whole; 0 switches it off."""
+        """:param weights: resource → weight, none negative
+        :param weight: weight of the score; 0 disables it"""
         self.weight = weight
         self._weights = dict(weights)
 
@@ -57,8 +59,12 @@ class VolcanoBinpack:
 
 
 def build(arguments: Arguments) -> list[object]:
-    """``binpack.weight``, ``binpack.cpu``, ``binpack.memory``, ``binpack.resources`` and
-    ``binpack.resources.NAME``, each 1 where it is not given; a negative weight of a resource is 1."""
+    """Return the score of the plugin's arguments.
+
+    They are ``binpack.weight``, ``binpack.cpu``, ``binpack.memory``,
+    ``binpack.resources`` and ``binpack.resources.NAME``, each 1 by default. A negative
+    weight of a resource counts as 1.
+    """
     names = ["cpu", "memory"]
     names += [name for text in str(arguments.get(LISTED) or "").split(",") if (name := text.strip())]
     weights = {}

@@ -1,13 +1,15 @@
-"""Volcano's ``deviceshare``, as far as it chooses: the devices of a node, and among nodes.
+"""Volcano's ``deviceshare``: choice of a node's devices, and score of nodes.
 
-* ``deviceshare.SchedulePolicy``: ``binpack`` takes the device with the most memory in use first, ``spread`` the one
-  with the fewest users; without it the last device by index.
-* ``deviceshare.ScheduleWeight`` (0: nodes are not scored): with ``binpack`` 100 times the part of the memory of
-  the chosen devices in use once the pod is there; with ``spread`` 100 if the chosen device was idle. The mean over
-  the devices of a pod, where Volcano takes the sum. Only pods with parts of devices have a score.
+* ``deviceshare.SchedulePolicy``: ``binpack`` prefers the device with the most memory in
+  use, ``spread`` the one with the fewest pods. Without it the last device by index is
+  used.
+* ``deviceshare.ScheduleWeight`` (0: no score): with ``binpack`` the score is 100 times
+  the part of the chosen devices' memory in use, including the pod. With ``spread`` it
+  is 100 if the chosen device was idle. The mean over a pod's devices counts, while
+  Volcano takes the sum. Only pods with device shares have a score.
 
-Which pods may use which devices, and how much of them, is not asked here: the engine never hands out more than
-there is, whatever is switched on.
+Access to devices is not decided here: the engine never allocates more than a device
+has, whatever is enabled.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ WEIGHT, POLICY = "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy"
 
 
 class DevicePolicy:
-    """Which device of a node."""
+    """Preference among the devices of a node."""
 
     name = "deviceshare-cards"
     weight = 1.0
@@ -63,10 +65,10 @@ class DeviceShareScore:
         return Trend.ANY if needs.devices else Trend.RISES
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
-        parts = [need for need in needs.devices if not need.whole]
-        if not parts:
+        shares = [need for need in needs.devices if not need.whole]
+        if not shares:
             return None
-        return sum((self._of(need, nodes) for need in parts), np.zeros(nodes.size)) / len(parts)
+        return sum((self._of(need, nodes) for need in shares), np.zeros(nodes.size)) / len(shares)
 
     def _of(self, need: DeviceNeed, nodes: NodeView) -> FloatArray:
         devices = nodes.devices()
@@ -91,16 +93,19 @@ class DeviceShareScore:
 
 
 def _first(order: IntArray, fits: np.ndarray, count: int) -> np.ndarray:
-    """The ``count`` devices that come first, of those that fit."""
+    """Return a mask of the first ``count`` fitting devices in the order."""
     rank = np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1, kind="stable")
     return fits & (rank < count)
 
 
 def build(arguments: Arguments, *, scores: bool) -> list[object]:
-    """``scores``: whether the switch for node scores is on."""
+    """Return the policies.
+
+    :param scores: add the score of nodes
+    """
     policy = str(arguments.get(POLICY) or "")
     weight = number(arguments, WEIGHT, 0)
-    found: list[object] = [DevicePolicy(policy)]
+    policies: list[object] = [DevicePolicy(policy)]
     if scores and weight > 0 and policy in (BINPACK, SPREAD):
-        found.append(DeviceShareScore(policy, weight))
-    return found
+        policies.append(DeviceShareScore(policy, weight))
+    return policies

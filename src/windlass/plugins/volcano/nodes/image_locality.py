@@ -1,9 +1,10 @@
-"""kube-scheduler's ``ImageLocality``: a node that has the pod's images already is the better one.
+"""kube-scheduler's ``ImageLocality``: preference for nodes that already have the pod's images.
 
-The bytes of the images that the node has, each as far as it has spread (of all nodes, the part that has it, so that
-the first nodes of an image do not draw everybody), are placed between 23 MiB and 1000 MiB per container:
-⌊100·(sum − 23 MiB)/(1000 MiB·containers − 23 MiB)⌋, from 0 to 100. Init containers count. kube-scheduler takes an
-image's size from the node that it saw with it first; here each node's own size counts.
+The bytes of an image on the node are multiplied by the part of all nodes that have it,
+so that the first nodes with an image do not attract all pods. The sum is scaled between
+23 MiB and 1000 MiB per container: ⌊100·(sum − 23 MiB)/(1000 MiB·containers − 23 MiB)⌋,
+from 0 to 100. Init containers count. kube-scheduler uses the size on the first node it
+saw with the image; here each node's own size counts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 
 LEAST = 23 << 20
-"""Bytes; what is not more counts for nothing."""
+"""Minimum in bytes; a smaller sum has a score of 0."""
 MOST_PER_CONTAINER = 1000 << 20
 
 
@@ -34,12 +35,12 @@ class ImageLocality:
         if not needs.images:
             return np.zeros(nodes.size)
         most = MOST_PER_CONTAINER * len(needs.images)
-        found = np.clip(_spread_bytes(needs, nodes), LEAST, most)
-        return (100 * (found - LEAST) // (most - LEAST)).astype(np.float64)
+        amount = np.clip(_spread_bytes(needs, nodes), LEAST, most)
+        return (100 * (amount - LEAST) // (most - LEAST)).astype(np.float64)
 
 
 def _spread_bytes(needs: Needs, nodes: NodeView) -> IntArray:
-    """Σ over containers of ⌊size·carriers/nodes⌋, per node."""
+    """Return by node Σ over containers of ⌊size·carriers/nodes⌋."""
     images = nodes.images()
     total: IntArray = np.zeros(nodes.size, dtype=np.int64)
     for name in needs.images:

@@ -1,9 +1,11 @@
-"""Volcano's ``network-topology-aware``: which HyperNode a gang goes to, and where pods without a wish go.
+"""Volcano's ``network-topology-aware``: scores of HyperNodes for gangs, and for other pods.
 
-A HyperNode's score is that of ``binpack`` over all of its nodes: how full it is once the gang is there, and 0 if it
-has too little of anything that counts. Pods without a wish rather stay out of HyperNodes: these are for gangs. That the
-nearest HyperNode is tried first, and that members go next to those that are there, is the engine's business
-(:mod:`windlass.engine.placement.domain_selector`), whether the plugin is configured or not.
+A HyperNode's score is that of ``binpack`` over all its nodes: its use including the
+gang, and 0 if it has too little of a weighted resource. Pods without a topology
+constraint prefer nodes outside of HyperNodes, which are for gangs. The engine itself
+tries the nearest HyperNode first and places members near running ones
+(:mod:`windlass.engine.placement.domain_selector`), whether the plugin is configured or
+not.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ NORMAL = "hypernode.binpack.normal-pod."
 
 
 class HyperNodeBinpack:
-    """100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources with a weight; 0 where one of them
-    does not fit. ``request`` is that of all members that are to be placed."""
+    """Score 100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources
+    with a weight.
+
+    It is 0 if one of them does not fit. ``request`` is that of all members that are to
+    be placed.
+    """
 
     name = NAME
     dialects = VOLCANO
@@ -45,9 +51,12 @@ class HyperNodeBinpack:
 
 
 class PodHyperNodeBinpack:
-    """Packs pods into HyperNodes: the mean over all tiers of the same score as above, of the HyperNode of that tier
-    that a node is in, tier t weighing ``fading``^(t - 1). Where a node is in none it counts as full, so that nodes
-    outside of HyperNodes come first."""
+    """Score that packs pods into HyperNodes.
+
+    It is the mean, over all tiers, of the same score for the HyperNode of that tier
+    that the node is in. Tier t has the weight ``fading``^(t - 1). Without a HyperNode
+    of a tier the node counts as full, so that nodes outside of HyperNodes come first.
+    """
 
     name = "network-topology-aware-pods"
     dialects = VOLCANO
@@ -82,60 +91,70 @@ class PodHyperNodeBinpack:
 
 
 def _fullness(amounts: Sequence[tuple[float, IntArray, IntArray]], size: int) -> FloatArray:
-    """The weighted mean over resources of what is used of what there is, for ``size`` HyperNodes; 0 where there is
-    too little of one. ``amounts``: weight, used once what is asked is there, allocatable."""
-    found, fits = np.zeros(size), np.ones(size, dtype=np.bool_)
+    """Return the weighted mean use over resources for ``size`` HyperNodes; 0 if one is
+    too small.
+
+    :param amounts: weight, use including the request, allocatable
+    """
+    fullness, fits = np.zeros(size), np.ones(size, dtype=np.bool_)
     for weight, after, allocatable in amounts:
         fits &= after <= allocatable
-        found += weight * after / np.maximum(allocatable, 1)
+        fullness += weight * after / np.maximum(allocatable, 1)
     whole = sum(weight for weight, _, _ in amounts)
-    return np.where(fits, found / whole, 0.0) if whole else np.zeros(size)
+    return np.where(fits, fullness / whole, 0.0) if whole else np.zeros(size)
 
 
 def _sums(codes: IntArray, values: IntArray) -> IntArray:
-    found = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
-    np.add.at(found, codes, values)
-    return found
+    sums = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
+    np.add.at(sums, codes, values)
+    return sums
 
 
 def _tiers(paths: Sequence[str]) -> dict[int, IntArray]:
-    """Tier → per code of the path label the number of the HyperNode of that tier, 0 for none."""
+    """Return tier → by code of the path label the number of the tier's HyperNode, 0 for none."""
     values = list(paths)
     numbers: dict[tuple[int, str], int] = {}
-    found: dict[int, IntArray] = {}
+    tiers: dict[int, IntArray] = {}
     for code, path in enumerate(values[1:], start=1):
         for step in path.split(","):
             tier, _, name = step.partition("=")
             key = (int(tier), name)
             number = numbers.setdefault(key, len(numbers) + 1)
-            found.setdefault(key[0], np.zeros(len(values), dtype=np.int64))[code] = number
-    return found
+            tiers.setdefault(key[0], np.zeros(len(values), dtype=np.int64))[code] = number
+    return tiers
 
 
 def weights_of(arguments: Arguments) -> dict[str, float]:
-    """``hypernode.binpack.cpu``, ``…memory``, ``…resources`` and ``…resources.NAME``, each 1 where it is not
-    given; a negative one is 1."""
+    """Return the weights of resources.
+
+    They are ``hypernode.binpack.cpu``, ``…memory``, ``…resources`` and
+    ``…resources.NAME``, each 1 by default. A negative weight counts as 1.
+    """
     names = ["cpu", "memory"]
     names += [name for text in str(arguments.get(LISTED) or "").split(",") if (name := text.strip())]
-    found = {}
+    weights = {}
     for name in names:
         key = f"hypernode.binpack.{name}" if name in ("cpu", "memory") else f"{LISTED}.{name}"
         weight = number(arguments, key, 1)
-        found[name] = weight if weight >= 0 else 1.0
-    return found
+        weights[name] = weight if weight >= 0 else 1.0
+    return weights
 
 
 def build(arguments: Arguments, *, hypernodes: bool, nodes: bool) -> list[object]:
-    """``hypernodes``, ``nodes``: whether HyperNodes, and nodes for pods without a wish, are scored. ``weight``: of
-    the latter; 0 switches all of it off."""
+    """Return the scores of the plugin's arguments. ``weight`` 0 disables all of them.
+
+    :param hypernodes: score HyperNodes
+    :param nodes: score nodes for pods without a topology constraint; ``weight`` is the
+        weight of this score
+    """
     weight = number(arguments, "weight", 1)
     weights = weights_of(arguments)
-    found: list[object] = []
+    scores: list[object] = []
     if weight <= 0:
-        return found
+        return scores
     if hypernodes:
-        found.append(HyperNodeBinpack(weights))
+        scores.append(HyperNodeBinpack(weights))
     if nodes and boolean(arguments, f"{NORMAL}enable", True):
         fading = number(arguments, f"{NORMAL}fading", 0.8)
-        found.append(PodHyperNodeBinpack(weights, fading if fading >= 0 else 0.8, weight))
-    return found
+        scores.append(PodHyperNodeBinpack(weights, fading if fading >= 0 else 0.8, weight))
+    return scores

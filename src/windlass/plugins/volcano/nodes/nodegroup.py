@@ -1,4 +1,4 @@
-"""Volcano's ``nodegroup``: queues use the groups of nodes that they name, up to their limits there.
+"""Volcano's ``nodegroup``: queues use the node groups that they name, up to their limits there.
 
 A node's group is its label ``volcano.sh/nodegroup-name``.
 """
@@ -20,16 +20,19 @@ from windlass.spi.quantities import from_units
 LABEL = "volcano.sh/nodegroup-name"
 NONE = NodeGroups()
 POINTS = 1.51
-"""So that 100 of the score are 151 points: one below zero, and 150."""
+"""Weight: a score of 100 is 151 points, from -1 to 150."""
 
 
 class NodeGroupAffinity:
-    """A node is open if its group is required or preferred by the pod's queue, or would rather not be
-    used; closed if the queue is barred from it. A queue that names no groups uses nodes without one, and
-    under ``strict`` none at all.
+    """Filter and score by the node groups of the pod's queue.
 
-    The score: 100 for a required group, 50 more for a preferred one (with ``ordered`` the first has 50,
-    the later ones less), and less than any other node for one that would rather not be used.
+    A node is accepted if the queue requires or prefers its group, or has a preference
+    against it. It is excluded if the queue forbids the group. A queue without groups
+    uses nodes without one, and under ``strict`` none at all.
+
+    The score is 100 for a required group and 50 more for a preferred one (with
+    ``ordered`` the first has 50, later ones less). A group that the queue has a
+    preference against scores less than any other node.
     """
 
     name = "nodegroup"
@@ -39,8 +42,9 @@ class NodeGroupAffinity:
     def __init__(
         self, *, strict: bool = True, ordered: bool = False, hierarchy: bool = False, closes: bool = True
     ) -> None:
-        """``hierarchy``: a queue that names no groups has those of its nearest ancestor that does.
-        ``closes``: whether it is a filter, too."""
+        """:param hierarchy: a queue without groups inherits those of its nearest
+            ancestor with groups
+        :param closes: filter nodes, too"""
         self.weight = POINTS
         self._closes = closes
         self._strict = strict
@@ -73,10 +77,10 @@ class NodeGroupAffinity:
         return (np.array(points) + 1.0)[nodes.label(LABEL)] / POINTS
 
     def _groups(self, needs: Needs) -> NodeGroups:
-        found = needs.node_groups
-        if found is None or (found.inherited and not self._hierarchy):
+        groups = needs.node_groups
+        if groups is None or (groups.inherited and not self._hierarchy):
             return NONE
-        return found
+        return groups
 
     def _verdicts(self, groups: NodeGroups, nodes: NodeView) -> BoolArray:
         names = not (groups.required or groups.preferred or groups.anti_required or groups.anti_preferred)
@@ -92,25 +96,27 @@ class NodeGroupAffinity:
         points = 100.0 if group in groups.required else 0.0
         if group in groups.preferred:
             n = len(groups.preferred)
-            at = groups.preferred.index(group) if self._ordered else 0
-            points += 50.0 * (n - at) / n
+            index = groups.preferred.index(group) if self._ordered else 0
+            points += 50.0 * (n - index) / n
         return points
 
 
 class NodeGroupLimits:
-    """What a queue may hold of a resource on the nodes of a group. A limit that cannot be read lets
-    nothing of the queue onto the nodes of any group."""
+    """Filter by a queue's limits on the nodes of a group.
+
+    If a limit is invalid, the queue's pods are placed on no node of any group.
+    """
 
     name = "nodegroup-limits"
 
     def __init__(self) -> None:
         self._nodes: NodeView | None = None
         self._members: dict[int, tuple[NodeGroups, dict[str, int]]] = {}
-        """Class → what its queue says, what a pod of it asks for; only where there are limits."""
+        """Class → its queue's node groups, the request of one pod; only with limits."""
         self._held: dict[tuple[str, str], dict[str, int]] = {}
         """(queue, group) → resource → amount."""
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ updates
 
     def attach(self, nodes: NodeView) -> None:
         self._nodes = nodes
@@ -144,7 +150,7 @@ class NodeGroupLimits:
             for row, count in rows.items():
                 self.add(number, row, count)
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ queries
 
     def constrains(self, number: int) -> bool:
         return number in self._members
@@ -173,16 +179,18 @@ class NodeGroupLimits:
         if groups is None or not (groups.limits or groups.limits_unreadable):
             return []
         request = {"pods": 1, **{name: units for name, units in needs.request if units > 0}}
-        codes, found = nodes.label(LABEL), []
+        codes, blockers = nodes.label(LABEL), []
         for code, group in enumerate(nodes.label_values(LABEL)):
             over = self._over(groups, request, group) if code else ""
             blocked = codes == code
             if over and blocked.any():
-                found.append(NodeBlocker(Reason.NODE_RESERVED, blocked, detail=f"node group {group}: {over}"))
-        return found
+                blockers.append(
+                    NodeBlocker(Reason.NODE_RESERVED, blocked, detail=f"node group {group}: {over}")
+                )
+        return blockers
 
     def _over(self, groups: NodeGroups, request: Mapping[str, int], group: str) -> str:
-        """Which limit one more pod would exceed, in words; empty for none."""
+        """Return the limit that one more pod would exceed, as text; empty for none."""
         if groups.limits_unreadable:
             return f"the limits of queue {groups.queue} cannot be read"
         held = self._held.get((groups.queue, group), {})
@@ -200,7 +208,7 @@ class NodeGroupLimits:
 
 
 def build(arguments: Arguments, *, hierarchy: bool = False, closes: bool = True) -> list[NodeGroupAffinity]:
-    """``strict`` (true), ``enablePreferredOrder`` (false)."""
+    """Return the policy for ``strict`` (true) and ``enablePreferredOrder`` (false)."""
     return [
         NodeGroupAffinity(
             closes=closes,

@@ -1,8 +1,8 @@
-"""Volcano's ``nodeorder``: the scores of kube-scheduler, weighed and added.
+"""Volcano's ``nodeorder``: weighted sum of the scores of kube-scheduler.
 
-Every part gives kube-scheduler's whole numbers from 0 to 100. Where that scheduler counts a pod without
-a request as 100m CPU and 200 MiB of memory, the pod that is placed is counted so here; on the nodes the
-real requests count.
+Every part returns kube-scheduler's integers from 0 to 100. A pod without a request
+counts as 100m CPU and 200 MiB of memory, as in kube-scheduler; on the nodes the real
+requests count.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from windlass.spi.objects import Needs
 from windlass.spi.plugins import Footprint, Trend
 
 ASSUMED = {"cpu": 100, "memory": 200 << 20}
-"""What a pod without a request counts for (kube-scheduler's ``DefaultMilliCPURequest``, …)."""
+"""Request of a pod without one (kube-scheduler's ``DefaultMilliCPURequest``, …)."""
 BALANCED = ("cpu", "memory", "nvidia.com/gpu")
 
 
 class LeastRequested:
-    """The mean over cpu and memory of ⌊100·(allocatable − used − request)/allocatable⌋, rounded down."""
+    """Score: mean over CPU and memory of ⌊100·(allocatable − used −
+    request)/allocatable⌋, rounded down."""
 
     name = "leastrequested"
     footprint = Footprint.ROW
@@ -42,7 +43,7 @@ class LeastRequested:
 
 
 class MostRequested:
-    """The mean over cpu and memory of ⌊100·(used + request)/allocatable⌋, rounded down."""
+    """Score: mean over CPU and memory of ⌊100·(used + request)/allocatable⌋, rounded down."""
 
     name = "mostrequested"
     footprint = Footprint.ROW
@@ -59,7 +60,7 @@ class MostRequested:
 
 
 class BalancedResource:
-    """⌊100·(1 − σ)⌋ of the shares in use of cpu, memory and, for a pod that asks for any, GPUs."""
+    """Score ⌊100·(1 − σ)⌋ of the shares in use of CPU, memory and, if requested, GPUs."""
 
     name = "balancedresource"
     footprint = Footprint.ROW
@@ -103,8 +104,11 @@ def _mean(needs: Needs, nodes: NodeView, *, most: bool) -> FloatArray:
 
 
 def build(arguments: Arguments, affinity: PodAffinity, spread: TopologySpread) -> list[object]:
-    """The parts whose weight is not 0. ``affinity`` and ``spread`` are the engine's instances of the
-    policies that count pods."""
+    """Return the scores with a weight other than 0.
+
+    :param affinity: the engine's policy that counts pods by affinity term
+    :param spread: the engine's policy that counts pods by topology domain
+    """
 
     def weight(name: str, default: float) -> float:
         return max(0.0, number(arguments, f"{name}.weight", default))

@@ -1,8 +1,9 @@
-"""Volcano's ``numa-aware``: a pod that names a policy goes to nodes that follow it, and rather where it is
-served from fewer NUMA zones.
+"""Volcano's ``numa-aware``: pods with a NUMA policy prefer nodes with the fewest NUMA
+zones in use.
 
-That a node's zones hold the pod is tested with or without the plugin, as the node would refuse it. The score
-is Volcano's: 100 for the fewest zones down to 0 for the most of any node that takes the pod.
+Whether a node's NUMA zones fit the pod is tested with or without the plugin, as the
+node would refuse it. The score is Volcano's: from 100 for the fewest zones down to 0
+for the most of any candidate node.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ class NumaAware:
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
         used = np.zeros(len(candidates))
-        for at in np.flatnonzero(candidates).tolist():
-            used[at] = self._zones.zones_used(number, int(nodes.rows[at]))
+        for index in np.flatnonzero(candidates).tolist():
+            used[index] = self._zones.zones_used(number, int(nodes.rows[index]))
         most = used.max(initial=0.0)
         return BEST - BEST * used / most if most else np.full(len(candidates), BEST)
 
 
 def build(arguments: Mapping[str, Any], zones: NumaZones) -> NumaAware:
-    """``weight``: 1 by default."""
+    """Return the score; ``weight`` is 1 by default."""
     return NumaAware(zones, float(number(arguments, "weight", 1)), (Dialect.VOLCANO,))

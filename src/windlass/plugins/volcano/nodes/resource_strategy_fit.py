@@ -1,5 +1,7 @@
-"""Volcano's ``resource-strategy-fit``: per resource, the fullest or the emptiest node; and two policies
-that keep pods without devices away from nodes that have them (``sra``, ``proportional``).
+"""Volcano's ``resource-strategy-fit``: by resource, the fullest or the emptiest node.
+
+Two more policies keep pods without devices away from nodes that have them (``sra``,
+``proportional``).
 """
 
 from __future__ import annotations
@@ -30,16 +32,18 @@ class ResourceStrategy:
 
 
 class ResourceStrategyFit:
-    """100 · Σ w·share ÷ Σ w over the requested resources that have a strategy; the share is that in use
-    with the task (``MostAllocated``) or that left (``LeastAllocated``). A node that has too little of one
-    of them has 0."""
+    """Score 100 · Σ w·share ÷ Σ w over the requested resources with a strategy.
+
+    The share is that in use with the task (``MostAllocated``) or that left
+    (``LeastAllocated``). A node with too little of one of them has 0.
+    """
 
     name = "resource-strategy-fit"
     footprint = Footprint.ROW
     dialects = VOLCANO
 
     def __init__(self, strategies: Mapping[str, ResourceStrategy], weight: float = 10.0) -> None:
-        """``strategies`` by the name of a resource, or by the beginning of one and ``*``."""
+        """:param strategies: by name of a resource, or by a prefix and ``*``"""
         self.weight = weight
         self._exact = {name: s for name, s in strategies.items() if not name.endswith("*")}
         prefixes = [(name[:-1], s) for name, s in strategies.items() if name.endswith("*")]
@@ -67,7 +71,8 @@ class ResourceStrategyFit:
         return np.where(fits, 100.0 * score / whole, 0.0)
 
     def _weighed(self, needs: Needs) -> list[tuple[str, int, ResourceStrategy]]:
-        """The requested resources with their strategies: the pod's own, if it has any to say."""
+        """Return the requested resources with their strategies; the pod's own strategy
+        comes first."""
         if needs.scoring is not None:
             if needs.scoring.strategy not in (MOST, LEAST):
                 return []
@@ -77,24 +82,26 @@ class ResourceStrategyFit:
                 for resource, units in needs.request
                 if units > 0 and weights.get(resource, 0) > 0
             ]
-        found = []
+        weighed = []
         for resource, units in needs.request:
             strategy = self._strategy(resource)
             if units > 0 and strategy is not None:
-                found.append((resource, units, strategy))
-        return found
+                weighed.append((resource, units, strategy))
+        return weighed
 
     def _strategy(self, resource: str) -> ResourceStrategy | None:
-        """The exact name, else the longest beginning."""
-        found = self._exact.get(resource)
-        if found is None:
-            found = next((s for prefix, s in self._prefixes if resource.startswith(prefix)), None)
-        return found
+        """Return the strategy of the exact name, otherwise of the longest prefix."""
+        strategy = self._exact.get(resource)
+        if strategy is None:
+            strategy = next((s for prefix, s in self._prefixes if resource.startswith(prefix)), None)
+        return strategy
 
 
 class ScarceResources:
-    """``sra``: 100 · (1 − Σ w of the scarce resources that the node has ÷ Σ w); 0 for a node that lacks a
-    resource which the task asks for."""
+    """``sra``: 100 · (1 − Σ w of the scarce resources that the node has ÷ Σ w).
+
+    A node that lacks a requested resource has 0.
+    """
 
     name = "sra"
     footprint = Footprint.ROW
@@ -123,15 +130,17 @@ class ScarceResources:
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """What is kept per idle unit of a device: CPU in cores, memory in GB (10⁹ bytes)."""
+    """Amounts reserved per idle unit of a device: CPU in cores, memory in GB (10⁹ bytes)."""
 
     cpu: float = 1.0
     memory: float = 1.0
 
 
 class Proportional:
-    """A node keeps so much CPU and memory for each idle device; pods without any of these devices get what
-    is left."""
+    """Filter that reserves CPU and memory for each idle device.
+
+    Pods without any of these devices get the rest.
+    """
 
     name = "proportional"
 
@@ -144,8 +153,8 @@ class Proportional:
         count = np.full(nodes.size, ENDLESS, dtype=np.int64)
         request = dict(needs.request)
         for device in self._proportions:
-            for resource, kept in self._kept(device, nodes):
-                left = np.maximum(nodes.available(resource), 0) - kept
+            for resource, reserved in self._reserved(device, nodes):
+                left = np.maximum(nodes.available(resource), 0) - reserved
                 units = request.get(resource, 0)
                 fits = left // units if units > 0 else np.where(left >= 0, ENDLESS, 0)
                 has = nodes.allocatable(device) > 0
@@ -156,24 +165,24 @@ class Proportional:
         if not self._concerns(needs):
             return []
         request = dict(needs.request)
-        found = []
+        blockers = []
         for device in sorted(self._proportions):
             has = nodes.allocatable(device) > 0
-            for resource, kept in self._kept(device, nodes):
-                left = np.maximum(nodes.available(resource), 0) - kept
+            for resource, reserved in self._reserved(device, nodes):
+                left = np.maximum(nodes.available(resource), 0) - reserved
                 blocked = has & (left < request.get(resource, 0))
                 if blocked.any():
-                    most = from_units(resource, int(kept[blocked].max()))
+                    most = from_units(resource, int(reserved[blocked].max()))
                     detail = f"up to {most} {resource} are kept for idle {device}"
-                    found.append(NodeBlocker(Reason.NODE_RESERVED, blocked, detail=detail))
-        return found
+                    blockers.append(NodeBlocker(Reason.NODE_RESERVED, blocked, detail=detail))
+        return blockers
 
     def _concerns(self, needs: Needs) -> bool:
         if needs.dialect is not Dialect.VOLCANO:
             return False
         return not any(units > 0 and resource in self._proportions for resource, units in needs.request)
 
-    def _kept(self, device: str, nodes: NodeView) -> list[tuple[str, IntArray]]:
+    def _reserved(self, device: str, nodes: NodeView) -> list[tuple[str, IntArray]]:
         proportion = self._proportions[device]
         idle = np.maximum(nodes.available(device), 0) / scale(device)
         return [
@@ -183,27 +192,31 @@ class Proportional:
 
 
 def build(arguments: Arguments) -> list[object]:
-    """``resourceStrategyFitWeight`` (10), ``resources``, ``sra`` and ``proportional``. Without
-    ``resources``: cpu and memory, the emptiest node first. A pattern with ``*`` elsewhere than at the end,
-    or alone, is left out; a weight of 0 or less is 1 there, an unknown type is ``LeastAllocated``."""
+    """Return the policies of the plugin's arguments.
+
+    They are ``resourceStrategyFitWeight`` (10), ``resources``, ``sra`` and
+    ``proportional``. The default of ``resources`` is CPU and memory, the emptiest node
+    first. A pattern with ``*`` elsewhere than at the end, or alone, is ignored. A
+    weight of 0 or less counts as 1, an unknown type as ``LeastAllocated``.
+    """
     weight = number(arguments, "resourceStrategyFitWeight", 10)
-    found: list[object] = []
+    policies: list[object] = []
     strategies = _strategies(_section(arguments, "resources"))
     if weight < 0:
         weight = 10.0
     if weight > 0:
-        found.append(ResourceStrategyFit(strategies, weight))
+        policies.append(ResourceStrategyFit(strategies, weight))
     scarce = _section(arguments, "sra")
     if boolean(scarce, "enable", False) and number(scarce, "weight", 0) > 0:
         weights = {}
         for name in _names(scarce):
-            given = number(_section(scarce, "resourceWeight"), name, 1)
-            weights[name] = given if given >= 0 else 1.0
-        found.append(ScarceResources(weights, number(scarce, "weight", 0)))
+            value = number(_section(scarce, "resourceWeight"), name, 1)
+            weights[name] = value if value >= 0 else 1.0
+        policies.append(ScarceResources(weights, number(scarce, "weight", 0)))
     proportional = _section(arguments, "proportional")
     if boolean(proportional, "enable", False):
         rates = _section(proportional, "resourceProportion")
-        found.append(
+        policies.append(
             Proportional(
                 {
                     name: Proportion(_rate(rates, f"{name}.cpu"), _rate(rates, f"{name}.memory"))
@@ -211,7 +224,7 @@ def build(arguments: Arguments) -> list[object]:
                 }
             )
         )
-    return found
+    return policies
 
 
 def _section(arguments: Arguments, name: str) -> Mapping[str, Any]:
@@ -229,11 +242,11 @@ def _rate(rates: Mapping[str, Any], name: str) -> float:
 
 
 def _strategies(section: Mapping[str, Any]) -> dict[str, ResourceStrategy]:
-    found = {}
-    for name, wish in section.items():
+    strategies = {}
+    for name, section_value in section.items():
         if "*" in name and (name == "*" or name.count("*") > 1 or not name.endswith("*")):
             continue
-        wanted = wish if isinstance(wish, Mapping) else {}
+        wanted = section_value if isinstance(section_value, Mapping) else {}
         weight = number(wanted, "weight", 1)
-        found[name] = ResourceStrategy(wanted.get("type") == MOST, weight if weight > 0 else 1.0)
-    return found or {"cpu": ResourceStrategy(), "memory": ResourceStrategy()}
+        strategies[name] = ResourceStrategy(wanted.get("type") == MOST, weight if weight > 0 else 1.0)
+    return strategies or {"cpu": ResourceStrategy(), "memory": ResourceStrategy()}

@@ -1,8 +1,8 @@
-"""The nodes' side of Volcano's ``tdm``: revocable nodes take revocable pods, at their hours.
+"""Node side of Volcano's ``tdm``: revocable nodes accept revocable pods within their hours.
 
-A node labelled ``volcano.sh/revocable-zone: ZONE`` takes nothing outside the hours of its zone, and inside
-them only pods annotated ``volcano.sh/revocable-zone: "*"``. Hours are read in UTC; hours that end at or
-before they begin reach over midnight.
+A node labelled ``volcano.sh/revocable-zone: ZONE`` accepts no pod outside the hours of
+its zone. Inside them it accepts only pods annotated ``volcano.sh/revocable-zone: "*"``.
+Hours are in UTC. If the end is not after the start, they extend over midnight.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Hours = tuple[int, int]
 
 
 def parse_hours(text: str) -> Hours | None:
-    """``10:00-21:00``; ``None`` for what is no such span."""
+    """Return the hours of a text such as ``10:00-21:00``; ``None`` if it is invalid."""
     match = _HOURS.fullmatch(text)
     if match is None:
         return None
@@ -42,20 +42,20 @@ def parse_hours(text: str) -> Hours | None:
 
 def is_active(hours: Hours, now: float) -> bool:
     """Return whether ``now`` (Unix seconds) lies in the hours."""
-    at = int(now) % DAY
+    second = int(now) % DAY
     begin, end = hours
-    return begin <= at <= end if begin < end else at >= begin or at <= end
+    return begin <= second <= end if begin < end else second >= begin or second <= end
 
 
 class RevocableZones:
-    """A zone without hours, or with such as cannot be read, is never active."""
+    """Filter and score of revocable nodes. A zone without valid hours is never active."""
 
     name = "revocable-zones"
     footprint = Footprint.STATIC
     dialects = VOLCANO
 
     def __init__(self, zones: Mapping[str, Hours], *, closes: bool = True) -> None:
-        """``closes``: whether it is a filter, too."""
+        """:param closes: filter nodes, too"""
         self.weight = 1.0
         self._closes = closes
         self.zones = dict(zones)
@@ -67,7 +67,7 @@ class RevocableZones:
         return active != before
 
     def due(self, now: float) -> float | None:
-        """When the next zone begins, or is over."""
+        """Return the time at which the next zone starts or ends."""
         midnight = now - now % DAY
         edges = [
             midnight + day * DAY + edge
@@ -87,14 +87,14 @@ class RevocableZones:
         if mask is None or mask.all():
             return []
         values, codes = nodes.label_values(LABEL), nodes.label(LABEL)
-        found = []
+        blockers = []
         for code in sorted(set(codes[~mask].tolist())):
             zone = values[code]
-            why = "takes revocable pods only" if zone in self._active else "is not in its hours"
-            found.append(
-                NodeBlocker(Reason.NODE_RESERVED, codes == code, detail=f"revocable zone {zone} {why}")
+            state = "takes revocable pods only" if zone in self._active else "is not in its hours"
+            blockers.append(
+                NodeBlocker(Reason.NODE_RESERVED, codes == code, detail=f"revocable zone {zone} {state}")
             )
-        return found
+        return blockers
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.RISES
@@ -115,7 +115,7 @@ class RevocableZones:
 
 
 def build(arguments: Arguments, *, closes: bool = True) -> list[RevocableZones]:
-    """``tdm.revocable-zone.ZONE: HH:MM-HH:MM`` for every zone."""
+    """Return the policy for arguments ``tdm.revocable-zone.ZONE: HH:MM-HH:MM``."""
     zones = {}
     for name, text in arguments.items():
         hours = parse_hours(str(text)) if name.startswith(PREFIX) else None

@@ -1,9 +1,10 @@
-"""Volcano's ``usage``: nodes by their measured load.
+"""Volcano's ``usage``: filter and score of nodes by measured load.
 
-The load comes from outside (:class:`~windlass.spi.inputs.TakesLoads`); without any, and on nodes whose
-figures are older than five minutes, the policy has nothing to say. What pods will use that are too young
-to be seen in the figures is estimated from their requests. Limits are not known here, so the estimator's
-``burst_ratio``, which weighs what lies between request and limit, has no effect; it is 0 by default.
+The load is provided from outside (:class:`~windlass.spi.inputs.TakesLoads`). Without
+any, and on nodes with metrics older than five minutes, the policy has no effect. The
+use of pods that are too young for the metrics is estimated from their requests. Limits
+are not known here. So the estimator's ``burst_ratio``, which weighs the difference of
+limit and request, has no effect; it is 0 by default.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ from windlass.spi.quantities import to_units
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """What a pod will use: ``request_ratio`` of its request, times ``risk_factor`` on a node that is
-    loaded to ``risk_threshold`` (a share of 1) or more; of a pod that asks for nothing, ``best_effort``."""
+    """Estimate of a pod's use.
+
+    ``request_ratio`` of its request, times ``risk_factor`` on a node with a load of at
+    least ``risk_threshold`` (a part of 1). ``best_effort``: estimate of a pod without
+    requests.
+    """
 
     request_ratio: float = 0.7
     risk_threshold: float = 0.6
@@ -37,8 +42,10 @@ class Estimator:
 
 @dataclass(frozen=True, slots=True)
 class UsageRules:
-    """Thresholds in percent, for cpu and memory. ``visible_after``: for how many seconds a pod that was
-    placed is not in the figures yet."""
+    """Thresholds in percent, for CPU and memory.
+
+    ``visible_after``: seconds until the metrics show a placed pod.
+    """
 
     thresholds: tuple[float, float] = (80.0, 80.0)
     weights: tuple[float, float] = (1.0, 1.0)
@@ -48,7 +55,7 @@ class UsageRules:
 
 @dataclass(slots=True)
 class _Young:
-    """A placement that the figures do not show yet."""
+    """Placement that the metrics do not show yet."""
 
     since: float
     number: int
@@ -56,8 +63,11 @@ class _Young:
 
 
 class Usage:
-    """The node is closed above a threshold (of the measured load alone). The score is the weighted mean of
-    what is left of cpu and memory, in percent, estimates counted."""
+    """Filter and score by measured load.
+
+    A node is excluded if its measured load is above a threshold. The score is the
+    weighted mean of free CPU and memory in percent, including estimates.
+    """
 
     name = "usage"
     footprint = Footprint.STATIC
@@ -75,10 +85,10 @@ class Usage:
         self._young: dict[int, list[_Young]] = {}
         self._nodes: NodeView | None = None
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ updates
 
     def take_loads(self, loads: Mapping[str, NodeLoad]) -> None:
-        """The newest figures by node; they replace all earlier ones."""
+        """Replace the loads of all nodes by the newest ones."""
         self._loads = dict(loads)
         self._fed = True
 
@@ -94,7 +104,7 @@ class Usage:
         return changed
 
     def due(self, now: float) -> float | None:
-        """When the first figures are too old."""
+        """Return the time at which the first metrics become too old."""
         ends = [self._loads[name].measured + FRESH_SECONDS for name in self._fresh]
         return min((end for end in ends if end > now), default=None)
 
@@ -115,12 +125,14 @@ class Usage:
                 young = _Young(self._now, number, self._estimate(self._needs[number], row))
                 self._young.setdefault(row, []).append(young)
             return
-        for _ in range(-count):  # the last one that came, if it is still young
-            found = self._young.get(row, [])
-            at = next((i for i in reversed(range(len(found))) if found[i].number == number), None)
-            if at is not None:
-                del found[at]
-                if not found:
+        for _ in range(-count):  # the latest placement, if the metrics do not show it yet
+            placements = self._young.get(row, [])
+            index = next(
+                (i for i in reversed(range(len(placements))) if placements[i].number == number), None
+            )
+            if index is not None:
+                del placements[index]
+                if not placements:
                     del self._young[row]
 
     def constrains(self, number: int) -> bool:
@@ -135,7 +147,7 @@ class Usage:
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         return
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ queries
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
         if not self._closes or not self._fresh or needs.dialect is not Dialect.VOLCANO:
@@ -145,48 +157,51 @@ class Usage:
     def blockers(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if not self._closes or needs.dialect is not Dialect.VOLCANO:
             return []
-        found = []
-        for at, resource in enumerate(MEASURED):
-            blocked = self._above(at, nodes)
+        blockers = []
+        for index, resource in enumerate(MEASURED):
+            blocked = self._above(index, nodes)
             if blocked.any():
-                detail = f"measured {resource} load above {self._rules.thresholds[at]:g} %"
-                found.append(NodeBlocker(Reason.NODE_OVERLOADED, blocked, detail=detail))
-        return found
+                detail = f"measured {resource} load above {self._rules.thresholds[index]:g} %"
+                blockers.append(NodeBlocker(Reason.NODE_OVERLOADED, blocked, detail=detail))
+        return blockers
 
     def has_preference(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return bool(self._fresh)
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, candidates: BoolArray) -> FloatArray:
-        """No node's score depends on others, but on what was placed on it: so it is made anew each time."""
+        """Return the scores, which change with every placement on a node."""
         left = np.zeros(nodes.size)
         whole = sum(self._rules.weights) or 1.0
         capacity = [nodes.allocatable(resource) for resource in MEASURED]
-        for at, (row, name) in enumerate(zip(nodes.rows.tolist(), nodes.names(), strict=True)):
+        for index, (row, name) in enumerate(zip(nodes.rows.tolist(), nodes.names(), strict=True)):
             load = self._load(name)
-            if load is None or not candidates[at]:
+            if load is None or not candidates[index]:
                 continue
-            shares = self._composite(load, row, [int(c[at]) for c in capacity])
-            left[at] = sum(w * (1.0 - share) for w, share in zip(self._rules.weights, shares, strict=True))
+            shares = self._composite(load, row, [int(c[index]) for c in capacity])
+            left[index] = sum(w * (1.0 - share) for w, share in zip(self._rules.weights, shares, strict=True))
         return 100.0 * left / whole
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ helpers
 
     def _load(self, name: str) -> NodeLoad | None:
         return self._loads[name] if name in self._fresh else None
 
-    def _above(self, at: int, nodes: NodeView) -> BoolArray:
-        limit = self._rules.thresholds[at]
+    def _above(self, index: int, nodes: NodeView) -> BoolArray:
+        limit = self._rules.thresholds[index]
         return np.array(
-            [(load := self._load(name)) is not None and load.percent(at) > limit for name in nodes.names()],
+            [
+                (load := self._load(name)) is not None and load.percent(index) > limit
+                for name in nodes.names()
+            ],
             dtype=np.bool_,
         ).reshape(nodes.size)
 
     def _composite(self, load: NodeLoad, row: int, capacity: Sequence[int]) -> list[float]:
-        """Measured and estimated, as shares of the node: 0 to 1."""
+        """Return measured plus estimated load as parts of the node: 0 to 1."""
         shares = []
-        for at, whole in enumerate(capacity):
-            young = sum(y.estimate[at] for y in self._young.get(row, ()))
-            shares.append(min(1.0, load.percent(at) / 100.0 + young / whole) if whole > 0 else 0.0)
+        for index, whole in enumerate(capacity):
+            young = sum(y.estimate[index] for y in self._young.get(row, ()))
+            shares.append(min(1.0, load.percent(index) / 100.0 + young / whole) if whole > 0 else 0.0)
         return shares
 
     def _estimate(self, needs: Needs, row: int) -> tuple[float, float]:
@@ -209,16 +224,21 @@ class Usage:
 
 
 def build(arguments: Arguments, *, closes: bool = True, interval: float = 30.0) -> list[Usage]:
-    """``usage.weight`` (5), ``cpu.weight``, ``memory.weight`` (1), ``thresholds`` (80 each) and the
-    ``estimator``; what lies outside of its range keeps its default. ``closes``: whether the predicate is
-    switched on. ``interval``: seconds between two measurements."""
+    """Return the policy of the plugin's arguments.
+
+    They are ``usage.weight`` (5), ``cpu.weight``, ``memory.weight`` (1), ``thresholds``
+    (80 each) and the ``estimator``. Values outside of their range keep the default.
+
+    :param closes: filter nodes, too
+    :param interval: seconds between two measurements
+    """
 
     def positive(name: str, default: float) -> float:
-        given = number(arguments, name, default)
-        return given if given >= 0 else default
+        value = number(arguments, name, default)
+        return value if value >= 0 else default
 
-    given = arguments.get("thresholds")
-    limits = given if isinstance(given, Mapping) else {}
+    value = arguments.get("thresholds")
+    limits = value if isinstance(value, Mapping) else {}
     rules = UsageRules(
         thresholds=(_within(limits, "cpu", 80.0, 100.0), _within(limits, "mem", 80.0, 100.0)),
         weights=(positive("cpu.weight", 1), positive("memory.weight", 1)),
@@ -228,8 +248,8 @@ def build(arguments: Arguments, *, closes: bool = True, interval: float = 30.0) 
     return [Usage(positive("usage.weight", 5), rules, closes=closes)]
 
 
-def _estimator(given: object) -> Estimator:
-    section = given if isinstance(given, Mapping) else {}
+def _estimator(value: object) -> Estimator:
+    section = value if isinstance(value, Mapping) else {}
     factor = number(section, "risk_factor", 1.2)
     return Estimator(
         _within(section, "request_ratio", 0.7, 1.0),
@@ -243,17 +263,17 @@ def _estimator(given: object) -> Estimator:
 
 
 def _within(section: Mapping[str, object], name: str, default: float, most: float) -> float:
-    given = number(section, name, default)
-    return given if 0 <= given <= most else default
+    value = number(section, name, default)
+    return value if 0 <= value <= most else default
 
 
-def _amount(given: object, resource: str, default: int, unit: int) -> int:
-    """A whole number counts ``unit`` each (milli-CPU, MiB), text is a quantity."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given * unit if given >= 0 else default
-    if isinstance(given, str):
+def _amount(value: object, resource: str, default: int, unit: int) -> int:
+    """Return an amount: integers count ``unit`` each (milli-CPU, MiB), text is a quantity."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * unit if value >= 0 else default
+    if isinstance(value, str):
         try:
-            units = to_units(resource, given)
+            units = to_units(resource, value)
         except ValueError:
             return default
         return units if units >= 0 else default

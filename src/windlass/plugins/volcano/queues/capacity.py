@@ -1,4 +1,4 @@
-"""``capacity``: the votes that go with stated deserved amounts, flat or in a tree."""
+"""``capacity``: votes by stated deserved amounts, flat or in a tree."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ PODS = "pods"
 
 
 def deserved(queue: QueueView, *, hierarchy: bool) -> dict[str, int]:
-    """max(min(deserved, real capability), guarantee); in a tree max(deserved, guarantee). Only what is set;
-    what is deserved of single device models is deserved of the device, too."""
-    found = dict(queue.spec.deserved)
+    """Return max(min(deserved, real capability), guarantee); in a tree max(deserved, guarantee).
+
+    Only stated amounts count. The deserved amount of device models counts for the
+    device, too.
+    """
+    due = dict(queue.spec.deserved)
     if not hierarchy:
         for name, bound in queue.real_capability.items():
-            if name in found:
-                found[name] = min(found[name], bound)
+            if name in due:
+                due[name] = min(due[name], bound)
     for name, units in queue.spec.guarantee.items():
-        found[name] = max(found.get(name, 0), units)
-    return dict(include_flavors(found))
+        due[name] = max(due.get(name, 0), units)
+    return dict(include_flavors(due))
 
 
 class _Capacity:
@@ -33,7 +36,7 @@ class _Capacity:
         self._levels = ancestor_reclaim_level if hierarchy else 0
 
     def _path(self, path: Sequence[QueueView]) -> Sequence[QueueView]:
-        """The queues that are tested: the leaf, in a tree with its ancestors."""
+        """Return the tested queues: the leaf; in a tree also its ancestors."""
         return path if self._hierarchy else path[:1]
 
     def _deserved(self, queue: QueueView) -> dict[str, int]:
@@ -41,7 +44,7 @@ class _Capacity:
 
 
 class CapacityAllocatable(_Capacity):
-    """Open, and within the real capability on every requested resource, at every level."""
+    """Vote on allocation: open, and within the real capability at every level."""
 
     def may_allocate(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         rejection = closed(path)
@@ -53,7 +56,10 @@ class CapacityAllocatable(_Capacity):
 
 
 class CapacityEnqueueable(_Capacity):
-    """Open, and what the group asks for fits beside what is held and booked, at every level."""
+    """Vote on admission: open, and within the real capability at every level.
+
+    The request is added to held and reserved amounts.
+    """
 
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         path = admission.gang.path
@@ -67,9 +73,13 @@ class CapacityEnqueueable(_Capacity):
 
 
 class CapacityPreemptionVote(_Capacity):
-    """A queue may take back for a task that leaves it within its real capability everywhere and within
-    its deserved amount on at least one requested resource and on each device model that is named; or, with
-    ``ancestorReclaimLevel``, one of its nearest ancestors."""
+    """Vote on reclaim by amounts.
+
+    A queue may reclaim for a task that keeps it within its real capability everywhere.
+    It must also stay within its deserved amount of at least one requested resource, and
+    of each named device model. With ``ancestorReclaimLevel`` it suffices that one of
+    the nearest ancestors does.
+    """
 
     def may_reclaim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         leaf = path[0]
@@ -91,7 +101,10 @@ class CapacityPreemptionVote(_Capacity):
 
 
 class CapacityEvictable(_Capacity):
-    """Which pods of other queues may go; see :meth:`may_go`. Candidates are taken off as they are chosen."""
+    """Vote on victims of other queues; see :meth:`may_go`.
+
+    Chosen candidates are subtracted before the next one is tested.
+    """
 
     def victims(
         self, purpose: Purpose, preemptor: TaskView, candidates: Sequence[TaskView]
@@ -104,13 +117,13 @@ class CapacityEvictable(_Capacity):
         self, path: Sequence[QueueView], request: Resources, candidates: Sequence[TaskView]
     ) -> list[TaskView]:
         left: dict[str, dict[str, int]] = {}
-        found = []
+        chosen = []
         for candidate in candidates:
             if self.may_go(path, request, candidate.gang.path, candidate.request, left):
                 for queue in candidate.gang.path:
                     left[queue.name] = plus(_held(queue, left), candidate.request, -1)
-                found.append(candidate)
-        return found
+                chosen.append(candidate)
+        return chosen
 
     def may_go(
         self,
@@ -120,13 +133,18 @@ class CapacityEvictable(_Capacity):
         held: Resources,
         left: Mapping[str, Mapping[str, int]],
     ) -> bool:
-        """Return whether a pod that holds ``held`` in the queue at the start of ``path`` may go; ``left``: what
-        queues still hold after the victims before it.
+        """Return whether a pod that holds ``held`` in the queue at the start of
+        ``path`` may be evicted.
 
-        1. It holds something of what is asked for. 2. Its queue keeps its guarantee. 3. Its queue has
-        no deserved amount of anything it uses, or holds more than that of one of these, and of every
-        device model that it uses. 4. The same for each ancestor up to ``ancestorReclaimLevel`` that is not
-        the claimer's too, equally far up."""
+        1. The pod holds some requested resource.
+        2. Its queue keeps its guarantee.
+        3. Its queue deserves none of the resources that the pod uses, or it exceeds the
+           deserved amount of one of these and of every device model that the pod uses.
+        4. The same holds for each ancestor up to ``ancestorReclaimLevel`` that the
+           preemptor does not share at the same level.
+
+        :param left: amounts that queues hold after the earlier victims
+        """
         uses = requested(held)
         leaf = path[0]
         if not any(name in uses and name != PODS for name in requested(request)):
@@ -156,8 +174,8 @@ class CapacityEvictable(_Capacity):
 
 
 class CapacityVictimQueueOrder(_Capacity):
-    """In a tree the queues nearest to the claimer's give first: those whose common ancestor with it lies
-    deepest."""
+    """Order of victim queues: in a tree those with the deepest common ancestor with the
+    preemptor first."""
 
     def victim_queue_key(self, preemptor: Sequence[QueueView], path: Sequence[QueueView]) -> int:
         if not self._hierarchy:
@@ -171,6 +189,6 @@ def _held(queue: QueueView, left: Mapping[str, Mapping[str, int]]) -> Mapping[st
 
 
 def _below_root(path: Sequence[QueueView], levels: int) -> Sequence[QueueView]:
-    """The nearest ancestors of a leaf, at most ``levels``, without the root."""
+    """Return the nearest ancestors of a leaf, at most ``levels``, without the root."""
     ancestors = [queue for queue in path[1:] if queue.parent is not None]
     return ancestors[:levels]

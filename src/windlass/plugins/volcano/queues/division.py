@@ -1,8 +1,9 @@
-"""Volcano's fair shares: ``proportion`` (by weight, bounded by the demand) and ``capacity`` (as stated).
+"""Volcano's fair shares: ``proportion`` (by weight, bounded by the demand) and
+``capacity`` (as stated).
 
-``QueueShare.fair`` is what Volcano calls deserved. The formulas are those of Volcano's plugins of the same
-names; amounts are integers, scaled by 2^32 while ``proportion`` halves and thirds them, and a difference
-below a tenth of a unit is none, as in Volcano.
+``QueueShare.fair`` is Volcano's deserved amount. The formulas are those of Volcano's
+plugins of the same names. Amounts are integers; ``proportion`` scales them by 2^32
+while dividing. As in Volcano, a difference below a tenth of a unit is ignored.
 """
 
 from __future__ import annotations
@@ -15,48 +16,54 @@ from windlass.spi.plugins import QueueView, include_flavors
 from windlass.spi.shares import QueueShare, ShareCause, SharePart
 
 SCALE = 32
-"""Bits behind the point while shares are divided."""
+"""Fractional bits of amounts while shares are divided."""
 
 CLOSE = (1 << SCALE) // 10
-"""A tenth of a unit."""
+"""Tolerance: a tenth of a unit."""
 
 
 # ---------------------------------------------------------------------- real capability
 
 
 def flat_capabilities(queues: Sequence[QueueView], total: Resources) -> list[dict[str, int]]:
-    """min(capability, total - what all queues are guaranteed + the own guarantee), per resource of the
-    total or of a capability. A capability that is missing or not above 0 is none."""
+    """Return min(capability, total - all guarantees + own guarantee) for each queue.
+
+    The result has the resources of the total and of the capability. A capability that
+    is missing or not above 0 does not count.
+    """
     reserved: dict[str, int] = {}
     for queue in queues:
         for name, units in queue.spec.guarantee.items():
             reserved[name] = reserved.get(name, 0) + units
-    found = []
+    capabilities = []
     for queue in queues:
         spec = queue.spec
         bounds = {
             name: units - reserved.get(name, 0) + spec.guarantee.get(name, 0) for name, units in total.items()
         }
-        found.append(_capped(bounds, spec.capability))
-    return found
+        capabilities.append(_capped(bounds, spec.capability))
+    return capabilities
 
 
 def child_capabilities(parent: QueueView | None, queues: Sequence[QueueView]) -> list[dict[str, int]]:
-    """In a tree: min(own capability, the parent's real capability - what the siblings, the queue
-    included, are guaranteed + the own guarantee). Without a bound above, only the own capability."""
+    """Return min(own capability, parent's real capability - guarantees of all children
+    + own guarantee).
+
+    This is the rule for trees. Without a bound above only the own capability counts.
+    """
     above = parent.real_capability if parent is not None else {}
     reserved: dict[str, int] = {}
     for queue in queues:
         for name, units in queue.spec.guarantee.items():
             reserved[name] = reserved.get(name, 0) + units
-    found = []
+    capabilities = []
     for queue in queues:
         guarantee = queue.spec.guarantee
         bounds = {
             name: units - reserved.get(name, 0) + guarantee.get(name, 0) for name, units in above.items()
         }
-        found.append(_capped(bounds, queue.spec.capability))
-    return found
+        capabilities.append(_capped(bounds, queue.spec.capability))
+    return capabilities
 
 
 def _capped(bounds: dict[str, int], capability: Resources) -> dict[str, int]:
@@ -70,8 +77,11 @@ def _capped(bounds: dict[str, int], capability: Resources) -> dict[str, int]:
 
 
 class CapacityDivision:
-    """``fair`` = max(min(deserved, real capability), guarantee), in a tree max(deserved, guarantee), of
-    the resources for which either is stated."""
+    """Division by stated amounts.
+
+    ``fair`` = max(min(deserved, real capability), guarantee), in a tree max(deserved,
+    guarantee), of the resources for which either is stated.
+    """
 
     name = "capacity-division"
     dialect = Dialect.VOLCANO
@@ -80,14 +90,14 @@ class CapacityDivision:
         self.flat = not hierarchy
 
     def demand_matters(self, queue: QueueView, before: Resources, after: Resources) -> bool:
-        """What is stated does not follow the demand."""
+        """Return False: stated amounts do not depend on the demand."""
         return False
 
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
     ) -> Sequence[QueueShare]:
         bounds = flat_capabilities(queues, total) if self.flat else child_capabilities(parent, queues)
-        found = []
+        shares = []
         for queue, bound in zip(queues, bounds, strict=True):
             fair = dict(include_flavors(queue.spec.deserved))
             if self.flat:
@@ -97,8 +107,8 @@ class CapacityDivision:
                 if units > fair.get(name, 0):
                     fair[name] = units
                     parts[name] = (SharePart(ShareCause.GUARANTEED, units),)
-            found.append(QueueShare(fair, fair, bound, parts))
-        return found
+            shares.append(QueueShare(fair, fair, bound, parts))
+        return shares
 
 
 # ---------------------------------------------------------------------- proportion
@@ -115,8 +125,11 @@ class _Claim:
 
 
 class ProportionDivision:
-    """The cluster by weight, in rounds: what a queue cannot use goes to the others. Never more than its
-    request or its real capability, never less than its guarantee. Queues without any work take no part."""
+    """Division by weight, in rounds: the unused part of one queue goes to the others.
+
+    A queue gets at most its request and its real capability, and at least its
+    guarantee. Queues without any work take no part.
+    """
 
     name = "proportion-division"
     dialect = Dialect.VOLCANO
@@ -124,11 +137,14 @@ class ProportionDivision:
 
     def __init__(self) -> None:
         self._bounds: tuple[Queue, Mapping[str, int], dict[str, int]] | None = None
-        """The real capability of a queue that was the only one, and the total of which it was made."""
+        """Rules of a single queue, the total, and the real capability computed from both."""
 
     def demand_matters(self, queue: QueueView, before: Resources, after: Resources) -> bool:
-        """See :class:`~windlass.spi.shares.Division`. A request beyond what the queue is given bounds it in no round,
-        nor does it satisfy it in any."""
+        """Return whether a change of demand changes the shares
+        (:class:`~windlass.spi.shares.Division`).
+
+        A request above the share bounds it in no round, and satisfies it in none.
+        """
         fair = queue.fair_share
         if before.keys() != after.keys():
             return True
@@ -145,32 +161,32 @@ class ProportionDivision:
             spec, known = queues[0].spec, self._bounds
             if known is None or known[0] is not spec or known[1] is not total:
                 known = self._bounds = spec, total, flat_capabilities(queues, total)[0]
-            return [_alone(queues[0], known[2], total)]
+            return [_single_queue(queues[0], known[2], total)]
         bounds = flat_capabilities(queues, total)
         claims: dict[int, _Claim] = {}
-        for at, queue in enumerate(queues):
+        for index, queue in enumerate(queues):
             request = {name: units for name, units in queue.demand.items() if units > 0}
             if request:
                 guarantee = {name: units << SCALE for name, units in queue.spec.guarantee.items()}
                 scaled = {name: units << SCALE for name, units in request.items()}
-                limit = {name: units << SCALE for name, units in bounds[at].items()}
-                claims[at] = _Claim(queue.spec.weight, scaled, guarantee, limit)
+                limit = {name: units << SCALE for name, units in bounds[index].items()}
+                claims[index] = _Claim(queue.spec.weight, scaled, guarantee, limit)
         _rounds(list(claims.values()), {name: units << SCALE for name, units in total.items()})
         weights = sum(claim.weight for claim in claims.values())
-        found = []
-        for at, queue in enumerate(queues):
-            claim = claims.get(at)
+        shares = []
+        for index, queue in enumerate(queues):
+            claim = claims.get(index)
             if claim is None:
-                found.append(QueueShare({}, {}, bounds[at]))
+                shares.append(QueueShare({}, {}, bounds[index]))
                 continue
             fair = {name: (units + CLOSE) >> SCALE for name, units in claim.given.items()}
             parts = {name: _parts(queue, name, units, weights) for name, units in fair.items() if units}
-            found.append(QueueShare(fair, fair, bounds[at], parts))
-        return found
+            shares.append(QueueShare(fair, fair, bounds[index], parts))
+        return shares
 
 
-def _alone(queue: QueueView, bounds: Mapping[str, int], total: Mapping[str, int]) -> QueueShare:
-    """What is left of the rounds for a queue that is the only one, and has no guarantee."""
+def _single_queue(queue: QueueView, bounds: Mapping[str, int], total: Mapping[str, int]) -> QueueShare:
+    """Return the share of a single queue without a guarantee."""
     fair = {
         name: min(units, total.get(name, 0), bounds.get(name, units))
         for name, units in queue.demand.items()
@@ -202,7 +218,10 @@ def _rounds(claims: list[_Claim], total: dict[str, int]) -> None:
 
 
 def _grown(claim: _Claim, remaining: Mapping[str, int], weights: int) -> dict[str, int]:
-    """What the claim has after a round: bounded by its request, which none but a guarantee passes."""
+    """Return the amounts of a claim after a round.
+
+    They are bounded by the request; only a guarantee may exceed it.
+    """
     grown = {}
     for name in {*claim.request, *claim.guarantee}:
         units = claim.given.get(name, 0) + remaining.get(name, 0) * claim.weight // weights

@@ -34,7 +34,7 @@ __all__ = ["HIERARCHY", "WEIGHTS", "HdrfEvictable", "HdrfOrder", "before"]
 TOLERANCE = Fraction(1, 1_000_000)
 """Maximum difference of two shares that count as equal for victims."""
 TREES = 8
-"""Maximum number of trees that are kept for victims."""
+"""Maximum number of cached trees for victims."""
 
 
 class HdrfOrder:
@@ -53,7 +53,7 @@ class HdrfOrder:
         above = queue.parent.name if queue.parent is not None else ""
         stamp, tree = self._trees.get(above) or (-1, HdrfTree())
         if stamp != queue.stamp:
-            tree.renewed(queue.siblings, queue.cluster)
+            tree.updated(queue.siblings, queue.cluster)
             self._trees[above] = (queue.stamp, tree)
         return key_of(tree.root, queue)
 
@@ -79,39 +79,39 @@ class HdrfEvictable:
             return None
         mine = preemptor.gang
         queues, total = mine.path[0].siblings, mine.path[0].cluster
-        self._plain.renewed(queues, total)
+        self._plain.updated(queues, total)
         by_open: dict[frozenset[str], list[TaskView]] = {}
         for candidate in candidates:
             moved = [(preemptor.request, 1)]
-            if self._knows(candidate.gang):
+            if self._contains(candidate.gang):
                 moved.append((candidate.request, -1))
-            open_ones = self._plain.open_with(moved)
+            open_ones = self._plain.unused_with(moved)
             by_open.setdefault(frozenset(open_ones), []).append(candidate)
         grown = plus(mine.holding, preemptor.request)
         evicted: set[str] = set()
-        for open_ones, alike in by_open.items():
+        for open_ones, group in by_open.items():
             tree = self._tree(open_ones)
-            root = tree.renewed(queues, total)
+            root = tree.updated(queues, total)
             with tree.holding(mine.path[0], mine, grown):
-                for candidate in alike:
+                for candidate in group:
                     theirs = candidate.gang
                     left = plus(theirs.holding, candidate.request, -1)
-                    known = self._knows(theirs)
+                    known = self._contains(theirs)
                     with tree.holding(theirs.path[0], theirs, left) if known else nullcontext():
                         if before(key_of(root, mine.path[0]), key_of(root, theirs.path[0])):
                             evicted.add(candidate.task.key)
         return [candidate for candidate in candidates if candidate.task.key in evicted]
 
-    def _knows(self, gang: GangView) -> bool:
+    def _contains(self, gang: GangView) -> bool:
         return self._plain.leaf(gang.path[0], gang) is not None
 
     def _tree(self, open_ones: frozenset[str]) -> HdrfTree:
-        found = self._trees.get(open_ones)
-        if found is None:
+        tree = self._trees.get(open_ones)
+        if tree is None:
             if len(self._trees) >= TREES:
                 self._trees.clear()
-            found = self._trees[open_ones] = HdrfTree(open_ones)
-        return found
+            tree = self._trees[open_ones] = HdrfTree(open_ones)
+        return tree
 
 
 def before(first: Key, second: Key) -> bool:

@@ -27,7 +27,7 @@ ONE = Fraction(1)
 
 @dataclass(slots=True)
 class HdrfSums:
-    """What a node adds to the one above it."""
+    """Values that a node contributes to its parent."""
 
     held: Amounts = field(default_factory=dict)
     share: Fraction = Fraction(0)
@@ -36,7 +36,7 @@ class HdrfSums:
 
 @dataclass(slots=True)
 class _ChildSums:
-    """Over the children of a node. Those without a share count only as (not) saturated."""
+    """Sums over the children of a node. Children without a share count only as (not) saturated."""
 
     full: dict[str, Fraction] = field(default_factory=dict)
     per_share: dict[str, Fraction] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class _ChildSums:
         else:
             del self.shares[bisect_left(self.shares, child.share)]
 
-    def figures(self, total: Resources) -> HdrfSums:
+    def values(self, total: Resources) -> HdrfSums:
         held = dict(self.full)
         if self.shares:
             _add(held, self.per_share, min(ONE, self.shares[0]))
@@ -65,106 +65,110 @@ class _ChildSums:
 
 def _add(sums: dict[str, Fraction], more: Amounts, factor: Fraction) -> None:
     for name, units in more.items():
-        found = sums.get(name, 0) + units * factor
-        if found:
-            sums[name] = found
+        total = sums.get(name, 0) + units * factor
+        if total:
+            sums[name] = total
         else:
             sums.pop(name, None)
 
 
 @dataclass(slots=True)
 class HdrfNode:
-    """A node of the tree. ``weight`` counts among its siblings."""
+    """Node of the tree. ``weight``: relative to its siblings."""
 
     weight: Fraction = ONE
     children: dict[str, HdrfNode] = field(default_factory=dict)
-    figures: HdrfSums = field(default_factory=HdrfSums)
+    values: HdrfSums = field(default_factory=HdrfSums)
     sums: _ChildSums = field(default_factory=_ChildSums, compare=False, repr=False)
 
     @property
     def held(self) -> Amounts:
-        return self.figures.held
+        return self.values.held
 
     @property
     def share(self) -> Fraction:
-        return self.figures.share
+        return self.values.share
 
     @property
     def saturated(self) -> bool:
-        return self.figures.saturated
+        return self.values.saturated
 
-    def settle(self, total: Resources) -> None:
-        """Bring an inner node in line with its children, from below."""
+    def recompute(self, total: Resources) -> None:
+        """Recompute an inner node from its children, bottom up."""
         self.sums = _ChildSums()
         for child in self.children.values():
             if child.children:
-                child.settle(total)
-            self.sums.count(child.figures, 1)
-        self.figures = self.sums.figures(total)
+                child.recompute(total)
+            self.sums.count(child.values, 1)
+        self.values = self.sums.values(total)
 
 
 def dominant(held: Amounts, total: Resources) -> Fraction:
-    """The largest part of any of the cluster's resources."""
+    """Return the largest ratio of held and total amount over the cluster's resources."""
     return max(
         (units / total[name] for name, units in held.items() if total.get(name, 0) > 0), default=Fraction(0)
     )
 
 
 def path_of(queue: QueueView) -> list[tuple[str, Fraction]]:
-    """The names and weights of the nodes below the root that lead to a queue."""
+    """Return names and weights of the nodes below the root that lead to a queue."""
     annotations = queue.spec.annotations
     names = [name for name in annotations.get(HIERARCHY, "").split("/") if name]
     weights = annotations.get(WEIGHTS, "").split("/")
     return [
-        (name, max(Fraction(1), _weight(weights[at] if at < len(weights) else "")))
-        for at, name in enumerate(names)
-        if at > 0
+        (name, max(Fraction(1), _weight(weights[index] if index < len(weights) else "")))
+        for index, name in enumerate(names)
+        if index > 0
     ]
 
 
 def leaf_key(group: GroupView) -> str:
-    """No part of a path is called so."""
+    """Return the name of a group's leaf; no part of a path can equal it."""
     return f"{group.spec.key}\0"
 
 
-def figures_of(held: Resources, requested: Resources, open_ones: set[str], total: Resources) -> HdrfSums:
-    """Of a group. ``open_ones``: the resources that are not used up."""
+def values_of(held: Resources, requested: Resources, open_ones: set[str], total: Resources) -> HdrfSums:
+    """Return the values of a group.
+
+    :param open_ones: resources that are not used up
+    """
     amounts = {name: Fraction(units) for name, units in held.items()}
     return HdrfSums(amounts, dominant(amounts, total), _saturated(held, requested, open_ones, total))
 
 
 @dataclass(slots=True)
 class _Branch:
-    """What the tree has of one queue: the nodes that lead to it, the root first, and its groups."""
+    """Part of the tree for one queue: its nodes from the root down, and its groups."""
 
     queue: QueueView
     spec: Queue
     nodes: list[HdrfNode]
     touched: int
     groups: dict[str, tuple[Resources, Resources, HdrfNode]]
-    """Key of a leaf → what the group holds, what it asks for, the leaf."""
+    """Key of a leaf → amounts that the group holds and requests, the leaf."""
 
 
 class HdrfTree:
-    """The tree of some queues and their groups as things stand.
+    """Tree of some queues and their groups.
 
-    What is told of a queue must be the same as long as its ``touched`` is. Other queues than before, other
-    rules, another total, or a queue whose first group came or whose last one went: the tree is made anew.
+    The values of a queue must stay the same while its ``touched`` does. The tree is
+    rebuilt if the queues, their rules or the total changed, or if a queue got its first
+    group or lost its last one.
     """
 
     def __init__(self, open_ones: frozenset[str] | None = None) -> None:
-        """``open_ones``: what counts as not used up, whatever is used; without, what is not."""
+        """:param open_ones: resources that count as not used up; ``None``: they are computed"""
         self.root = HdrfNode()
         self.used: dict[str, int] = {}
         self._fixed = open_ones
         self._total: dict[str, int] = {}
         self._open: set[str] = set()
         self._branches: list[_Branch] = []
-        self._leads: dict[str, list[HdrfNode]] = {}
+        self._nodes_of: dict[str, list[HdrfNode]] = {}
         """Queue → the nodes that lead to it."""
 
-    def renewed(self, queues: Sequence[QueueView], total: Resources) -> HdrfNode:
-        """The tree as things stand."""
+    def updated(self, queues: Sequence[QueueView], total: Resources) -> HdrfNode:
+        """Update the tree and return its root."""
         if self._total != total or not self._same(queues):
             self._build(queues, total)
             return self.root
@@ -174,8 +178,8 @@ class HdrfTree:
                 self._build(queues, total)
                 return self.root
         for branch in changed:
-            self._sum_up(branch)
-        self._reopen()
+            self._update(branch)
+        self._update_open()
         return self.root
 
     def _same(self, queues: Sequence[QueueView]) -> bool:
@@ -197,28 +201,28 @@ class HdrfTree:
                     nodes.append(nodes[-1].children.setdefault(name, HdrfNode(weight)))
             branch = _Branch(queue, queue.spec, nodes, -1, {})
             self._branches.append(branch)
-            self._enter(branch)
-        self._leads = {branch.queue.name: branch.nodes for branch in self._branches}
+            self._add_groups(branch)
+        self._nodes_of = {branch.queue.name: branch.nodes for branch in self._branches}
         if self._fixed is None:
-            self._open = self.open_with(())
+            self._open = self.unused_with(())
             for branch in self._branches:
                 for held, requested, leaf in branch.groups.values():
-                    leaf.figures.saturated = _saturated(held, requested, self._open, total)
-        self.root.settle(total)
+                    leaf.values.saturated = _saturated(held, requested, self._open, total)
+        self.root.recompute(total)
 
-    def _enter(self, branch: _Branch) -> None:
-        """All groups of a queue, while the tree is being made: its nodes are settled later."""
+    def _add_groups(self, branch: _Branch) -> None:
+        """Add all groups of a queue while the tree is built; its inner nodes are computed later."""
         for group in branch.queue.gangs:
             held, requested = dict(group.holding), dict(group.requested)
             self._use(held, 1)
-            leaf = HdrfNode(figures=figures_of(held, requested, self._open, self._total))
+            leaf = HdrfNode(values=values_of(held, requested, self._open, self._total))
             key = leaf_key(group)
             branch.nodes[-1].children[key] = leaf
             branch.groups[key] = (held, requested, leaf)
         branch.touched = branch.queue.touched
 
-    def _sum_up(self, branch: _Branch) -> None:
-        """Bring the leaves of a queue, the nodes above it and what is used in all in line with its groups."""
+    def _update(self, branch: _Branch) -> None:
+        """Update the leaves of a queue, the nodes above it and the total use from its groups."""
         before, branch.groups = branch.groups, {}
         for group in branch.queue.gangs:
             key = leaf_key(group)
@@ -233,12 +237,12 @@ class HdrfTree:
             self._use(held, 1)
             if old is None:
                 branch.nodes[-1].children[key] = leaf
-            figures = figures_of(held, requested, self._open, self._total)
-            self._lift(branch.nodes, leaf, figures, fresh=old is None)
+            values = values_of(held, requested, self._open, self._total)
+            self._replace_values(branch.nodes, leaf, values, fresh=old is None)
             branch.groups[key] = (held, requested, leaf)
         for key, (held, _, leaf) in before.items():
             self._use(held, -1)
-            self._lift(branch.nodes, leaf, None)
+            self._replace_values(branch.nodes, leaf, None)
             del branch.nodes[-1].children[key]
         branch.touched = branch.queue.touched
 
@@ -246,27 +250,31 @@ class HdrfTree:
         for name, units in amounts.items():
             self.used[name] = self.used.get(name, 0) + sign * units
 
-    def _lift(
-        self, nodes: Sequence[HdrfNode], leaf: HdrfNode, figures: HdrfSums | None, *, fresh: bool = False
+    def _replace_values(
+        self, nodes: Sequence[HdrfNode], leaf: HdrfNode, values: HdrfSums | None, *, fresh: bool = False
     ) -> None:
-        """A leaf has other figures now (``None``: it goes; ``fresh``: it comes); so do the nodes above it."""
-        old: HdrfSums | None = None if fresh else leaf.figures
-        new = figures
-        if figures is not None:
-            leaf.figures = figures
+        """Replace the values of a leaf and update the nodes above it.
+
+        :param values: ``None``: the leaf is removed
+        :param fresh: the leaf is new
+        """
+        old: HdrfSums | None = None if fresh else leaf.values
+        new = values
+        if values is not None:
+            leaf.values = values
         for node in reversed(nodes):
             if old is not None:
                 node.sums.count(old, -1)
             if new is not None:
                 node.sums.count(new, 1)
-            old = node.figures
-            new = node.figures = node.sums.figures(self._total)
+            old = node.values
+            new = node.values = node.sums.values(self._total)
 
-    def _reopen(self) -> None:
-        """Look again what is used up; whatever asks for that changes with it."""
+    def _update_open(self) -> None:
+        """Update the set of used-up resources, and the saturation of groups."""
         if self._fixed is not None:
             return
-        open_ones = self.open_with(())
+        open_ones = self.unused_with(())
         if open_ones == self._open:
             return
         self._open = open_ones
@@ -274,12 +282,12 @@ class HdrfTree:
             for held, requested, leaf in branch.groups.values():
                 saturated = _saturated(held, requested, open_ones, self._total)
                 if saturated is not leaf.saturated:
-                    self._lift(branch.nodes, leaf, HdrfSums(leaf.held, leaf.share, saturated))
+                    self._replace_values(branch.nodes, leaf, HdrfSums(leaf.held, leaf.share, saturated))
 
-    # ------------------------------------------------------------------ what would be
+    # ------------------------------------------------------------------ what-if queries
 
-    def open_with(self, changes: Iterable[tuple[Resources, int]]) -> set[str]:
-        """What would not be used up if these amounts were used as well (sign 1) or not (-1)."""
+    def unused_with(self, changes: Iterable[tuple[Resources, int]]) -> set[str]:
+        """Return the resources that are not used up after changes (sign 1: more used, -1: less)."""
         used = self.used
         moved: dict[str, int] = {}
         for amounts, sign in changes:
@@ -288,26 +296,27 @@ class HdrfTree:
         return {name for name, units in self._total.items() if used.get(name, 0) + moved.get(name, 0) < units}
 
     def leaf(self, queue: QueueView, group: GroupView) -> HdrfNode | None:
-        """The group's node; ``None`` if it is in no queue of the tree."""
-        nodes = self._leads.get(queue.name)
+        """Return the group's leaf; ``None`` if it is in no queue of the tree."""
+        nodes = self._nodes_of.get(queue.name)
         return nodes[-1].children.get(leaf_key(group)) if nodes else None
 
     @contextmanager
     def holding(self, queue: QueueView, group: GroupView, held: Resources) -> Iterator[None]:
-        """Inside, a group of the tree holds ``held``; what is used up stays as it is."""
-        nodes, leaf = self._leads[queue.name], self.leaf(queue, group)
+        """Let a group of the tree hold ``held`` within the context; used-up resources
+        stay the same."""
+        nodes, leaf = self._nodes_of[queue.name], self.leaf(queue, group)
         if leaf is None:
             raise KeyError(group.spec.key)
-        before = leaf.figures
-        self._lift(nodes, leaf, figures_of(held, group.requested, self._open, self._total))
+        before = leaf.values
+        self._replace_values(nodes, leaf, values_of(held, group.requested, self._open, self._total))
         try:
             yield
         finally:
-            self._lift(nodes, leaf, before)
+            self._replace_values(nodes, leaf, before)
 
 
 def key_of(root: HdrfNode, queue: QueueView) -> Key:
-    """The place of a queue: the smaller is served first."""
+    """Return the order key of a queue: the smallest is served first."""
     key = []
     node = root
     for name, _ in path_of(queue):

@@ -1,4 +1,4 @@
-"""``overcommit``: lets in as much as the cluster could hold if it were ``overcommit-factor`` times as big."""
+"""``overcommit``: admission up to ``overcommit-factor`` times the cluster's capacity."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ FACTOR = 1.2
 
 
 class Overcommit:
-    """Booked, used and asked for may reach the factor times the total, of what is asked for. A factor
-    below 1 counts as 1.2. A bound that follows from what the cluster has, and grows with it, is a share."""
+    """Vote on admission: reserved, used and requested amounts are at most the factor
+    times the total.
+
+    A factor below 1 counts as 1.2. The bound follows from the cluster's capacity and
+    grows with it, so it is a share.
+    """
 
     name = "overcommit"
 

@@ -1,7 +1,7 @@
-"""``proportion``: the votes that go with dividing the cluster by weight.
+"""``proportion``: votes by the division of the cluster by weight.
 
-``QueueView.fair_share`` is the queue's deserved amount here: what the division by weight gave it, never
-more than it asks for (but for its guarantee).
+``QueueView.fair_share`` is the queue's deserved amount: its part of the division, at
+most its request (except for its guarantee).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
 
 
 class ProportionAllocatable:
-    """Open, and within the deserved amount on every requested resource."""
+    """Vote on allocation: open, and within the deserved amount of every requested resource."""
 
     name = "proportion"
 
@@ -25,7 +25,8 @@ class ProportionAllocatable:
 
 
 class ProportionPreemptionVote:
-    """As :class:`ProportionAllocatable`: a queue takes back what it deserves."""
+    """Vote on reclaim: a queue may reclaim up to its deserved amount
+    (:class:`ProportionAllocatable`)."""
 
     name = "proportion"
 
@@ -34,7 +35,7 @@ class ProportionPreemptionVote:
 
 
 class ProportionOverused:
-    """Passed over while it holds what it deserves of every resource."""
+    """Vote on overuse: the queue holds its deserved amount of every resource."""
 
     name = "proportion"
 
@@ -44,7 +45,10 @@ class ProportionOverused:
 
 
 class ProportionEvictable:
-    """A queue gives while it holds more than it deserves of some resource, victims so far taken off."""
+    """Vote on victims: a queue loses pods while it exceeds its deserved amount of some resource.
+
+    Earlier victims are subtracted.
+    """
 
     name = "proportion"
 
@@ -54,19 +58,22 @@ class ProportionEvictable:
         if purpose is Purpose.PREEMPT:
             return None
         left: dict[str, Resources] = {}
-        found = []
+        chosen = []
         for candidate in candidates:
             queue = candidate.gang.path[0]
             held = left.get(queue.name, queue.committed)
             due = queue.fair_share
             if any(units > due.get(name, 0) for name, units in held.items()):
                 left[queue.name] = plus(held, candidate.request, -1)
-                found.append(candidate)
-        return found
+                chosen.append(candidate)
+        return chosen
 
 
 class ProportionEnqueueable:
-    """Open, and what the group asks for fits beside what is held and booked, under the real capability."""
+    """Vote on admission: open, and within the real capability.
+
+    The request is added to held and reserved amounts.
+    """
 
     name = "proportion"
 
@@ -80,6 +87,6 @@ class ProportionEnqueueable:
 
 
 def _due(queue: QueueView, request: Resources) -> dict[str, int]:
-    """What is not named in the share is not deserved at all."""
+    """Return the deserved amounts of the requested resources; 0 for those without a share."""
     due = queue.fair_share
     return {name: due.get(name, 0) for name in request}

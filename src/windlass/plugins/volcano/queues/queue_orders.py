@@ -1,7 +1,8 @@
-"""Which of two of Volcano's queues is served next: ``spec.priority``, then the smaller share.
+"""Order of Volcano's queues: ``spec.priority``, then the smaller share.
 
-A queue's share is the largest, over resources, of what it holds divided by what it deserves
-(``QueueView.fair_share``, made by the division of the same name). Shares are compared exactly.
+A queue's share is the largest ratio, over resources, of held and deserved amount
+(``QueueView.fair_share``, computed by the division of the same name). Shares are
+compared exactly.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView, StepView
 
 SHIFT = 128
-"""Fractions of integers below 2^64 keep their order, scaled by this many bits and rounded down."""
+"""Bits by which fractions are scaled; fractions of integers below 2^64 keep their order."""
 
 WHOLE = 1 << SHIFT
 
 SILENT = (0, 0, False)
-"""The key of queues that are none of Volcano's, and among roots of both APIs."""
+"""Key of other queues than Volcano's, and among roots of both APIs."""
 
 
 class ProportionOrder:
-    """Only resources of which the queue deserves something count."""
+    """Queue order by share; only resources that the queue deserves count."""
 
     name = "proportion-order"
 
@@ -30,8 +31,11 @@ class ProportionOrder:
 
 
 class CapacityOrder:
-    """A queue that deserves nothing stated stands between those below and those above what they deserve;
-    on a tie the one that deserves something goes first."""
+    """Queue order by share, with a rule for queues without deserved amounts.
+
+    Such a queue comes after those below their deserved amounts and before those above.
+    On a tie the queue with deserved amounts comes first.
+    """
 
     name = "capacity-order"
 
@@ -43,7 +47,7 @@ class CapacityOrder:
 
 
 def proportion_share(queue: QueueView) -> int:
-    """In parts of ``WHOLE``."""
+    """Return the share in parts of ``WHOLE``."""
     held = queue.committed
     return max(
         ((held.get(name, 0) << SHIFT) // due for name, due in queue.fair_share.items() if due > 0), default=0
@@ -51,15 +55,15 @@ def proportion_share(queue: QueueView) -> int:
 
 
 def capacity_share(queue: QueueView) -> int | None:
-    """In parts of ``WHOLE``; ``None`` for a queue that deserves nothing stated."""
+    """Return the share in parts of ``WHOLE``; ``None`` without stated deserved amounts."""
     due = queue.fair_share
     if not due:
         return None
     held = queue.committed
-    return max(_part(held.get(name, 0), units) for name, units in due.items())
+    return max(_ratio(held.get(name, 0), units) for name, units in due.items())
 
 
-def _part(held: int, due: int) -> int:
+def _ratio(held: int, due: int) -> int:
     if due > 0:
         return (held << SHIFT) // due
     return WHOLE if held > 0 else 0

@@ -1,4 +1,4 @@
-"""Comparing amounts over several resources, as Volcano's share policies do."""
+"""Comparison of amounts over several resources, as in Volcano's share policies."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.quantities import from_units
 
 DESERVED = "deserved"
-"""A bound that is stated."""
+"""Name of a stated bound."""
 
 
 def requested(request: Resources) -> dict[str, int]:
-    """What is asked for at all."""
+    """Return the requested amounts above 0."""
     return {name: units for name, units in request.items() if units > 0}
 
 
 def plus(held: Mapping[str, int], more: Mapping[str, int], sign: int = 1) -> dict[str, int]:
-    found = dict(held)
+    total = dict(held)
     for name, units in more.items():
-        found[name] = found.get(name, 0) + sign * units
-    return found
+        total[name] = total.get(name, 0) + sign * units
+    return total
 
 
 def closed(path: Sequence[QueueView]) -> Rejection | None:
-    """The refusal of a queue that is not open, or whose ancestor is not."""
+    """Return the rejection of a queue that is not open, or has an ancestor that is not."""
     for queue in path:
         if queue.spec.state is not QueueState.OPEN:
             return Rejection(Reason.QUEUE_CLOSED, queue=queue.name, detail=f"queue {queue.name} is not open")
@@ -36,10 +36,13 @@ def closed(path: Sequence[QueueView]) -> Rejection | None:
 def beyond(
     queue: QueueView, held: Resources, request: Resources, bounds: Resources, what: str
 ) -> Rejection | None:
-    """The refusal for the first requested resource of which ``held`` and ``request`` exceed the bound.
+    """Return the rejection for the first requested resource that exceeds its bound.
 
-    A resource without a bound is unbounded. ``what`` names the bound to people. A bound below what the queue was given
-    follows from what the cluster has, and grows with it: that is a share, else it is a quota.
+    Held and requested amounts are added. A resource without a bound is unbounded. A
+    bound below the queue's capability follows from the cluster's capacity and grows
+    with it: it is a share, otherwise a quota.
+
+    :param what: name of the bound in messages
     """
     for name, units in request.items():
         bound = bounds.get(name)

@@ -1,7 +1,7 @@
-"""``resourcequota``: a group is let in only if its namespace's ResourceQuotas have room for it.
+"""``resourcequota``: admission only within the ResourceQuotas of the group's namespace.
 
-Counted are the requests of all unfinished pods of the namespace, and of the groups let in in this cycle.
-Quotas with scopes are left to the API server.
+The requests of all unfinished pods of the namespace count, and of the groups admitted
+in this cycle. Quotas with scopes are left to the API server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the votes say while groups take their turns: a queue that is passed over, or may not hold more."""
+"""Admission by the tiers' votes: overused queues, and limits on allocation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from windlass.spi.tiers import Tiers
 
 
 class TierAdmission:
-    """Refuses a step of a queue that is overused, or that the votes do not allot it to.
+    """Rejection of requests of an overused queue, or without an allocation vote.
 
-    What a queue gets depends on what others ask for, so a refused step is looked at again whenever
-    anything is given back.
+    The share of a queue depends on the requests of other queues. So a rejected request
+    is evaluated again whenever resources are freed.
     """
 
     name = "tiers"
     turns_only = True
-    """Actions that evict ask the votes themselves."""
+    """Preempting actions query the votes themselves."""
 
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
