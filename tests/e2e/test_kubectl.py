@@ -61,6 +61,19 @@ def job(name: str) -> dict[str, Any]:
 
 class TestApply:
     @pytest.mark.parametrize(
+        ("version", "kind"),
+        [("example.com/v1", "Foo"), ("v1", "Fooo"), ("scheduling.volcano.sh/v1beta1", "JobFlow")],
+    )
+    @pytest.mark.parametrize("command", [("apply",), ("create",), ("apply", "--server-side")])
+    def test_kind_that_is_not_served(
+        self, kubectl: Kubectl, version: str, kind: str, command: tuple[str, ...]
+    ) -> None:
+        manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
+        told = kubectl.fail(*command, "-f", "-", stdin=manifest)
+        assert f'no matches for kind "{kind}" in version "{version}"' in told
+        assert "ensure CRDs are installed first" in told
+
+    @pytest.mark.parametrize(
         ("manifest", "named", "change"),
         [
             (config_map("a", {"k": "1"}), "configmap/a", {"data": {"k": "2"}}),

@@ -70,7 +70,7 @@ def test_doctor_looks_at_certificates(windlass, tmp_path, days, level, words):
 
 @pytest.fixture
 def own_node(cluster, tmp_path):
-    """The supervisor's record of a ready control plane, whose node exists."""
+    """The supervisor's record of a ready control plane, and the name of its node."""
     state = StateFolder(tmp_path / "state")
     state.prepare()
     name = next(key[2] for key in cluster.objects if key[0] is NODES)

@@ -206,7 +206,29 @@ def test_a_kind_that_is_not_served(windlass, manifest):
     done = windlass("apply", "-f", manifest("apiVersion: v1\nkind: Queue\nmetadata: {name: x}\n"))
     assert done.code == 3
     assert "kind Queue of v1 is not served" in done.err
-    assert "try: did you mean apiVersion: scheduling.volcano.sh/v1beta1?" in done.err
+    assert "other groups have another kind Queue: scheduling.run.ai, scheduling.volcano.sh\n" in done.err
+    assert "did you mean" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "remedies"),
+    [
+        ("batch/v1", "Job", []),
+        ("kubeflow.org/v1", "PyTorchJob", []),
+        ("apps/v1", "Deployment", []),
+        ("batch.volcano.sh/v1alpha1", "JobFlow", ["did you mean kind: Job?"]),
+        ("batch.volcano.sh/v2", "Job", ["did you mean apiVersion: batch.volcano.sh/v1alpha1?"]),
+        ("batch.vulcano.sh/v1alpha1", "Job", ["did you mean apiVersion: batch.volcano.sh/v1alpha1?"]),
+        ("scheduling.volcano.sh/v1beta1", "PodGroups", ["did you mean kind: PodGroup?"]),
+        ("v1", "ConfigMaps", ["did you mean kind: ConfigMap?"]),
+    ],
+)
+def test_remedies_for_an_unknown_kind_stay_in_its_group(windlass, manifest, version, kind, remedies):
+    done = windlass("apply", "-f", manifest(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n"))
+    assert done.code == 3
+    told = [line.removeprefix("try: ") for line in done.err.splitlines() if line.startswith("try:")]
+    assert told[:1] == remedies or (not remedies and told == ["kubectl api-resources"])
+    assert told[-1] == "kubectl api-resources"
 
 
 def test_a_kind_in_small_letters(windlass, manifest):

@@ -63,7 +63,16 @@ def test_hashes_make_documents_cacheable() -> None:
 
 def test_other_paths() -> None:
     assert get("/openapi/v3/apis/nope/v1").status == 404
-    assert openapi.answer(Request("GET", "/openapi/v2")) is None
+    assert openapi.answer(Request("GET", "/openapi/v4")) is None
+
+
+def test_version_2_refers_to_version_3() -> None:
+    """kubectl needs a document, to answer `no matches for kind` for kinds that are not served."""
+    assert json.loads(get("/openapi/v2").body)["swagger"] == "2.0"
+    packed = get("/openapi/v2", accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+    assert packed.headers["content-type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    assert packed.body.startswith(b"\x0a\x032.0\x12")
+    assert b"/openapi/v3" in packed.body
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -238,6 +238,10 @@ def _patch(resource: Resource, live: dict[str, Any], modified: dict[str, Any]) -
     return merge_patch(original, modified, live)
 
 
+_GROUP_TYPO = 0.85
+"""Minimum similarity of two API groups (0 to 1), from which one counts as a misspelling of the other."""
+
+
 def resource_of(document: Document) -> Resource:
     """Return the kind. Raises :class:`WindlassError` if it is unknown."""
     version, kind = document.obj["apiVersion"], document.obj["kind"]
@@ -254,23 +258,43 @@ def resource_of(document: Document) -> Resource:
             evidence="kinds are case-sensitive",
             remedies=tuple(f"did you mean kind: {kind_name}?" for kind_name in similar),
         )
-    elsewhere = sorted({r.api_version for r in ALL if r.kind.lower() == str(kind).lower()})
-    return _not_served(document, version, kind, elsewhere)
+    raise _not_served(document, version, kind)
 
 
-def _not_served(document: Document, version: str, kind: str, elsewhere: list[str]) -> Resource:
+def _not_served(document: Document, version: str, kind: str) -> WindlassError:
+    """Return the error for an unknown kind.
+
+    Remedies stay in the API group that was written. A kind of the same name in another group has other
+    fields: ``batch/v1`` Job is not ``batch.volcano.sh`` Job.
+    """
+    from difflib import get_close_matches
+
     from windlass.api.resources import ALL
     from windlass.cli.errors import nearest
 
-    close = [f"did you mean kind: {match}?" for match in nearest(kind, {r.kind for r in ALL})]
-    close = [f"did you mean apiVersion: {other}?" for other in elsewhere] or close
-    raise WindlassError(
+    group, _, _ = version.rpartition("/")
+    close_groups = get_close_matches(group, {r.group for r in ALL if r.group}, 1, _GROUP_TYPO)
+    meant = close_groups[0] if group and close_groups else group
+    kinds = {r.kind for r in ALL if r.group == meant}
+    versions = sorted({r.api_version for r in ALL if r.group == meant and r.kind.lower() == kind.lower()})
+    if versions:
+        close = [f"did you mean apiVersion: {other}?" for other in versions]
+    else:
+        close = [f"did you mean kind: {match}?" for match in nearest(kind, kinds)]
+    shown = f"group {group}" if group else "the core group"
+    served = f"{shown} serves {', '.join(sorted(kinds))}"
+    if meant != group:
+        served = f"{shown} is not served, and {meant} is"
+    if not kinds:
+        served = f"{shown} is not served"
+    others = sorted({r.group for r in ALL if r.kind == kind and r.group and r.group != meant})
+    if others:
+        served += f"; other groups have another kind {kind}: {', '.join(others)}"
+    return WindlassError(
         "WL-KIND-404",
         f"{document.where}: kind {kind} of {version} is not served",
-        evidence=f"{kind} is served as {', '.join(elsewhere)}"
-        if elsewhere
-        else "no kind of this name is known",
-        remedies=tuple(close),
+        evidence=served,
+        remedies=(*close, "kubectl api-resources"),
     )
 
 

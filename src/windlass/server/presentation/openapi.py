@@ -1,4 +1,4 @@
-"""OpenAPI v3: an index, and one document per group and version.
+"""OpenAPI v3: an index, and one document per group and version. OpenAPI v2: a reference to it.
 
 The documents suffice for kubectl's create, apply, edit, explain and scale: operations
 with parameters and kinds, and
@@ -30,6 +30,9 @@ from windlass.server.subresources import served
 
 _encode = msgspec.json.Encoder().encode
 _PREFIX = "/openapi/v3"
+_TITLE = "Windlass"
+_SEE_VERSION_3 = "Schemas of all kinds are at /openapi/v3."
+_GNOSTIC = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _REF = "#/components/schemas/"
 _IMMUTABLE = "public, immutable"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
@@ -74,8 +77,10 @@ _DELETE_PARAMETERS = (
 
 
 def answer(request: Request) -> Response | None:
-    """Return the response for ``/openapi/v3`` and below; ``None`` for other paths."""
+    """Return the response for ``/openapi/v3`` and below, and ``/openapi/v2``; ``None`` for other paths."""
     path = request.path.rstrip("/")
+    if path == "/openapi/v2":
+        return _without_schemas(request)
     if path != _PREFIX and not path.startswith(f"{_PREFIX}/"):
         return None
     if path == _PREFIX:
@@ -90,6 +95,29 @@ def answer(request: Request) -> Response | None:
     if requested is not None and requested != digest:
         return Response(301, {"location": f"{_PREFIX}/{name}?hash={digest}"})
     return _document_response(request, name, digest, pinned=requested is not None)
+
+
+def _without_schemas(request: Request) -> Response:
+    """Return an OpenAPI v2 document without kinds, which points to version 3.
+
+    kubectl looks up kinds there that version 3 does not have. Without any document, it reports that
+    this failed, instead of ``no matches for kind``.
+    """
+    if "protobuf" not in request.headers.get("accept", ""):
+        info = {"title": _TITLE, "version": windlass.__version__, "description": _SEE_VERSION_3}
+        return responses.json(200, {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}})
+    title, version, description = (
+        _field(number, text.encode())
+        for number, text in ((1, _TITLE), (2, windlass.__version__), (3, _SEE_VERSION_3))
+    )
+    body = _field(1, b"2.0") + _field(2, title + version + description) + _field(8, b"") + _field(9, b"")
+    return Response(200, {"content-type": _GNOSTIC}, body)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """Return a field of a protobuf message: bytes, or a message of less than 128 bytes."""
+    assert len(data) < 128
+    return bytes((number << 3 | 2, len(data))) + data
 
 
 def _document_response(request: Request, name: str, digest: str, *, pinned: bool) -> Response:
