@@ -278,10 +278,10 @@ def test_an_implicit_start_brings_back_what_was_stopped_in_order(tmp_path: Path)
         ("", "Expecting value"),
         ('{"port": 7443, "asked": {"gpus": "simul', "Unterminated string"),
         ("\xff", "codec can't decode"),
-        ("[]", "no choices stand there"),
-        ('{"port": 7443, "stopped": "2026-01-01T00:00:00Z"}', "no choices stand there"),
-        ('{"asked": ["--gpus"]}', "no choices stand there"),
-        ('{"asked": {"gpus": "none", "colour": "red"}}', "nobody knows what colour is"),
+        ("[]", "it contains no options"),
+        ('{"port": 7443, "stopped": "2026-01-01T00:00:00Z"}', "it contains no options"),
+        ('{"asked": ["--gpus"]}', "it contains no options"),
+        ('{"asked": {"gpus": "none", "colour": "red"}}', "unknown options: colour"),
         ('{"asked": {"gpus": 4}}', "gpus cannot be 4"),
         ('{"asked": {"gpus": "some"}}', "--gpus 'some' is not understood: it takes auto"),
         ('{"asked": {"nodeName": "A b"}}', "--node-name 'A b' cannot be"),
@@ -300,7 +300,7 @@ def test_a_record_that_is_torn_or_unknown_counts_for_nothing_and_an_implicit_sta
     options, told = resumed(implicit)
     assert options == implicit
     assert told.startswith(
-        f"with the defaults: {state.supervisor} does not tell what the last windlass up chose ("
+        f"with the defaults: {state.supervisor} does not contain the options of the last windlass up ("
     )
     assert why in told
 

@@ -69,9 +69,9 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path)
             "['cards', 'pods'] is not a list of cards, legacyCards, jobs",
             "default is []",
         ),
-        ("scheduler: 7\n", ":1: scheduler is no mapping of fields", "indented below it"),
-        ("- log\n", " is no mapping of sections", "controllers, leaderElection, log"),
-        ("log: {level: info\n", "no YAML: ", "mend the line"),
+        ("scheduler: 7\n", ":1: scheduler is not a mapping of fields", "indented below it"),
+        ("- log\n", " is not a mapping of sections", "controllers, leaderElection, log"),
+        ("log: {level: info\n", "not valid YAML: ", "correct the line"),
         ("log: {level: info}\nlog: {level: debug}\n", "log is given twice", "keep one"),
         (
             "leaderElection:\n  renewSeconds: 20\n",
@@ -113,7 +113,7 @@ class Followed:
 
     def write(self, text: str) -> None:
         self.path.write_text(text)
-        self.file.look(
+        self.file.check(
             lambda values, paths: self.taken.append((dict(values), paths)), self.recorder, self.pod
         )
 
@@ -147,7 +147,7 @@ def test_a_wrong_file_leaves_the_old_in_force_and_says_so(tmp_path: Path) -> Non
     assert "the default is 128" in message
     assert followed.file.values["scheduler.bindConcurrencyMax"] == 64
     followed.path.unlink()
-    followed.file.look(lambda *_: None, followed.recorder, followed.pod)
+    followed.file.check(lambda *_: None, followed.recorder, followed.pod)
     assert "does not exist" in followed.recorder.said[-1][2]
     followed.write(GOOD)
     assert followed.metric("last_reload_successful") == 1

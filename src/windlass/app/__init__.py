@@ -1,5 +1,6 @@
-"""The composition root: makes the processes out of the rooms and supervises them, nothing else.
+"""Composition root: builds the processes from the packages and supervises them.
 
-``python -m windlass.app up`` is the supervisor. It binds the listening sockets, starts three processes
-(``server``, ``control``, ``node``), hands them what they need, and starts them again when they die.
+``python -m windlass.app up`` is the supervisor. It binds the listening sockets, starts
+three processes (``server``, ``control``, ``node``), passes them their resources, and
+restarts them when they die.
 """

@@ -1,4 +1,5 @@
-"""``python -m windlass.app ROLE …``: see :mod:`windlass.app.options` for the roles."""
+"""Entry point ``python -m windlass.app ROLE …``; :mod:`windlass.app.options` lists the
+roles."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from windlass.app.progress import PipeReporter, ProgressReporter, TextReporter, 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status."""
+    """Run the role and return the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         parsed = parser().parse_args(given)
@@ -55,7 +56,7 @@ def _up(parsed: object) -> int:
         while (lock := take_lock(options.state)) is None:
             record = wait_for_record(options.state, clock)
             if record is None:
-                continue  # the other one let go while we looked
+                continue  # the other supervisor released the lock meanwhile
             conflict = differs(options, record)
             if conflict is not None:
                 raise conflict

@@ -1,8 +1,8 @@
-"""What each of the three processes is made of.
+"""Programs of the three processes.
 
-Each runs one asyncio program, ends in order on SIGTERM, and dies with the supervisor. A
-failure that trying again cannot help (a damaged database, say) is written to a file for the supervisor
-and told by the exit status ``EX_CONFIG``.
+Each runs one asyncio program, stops in order on SIGTERM, and dies with the supervisor.
+A failure that a retry cannot solve (such as a damaged database) is written to a file
+for the supervisor and reported by the exit status ``EX_CONFIG``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from windlass.client.client import Client
 
 STOP_GRACE_SECONDS = 10.0
-"""How long pods get to end on ``windlass down``; those with a longer grace of their own are cut short."""
+"""Time (seconds) for pods to end on ``windlass down``; it also limits longer grace
+periods of pods."""
 
 _DRAIN_SECONDS = 2.0
-"""Timeout in seconds of writing what the scheduler has decided."""
+"""Timeout (seconds) for writing the scheduler's decisions."""
 
 
 def run_child(options: ChildOptions) -> int:
-    """Run the process named by ``options.role`` until it is told to stop. Returns the exit status."""
+    """Run the process named by ``options.role`` until it is stopped; return the exit status."""
     if not processes.die_with_parent(options.parent):
         return 0
     processes.set_name(f"wl-{options.role}")
@@ -52,7 +53,7 @@ def run_child(options: ChildOptions) -> int:
     try:
         run_event_loop(programs[options.role](options))
     except WindlassError as error:
-        with contextlib.suppress(OSError):  # what there is to tell may be that the disk is full
+        with contextlib.suppress(OSError):  # the failure may be a full disk
             print(f"error[{error.code}]: {error.message}\nwhy: {error.evidence}", file=sys.stderr, flush=True)
             write_atomic(
                 failure_file(options.state, options.role), json.dumps(error.as_dict()), durable=False
@@ -62,24 +63,25 @@ def run_child(options: ChildOptions) -> int:
 
 
 async def until_signal(work: Awaitable[None], stop: Callable[[int], Awaitable[None]] | None = None) -> None:
-    """Run ``work`` until it ends or a signal comes; then ``stop(signum)``, then cancel what is left.
+    """Run ``work`` until it ends or a signal arrives; then call ``stop(signum)`` and
+    cancel the rest.
 
-    Whatever ``work`` raises is raised here.
+    Exceptions of ``work`` are raised here.
     """
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[int] = loop.create_future()
+    received_signal: asyncio.Future[int] = loop.create_future()
 
     def receive(number: int) -> None:
-        if not told.done():
-            told.set_result(number)
+        if not received_signal.done():
+            received_signal.set_result(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         loop.add_signal_handler(number, receive, number)
     task = asyncio.ensure_future(work)
-    await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
-    if told.done() and not task.done():
+    await asyncio.wait((task, received_signal), return_when=asyncio.FIRST_COMPLETED)
+    if received_signal.done() and not task.done():
         if stop is not None:
-            await stop(told.result())
+            await stop(received_signal.result())
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -97,7 +99,7 @@ async def _server(options: ChildOptions) -> None:
 
 
 async def _control(options: ChildOptions) -> None:
-    """Scheduler and controllers on one set of informers; if one of them fails, the process ends."""
+    """Run scheduler and controllers on shared informers; if one of them fails, the process ends."""
     from windlass.client.informers import SharedInformers
     from windlass.controllers.manager import ControllerManager
     from windlass.observe import metrics
@@ -123,7 +125,7 @@ async def _control(options: ChildOptions) -> None:
     controllers = ControllerManager(
         client, clock=clock, rng=rng, embedded=True, informers=informers, registry=registry
     )
-    scheduler.metrics.leader.set(1)  # there is no other
+    scheduler.metrics.leader.set(1)  # the only instance
     CompatMetrics(registry, scheduler.sources((DEVICES, LEGACY_DEVICES)), OPTIONAL)
     endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
     await endpoint.serve_on(bind_unix(options.state.control_socket))

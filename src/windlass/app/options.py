@@ -1,7 +1,7 @@
-"""What the processes are told: command line of ``python -m windlass.app``.
+"""Command line of ``python -m windlass.app``.
 
-These are the words between the ``windlass`` command and its processes, and between the supervisor and
-its children; people use the ``windlass`` command.
+The ``windlass`` command uses it to start its processes, and the supervisor to start its
+children. Users run the ``windlass`` command.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ DEFAULT_PORT = 7443
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """``port`` and ``gpus`` are ``None`` when the user left the choice to Windlass."""
+    """Options of ``up``; ``port`` and ``gpus`` are ``None`` if the user left the choice
+    to Windlass."""
 
     state: StateFolder
     port: int | None = None
     gpus: str | None = None
     node_name: str | None = None
     images: Mapping[str, ImageEntry] | None = None
-    """What stands for images on this box, as read from the user's file."""
+    """Image map of this machine, as read from the user's file."""
     allow_network: bool = False
     implicit: bool = False
-    """Nobody typed it: a job found nothing running. What the last ``up`` chose holds again."""
+    """True if a job started it because nothing was running; the options of the last
+    ``up`` apply."""
     report: int | None = None
-    """File descriptor on which progress is reported as JSON lines; ``None``: words on standard output."""
+    """File descriptor for progress as JSON lines; ``None``: text on standard output."""
 
     def asked(self) -> dict[str, object]:
-        """The choices that the user made, as they are recorded and compared by a second ``up``."""
+        """Return the user's choices, as recorded and as compared by a second ``up``."""
         images = encode(self.images) if self.images is not None else None
         chosen = {"port": self.port, "gpus": self.gpus, "nodeName": self.node_name, "images": images}
         chosen["allowNetwork"] = self.allow_network or None
@@ -51,7 +53,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChildOptions:
-    """What one of the three processes is told by the supervisor."""
+    """Options that the supervisor passes to one of the three processes."""
 
     role: str
     state: StateFolder
@@ -64,7 +66,7 @@ class ChildOptions:
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """A settings file as it was read at the start, and what flags say besides."""
+    """Settings file as read at the start, and the values of flags."""
 
     path: str
     text: str
@@ -73,7 +75,7 @@ class SettingsSource:
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
-    """The scheduler or the controllers alone, against any API server."""
+    """Options of the scheduler or the controllers as separate processes, against any API server."""
 
     role: str
     kubeconfig: Path | None
@@ -95,13 +97,17 @@ class RemoteOptions:
     own_pod: str = ""
     otlp_endpoint: str = ""
     settings: SettingsSource | None = None
-    """The file that is followed; ``None`` without one."""
+    """Settings file that is followed; ``None`` without one."""
     values: Values = field(default_factory=defaults)
-    """All that stands in :data:`windlass.app.settings.FIELDS`: flags, else the file, else defaults."""
+    """Values of :data:`windlass.app.settings.FIELDS`: flags, otherwise the file,
+    otherwise defaults."""
 
 
 def check_gpus(text: str) -> None:
-    """Raises :class:`WindlassError` on anything but ``auto``, ``none`` and ``simulated:…``."""
+    """Check the value of ``--gpus``.
+
+    :raises WindlassError: the value is not ``auto``, ``none`` or ``simulated:…``
+    """
     if text in ("auto", "none", "auto:dynamic", "auto:mixed", "auto:single"):
         return
     kind, colon, _ = text.partition(":")
@@ -123,7 +129,10 @@ def check_gpus(text: str) -> None:
 
 
 def check_node_name(name: str) -> None:
-    """Raises :class:`WindlassError` on what cannot be a node's name and host name label."""
+    """Check a name for a node, also as host name label.
+
+    :raises WindlassError: the name is invalid
+    """
     from windlass.api.validation.names import LABEL_MAX, dns_subdomain
 
     if len(name) <= LABEL_MAX and not dns_subdomain(name):
@@ -145,7 +154,7 @@ def _boolean(text: str) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in the shape that all commands have, each command of itself."""
+    """Parser that reports errors in the common form of all commands."""
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]: overloads there, one form here
         self, args: Any = None, namespace: Any = None
@@ -165,7 +174,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line of the processes. Parsing raises :class:`WindlassError`."""
+    """Return the parser of the processes' command line. Parsing raises :class:`WindlassError`."""
     top = _Parser(prog="python -m windlass.app", allow_abbrev=False)
     roles = top.add_subparsers(dest="role", required=True)
 
@@ -195,7 +204,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
-    """What the scheduler and the controllers alone are told."""
+    """Add the arguments of scheduler and controllers."""
     remote.add_argument("-o", "--output", choices=("json",), help="tell errors as JSON")
     remote.add_argument(
         "--kubeconfig", metavar="FILE", help="file with the address and the credentials of the API server"
@@ -234,14 +243,14 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
         action="append",
         default=[],
         metavar="SCHEDULER",
-        help="volcano or kai still runs: only what it has handed over is touched (windlass install --adopt)",
+        help="volcano or kai still runs; change only what it has handed over (windlass install --adopt)",
     )
     if role == "scheduler":
         _scheduler_arguments(remote)
 
 
 def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
-    """What only the scheduler is told."""
+    """Add the arguments of the scheduler."""
     remote.add_argument(
         "--scheduler-name",
         action="append",
@@ -254,7 +263,7 @@ def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="pods that name this scheduler wait until somebody has made their PodGroup (default: volcano)",
+        help="pods that name this scheduler wait until their PodGroup exists (default: volcano)",
     )
     remote.add_argument(
         "--with-controllers",
@@ -278,7 +287,7 @@ def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
         "--bind-guard",
         default="",
         metavar="ADDR",
-        help="HOST:PORT where the API server asks before others bind (HTTPS)",
+        help="HOST:PORT of the webhook that checks bindings of other schedulers (HTTPS)",
     )
     remote.add_argument(
         "--bind-guard-secret",
@@ -327,11 +336,11 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
     from windlass.scheduler.configuration import read_text
 
     flags = _flags(parsed)
-    source, found = None, {}
+    source, file_values = None, {}
     if parsed.settings:
         text = read_text(parsed.settings)
-        source, found = SettingsSource(parsed.settings, text, flags), read(text, parsed.settings)
-    values = {**defaults(), **found, **flags}
+        source, file_values = SettingsSource(parsed.settings, text, flags), read(text, parsed.settings)
+    values = {**defaults(), **file_values, **flags}
     return RemoteOptions(
         role=parsed.role,
         kubeconfig=Path(parsed.kubeconfig) if parsed.kubeconfig else None,
@@ -357,12 +366,15 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
     )
 
 
-def _peers(given: Setting) -> tuple[OtherScheduler, ...]:
-    """Raises :class:`WindlassError` on what is none."""
+def _peers(values: Setting) -> tuple[OtherScheduler, ...]:
+    """Return the other schedulers of ``--beside``.
+
+    :raises WindlassError: a value is invalid
+    """
     from windlass.model.cluster.ownership import OtherScheduler
 
     try:
-        return tuple(OtherScheduler.parse(text) for text in given)  # type: ignore[union-attr]
+        return tuple(OtherScheduler.parse(text) for text in values)  # type: ignore[union-attr]
     except ValueError as error:
         raise WindlassError(REFUSED, f"scheduler.beside: {error}", remedies=("--beside=kai",)) from None
 
@@ -384,10 +396,10 @@ _FLAGS = {
 
 
 def _flags(parsed: argparse.Namespace) -> dict[str, Setting]:
-    """What the command line says of the settings, by their paths; what it does not name is left to the file."""
-    found: dict[str, Setting] = {}
+    """Return the settings that the command line gives, by their paths."""
+    chosen: dict[str, Setting] = {}
     for flag, path in _FLAGS.items():
-        given = getattr(parsed, flag, None)
-        if given is not None and given != []:
-            found[path] = tuple(given) if isinstance(given, list) else given
-    return found
+        value = getattr(parsed, flag, None)
+        if value is not None and value != []:
+            chosen[path] = tuple(value) if isinstance(value, list) else value
+    return chosen

@@ -1,4 +1,4 @@
-"""How the supervisor tells how it gets on: as JSON lines to who started it, or as words to a person."""
+"""Progress of the supervisor: JSON lines for the starting process, or text for a user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass.kits.state import StateFolder
 
 
 def tell(error: WindlassError, *, as_json: bool = False) -> None:
-    """On standard error, in the shape that all commands have."""
+    """Print an error to standard error, in the common form of all commands."""
     if as_json:
         print(json.dumps(error.as_dict()), file=sys.stderr)
         return
@@ -25,7 +25,7 @@ def tell(error: WindlassError, *, as_json: bool = False) -> None:
 
 
 class ProgressReporter(Protocol):
-    """Progress of the start. ``ready`` or ``error`` comes at most once."""
+    """Progress of the start. ``ready`` or ``error`` is called at most once."""
 
     def phase(self, text: str) -> None: ...
 
@@ -37,7 +37,10 @@ class ProgressReporter(Protocol):
 
 
 class PipeReporter:
-    """Writes ``{"phase": …}``, ``{"ready": …}`` or ``{"error": …}``; a reader that has gone is no fault."""
+    """Writer of ``{"phase": …}``, ``{"ready": …}`` or ``{"error": …}``.
+
+    A closed reader is not an error.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -69,7 +72,7 @@ class PipeReporter:
 
 
 class TextReporter:
-    """For ``windlass up`` in the foreground."""
+    """Writer of text for ``windlass up`` in the foreground."""
 
     def phase(self, text: str) -> None:
         print(text, flush=True)

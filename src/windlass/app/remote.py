@@ -1,4 +1,4 @@
-"""The scheduler or the controllers alone, against the API server of a kubeconfig."""
+"""Scheduler or controllers as a separate process, against the API server of a kubeconfig."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from windlass.observe import logs
 
 
 def run_remote(options: RemoteOptions) -> int:
-    """Serve until told to stop. Returns the exit status. Why it ends is a line of the log where that is JSON, so that
-    whoever reads it line by line can read the last one, too."""
+    """Serve until stopped and return the exit status.
+
+    With a JSON log the reason for the end is a log line, so that log collectors can
+    parse it, too.
+    """
     sys.excepthook = _tell_defect
     try:
         return _scheduler(options) if options.role == "scheduler" else _controller(options)
     except WindlassError as error:
         if logs.in_json() and not options.errors_as_json:
-            told = {"code": error.code, "why": error.evidence, "remedies": error.remedies}
-            _log.error(error.message, **{name: value for name, value in told.items() if value})
+            details = {"code": error.code, "why": error.evidence, "remedies": error.remedies}
+            _log.error(error.message, **{name: value for name, value in details.items() if value})
         else:
             tell(error, as_json=options.errors_as_json)
         return exit_status_of(error.code)
@@ -84,8 +87,8 @@ def _controller(options: RemoteOptions) -> int:
     return 0
 
 
-async def beside(follow: Awaitable[None] | None, work: Awaitable[None]) -> None:
-    """Run ``work``, and ``follow`` as long as it runs. Raises what either raises."""
+async def run_with(follow: Awaitable[None] | None, work: Awaitable[None]) -> None:
+    """Run ``work``, and ``follow`` while it runs; raise what either raises."""
     if follow is None:
         return await work
     tasks = asyncio.ensure_future(work), asyncio.ensure_future(follow)
@@ -145,7 +148,7 @@ async def _control(options: RemoteOptions) -> None:
 
     work = election.lead(manager.run, "controllers") if options.leader_elect else manager.run()
     try:
-        await until_signal(beside(follow, work))
+        await until_signal(run_with(follow, work))
     finally:
         await endpoint.stop()
         await client.close()

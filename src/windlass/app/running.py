@@ -1,4 +1,4 @@
-"""What a start finds in the state folder: a supervisor that runs, or what the last one was started with."""
+"""State of the directory at a start: a running supervisor, or the options of the last one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.kits.state import StateError, StateFolder
 from windlass.node.options import parse_images
 
 READY_SECONDS = 60.0
-"""So long may a start take: then its supervisor gives up."""
+"""Timeout of a start in seconds, after which the supervisor gives up."""
 _ENDING_SECONDS = 15.0
 _WORDS = {
     "port": "--port",
@@ -28,7 +28,10 @@ _WORDS = {
 
 
 def take_lock(state: StateFolder) -> FileLock | None:
-    """The folder's lock, or ``None`` if another supervisor holds it. Raises :class:`WindlassError`."""
+    """Return the directory's lock; ``None`` if another supervisor holds it.
+
+    :raises WindlassError: the lock cannot be used
+    """
     lock = FileLock(state.lock)
     try:
         return lock if lock.acquire() else None
@@ -37,12 +40,15 @@ def take_lock(state: StateFolder) -> FileLock | None:
 
 
 def resumed(options: UpOptions) -> tuple[UpOptions, str]:
-    """The options with what the last start chose and these leave open, and what that is, to be told; ``""``: nothing.
+    """Return the options completed by those of the last start, and a text about them
+    (``""``: none).
 
-    After a crash its choices hold, and where it gave up as its disk was full: running pods hold those devices. After an
-    orderly end (``windlass down``) they hold for an implicit start, which brings the box back as it was; who types
-    ``up`` gets what is typed. The port is not among them: every start takes the last one again if it is free. A record
-    that is torn or says what nobody understands counts for nothing as a whole; an implicit start tells so.
+    After a crash, or after giving up because of a full disk, the last options apply,
+    since running pods hold those devices. After an orderly end (``windlass down``) they
+    apply to an implicit start only, which restores the former state. An explicit ``up``
+    uses its own options. The port is not included: every start uses the last one again
+    if it is free. A damaged record, or one with unknown options, is ignored as a whole;
+    an implicit start reports that.
     """
     typed = {} if options.implicit else options.asked()
     try:
@@ -50,8 +56,11 @@ def resumed(options: UpOptions) -> tuple[UpOptions, str]:
         images = parse_images(chosen["images"]) if "images" in chosen else None
     except (OSError, ValueError, WindlassError) as error:
         why = f"{error.message}: {error.evidence}" if isinstance(error, WindlassError) else str(error)
-        told = f"with the defaults: {options.state.supervisor} does not tell what the last windlass up chose ({why})"
-        return options, told if options.implicit else ""
+        message = (
+            f"with the defaults: {options.state.supervisor} does not contain the options of the last windlass up"
+            f" ({why})"
+        )
+        return options, message if options.implicit else ""
     taken = {key: value for key, value in chosen.items() if key not in typed and key != "port"}
     if not taken:
         return options, ""
@@ -67,9 +76,10 @@ def resumed(options: UpOptions) -> tuple[UpOptions, str]:
 
 
 def _last_choices(options: UpOptions) -> dict[str, Any]:
-    """What the record keeps of the last start, as ``UpOptions.asked`` tells it, if that counts for this one.
+    """Return the recorded options of the last start (``UpOptions.asked``), if they
+    apply to this one.
 
-    Raises ``OSError``, ``ValueError`` or :class:`WindlassError` on what cannot be read or meant.
+    :raises OSError, ValueError, WindlassError: the record cannot be read or is invalid
     """
     try:
         record = json.loads(options.state.supervisor.read_bytes())
@@ -77,12 +87,12 @@ def _last_choices(options: UpOptions) -> dict[str, Any]:
         return {}
     chosen = record.get("asked") if isinstance(record, dict) else None
     if not isinstance(chosen, dict):
-        raise ValueError("no choices stand there")
+        raise ValueError("it contains no options")
     if "stopped" in record and not options.implicit:
         return {}
     unknown = sorted(chosen.keys() - _WORDS.keys())
     if unknown:
-        raise ValueError(f"nobody knows what {', '.join(unknown)} is")
+        raise ValueError(f"unknown options: {', '.join(unknown)}")
     for key, kind in (("gpus", str), ("nodeName", str), ("images", dict), ("allowNetwork", bool)):
         if not isinstance(chosen.get(key, kind()), kind):
             raise ValueError(f"{key} cannot be {chosen[key]!r}")
@@ -94,14 +104,17 @@ def _last_choices(options: UpOptions) -> dict[str, Any]:
 
 
 def wait_for_record(state: StateFolder, clock: SystemClock) -> dict[str, Any] | None:
-    """The record of the supervisor that holds the lock, once it is ready; ``None`` if it let go meanwhile.
+    """Return the record of the supervisor that holds the lock, once it is ready.
 
-    Raises :class:`WindlassError` for one that does neither within the time that a start may take.
+    ``None``: it released the lock meanwhile.
+
+    :raises WindlassError: neither happened within the timeout of a start
     """
     deadline = clock.monotonic() + READY_SECONDS + _ENDING_SECONDS
     while True:
         record = state.read_supervisor()
-        # Who has just taken the lock after a crash has not yet written over what the one before said of itself.
+        # A new supervisor after a crash may hold the lock before it has replaced the
+        # old record.
         if record is not None and record.get("ready") and is_alive(record["pid"], record.get("startTicks")):
             return record
         probe = FileLock(state.lock)
@@ -119,23 +132,23 @@ def wait_for_record(state: StateFolder, clock: SystemClock) -> dict[str, Any] | 
 
 
 def differs(options: UpOptions, record: dict[str, Any]) -> WindlassError | None:
-    """A conflict, if the running control plane was started with other choices than those asked for now."""
+    """Return a conflict if the running control plane was started with other options."""
     running = record.get("asked") or {}
     differences = []
     for key, wanted in options.asked().items():
         if key == "allowNetwork":  # the folder was taken already
             continue
         flag = _WORDS[key]
-        found = running.get(key)
+        current = running.get(key)
         if key == "port" and wanted == record.get("port"):
             continue
         if key == "nodeName" and wanted == record.get("node"):
             continue
         if key == "images":
-            if found != wanted:
+            if current != wanted:
                 differences.append("it runs with another image map (or --images FILE has been changed since)")
-        elif found != wanted:
-            differences.append(f"{flag} {wanted} was asked for, it runs with {_shown(flag, found)}")
+        elif current != wanted:
+            differences.append(f"{flag} {wanted} was asked for, it runs with {_shown(flag, current)}")
     if not differences:
         return None
     return WindlassError(
@@ -151,6 +164,9 @@ def _shown(flag: str, value: object) -> str:
 
 
 def _flags(asked: dict[str, Any]) -> str:
-    """As they are typed; no file is named for an image map, as only what was read of it is known."""
+    """Return the options as flags.
+
+    The file of an image map is not named, because only its content is known.
+    """
     words = {**asked, "images": "FILE", "allowNetwork": ""}
     return " ".join(f"{_WORDS[key]} {words[key]}".rstrip() for key in asked)

@@ -1,6 +1,8 @@
-"""What rides along with the scheduler's process: who follows its settings, and the controllers where it does their
-work, too. The controllers hold their own lease also there, so that a change between one process and two never has
-two of them at work."""
+"""Companions of the scheduler's process: the settings follower and, optionally, the controllers.
+
+The controllers hold their own lease also there. So a change between one process and two
+never runs two of them at once.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +45,13 @@ log = logs.get("settings")
 
 
 def times_of(values: Values) -> dict[str, Any]:
-    """The fields of :class:`SchedulerOptions` that settings name."""
+    """Return the fields of :class:`SchedulerOptions` that settings define."""
     return {name: values[path] for path, name in _TIMES.items()}
 
 
 def reservation_pod_options(values: Values) -> ReservationPodOptions | None:
-    """How devices are held for those who share them; ``None``: they are not."""
+    """Return the options of reservation pods, which hold devices for sharing; ``None``:
+    there are none."""
     image, secrets = str(values["scheduler.reservationImage"]), values["scheduler.reservationPullSecrets"]
     if not image:
         return None
@@ -78,25 +81,25 @@ def lease_of(options: RemoteOptions, name: str) -> LeaseOptions:
 
 
 @dataclass(slots=True)
-class _Riders:
-    """The controllers in the scheduler's process, if they are there."""
+class _EmbeddedControllers:
+    """Controllers in the scheduler's process, if there are any."""
 
     managers: list[ControllerManager] = field(default_factory=list)
     elections: list[LeaseThread] = field(default_factory=list)
 
 
 def of_scheduler(options: RemoteOptions) -> tuple[Companion, ...]:
-    found: list[Companion] = []
-    riders = _Riders()
+    companions: list[Companion] = []
+    embedded = _EmbeddedControllers()
     if options.values["scheduler.withControllers"]:
-        found.append(lambda process: _controllers(options, process, riders))
+        companions.append(lambda process: _controllers(options, process, embedded))
     if options.settings is not None:
-        found.append(lambda process: _follower(options, process, riders))
-    return tuple(found)
+        companions.append(lambda process: _follower(options, process, embedded))
+    return tuple(companions)
 
 
 def _common(values: Values, changed: frozenset[str], elections: tuple[LeaseThread, ...]) -> None:
-    """What both processes take over from their settings."""
+    """Apply the settings that both processes share."""
     if changed & {"log.level", "log.format"}:
         logs.configure(style=str(values["log.format"]), level=str(values["log.level"]))
     if "leaderElection.retrySeconds" in changed:
@@ -113,13 +116,15 @@ def _file(options: RemoteOptions, clock: Clock, registry: CollectorRegistry) -> 
     return SettingsFile(source.path, source.text, source.flags, options.role, clock, registry)
 
 
-def _follower(options: RemoteOptions, process: ProcessContext, riders: _Riders) -> Coroutine[Any, Any, None]:
+def _follower(
+    options: RemoteOptions, process: ProcessContext, embedded: _EmbeddedControllers
+) -> Coroutine[Any, Any, None]:
     file = _file(options, process.clock, process.registry)
     service = process.service
 
     def apply(values: Values, changed: frozenset[str]) -> None:
-        _common(values, changed, (process.election, *riders.elections))
-        for manager in riders.managers if "controllers.workers" in changed else ():
+        _common(values, changed, (process.election, *embedded.elections))
+        for manager in embedded.managers if "controllers.workers" in changed else ():
             manager.set_workers(workers_of(values))
         if changed & set(_TIMES):
             service.adjust(replace(service.options, **times_of(values)))
@@ -134,7 +139,7 @@ def controllers_follower(
     clock: Clock,
     registry: CollectorRegistry,
 ) -> Awaitable[None] | None:
-    """Follows the settings of ``windlass controller``; ``None`` without a file."""
+    """Return the settings follower of ``windlass controller``; ``None`` without a file."""
     if options.settings is None:
         return None
     file = _file(options, clock, registry)
@@ -148,9 +153,9 @@ def controllers_follower(
 
 
 def _controllers(
-    options: RemoteOptions, process: ProcessContext, riders: _Riders
+    options: RemoteOptions, process: ProcessContext, embedded: _EmbeddedControllers
 ) -> Coroutine[Any, Any, None]:
-    """The controllers on the scheduler's informers, at work while this instance leads."""
+    """Run the controllers on the scheduler's informers while this instance leads."""
     client = Client(
         process.client.transport, user_agent="windlass-controllers", clock=process.clock, rng=process.rng
     )
@@ -170,8 +175,8 @@ def _controllers(
     election = LeaseThread(
         process.connection, identity, user_agent="windlass-controllers", clock=process.clock, options=lease
     )
-    riders.managers.append(manager)
-    riders.elections.append(election)
+    embedded.managers.append(manager)
+    embedded.elections.append(election)
 
     async def run() -> None:
         await process.leads.wait()

@@ -1,9 +1,11 @@
-"""Settings of ``windlass scheduler`` and ``windlass controller`` from a file: their schema, and how it is read.
+"""Settings of ``windlass scheduler`` and ``windlass controller``: schema and reading of
+the file.
 
-A file is YAML, one document, by sections; :data:`FIELDS` is all that may stand in it, and the reference page
-``docs/reference/settings.md`` is written from it. One file may serve both processes: each reads its own part. A flag
-on the command line wins over the file, the file over the default. Nothing is guessed: an unknown field, a value of
-another type or out of its range is refused, with line, field, reason and remedy.
+A file is one YAML document with sections. :data:`FIELDS` lists all its fields; the
+reference page ``docs/reference/settings.md`` is generated from it. One file may serve
+both processes: each reads its own part. A flag on the command line precedes the file,
+the file precedes the default. An unknown field, or a value of another type or out of
+its range, is an error with line, field, reason and remedy.
 """
 
 from __future__ import annotations
@@ -24,8 +26,11 @@ BOTH, SCHEDULER = ("scheduler", "controller"), ("scheduler",)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``live``: a change takes effect while the process runs; else with its next start. Seconds have ``least`` and
-    ``most`` (inclusive), as integers have."""
+    """Field of the settings file.
+
+    ``live``: a change takes effect at once, otherwise at the next start. ``least``,
+    ``most``: inclusive range of integers and seconds.
+    """
 
     path: str
     default: Setting
@@ -51,15 +56,15 @@ class Field:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("log.level", "info", "what is logged", live=True, choices=LEVELS),
-    Field("log.format", "text", "of the log's lines", live=True, choices=("text", "json")),
-    Field("metrics.bind", "", "`HOST:PORT` of /metrics, /healthz and /readyz; empty: none"),
+    Field("log.level", "info", "minimum level of log messages", live=True, choices=LEVELS),
+    Field("log.format", "text", "format of log lines", live=True, choices=("text", "json")),
+    Field("metrics.bind", "", "`HOST:PORT` of /metrics, /healthz and /readyz; empty: not served"),
     Field(
         "metrics.details",
         (),
-        "what /metrics tells one by one: `cards`, each GPU and each pod's part of one under HAMi's names"
-        " (`legacyCards`: its older ones); `jobs`, each PodGroup under Volcano's and KAI's. Nine series for a GPU,"
-        " four for a job: not for large clusters without need",
+        "detailed series of /metrics: `cards`, each GPU and each pod's share of one under HAMi's names"
+        " (`legacyCards`: its older names); `jobs`, each PodGroup under Volcano's and KAI's. Nine series for a GPU,"
+        " four for a job: avoid them in large clusters",
         roles=SCHEDULER,
         choices=("cards", "legacyCards", "jobs"),
     ),
@@ -72,35 +77,45 @@ FIELDS: tuple[Field, ...] = (
         choices=("kueue", "yunikorn"),
     ),
     Field("traces.endpoint", "", "URL of an OTLP/HTTP collector; empty: the environment's"),
-    Field("leaderElection.enabled", False, "of several instances only the holder of a lease works"),
-    Field("leaderElection.namespace", "kube-system", "where the lease, and what is learned, are kept"),
-    Field("leaderElection.leaseSeconds", 15, "so long is a lease believed in", least=2, most=3600),
-    Field("leaderElection.renewSeconds", 10.0, "so long may renewing fail", least=0.5, most=3600),
-    Field("leaderElection.retrySeconds", 2.0, "between two renewals", live=True, least=0.1, most=600),
-    Field("scheduler.names", ("windlass",), "`schedulerName`s whose pods are scheduled", roles=SCHEDULER),
+    Field(
+        "leaderElection.enabled",
+        False,
+        "leader election: of several instances only the holder of a lease works",
+    ),
+    Field("leaderElection.namespace", "kube-system", "namespace of the lease and of learned data"),
+    Field("leaderElection.leaseSeconds", 15, "duration of a lease", least=2, most=3600),
+    Field("leaderElection.renewSeconds", 10.0, "timeout for renewing the lease", least=0.5, most=3600),
+    Field(
+        "leaderElection.retrySeconds", 2.0, "interval between two renewals", live=True, least=0.1, most=600
+    ),
+    Field("scheduler.names", ("windlass",), "`schedulerName`s of the pods to schedule", roles=SCHEDULER),
     Field(
         "scheduler.configuration",
         "",
-        "file with the policy; that file is followed by itself (queues' shares, plug-ins, `metrics:` sources of load)",
+        "file with the policy; followed while running (queues' shares, plug-ins, `metrics:` sources of load)",
         roles=SCHEDULER,
     ),
-    Field("scheduler.beside", (), "schedulers that still run and hand over queue by queue: `volcano`, `kai`"),
+    Field(
+        "scheduler.beside",
+        (),
+        "schedulers that run at the same time and hand over queue by queue: `volcano`, `kai`",
+    ),
     Field(
         "scheduler.waitForGroup",
         ("volcano",),
-        "`schedulerName`s whose pods wait until somebody has made their PodGroup",
+        "`schedulerName`s of pods that wait until their PodGroup exists",
         roles=SCHEDULER,
     ),
     Field(
         "scheduler.withControllers",
         False,
-        "this process does the controllers' work, too (then there is no `windlass controller`)",
+        "run the controllers in this process (instead of `windlass controller`)",
         roles=SCHEDULER,
     ),
     Field(
         "scheduler.bindConcurrency",
         32,
-        "bindings under way at once, at the start",
+        "initial limit of concurrent bindings",
         roles=SCHEDULER,
         least=1,
         most=1024,
@@ -108,7 +123,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.bindConcurrencyMax",
         128,
-        "the most that the limit grows to while the server answers fast",
+        "maximum of that limit, which grows while the API server responds fast",
         live=True,
         roles=SCHEDULER,
         least=1,
@@ -117,7 +132,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.debounceSeconds",
         0.003,
-        "changes are collected for so long before a cycle, in a rush for 0.05 s at least",
+        "interval for collecting changes before a cycle; at least 0.05 s while the API server is busy",
         live=True,
         roles=SCHEDULER,
         least=0,
@@ -126,7 +141,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.assumeSeconds",
         30.0,
-        "a bind that was not seen by then is looked up",
+        "timeout after which an unconfirmed binding is read from the API server",
         roles=SCHEDULER,
         least=1,
         most=600,
@@ -134,7 +149,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.gangSeconds",
         30.0,
-        "a gang that stands below its minimum for so long without progress is evicted",
+        "time after which a gang below its minimum and without progress is evicted",
         live=True,
         roles=SCHEDULER,
         least=1,
@@ -143,7 +158,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.quietSeconds",
         0.5,
-        "a group waits so long before its reason is written",
+        "waiting time of a group before its reason is written",
         live=True,
         roles=SCHEDULER,
         least=0,
@@ -152,7 +167,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.rewriteSeconds",
         5.0,
-        "between two writes of a group's reason",
+        "interval between two writes of a group's reason",
         live=True,
         roles=SCHEDULER,
         least=0.1,
@@ -161,7 +176,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.podRewriteSeconds",
         30.0,
-        "the same, on its pods",
+        "interval between two writes of the reason to its pods",
         live=True,
         roles=SCHEDULER,
         least=0.1,
@@ -170,7 +185,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.estimateSeconds",
         15.0,
-        "between two estimates of starts by simulation, as long as something waits; 0: none",
+        "interval between two estimates of start times by simulation while groups are pending; 0: none",
         live=True,
         roles=SCHEDULER,
         least=0,
@@ -179,15 +194,15 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.provisioningClass",
         "none",
-        "class of the ProvisioningRequests by which a gang that lacks nodes asks for all of them or none, such as"
-        " `best-effort-atomic-scale-up.autoscaling.x-k8s.io`; `none`: only where its queue says one",
+        "class of the ProvisioningRequests that request all missing nodes of a gang at once, such as"
+        " `best-effort-atomic-scale-up.autoscaling.x-k8s.io`; `none`: only for queues that name a class",
         live=True,
         roles=SCHEDULER,
     ),
     Field(
         "scheduler.provisioningRetries",
         3,
-        "so often is a request that failed made anew",
+        "maximum number of retries of a failed ProvisioningRequest",
         live=True,
         roles=SCHEDULER,
         least=0,
@@ -196,7 +211,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.provisioningBackoffSeconds",
         60.0,
-        "so long after the first that failed, twice as long after each further one",
+        "delay after the first failure; it doubles with each further one",
         live=True,
         roles=SCHEDULER,
         least=1,
@@ -205,7 +220,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.provisioningBackoffMaxSeconds",
         1800.0,
-        "and never longer",
+        "maximum of that delay",
         live=True,
         roles=SCHEDULER,
         least=1,
@@ -214,27 +229,27 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.reservationImage",
         "",
-        "image (Windlass' own) of pods that hold GPUs of device plug-ins for those who share them; empty: none do",
+        "image (Windlass' own) of the pods that reserve device-plugin GPUs for sharing; empty: no such pods",
         roles=SCHEDULER,
     ),
     Field(
         "scheduler.reservationPullPolicy",
         "IfNotPresent",
-        "of that image",
+        "pull policy of that image",
         roles=SCHEDULER,
         choices=("Always", "IfNotPresent", "Never"),
     ),
-    Field("scheduler.reservationPullSecrets", (), "names of its pull secrets", roles=SCHEDULER),
+    Field("scheduler.reservationPullSecrets", (), "names of that image's pull secrets", roles=SCHEDULER),
     Field(
         "scheduler.reservationRuntimeClass",
         "nvidia",
-        "runtime class in which containers see their GPUs; empty: the nodes' own",
+        "runtime class that gives containers access to GPUs; empty: the nodes' default",
         roles=SCHEDULER,
     ),
     Field(
         "scheduler.reservationSeconds",
         60.0,
-        "so long may a kubelet take to name a GPU, before its pods are placed anew",
+        "timeout for a kubelet to report the allocated GPU, before the pods are placed again",
         roles=SCHEDULER,
         least=5,
         most=300,
@@ -242,14 +257,14 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.deviceNames",
         "uuid",
-        "how containers name their GPUs: `cdi` where the device plug-in hands GPUs out by CDI",
+        "names of GPUs in containers: `cdi` if the device plug-in allocates GPUs by CDI",
         roles=SCHEDULER,
         choices=("uuid", "cdi"),
     ),
     Field(
         "controllers.workers",
         4,
-        "keys that one controller looks at side by side",
+        "number of keys that one controller reconciles concurrently",
         live=True,
         least=1,
         most=64,
@@ -263,7 +278,10 @@ def defaults() -> dict[str, Setting]:
 
 
 def read(text: str, file: str) -> dict[str, Setting]:
-    """What the file says, by path. Raises :class:`WindlassError` (``WL-CONFIG-465``, exit status 65)."""
+    """Return the values of the file by path.
+
+    :raises WindlassError: ``WL-CONFIG-465``, exit status 65
+    """
     import yaml
 
     from windlass.api.wire.yaml_text import YamlError, load_one
@@ -273,35 +291,37 @@ def read(text: str, file: str) -> dict[str, Setting]:
         lines = dict(_lines(yaml.compose(text, Loader=yaml.SafeLoader)))
     except (YamlError, yaml.YAMLError) as error:
         raise WindlassError(
-            REFUSED, f"{file}: no YAML: {error}", remedies=("mend the line named",)
+            REFUSED, f"{file}: not valid YAML: {error}", remedies=("correct the line named",)
         ) from error
     if twice:
-        raise _refuse(file, lines, twice[0], "is given twice", "keep one of them")
+        raise _invalid(file, lines, twice[0], "is given twice", "keep one of them")
     if value is None:
         return {}
-    found = dict(_flat(file, lines, value))
-    _check_leader(file, lines, {**defaults(), **found})
-    return found
+    values = dict(_flat(file, lines, value))
+    _check_leader(file, lines, {**defaults(), **values})
+    return values
 
 
 def _flat(file: str, lines: Mapping[str, int], value: object) -> Iterator[tuple[str, Setting]]:
     sections = {path.partition(".")[0] for path in BY_PATH}
     if not isinstance(value, dict):
-        raise _refuse(file, lines, "", "is no mapping of sections", f"begin with one of {_words(sections)}")
+        raise _invalid(
+            file, lines, "", "is not a mapping of sections", f"begin with one of {_words(sections)}"
+        )
     for section, fields in value.items():
         if section not in sections:
-            raise _refuse(file, lines, section, "is not known", _nearest(section, sections))
+            raise _invalid(file, lines, section, "is not known", _nearest(section, sections))
         if fields is None:
             continue
         if not isinstance(fields, dict):
-            raise _refuse(
-                file, lines, section, "is no mapping of fields", "write its fields indented below it"
+            raise _invalid(
+                file, lines, section, "is not a mapping of fields", "write its fields indented below it"
             )
         known = {path.partition(".")[2] for path in BY_PATH if path.startswith(f"{section}.")}
         for name, given in fields.items():
             path = f"{section}.{name}"
             if name not in known:
-                raise _refuse(file, lines, path, "is not known", _nearest(name, known))
+                raise _invalid(file, lines, path, "is not known", _nearest(name, known))
             yield path, _value(file, lines, BY_PATH[path], given)
 
 
@@ -323,7 +343,7 @@ def _value(file: str, lines: Mapping[str, int], field: Field, given: object) -> 
         case _:
             good = isinstance(given, str) and (not field.choices or given in field.choices)
     if not good:
-        raise _refuse(file, lines, field.path, f"{given!r} is not {field.kind}", remedy)
+        raise _invalid(file, lines, field.path, f"{given!r} is not {field.kind}", remedy)
     return given  # type: ignore[return-value]
 
 
@@ -338,7 +358,7 @@ def _check_leader(file: str, lines: Mapping[str, int], values: Values) -> None:
     )
     if not lease > renew > retry:
         named = [p for p in lines if p.startswith("leaderElection.") and p.endswith("Seconds")]
-        raise _refuse(
+        raise _invalid(
             file,
             lines,
             named[0] if named else "leaderElection",
@@ -348,7 +368,7 @@ def _check_leader(file: str, lines: Mapping[str, int], values: Values) -> None:
 
 
 def shown(value: Setting) -> str:
-    """A value as it is written in the file."""
+    """Return a value as written in the file."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -368,15 +388,15 @@ def _lines(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 def _nearest(name: object, known: set[str]) -> str:
-    near = difflib.get_close_matches(str(name), sorted(known), 1)
-    return f"did you mean {near[0]}?" if near else f"it takes {_words(known)}"
+    similar = difflib.get_close_matches(str(name), sorted(known), 1)
+    return f"did you mean {similar[0]}?" if similar else f"it takes {_words(known)}"
 
 
 def _words(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _refuse(file: str, lines: Mapping[str, int], path: object, why: str, remedy: str) -> WindlassError:
+def _invalid(file: str, lines: Mapping[str, int], path: object, why: str, remedy: str) -> WindlassError:
     line = lines.get(str(path), 0)
     where = f"{file}:{line}" if line else file
     return WindlassError(REFUSED, f"{where}: {f'{path} ' if path else ''}{why}", remedies=(remedy,))

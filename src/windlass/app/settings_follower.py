@@ -1,8 +1,9 @@
-"""Follows the settings file of a process while it runs, as a mounted ConfigMap changes.
+"""Follower of a process's settings file, such as a mounted ConfigMap.
 
-A file that is wrong changes nothing: what is in force stays, and the log, an event on the process's own pod (where
-``POD_NAME`` and ``POD_UID`` say which that is) and ``windlass_settings_…`` tell file, field, reason and remedy. Of a
-good file the live fields are taken over at once; those that need a restart are named in the log until then.
+An invalid file changes nothing: the current settings stay in force. The log, an event
+on the process's own pod (given by ``POD_NAME`` and ``POD_UID``) and
+``windlass_settings_…`` report file, field, reason and remedy. The live fields of a
+valid file take effect at once. Fields that need a restart are named in the log.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from windlass.scheduler.configuration import CHECK_SECONDS, read_text
 
 log = logs.get("settings")
 Apply = Callable[[Values, frozenset[str]], None]
-"""Called with all values in force and the paths of the live ones that changed."""
+"""Callback with all values in force and the paths of the live ones that changed."""
 
 
 class SettingsEventSink(Protocol):
@@ -31,14 +32,18 @@ class SettingsEventSink(Protocol):
 
 
 def own_pod(environment: Mapping[str, str]) -> ObjectRef | None:
-    """The pod that this process runs in, as the downward API tells."""
+    """Return the pod of this process, as given by the downward API."""
     name, uid = environment.get("POD_NAME", ""), environment.get("POD_UID", "")
     namespace = environment.get("POD_NAMESPACE", "")
     return ObjectRef("v1", "Pod", namespace, name, uid) if name and uid and namespace else None
 
 
 class SettingsFile:
-    """``text`` is what was read at the start, ``flags`` what the command line says: that always wins."""
+    """Settings file with its current state.
+
+    :param text: content at the start
+    :param flags: values of the command line, which take precedence
+    """
 
     def __init__(
         self, path: str, text: str, flags: Values, role: str, clock: Clock, registry: CollectorRegistry
@@ -51,25 +56,25 @@ class SettingsFile:
         self._started = self._all(settings.read(text, path))
         self.values: Values = self._started
         self.fault: WindlassError | None = None
-        """What is wrong with the file as it is now."""
+        """Error in the current content of the file."""
         family = MetricFactory(registry, "settings")
         self._good = family.gauge(
-            "last_reload_successful", "1 while the settings file is in force, 0: it is wrong"
+            "last_reload_successful", "1 while the settings file is in force, 0: it is invalid"
         )
         self._reloads = family.counter("reloads_total", "New contents of the settings file", ["result"])
         self._good.set(1)
 
-    def _all(self, found: Values) -> dict[str, Setting]:
-        return {**settings.defaults(), **found, **self._flags}
+    def _all(self, file_values: Values) -> dict[str, Setting]:
+        return {**settings.defaults(), **file_values, **self._flags}
 
     async def run(self, apply: Apply, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
-        """Look at the file until cancelled."""
+        """Check the file periodically until cancelled."""
         while True:
             await self._clock.sleep(CHECK_SECONDS)
-            self.look(apply, recorder, pod)
+            self.check(apply, recorder, pod)
 
-    def look(self, apply: Apply, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
-        """Take in the file if it has changed."""
+    def check(self, apply: Apply, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
+        """Read the file and apply it if it has changed."""
         try:
             text = read_text(self._path)
             if text == self._text and (self.fault is None or self.fault.code == settings.REFUSED):
@@ -77,14 +82,14 @@ class SettingsFile:
             self._text = text
             wanted = self._all(settings.read(text, self._path))
         except WindlassError as error:
-            self._refuse(error, recorder, pod)
+            self._reject(error, recorder, pod)
             return
         self.fault = None
         self._good.set(1)
         self._reloads.labels("taken over").inc()
-        self._take(wanted, apply)
+        self._apply_values(wanted, apply)
 
-    def _take(self, wanted: Values, apply: Apply) -> None:
+    def _apply_values(self, wanted: Values, apply: Apply) -> None:
         changed, waiting = set(), []
         values = dict(self.values)
         for path, field in settings.BY_PATH.items():
@@ -96,14 +101,14 @@ class SettingsFile:
             elif not field.live and wanted[path] != self._started[path]:
                 waiting.append(path)
         self.values = values
-        said = {path: settings.shown(values[path]) for path in sorted(changed)}
-        log.info("settings taken over", file=self._path, **said)
+        new_values = {path: settings.shown(values[path]) for path in sorted(changed)}
+        log.info("settings taken over", file=self._path, **new_values)
         if waiting:
             log.warning("settings that need a restart", file=self._path, fields=",".join(waiting))
         if changed:
             apply(values, frozenset(changed))
 
-    def _refuse(self, error: WindlassError, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
+    def _reject(self, error: WindlassError, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
         if self.fault is not None and self.fault.message == error.message:
             return
         self.fault = error

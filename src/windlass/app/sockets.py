@@ -1,7 +1,8 @@
-"""The listening sockets, bound by the supervisor and inherited by the server.
+"""Listening sockets, bound by the supervisor and inherited by the server.
 
-So a port in use is told before anything starts, the other processes connect at once (their requests
-wait in the backlog until the server answers), and a restart of the server refuses nobody.
+So a port in use is reported before anything starts. The other processes connect at once
+(their requests wait in the backlog until the server responds). A restart of the server
+rejects no connection.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ LOOPBACK = "127.0.0.1"
 def bind_tcp(port: int | None, last: int | None = None) -> socket.socket:
     """Listen on ``port`` of the loopback interface.
 
-    Without a wish: the port of the last time (so that kubeconfigs stay true), else the default one,
-    else any free one. Raises :class:`WindlassError` if the wished port cannot be had.
+    Without a given port, the last one is used again (so that kubeconfigs stay valid),
+    otherwise the default one, otherwise any free one.
+
+    :raises WindlassError: the given port is not available
     """
     if port is not None:
         if not 0 <= port <= 65535:
@@ -85,7 +88,7 @@ def _refused(port: int, error: OSError) -> WindlassError:
 
 
 def holder_of(port: int) -> str:
-    """``name (pid N)`` of the process that listens on a loopback port, if it is ours to see."""
+    """Return ``name (pid N)`` of the process that listens on a loopback port, if it is visible."""
     inodes = set()
     try:
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -108,20 +111,22 @@ def _holds(process: Path, inodes: set[str]) -> bool:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Listen on a Unix socket, mode 0600. The caller holds the folder's lock, so what lies there is stale.
+    """Listen on a Unix socket, mode 0600. The caller holds the directory's lock.
 
-    Raises :class:`WindlassError` if something other than a socket lies at ``path``.
+    So an existing socket at ``path`` is stale.
+
+    :raises WindlassError: something other than a socket exists at ``path``
     """
     try:
-        found = path.lstat()
+        existing = path.lstat()
     except FileNotFoundError:
-        found = None
-    if found is not None:
-        if not stat.S_ISSOCK(found.st_mode):
+        existing = None
+    if existing is not None:
+        if not stat.S_ISSOCK(existing.st_mode):
             raise WindlassError(
                 "WL-STATE-409",
                 f"{path} is in the way",
-                evidence="a socket of Windlass belongs there, but a file that is no socket has this name",
+                evidence="a socket of Windlass belongs there, but another kind of file has this name",
                 remedies=(f"mv {path} {path}.old",),
             )
         path.unlink()

@@ -1,11 +1,16 @@
-"""The supervisor: three processes, kept alive, ended in order.
+"""Supervisor of the three processes: keeps them alive and stops them in order.
 
-Single-threaded where processes are concerned (``PR_SET_PDEATHSIG`` of the children is tied to the
-thread that started them); threads only talk to the server. Nothing here depends on what the
-processes do. Invariants: the state folder's lock is held from before anything is touched until after
-everything is gone; when the folder is removed under it, all ends in order, and what another supervisor
-may have put in its place is left alone; a child that dies is started again with a growing pause; when the
-supervisor is killed, the kernel kills the children, and only the shims of running pods stay, for the next agent.
+Processes are started by one thread only, because ``PR_SET_PDEATHSIG`` of the children
+is tied to the thread that started them. Other threads only talk to the server. Nothing
+here depends on the content of the processes. Invariants:
+
+* The lock of the state directory is held from before the first change until after the
+  last one.
+* If the directory is removed, all processes stop in order. A replacement by another
+  supervisor is not touched.
+* A child that dies is restarted after a growing delay.
+* If the supervisor is killed, the kernel kills the children. Only the shims of running
+  pods stay, for the next agent.
 """
 
 from __future__ import annotations
@@ -42,13 +47,15 @@ from windlass.node.images import store
 
 ROLES = ("server", "control", "node")
 STOP_ORDER = (("node", 45.0), ("control", 5.0), ("server", 10.0))
-"""Who goes first, and how many seconds it has; the agent ends the pods within its own grace."""
+"""Order of stopping and timeouts in seconds; the agent ends the pods within its own
+grace period."""
 
 USELESS_TO_RETRY = 78
-"""Exit status (``EX_CONFIG``) of a child that told why it cannot work; see ``children.guard``."""
+"""Exit status (``EX_CONFIG``) of a child that reported why it cannot work; see
+``children.guard``."""
 
 _DISK_FULL = ("WL-STATE-507", "WL-STORE-507")
-"""With these a control plane gives up, and what it runs, or ran before it gave up earlier, goes on."""
+"""Errors on which the control plane gives up, but leaves its pods running."""
 
 _HEALTHY_SECONDS = 30.0
 _TICK_SECONDS = 2.0
@@ -59,7 +66,7 @@ _EARLY_DEATHS = 4
 
 @dataclass(slots=True)
 class Managed:
-    """One of the three processes as the supervisor sees it."""
+    """State of one of the three processes."""
 
     role: str
     backoff: Backoff
@@ -72,7 +79,7 @@ class Managed:
 
 @dataclass(slots=True)
 class _Wake:
-    """A pipe that signals and threads write to, so that the loop can sleep without polling."""
+    """Pipe that wakes the main loop on signals and from threads."""
 
     reader: int
     writer: int
@@ -85,11 +92,11 @@ class _Wake:
         os.set_blocking(writer, False)
         return _Wake(reader, writer)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
             os.write(self.writer, b"\0")
         except BlockingIOError:
-            return  # the pipe is full of bells already
+            return  # the pipe is full, so the loop wakes in any case
 
     def wait(self, seconds: float) -> None:
         select.select([self.reader], [], [], max(0.0, seconds))
@@ -101,7 +108,7 @@ class _Wake:
 
 
 class Supervisor:
-    """Runs from :meth:`run`; the folder's lock is taken by the caller and released by it."""
+    """Supervisor of one control plane; the caller takes and releases the directory's lock."""
 
     def __init__(
         self,
@@ -114,7 +121,8 @@ class Supervisor:
         self._options = options
         self._opening = opening
         self._before: dict[str, Any] = {}
-        """The record as it was found; what it says of the last start is kept if this one never comes up."""
+        """Previous record; its options of the last start are kept if this start never
+        gets ready."""
         self._state: StateFolder = options.state
         self._reporter = reporter
         self._clock = clock
@@ -133,7 +141,8 @@ class Supervisor:
         self._skew = clock.now() - clock.elapsed()
 
     def run(self) -> int:
-        """Returns the exit status: 0 after an orderly end, else that of the error that kept it from coming up."""
+        """Run until stopped; return the exit status: 0 after an orderly end, otherwise
+        that of the error."""
         self._catch_signals()
         failure: WindlassError | None = None
         try:
@@ -142,7 +151,7 @@ class Supervisor:
             self._reporter.phase(f"starting the control plane {self._opening}".rstrip())
             for managed in self._managed.values():
                 self._start(managed)
-            self._readiness = Readiness(self._state, self._node, self._clock, self._began, self._wake.ring)
+            self._readiness = Readiness(self._state, self._node, self._clock, self._began, self._wake.wake)
             self._readiness.start()
             self._event_poster.start()
             failure = self._watch()
@@ -185,13 +194,13 @@ class Supervisor:
         self._tcp = bind_tcp(self._options.port, last if isinstance(last, int) else None)
         self._unix = bind_unix(self._state.socket)
 
-    # Watching.
+    # ------------------------------------------------------------------ watching
 
     def _watch(self) -> WindlassError | None:
         while not self._wake.signals:
             if not self._lock.in_place():
                 return self._lost()
-            failure = self._look_after_children()
+            failure = self._check_children()
             if failure is not None:
                 return failure
             if not self._ready and self._readiness is not None:
@@ -201,15 +210,15 @@ class Supervisor:
                     return self._not_ready()
             self._notice_clock_jump()
             self._limit_logs()
-            self._wake.wait(self._next_look())
+            self._wake.wait(self._seconds_to_next_check())
         return None
 
-    def _next_look(self) -> float:
+    def _seconds_to_next_check(self) -> float:
         now = self._clock.monotonic()
         due = [m.due_at - now for m in self._managed.values() if m.child is None]
         return min([_TICK_SECONDS, *due])
 
-    def _look_after_children(self) -> WindlassError | None:
+    def _check_children(self) -> WindlassError | None:
         for managed in self._managed.values():
             if managed.child is not None and managed.child.poll() is not None:
                 failure = self._ended(managed, managed.child.poll() or 0)
@@ -225,9 +234,13 @@ class Supervisor:
         lived = now - managed.started_at
         managed.child = None
         managed.last_end = ending(code)
-        told = read_failure(self._state, managed.role)
-        if code == USELESS_TO_RETRY and told is not None and (not self._ready or told.code in _DISK_FULL):
-            return told
+        reported = read_failure(self._state, managed.role)
+        if (
+            code == USELESS_TO_RETRY
+            and reported is not None
+            and (not self._ready or reported.code in _DISK_FULL)
+        ):
+            return reported
         if lived > _HEALTHY_SECONDS:
             managed.backoff.reset()
         managed.restarts += 1
@@ -235,7 +248,7 @@ class Supervisor:
             return self._keeps_dying(managed)
         pause = managed.backoff.next()
         managed.due_at = now + pause
-        why = f" ({told.message})" if told is not None else ""
+        why = f" ({reported.message})" if reported is not None else ""
         message = f"{managed.role} {managed.last_end} after {lived:.1f} s{why}; starts again in {pause:.1f} s"
         self._log(message)
         self._reporter.phase(message)
@@ -266,7 +279,7 @@ class Supervisor:
         return WindlassError(
             "WL-STATE-410",
             f"the state folder {self._state.path} was removed or replaced under the running control plane",
-            evidence=f"{path}, the lock that it holds, {what}; its pods are ended, nothing of it can be kept",
+            evidence=f"{path}, the lock that it holds, {what}; its pods are ended, and its state is lost",
             remedies=("windlass up   (and stop it with windlass down before the folder is removed)",),
         )
 
@@ -304,7 +317,7 @@ class Supervisor:
             except OSError as error:
                 self._log(f"cannot shorten {path}: {error}")
 
-    # Starting and stopping.
+    # ------------------------------------------------------------------ start and stop
 
     def _start(self, managed: Managed) -> None:
         arguments = [managed.role, "--state", str(self._state.path), "--parent", str(os.getpid())]
@@ -324,9 +337,10 @@ class Supervisor:
         managed.started_at = self._clock.monotonic()
 
     def _stop(self, *, keep_pods: bool = False) -> None:
-        """Node agent first (it ends its pods and reports that), then control, then the server.
+        """Stop the node agent first (it ends its pods and reports that), then control,
+        then the server.
 
-        ``keep_pods``: the agent is killed instead, and what runs goes on; the next agent finds it.
+        :param keep_pods: kill the agent and leave its pods running for the next agent
         """
         node = self._managed["node"].child
         if keep_pods and node is not None and node.poll() is None:
@@ -347,7 +361,8 @@ class Supervisor:
         for listener in (self._tcp, self._unix):
             if listener is not None:
                 listener.close()
-        if self._lock.in_place() or not self._state.lock.exists():  # else the socket is another supervisor's
+        # Otherwise another supervisor owns the socket.
+        if self._lock.in_place() or not self._state.lock.exists():
             unlink_if_exists(self._state.socket)
         if self._lock.in_place():
             self._forget(kept_pods=keep_pods)
@@ -355,12 +370,13 @@ class Supervisor:
         self._log("stopped")
 
     def _never_served(self) -> bool:
-        """The server gave up at the start: the agent has nobody to tell how its pods ended."""
+        """Return whether the server gave up at the start, so that the agent cannot
+        report its pods' end."""
         server = self._managed["server"].child
         return not self._ready and (server is None or server.poll() is not None)
 
     def _end_leftovers(self) -> None:
-        """What an agent could not end itself, because it was killed or had only just begun."""
+        """End processes that the agent left because it was killed or had just started."""
         from windlass.node.cleanup import end_all
 
         try:
@@ -383,7 +399,7 @@ class Supervisor:
                 child.send(signal.SIGQUIT)
         return True
 
-    # Records.
+    # ------------------------------------------------------------------ records
 
     def _record(self) -> dict[str, Any]:
         port = self._tcp.getsockname()[1] if self._tcp is not None else 0
@@ -412,32 +428,36 @@ class Supervisor:
         return record
 
     def _forget(self, *, kept_pods: bool) -> None:
-        """Keep the port, so that the next start takes it again and kubeconfigs stay true, and what was chosen, so that
-        an implicit one brings the box back as it was; where pods run on, any one, since they hold those devices."""
+        """Keep the port and the options in the record.
+
+        The port is used again by the next start, so that kubeconfigs stay valid. The
+        options are used by the next implicit start, or by any start if pods are still
+        running, since they hold those devices.
+        """
         port = (self._state.read_supervisor() or {}).get("port")
         chosen = self._options.asked() if self._ready else self._before.get("asked", {})
         in_order = not kept_pods or (not self._ready and "stopped" in self._before)
-        moment = rfc3339(self._clock.now())
+        stopped_at = rfc3339(self._clock.now())
         try:
             self._state.write_supervisor(
-                {"port": port, "asked": chosen, "stopped" if in_order else "gaveUp": moment}
+                {"port": port, "asked": chosen, "stopped" if in_order else "gaveUp": stopped_at}
             )
         except OSError as error:
             self._log(f"cannot write {self._state.supervisor}: {error}")
 
     def _log(self, message: str) -> None:
-        with contextlib.suppress(OSError):  # the log lies on the disk that may be full
+        with contextlib.suppress(OSError):  # the disk of the log may be full
             print(f"{rfc3339(self._clock.now())} supervisor: {message}", file=sys.stderr, flush=True)
 
 
 def default_node_name() -> str:
-    """This machine's name as a node name (DNS-1123 label characters only)."""
+    """Return this machine's name as a node name (DNS-1123 label characters only)."""
     name = re.sub(r"[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")
     return name[:63].rstrip("-.") or "box"
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words."""
+    """Return a text on how a process ended."""
     if code >= 0:
         return f"ended with exit status {code}"
     try:
@@ -451,7 +471,7 @@ def failure_file(state: StateFolder, role: str) -> Path:
 
 
 def read_failure(state: StateFolder, role: str) -> WindlassError | None:
-    """What a child told about why it cannot work."""
+    """Return the failure that a child reported; ``None`` without one."""
     try:
         told = json.loads(failure_file(state, role).read_bytes())
         return WindlassError(

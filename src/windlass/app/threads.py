@@ -30,8 +30,11 @@ def connect(state: StateFolder) -> BlockingClient:
 
 
 class Readiness(threading.Thread):
-    """Waits until the server answers, the queue ``default`` exists and the node is ready, by an agent that was started
-    after ``began`` (of the monotonic clock)."""
+    """Thread that waits until the control plane is ready.
+
+    Ready means: the server responds, the queue ``default`` exists, and the node is
+    ready by an agent started after ``began`` (monotonic clock).
+    """
 
     def __init__(
         self, state: StateFolder, node: str, clock: SystemClock, began: float, wake: Callable[[], None]
@@ -45,7 +48,7 @@ class Readiness(threading.Thread):
         self.done = False
         self.waits_for = "the server"
         self.took: list[str] = []
-        """What was ready after how many seconds, for the log."""
+        """Parts and the seconds until they were ready, for the log."""
 
     def run(self) -> None:
         client = connect(self._state)
@@ -102,7 +105,7 @@ def _queue_exists(client: BlockingClient) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that happened to the control plane, to be told as an event on the node."""
+    """Message about the control plane, posted as an event on the node."""
 
     reason: str
     message: str
@@ -110,7 +113,8 @@ class Notice:
 
 
 class EventPoster(threading.Thread):
-    """Posts notices as events on the box's node; keeps them until the server answers."""
+    """Thread that posts notices as events on the machine's node; keeps them until the
+    server responds."""
 
     def __init__(self, state: StateFolder, node: str, clock: SystemClock) -> None:
         super().__init__(name="courier", daemon=True)

@@ -1,5 +1,6 @@
-"""Run-time models, learned online from work that has ended. Pure: no I/O, no clock.
+"""Run-time models that learn online from completed work. They do no I/O and read no clock.
 
-:class:`~windlass.predict.model.RunTimeModel` is what the scheduler and the simulator talk to: ``observe`` what
-ran, ``predict`` what comes. :class:`~windlass.predict.history.History` is the model of the product.
+Scheduler and simulator use :class:`~windlass.predict.model.RunTimeModel`: ``observe``
+completed runs, ``predict`` new ones. :class:`~windlass.predict.history.History` is the
+model of the product.
 """

@@ -1,17 +1,26 @@
-"""Run times by history: the quantiles of the last runs of the most similar work of which enough is known.
+"""Run-time prediction by history: quantiles of the last runs of the most similar known work.
 
-Similar is, from the nearest: of this name by this owner in this queue, of this size and with equal requests,
-where those are known; the same with any; the same of any size; of this size by this owner; of this size in this
-queue. A name counts without its numbers and generated parts (:mod:`windlass.predict.names`); sizes are told apart
-by powers of two. A level answers once it knows of enough runs, more the wider it is. The last :data:`WINDOW` runs
-of each count, so that what has changed is forgotten; of :data:`KEYS` kinds of work at most, those that ended last.
+The levels of similarity, from the closest, are:
 
-What to reckon with is the 0.9-quantile (of few runs, the longest): to be wrong by too much costs an idle
-moment, to be wrong by too little delays somebody. How good it is, beside gradient-boosted trees, is told in
-``docs/operations/benchmarks/run-times.md`` and measured by ``benchmarks/runtimes.py``.
+* the same name, owner, queue, size and request (if they are known);
+* the same without the request;
+* the same without the size;
+* the same owner, queue and size;
+* the same queue and size.
 
-Invariants: a piece of work counts once, by its longest pod; equal observations in equal order give an equal
-state; ``as_record`` and ``of_record`` lose nothing but which work was seen last.
+Names are compared without numbers and generated parts (:mod:`windlass.predict.names`),
+sizes by powers of two. A level is used once it has enough runs; wider levels need more.
+The last :data:`WINDOW` runs of each key count, so that old behaviour is forgotten. At
+most :data:`KEYS` keys are kept, those with the latest completions.
+
+The predicted time is the 0.9-quantile (of few runs, the longest). An overestimate costs
+idle time, an underestimate delays other work.
+``docs/operations/benchmarks/run-times.md`` compares the quality with gradient-boosted
+trees; it is measured by ``benchmarks/runtimes.py``.
+
+Invariants: each piece of work counts once, by its longest pod. Equal observations in
+equal order give an equal state. ``as_record`` and ``of_record`` preserve everything but
+the latest pieces of work.
 """
 
 from __future__ import annotations
@@ -29,8 +38,8 @@ from windlass.predict.names import pattern
 WINDOW = 32
 KEYS = 1024
 WORKS = 4096
-"""So many pieces of work are remembered, for more pods of them to end."""
-RECKONED = 0.9
+"""Maximum number of pieces of work that are remembered until their other pods end."""
+PREDICTED_QUANTILE = 0.9
 VERSION = 1
 
 Key = tuple[str, ...]
@@ -43,14 +52,14 @@ class KeyRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HistoryRecord(msgspec.Struct, frozen=True):
-    """The whole state, small enough for a ConfigMap: whole seconds, rounded up."""
+    """Whole state, small enough for a ConfigMap: whole seconds, rounded up."""
 
     version: int
     keys: list[KeyRecord]
 
 
 class _Runs:
-    """The last runs of one kind of work. ``total``: how many there have been in all."""
+    """Last runs of one key. ``total``: number of all its runs."""
 
     __slots__ = ("seconds", "total")
 
@@ -60,13 +69,13 @@ class _Runs:
 
 
 class History:
-    """A :class:`~windlass.predict.model.RunTimeModel`."""
+    """Learned :class:`~windlass.predict.model.RunTimeModel`."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[Key, _Runs] = OrderedDict()
         self._works: OrderedDict[str, float] = OrderedDict()
         self.version = 0
-        """Counts the observations that changed something."""
+        """Number of observations that changed the state."""
 
     @property
     def empty(self) -> bool:
@@ -74,7 +83,7 @@ class History:
         return not self._runs
 
     def observe(self, run: CompletedRun) -> None:
-        """A run has ended. Told again of the same work, the longest counts."""
+        """Record a completed run. If the same work is reported again, the longest run counts."""
         before = self._works.get(run.work)
         if run.seconds <= 0 or (before is not None and before >= run.seconds):
             return
@@ -98,26 +107,27 @@ class History:
             self._runs.popitem(last=False)
 
     def knows(self, work: str) -> bool:
-        """Return whether a run of this piece of work was observed, lately."""
+        """Return whether a run of this piece of work was observed recently."""
         return work in self._works
 
     def predict(self, traits: Traits) -> Prediction | None:
-        """``None`` where too little is known."""
-        for key, enough, words in _levels(traits):
+        """Return the prediction; ``None`` if too little is known."""
+        for key, enough, description in _levels(traits):
             runs = self._runs.get(key)
             if runs is not None and len(runs.seconds) >= enough:
-                return _prediction(sorted(runs.seconds), runs.total, words)
+                return _prediction(sorted(runs.seconds), runs.total, description)
         return None
 
     def similar(self, traits: Traits) -> Sequence[float]:
-        """The runs that :meth:`predict` rests on, seconds in ascending order; none where too little is known."""
+        """Return the runs behind :meth:`predict`, seconds in ascending order; none if
+        too little is known."""
         for key, enough, _ in _levels(traits):
             runs = self._runs.get(key)
             if runs is not None and len(runs.seconds) >= enough:
                 return sorted(runs.seconds)
         return ()
 
-    # ------------------------------------------------------------------ kept across restarts
+    # ------------------------------------------------------------------ persistence
 
     def as_record(self) -> HistoryRecord:
         return HistoryRecord(
@@ -130,17 +140,17 @@ class History:
 
     @classmethod
     def of_record(cls, record: HistoryRecord) -> History:
-        """A history as it was; of another version, an empty one."""
-        found = cls()
+        """Return the history of a record; an empty one for another version."""
+        history = cls()
         for known in record.keys if record.version == VERSION else ():
-            runs = found._runs[tuple(known.key)] = _Runs()
+            runs = history._runs[tuple(known.key)] = _Runs()
             runs.seconds.extend(float(seconds) for seconds in known.seconds)
             runs.total = max(known.total, len(runs.seconds))
-        return found
+        return history
 
 
 def _levels(traits: Traits) -> list[tuple[Key, int, str]]:
-    """From the nearest: the key of a level, how many runs it takes to answer, and its name for people."""
+    """Return the levels from the closest: key, minimum number of runs, and name for users."""
     name, size = pattern(traits.name), str(max(traits.size, 1).bit_length())
     owner, queue = traits.owner, traits.queue
     shaped = ("shape", queue, owner, name, size, traits.shape)
@@ -153,25 +163,33 @@ def _levels(traits: Traits) -> list[tuple[Key, int, str]]:
     ]
 
 
-def _prediction(ordered: Sequence[float], total: int, words: str) -> Prediction:
+def _prediction(ordered: Sequence[float], total: int, description: str) -> Prediction:
     quantiles = {part: _quantile(ordered, part) for part in QUANTILES}
-    shown = ", ".join(f"p{round(100 * part)} {durations.write(quantiles[part])}" for part in (0.5, RECKONED))
+    shown = ", ".join(
+        f"p{round(100 * part)} {durations.write(quantiles[part])}" for part in (0.5, PREDICTED_QUANTILE)
+    )
     return Prediction(
-        quantiles[RECKONED], quantiles, f"by {total} earlier runs {words}: {shown}", runs=tuple(ordered)
+        quantiles[PREDICTED_QUANTILE],
+        quantiles,
+        f"by {total} earlier runs {description}: {shown}",
+        runs=tuple(ordered),
     )
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float:
-    """What the next run stays below with this probability, were it drawn like these: of n values the k-th bounds it
-    with k / (n + 1). Rounded outwards, from the middle; of few values, the least and the greatest of them."""
+    """Return a bound for the next run with this probability, if it is drawn like these.
+
+    Of n values the k-th is a bound with probability k / (n + 1). The rank is rounded
+    outwards from the middle, and limited to the smallest and largest value.
+    """
     count = len(ordered)
     if part == 0.5:
-        at = -(-count // 2)
+        rank = -(-count // 2)
     elif part < 0.5:
-        at = floor(part * (count + 1))
+        rank = floor(part * (count + 1))
     else:
-        at = ceil(part * (count + 1))
-    return ordered[min(max(at, 1), count) - 1]
+        rank = ceil(part * (count + 1))
+    return ordered[min(max(rank, 1), count) - 1]
 
 
 def _last(seconds: Sequence[float], value: float) -> int:

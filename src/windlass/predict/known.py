@@ -1,6 +1,7 @@
-"""Run times that somebody states: the truth, for comparison, and the word of the owner.
+"""Models of known run times: the actual ones, for comparison, and those stated by owners.
 
-Both are :class:`~windlass.predict.model.RunTimeModel`: what is stated is every quantile at once. Neither learns.
+Both are :class:`~windlass.predict.model.RunTimeModel` that return the stated time as
+every quantile. Neither learns.
 """
 
 from __future__ import annotations
@@ -11,21 +12,23 @@ from windlass.predict.model import QUANTILES, CompletedRun, Prediction, RunTimeM
 
 
 class Oracle:
-    """Knows how long every piece of work runs (``seconds`` by its ``Traits.work``): only a simulation has that."""
+    """Model that knows all actual run times (``seconds`` by ``Traits.work``); for
+    simulations only."""
 
     def __init__(self, seconds: Mapping[str, float]) -> None:
         self._seconds = seconds
 
     def observe(self, run: CompletedRun) -> None:
-        """Nothing is news."""
+        """Do nothing: all run times are known."""
 
     def predict(self, traits: Traits) -> Prediction | None:
-        found = self._seconds.get(traits.work)
-        return None if found is None else _certain(found, "exact")
+        seconds = self._seconds.get(traits.work)
+        return None if seconds is None else _certain(seconds, "exact")
 
 
 class Stated:
-    """What the owner says (``Traits.stated``); where he says nothing, what ``otherwise`` knows of such work."""
+    """Model of the owner's stated time (``Traits.stated``); without one the model
+    ``otherwise`` is used."""
 
     def __init__(self, otherwise: RunTimeModel | None = None) -> None:
         self._otherwise = otherwise

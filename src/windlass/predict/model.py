@@ -1,7 +1,7 @@
-"""What a run-time model is told and what it says.
+"""Interface of run-time models.
 
-A model is fed with runs that have ended and asked about work that has not. How it answers is its own
-affair; whoever uses a prediction reads :class:`Prediction` alone.
+A model is given completed runs and predicts those of new work. Callers use
+:class:`Prediction` only.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 QUANTILES = (0.1, 0.5, 0.9, 1.0)
-"""The probabilities that every prediction has; 1.0: the longest that is known."""
+"""Probabilities that every prediction has; 1.0: the longest known run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is known of a piece of work before it runs. ``owner``: its user, or the namespace that stands for
-    one; ``size``: how many pods it needs at the least; ``name`` without the namespace. An empty owner or name says
-    nothing. ``stated``: for how many seconds its owner says that it runs. ``work``: see :class:`CompletedRun`.
-    ``shape``: what it asks for beside its size, in any words that are equal for equal requests; empty: not known."""
+    """Known properties of a piece of work before it runs.
+
+    ``owner``: user, or the namespace in its place. ``name``: without the namespace.
+    Empty values are unknown. ``size``: minimum number of pods. ``stated``: run time in
+    seconds stated by the owner. ``work``: see :class:`CompletedRun`. ``shape``: request
+    besides the size, as any text that is equal for equal requests; empty: not known.
+    """
 
     owner: str
     queue: str
@@ -32,8 +35,11 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class CompletedRun:
-    """A piece of work that ended well. ``work``: one name for all its pods (a uid): the longest of them
-    counts, once. ``seconds`` from its start to its end."""
+    """Piece of work that succeeded.
+
+    ``work``: one name for all its pods (a UID): the longest of them counts, once.
+    ``seconds``: from its start to its end.
+    """
 
     work: str
     traits: Traits
@@ -42,9 +48,13 @@ class CompletedRun:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """``seconds``: what to reckon with, rather too long than too short. ``quantiles``: probability → seconds, of
-    :data:`QUANTILES`, none less than one of a smaller probability. ``basis``: on what it rests, for people.
-    ``stated``: somebody answers for it; else it was learned, of ``runs``: seconds in ascending order."""
+    """Predicted run time.
+
+    ``seconds``: time to plan with, too long rather than too short. ``quantiles``:
+    probability → seconds for :data:`QUANTILES`, monotonic. ``basis``: explanation for
+    users. ``stated``: stated by the owner, otherwise learned from ``runs`` (seconds in
+    ascending order).
+    """
 
     seconds: float
     quantiles: Mapping[float, float] = field(default_factory=dict)
@@ -54,18 +64,22 @@ class Prediction:
 
     @property
     def at_most(self) -> float:
-        """The longest that is known of such work."""
+        """Longest known run of such work, in seconds."""
         return max(self.quantiles.values(), default=self.seconds)
 
 
 class RunTimeModel(Protocol):
-    """:class:`~windlass.predict.history.History` (learned), :class:`~windlass.predict.known.Stated` (the owner's word),
-    :class:`~windlass.predict.known.Oracle` (the truth)."""
+    """Model of run times.
+
+    Implementations: :class:`~windlass.predict.history.History` (learned),
+    :class:`~windlass.predict.known.Stated` (by owners),
+    :class:`~windlass.predict.known.Oracle` (actual times).
+    """
 
     def observe(self, run: CompletedRun) -> None:
-        """A run has ended. Told again of the same work, the longest counts."""
+        """Record a completed run. If the same work is reported again, the longest run counts."""
         ...
 
     def predict(self, traits: Traits) -> Prediction | None:
-        """``None`` where too little is known."""
+        """Return the prediction; ``None`` if too little is known."""
         ...

@@ -1,4 +1,5 @@
-"""What names of work have in common: the name without its numbers, dates and generated parts."""
+"""Common part of the names of similar work: the name without numbers, dates and
+generated parts."""
 
 from __future__ import annotations
 
@@ -7,20 +8,21 @@ from functools import lru_cache
 
 _PARTS = re.compile(r"[-_.:]+")
 _GENERATED = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
-"""What Kubernetes appends for ``generateName``: five of these."""
+"""Suffix that Kubernetes generates for ``generateName``: five of these characters."""
 _HASH = re.compile(r"[0-9a-f]{4,}")
 _NUMBERED = re.compile(r"\d+$")
 
 
 @lru_cache(maxsize=4096)
 def pattern(name: str) -> str:
-    """``train-llm-20260101-7f3ab`` → ``train-llm``; a name of nothing else stands for itself."""
+    """Return ``train-llm`` for ``train-llm-20260101-7f3ab``; a name without other parts
+    is unchanged."""
     kept = [_NUMBERED.sub("", part) for part in _PARTS.split(name) if part and not _changing(part)]
     return "-".join(part for part in kept if part) or name
 
 
 def _changing(part: str) -> bool:
-    """Return whether a part tells runs of one thing apart: a number, a hash, a generated suffix."""
+    """Return whether a part differs between runs: a number, a hash, a generated suffix."""
     digits = any(char.isdigit() for char in part)
     if part.isdigit():
         return True

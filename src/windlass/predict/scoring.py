@@ -1,15 +1,19 @@
-"""How good a run-time model is: told of work in the order in which it comes and ends, as in life.
+"""Quality of run-time models, fed with work in the order of submission and completion.
 
-Every piece of work is predicted when it comes; the model learns of it when it has ended, not before. Figures:
+Every piece of work is predicted when it is submitted; the model observes it after its
+end. The measures are:
 
-* ``answered``: the part of which the model said anything. The other figures are of that alone.
-* ``pinball``: mean over the quantiles 0.1, 0.5 and 0.9 of the pinball loss (Koenker and Bassett 1978) of the natural
-  logarithm of seconds: ``max(q * e, (q - 1) * e)``, ``e`` the logarithm of what it was over what was predicted. Of
-  logarithms, because a few runs of weeks would drown all others else.
+* ``answered``: part of the work with a prediction. The other measures cover only that
+  part.
+* ``pinball``: mean, over the quantiles 0.1, 0.5 and 0.9, of the pinball loss (Koenker
+  and Bassett 1978) of the natural logarithm of seconds: ``max(q * e, (q - 1) * e)``
+  with ``e`` the logarithm of actual over predicted time. Logarithms keep a few runs of
+  weeks from dominating.
 * ``pinball_seconds``: the same of seconds.
-* ``error``: median of the absolute logarithm of what it was over the predicted median; 0.69 is a factor of two.
-* ``inside``: the part that ran from the 0.1- to the 0.9-quantile, 0.8 if the model knows what it does not know;
-  ``kept``: the part that ran no longer than the 0.9-quantile, ideally 0.9.
+* ``error``: median of the absolute logarithm of actual time over predicted median; 0.69
+  is a factor of two.
+* ``inside``: part of the runs between the 0.1- and the 0.9-quantile, ideally 0.8.
+* ``kept``: part of the runs of at most the 0.9-quantile, ideally 0.9.
 """
 
 from __future__ import annotations
@@ -24,12 +28,12 @@ from windlass.predict.model import CompletedRun, Prediction, RunTimeModel, Trait
 
 LOW, MIDDLE, HIGH = SCORED = (0.1, 0.5, 0.9)
 LEAST_SECONDS = 1.0
-"""What ran or is said to run shorter counts as this, where logarithms are taken."""
+"""Minimum of run times and predictions (seconds) before logarithms are taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``comes`` and ``ends`` in seconds of one clock; it ran for ``seconds``."""
+    """Piece of work; ``comes`` and ``ends`` in seconds of one clock, ``seconds`` its run time."""
 
     traits: Traits
     comes: float
@@ -39,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class PredictionScore:
-    """See the top of this module. All 0 where nothing was answered."""
+    """Measures as defined in the module's docstring; all 0 without any prediction."""
 
     count: int
     answered: float
@@ -51,32 +55,39 @@ class PredictionScore:
 
 
 def online(model: RunTimeModel, cases: Iterable[Case]) -> Iterator[tuple[Prediction | None, float]]:
-    """What is predicted of each case as it comes, in order of coming, and what it was; the model learns on the way.
+    """Yield the prediction and the actual time of each case in order of submission,
+    while learning.
 
-    Who ends in the moment in which another one comes has ended before."""
+    Work that ends at the time of a submission is observed before it.
+    """
     running: list[tuple[float, int, Case]] = []
-    for number, case in enumerate(sorted(cases, key=lambda one: one.comes)):
+    for number, case in enumerate(sorted(cases, key=lambda item: item.comes)):
         while running and running[0][0] <= case.comes:
-            _, at, done = heapq.heappop(running)
-            model.observe(CompletedRun(done.traits.work or str(at), done.traits, done.seconds))
+            _, index, done = heapq.heappop(running)
+            model.observe(CompletedRun(done.traits.work or str(index), done.traits, done.seconds))
         yield model.predict(case.traits), case.seconds
         heapq.heappush(running, (case.ends, number, case))
 
 
-def score(told: Iterable[tuple[Prediction | None, float]]) -> PredictionScore:
-    """Of predictions and what it was, in seconds."""
-    pairs = list(told)
-    known = [(said.quantiles, was) for said, was in pairs if said is not None]
+def score(predictions: Iterable[tuple[Prediction | None, float]]) -> PredictionScore:
+    """Return the measures of predictions and actual times in seconds."""
+    pairs = list(predictions)
+    known = [(quantiles.quantiles, actual) for quantiles, actual in pairs if quantiles is not None]
     if not known:
         return PredictionScore(len(pairs), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     return PredictionScore(
         count=len(pairs),
         answered=len(known) / len(pairs),
-        pinball=fmean(fmean(_pinball(q, _log(was) - _log(said[q])) for q in SCORED) for said, was in known),
-        pinball_seconds=fmean(fmean(_pinball(q, was - said[q]) for q in SCORED) for said, was in known),
-        error=median(abs(_log(was) - _log(said[MIDDLE])) for said, was in known),
-        inside=fmean(said[LOW] <= was <= said[HIGH] for said, was in known),
-        kept=fmean(was <= said[HIGH] for said, was in known),
+        pinball=fmean(
+            fmean(_pinball(q, _log(actual) - _log(quantiles[q])) for q in SCORED)
+            for quantiles, actual in known
+        ),
+        pinball_seconds=fmean(
+            fmean(_pinball(q, actual - quantiles[q]) for q in SCORED) for quantiles, actual in known
+        ),
+        error=median(abs(_log(actual) - _log(quantiles[MIDDLE])) for quantiles, actual in known),
+        inside=fmean(quantiles[LOW] <= actual <= quantiles[HIGH] for quantiles, actual in known),
+        kept=fmean(actual <= quantiles[HIGH] for quantiles, actual in known),
     )
 
 
