@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.api import errors
+from windlass.api.annotations import PREEMPTABLE
 from windlass.api.resources import PODS, PRIORITY_CLASSES
 from windlass.server.admission.plugin import Review
 
 SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
+_PROTECTIONS = (PREEMPTABLE, "kai.scheduler/preemptibility")
 DEFAULT_POLICY = "PreemptLowerPriority"
 
 
@@ -61,9 +63,9 @@ def global_default(review: Review) -> dict[str, Any] | None:
 
 
 def check_classes(review: Review) -> None:
-    """Allow one global default, and explain ``preemptionPolicy: Never``.
+    """Allow one global default, and warn about fields that do not protect from preemption.
 
-    The latter is often mistaken for protection from preemption.
+    ``preemptionPolicy: Never`` and annotations of the class are often mistaken for that.
     """
     if review.resource is not PRIORITY_CLASSES:
         return
@@ -78,6 +80,7 @@ def check_classes(review: Review) -> None:
                     f"PriorityClass {name} is already marked as default. Only one default can exist: "
                     f"set globalDefault: false here or in {name}",
                 )
+    _warn_about_annotations(review)
     if obj.get("preemptionPolicy") == "Never" and (
         review.old is None or review.old.get("preemptionPolicy") != "Never"
     ):
@@ -85,3 +88,19 @@ def check_classes(review: Review) -> None:
             "advice: preemptionPolicy Never means that pods of this class preempt nobody; to protect them "
             "from eviction set annotation volcano.sh/preemptable=false"
         )
+
+
+def _warn_about_annotations(review: Review) -> None:
+    """Warn about annotations and labels that are read of pods and groups, and of no class.
+
+    Volcano and KAI ignore them as well.
+    """
+    before = (review.old or {}).get("metadata") or {}
+    for field in ("annotations", "labels"):
+        present = review.object["metadata"].get(field) or {}
+        for name in _PROTECTIONS:
+            if name in present and (before.get(field) or {}).get(name) != present[name]:
+                review.warn(
+                    f"ignored: metadata.{field}[{name}] has no effect on a PriorityClass; to protect jobs from "
+                    f'eviction, set {PREEMPTABLE}: "false" as an annotation of the Job, the PodGroup or the pod'
+                )
