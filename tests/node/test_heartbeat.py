@@ -18,7 +18,7 @@ from scripted_nvml import H100_80, Script, binding, card
 from windlass.api import annotations
 from windlass.api.devices.node_annotation import read
 from windlass.api.errors import failure
-from windlass.api.resources import NODES
+from windlass.api.resources import LEASES, NODES
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import FakeClock, SystemClock
@@ -86,6 +86,25 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
     assert found["status"]["capacity"]["nvidia.com/gpu"] == "2"
     messages = [c["message"] for c in found["status"]["conditions"] if c["type"] == "GPUsHealthy"]
     assert messages == ["GPU 0: XID 79"]
+
+
+async def test_deleted_node_is_registered_again_when_its_lease_is_gone(
+    server: NodeBox, tmp_path: Path
+) -> None:
+    node = own_node(server.client, tmp_path)
+    await node.beat()
+    first = await server.client.get(NODES, NODE)
+    lease = await server.client.get(LEASES, NODE, "kube-node-lease")
+    assert [owner["uid"] for owner in lease["metadata"]["ownerReferences"]] == [first["metadata"]["uid"]]
+    await server.client.delete(NODES, NODE)
+    await server.client.delete(LEASES, NODE, "kube-node-lease")  # by the garbage collector
+    await node.beat()
+    assert await server.client.find(LEASES, NODE, "kube-node-lease") is None
+    await node.beat()
+    again = await server.client.get(NODES, NODE)
+    lease = await server.client.get(LEASES, NODE, "kube-node-lease")
+    assert again["metadata"]["uid"] != first["metadata"]["uid"]
+    assert [owner["uid"] for owner in lease["metadata"]["ownerReferences"]] == [again["metadata"]["uid"]]
 
 
 async def test_failed_update_is_repeated(server: NodeBox, tmp_path: Path) -> None:

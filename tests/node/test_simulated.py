@@ -23,6 +23,7 @@ from windlass.client.retries import NEVER
 from windlass.client.transport import Request, Response
 from windlass.kits.clock import FakeClock
 from windlass.kits.rng import seeded
+from windlass.node.heartbeat import renew_lease
 from windlass.node.options import AgentOptions
 from windlass.node.pods.record import PodDecoder
 from windlass.node.simulated import SimulatedNodes, decode_simulated
@@ -81,6 +82,41 @@ async def test_they_become_ready_and_keep_their_leases(fleet: NodeBox) -> None:
         return names >= {"sim-0", "sim-1", "sim-2", NODE}
 
     await fleet.until(leased)
+
+
+async def test_node_that_is_created_again_is_ready_and_owns_its_lease(fleet: NodeBox) -> None:
+    """Also if it is created from a manifest that was saved while the node was not ready."""
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+
+    async def settled() -> bool:
+        node = await fleet.client.get(NODES, "sim-0")
+        lease = await fleet.client.find(LEASES, "sim-0", "kube-node-lease")
+        owners = (lease or {}).get("metadata", {}).get("ownerReferences") or [{}]
+        conditions = node["status"].get("conditions", [])
+        return owners[0].get("uid") == node["metadata"]["uid"] and any(
+            c["type"] == "Ready" and c["status"] == "True" for c in conditions
+        )
+
+    await fleet.until(settled)
+    for conditions in ([], [ready]):
+        await fleet.client.delete(NODES, "sim-0")
+        node = node_object("sim-0", gpus=4)
+        node["status"]["conditions"] = conditions
+        await fleet.client.create(NODES, node)
+        await fleet.until(settled)
+    await fleet.client.patch(NODES, "sim-0", {"status": {"conditions": [ready]}}, subresource="status")
+    await fleet.until(settled)
+
+
+async def test_no_lease_is_created_for_a_node_that_does_not_exist(fleet: NodeBox) -> None:
+    await renew_lease(fleet.client, "gone", "u", 0.0)
+    assert await fleet.client.find(LEASES, "gone", "kube-node-lease") is None
+    other = await fleet.client.create(NODES, {**node_object("real"), "metadata": {"name": "real"}})
+    await renew_lease(fleet.client, "real", "of an earlier node", 0.0)
+    assert await fleet.client.find(LEASES, "real", "kube-node-lease") is None
+    await renew_lease(fleet.client, "real", other["metadata"]["uid"], 0.0)
+    lease = await fleet.client.get(LEASES, "real", "kube-node-lease")
+    assert [owner["uid"] for owner in lease["metadata"]["ownerReferences"]] == [other["metadata"]["uid"]]
 
 
 async def test_pods_run_for_their_time_and_end_as_declared(fleet: NodeBox) -> None:

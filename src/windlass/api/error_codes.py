@@ -222,8 +222,8 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-NODE-410",
         "the node of this machine was deleted",
-        "The node agent registers its node when it starts, and not again after someone deleted it, as a kubelet. "
-        "`windlass down && windlass up` starts it again; pods that ran on the deleted node are gone.",
+        "The node agent registers a deleted node again within 5 minutes, usually at once. `windlass down && "
+        "windlass up` does so immediately, and ends the running pods.",
     ),
     (
         "WL-NODE-504",

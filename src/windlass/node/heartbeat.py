@@ -129,7 +129,9 @@ class OwnNode:
                 self._changed = True
                 raise
             self._written_at = monotonic
-        await renew_lease(self._client, self.name, self._clock.now(), LEASE_SECONDS)
+        if not await renew_lease(self._client, self.name, self.uid, self._clock.now()):
+            _log.warning("node %s was deleted and is registered again", self.name)
+            self._write_soon()
 
     async def _register(self) -> None:
         metadata = {"labels": {**self._aliases, **self._labels}, "annotations": self.annotations}
@@ -186,22 +188,32 @@ def _contains(metadata: dict[str, Any], change: dict[str, dict[str, Any]]) -> bo
     return True
 
 
-async def renew_lease(client: Client, name: str, now: float, seconds: int) -> None:
-    """Renew the node's Lease. Create it and its namespace if they are missing."""
-    spec = {"holderIdentity": name, "leaseDurationSeconds": seconds, "renewTime": rfc3339_micro(now)}
+async def renew_lease(client: Client, name: str, uid: str, now: float) -> bool:
+    """Renew the Lease of the node with this uid. Create it and its namespace if they are missing.
+
+    The node owns its Lease, as with a kubelet, so the garbage collector removes the Lease of a deleted
+    node. Return False if the node no longer exists; then no Lease is created.
+    """
+    spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": rfc3339_micro(now)}
+    owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": name, "uid": uid}
+    metadata = {"ownerReferences": [owner]}
     try:
-        await client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
-        return
+        await client.patch(LEASES, name, {"metadata": metadata, "spec": spec}, LEASE_NAMESPACE)
+        return True
     except StatusError as error:
         if error.code != 404:
             raise
-    lease = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+    node = await client.find(NODES, name)
+    if node is None or node["metadata"]["uid"] != uid:
+        return False
+    lease = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE, **metadata}, "spec": spec}
     try:
         await client.create(LEASES, lease, LEASE_NAMESPACE)
     except StatusError as error:
         if error.code == 409:
-            return  # another heartbeat has created it
+            return True  # another heartbeat has created it
         if error.code != 404:
             raise
         await client.create(NAMESPACES, {"metadata": {"name": LEASE_NAMESPACE}})
         await client.create(LEASES, lease, LEASE_NAMESPACE)
+    return True

@@ -32,7 +32,7 @@ from windlass.client.informers import Informer
 from windlass.client.responses import is_another
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
-from windlass.node.heartbeat import LEASE_SECONDS, renew_lease
+from windlass.node.heartbeat import renew_lease
 from windlass.node.pods.record import PodRecord
 
 _WRITERS = 4
@@ -55,6 +55,7 @@ class _NodeMeta(msgspec.Struct, gc=False):
 
 class _Condition(msgspec.Struct, gc=False):
     type: str = ""
+    status: str = ""
 
 
 class _NodeStatus(msgspec.Struct, gc=False):
@@ -71,7 +72,8 @@ class _NodeWire(msgspec.Struct, gc=False):
 class SimulatedNode:
     name: str
     uid: str
-    has_conditions: bool
+    reported: bool
+    """True if the node has a Ready condition other than Unknown, which the node health controller writes."""
 
 
 _decode_node = msgspec.json.Decoder(_NodeWire).decode
@@ -82,8 +84,9 @@ def decode_simulated(data: msgspec.Raw) -> SimulatedNode | None:
     wire = _decode_node(data)
     if (wire.metadata.labels or {}).get(annotations.SIMULATED) != "true":
         return None
-    ready = any(condition.type == "Ready" for condition in wire.status.conditions or ())
-    return SimulatedNode(wire.metadata.name, wire.metadata.uid, ready)
+    conditions = wire.status.conditions or ()
+    reported = any(found.type == "Ready" and found.status != "Unknown" for found in conditions)
+    return SimulatedNode(wire.metadata.name, wire.metadata.uid, reported)
 
 
 class PodAction(StrEnum):
@@ -124,7 +127,7 @@ class SimulatedNodes:
         self._refresh: deque[str] = deque()
         self._new_nodes: set[str] = set()
         """New nodes with pods that are still to be processed."""
-        nodes.add_handler(self._node_added, None, None)
+        nodes.add_handler(self._node_added, self._node_changed, None)
         pods.add_handler(self._pod_added, self._pod_changed, self._pod_removed)
 
     @property
@@ -138,6 +141,10 @@ class SimulatedNodes:
         if not self._new_nodes:  # one pass over the pods for all nodes that arrive together
             asyncio.get_running_loop().call_soon(self._process_new_nodes)
         self._new_nodes.add(node.name)
+
+    def _node_changed(self, old: SimulatedNode, new: SimulatedNode) -> None:
+        if old.uid != new.uid or (old.reported and not new.reported):
+            self._refresh.append(new.name)
 
     def _process_new_nodes(self) -> None:
         new_nodes, self._new_nodes = self._new_nodes, set()
@@ -285,7 +292,7 @@ class SimulatedNodes:
 
     async def _renew_leases(self) -> None:
         """Renew the Lease of every node once per interval, evenly spread. Make new nodes ready at once."""
-        ring: deque[str] = deque()
+        ring: dict[str, None] = {}  # in the order of the renewals
         owed = 0.0
         while True:
             for _ in range(len(self._refresh)):
@@ -294,20 +301,22 @@ class SimulatedNodes:
                 if node is None:
                     continue
                 if await self._try(self._register(node), name):
-                    ring.append(name)
+                    ring[name] = None
                 else:
                     self._refresh.append(name)
             owed += len(ring) * _TICK_SECONDS / LEASE_PERIOD_SECONDS
             for _ in range(min(int(owed), len(ring))):
                 owed -= 1.0
-                name = ring.popleft()
-                if name not in self._nodes.items:
+                name = next(iter(ring))
+                del ring[name]
+                node = self._nodes.items.get(name)
+                if node is None:
                     continue
-                ring.append(name)
-                await self._try(renew_lease(self._client, name, self._clock.now(), LEASE_SECONDS), name)
+                ring[name] = None
+                await self._try(renew_lease(self._client, name, node.uid, self._clock.now()), name)
             await self._clock.sleep(_TICK_SECONDS)
 
-    async def _try(self, work: Coroutine[Any, Any, None], name: str) -> bool:
+    async def _try(self, work: Coroutine[Any, Any, object], name: str) -> bool:
         """Execute a request for a node. Return whether it succeeded."""
         try:
             await work
@@ -317,12 +326,12 @@ class SimulatedNodes:
         return True
 
     async def _register(self, node: SimulatedNode) -> None:
-        if not node.has_conditions:
+        if not node.reported:
             conditions = node_conditions(rfc3339(self._clock.now()))
             await self._client.patch(
                 NODES, node.name, {"status": {"conditions": conditions}}, subresource="status"
             )
-        await renew_lease(self._client, node.name, self._clock.now(), LEASE_SECONDS)
+        await renew_lease(self._client, node.name, node.uid, self._clock.now())
 
 
 def running_status(containers: tuple[str, ...], now: float, address: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _node(invocation: Invocation) -> CheckResult:
 
     problem = deleted_node(invocation)
     if problem is not None:
-        return CheckResult("node", FAIL, problem.message, problem.remedies[0])
+        return CheckResult("node", FAIL, problem.message, problem.remedies[-1])
     name = (invocation.target.state.read_supervisor() or {}).get("node")
     node = invocation.client.find(NODES, name) if name else None
     if node is None:

@@ -11,7 +11,7 @@ from windlass.cli.invocation import Invocation
 def deleted_node(invocation: Invocation) -> WindlassError | None:
     """Return the error if the node of this machine was deleted; ``None`` for clusters.
 
-    As a kubelet, the node agent registers its node only when it starts.
+    The node agent registers it again when its Lease is gone, or with its next full status.
     """
     if invocation.target.remote:
         return None
@@ -24,6 +24,6 @@ def deleted_node(invocation: Invocation) -> WindlassError | None:
     return WindlassError(
         "WL-NODE-410",
         f'the node "{name}" of this machine was deleted',
-        evidence="the node agent registers it only when it starts; until then no process runs on this machine",
-        remedies=("windlass down && windlass up --detach",),
+        evidence="the node agent registers it again within 5 minutes; until then no process runs on this machine",
+        remedies=("windlass node ls", "windlass down && windlass up --detach   (at once; ends running pods)"),
     )

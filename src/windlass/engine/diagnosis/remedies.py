@@ -137,8 +137,8 @@ def _no_nodes(diagnosis: NodeDiagnosis) -> list[str]:
     if diagnosis.nodes:
         return []
     return [
-        "Add a node: the cluster has none. The node of a single machine is registered again by "
-        "windlass down && windlass up."
+        "Add a node: the cluster has none. If the node of a single machine was deleted, its agent registers "
+        "it again within 5 minutes."
     ]
 
 
