@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml lab/pyproject.toml requirements-dev.lock
 demo: $(STAMP)  ## run the main job: a 4-rank training gang on a box with 4 simulated GPUs
 	@$(BIN)/python tools/demo.py
 
-test: $(STAMP)  ## everything that has to hold; installs what the tests need
+test: $(STAMP)  ## all tests; installs their dependencies
 	@tools/test.sh
 
 bounds: $(STAMP)  ## a job with the lowest and the newest versions of the dependencies (part of make test)
@@ -44,26 +44,26 @@ bench: $(STAMP)  ## the benchmarks, figures and ratios in one run
 bench-live: $(STAMP)  ## a real API server: kube-scheduler, Windlass and the server alone, side by side
 	@$(BIN)/python -m benchmarks.live --table
 
-bench-peers: $(STAMP)  ## beside Volcano, KAI, Kueue and coscheduling on a real API server (tools/kubernetes/build.sh --peers)
+bench-peers: $(STAMP)  ## Windlass, Volcano, KAI, Kueue and coscheduling on a real API server (tools/kubernetes/build.sh --peers)
 	@$(BIN)/python -m benchmarks.live_peers
 
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table
 
-chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluster (30 of each kind); writes docs/operations/chaos.md (KEEP=FILE goes on where it was broken off)
+chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluster (30 of each kind); writes docs/operations/chaos.md (KEEP=FILE resumes an interrupted run)
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.live --rounds 30 $(if $(KEEP),--keep "$(KEEP)") --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --nodes 400 --report docs/operations/chaos.md
 
-cards: $(STAMP)  ## a random walk of a million steps over the books of cards: none above one, none both shared and whole
+cards: $(STAMP)  ## a random walk of a million steps over device accounting: none above one, none both shared and whole
 	@PYTHONPATH=tests/support/engine:tests/support/reference $(BIN)/python tests/support/engine/device_walk.py --steps 1000000
 
 fuzz: $(STAMP)  ## the property tests on new examples, round by round; ROUNDS=N, SEED=N, ONLY=PATHS
 	@$(BIN)/python tools/fuzz.py --rounds $(or $(ROUNDS),0) $(if $(SEED),--seed $(SEED)) $(ONLY)
 
-gpu-check: $(STAMP)  ## what Windlass does with this machine's GPUs, recorded; OUT=FILE keeps the transcript
+gpu-check: $(STAMP)  ## check Windlass on this machine's GPUs; OUT=FILE keeps the transcript
 	@$(BIN)/python tools/gpu_check.py $(if $(OUT),--out $(OUT))
 
 mutate: $(STAMP)  ## 300 random mutants of the engine and its policies: do the tests notice? writes docs/operations/mutants.md
@@ -73,7 +73,7 @@ mutate: $(STAMP)  ## 300 random mutants of the engine and its policies: do the t
 chart: $(STAMP)  ## render the Helm chart into what `windlass install` applies (helm: tools/kubernetes/build.sh)
 	@$(BIN)/python tools/chart/render.py
 
-docs: $(STAMP)  ## write the generated reference pages anew
+docs: $(STAMP)  ## generate the reference pages
 	@$(BIN)/python tools/reference/generate.py
 
 sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2, KEEP=FOLDER; hours)
@@ -90,15 +90,15 @@ sim-sensitivity: $(STAMP)  ## the tables of parameters of the docs: packing and 
 	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/muri/trace3.csv.gz" 8x8 --out docs/operations/benchmarks/time-sharing.md
 	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/philly/philly_oct.csv.gz" 60x8 --out docs/operations/benchmarks/time-sharing.md
 
-sim-months: $(STAMP)  ## a month of jobs through every policy: processor seconds, memory, do all end (PHILLY=FILE or generated, POLICIES=easy,…)
+sim-months: $(STAMP)  ## a month of jobs through every policy: CPU time, memory, completion of all jobs (PHILLY=FILE or generated, POLICIES=easy,…)
 	@$(BIN)/python -m benchmarks.months $(if $(PHILLY),"$(PHILLY)") $(if $(POLICIES),--policies $(POLICIES))
 
 claims: $(STAMP)  ## docs/operations/benchmarks/claims.md from published traces (TRACES=FOLDER, ONLY=E2,E5, JOBS=2; an hour)
 	@$(call needs,TRACES)
 	@$(BIN)/python tools/claims.py "$(TRACES)" --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
-lock: $(STAMP)  ## resolve requirements-dev.lock anew
+lock: $(STAMP)  ## resolve requirements-dev.lock again
 	@tools/lock.sh
 
-clean:  ## remove what was installed and built here
+clean:  ## remove installed and built files
 	rm -rf $(VENV) .demo build dist

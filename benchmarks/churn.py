@@ -55,7 +55,7 @@ class Shape:
 
 
 class World:
-    """What the cluster does: pods that run, in order of age, and the room on the nodes by replay."""
+    """Replayed cluster state: running pods in order of age, and free capacity of the nodes."""
 
     def __init__(self, shape: Shape) -> None:
         rng = random.Random(shape.seed)

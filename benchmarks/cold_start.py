@@ -1,8 +1,10 @@
-"""How long a person waits: the version, a list, and the first line of a job's output, cold and warm.
+"""Waiting times of a user: the version, a list, and the first line of a job's output,
+cold and warm.
 
-``python -m benchmarks.cold_start [-o json]``. Cold means an empty home folder and no control plane: the
-command makes certificates and a database, starts three processes, registers the node, schedules, runs.
-Each figure is a median; goals are those of the project (``docs/operations``), and a ratio above 1 means missed.
+``python -m benchmarks.cold_start [-o json]``. Cold means an empty home directory and no
+control plane: the command makes certificates and a database, starts three processes,
+registers the node, schedules, runs. Each value is a median. Goals are those of the
+project (``docs/operations``); a ratio above 1 means missed.
 """
 
 from __future__ import annotations

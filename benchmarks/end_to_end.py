@@ -255,7 +255,7 @@ class Processes:
         return started
 
     def dead(self) -> str:
-        """Which process has ended, and how; empty if all live."""
+        """Return the process that has ended, and how; empty if all live."""
         ended = [(s.args[3], s.returncode) for s in self._started if s.poll() is not None]  # type: ignore[index]
         return "; ".join(f"{role} ended with {code}" for role, code in ended)
 

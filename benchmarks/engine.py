@@ -97,7 +97,7 @@ KEYS = {"host": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
 
 
 def related(shape: Shape, needs: Needs, gang: str) -> Needs:
-    """The needs of one gang's pods, which are related to one another and to nobody else."""
+    """Return the needs of one gang's pods, which are related to one another only."""
     if not shape.anti_affinity and not shape.spread:
         return needs
     kin = (Expression("gang", "In", (gang,)),)

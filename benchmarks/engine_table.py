@@ -1,7 +1,8 @@
-"""`make bench-engine`: every scene of the scheduling engine, then one table against the goals.
+"""`make bench-engine`: all scenes of the scheduling engine, then one table with the goals.
 
-Each scene is a process of its own, checked by a replay that knows nothing of the engine. ``--only NAME`` runs
-the scenes whose name contains the text; ``--repeat N`` runs each so often and shows the median.
+Each scene is a process of its own, checked by a replay that is independent of the
+engine. ``--only NAME`` runs the scenes with the text in their name; ``--repeat N`` runs
+each N times and shows the median.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from benchmarks.__main__ import run
 from benchmarks.goals import cells
 
 Found = Any
-"""What a scene printed, decoded."""
+"""Decoded output of a scene."""
 
 
 class Figure(NamedTuple):
@@ -179,7 +180,7 @@ def rows(scene: Scene, found: Sequence[Found]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-engine", description=__doc__)
-    parser.add_argument("--only", default="", help="run only the scenes whose name contains this")
+    parser.add_argument("--only", default="", help="run only the scenes with this text in their name")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each scene")
     options = parser.parse_args()
     chosen = [scene for scene in SCENES if options.only in scene.name]

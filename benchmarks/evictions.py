@@ -1,11 +1,12 @@
-"""Making room by evicting: how long one decision takes, and how long it takes to see that there is none.
+"""Preemption: duration of one decision, and of the conclusion that there is none.
 
 ``python -m benchmarks.evictions --nodes 500 -o json``
 
-Each scene is a cluster that is full, into which one gang comes. The time runs from the moment the gang's
-deltas are handed over to the end of the cycle that decides it; explanations are on. Afterwards the decision
-is checked by a replay that knows nothing of the engine: who is evicted ran and may go, what is promised fits
-once they are gone, the gang has its minimum or nothing happened.
+Each scene is a full cluster into which one gang comes. The time runs from the delivery
+of the gang's deltas to the end of the cycle that decides it, including explanations.
+Afterwards a replay that is independent of the engine checks the decision. Victims were
+running and evictable, nominated pods fit after the evictions, and the gang has its
+minimum or nothing happened.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ ACTIONS = ("allocate", "consolidation", "reclaim", "preempt")
 
 @dataclass(slots=True)
 class Scene:
-    """What runs, what comes, and what is right: ``evictions`` at most, ``fits`` or not."""
+    """Running pods, the incoming gang, and the expected result.
+
+    ``evictions``: maximum number of victims. ``fits``: whether the gang gets placed.
+    """
 
     name: str
     about: str
@@ -163,7 +167,10 @@ def hopeless_gang(n: int) -> Scene:
     """On every node one job that may not go: thousands of victims, and no room for a gang of whole nodes."""
     queues = [kai_queue("top", 0, ""), kai_queue("busy", 4 * n), kai_queue("claims", 4 * n)]
     scene = Scene(
-        "hopeless", f"{n} full nodes, a gang of 10 × 8 fits nowhere whoever goes", make_nodes(n, 8), queues
+        "hopeless",
+        f"{n} full nodes, a gang of 10 × 8 fits nowhere, whatever is evicted",
+        make_nodes(n, 8),
+        queues,
     )
     for node in range(n):
         run(scene, "busy", node, 1, preemptible=False)

@@ -1,6 +1,7 @@
-"""What the figures of each benchmark are held against, as rows of one table.
+"""Goals of each benchmark, as rows of one table.
 
-A ratio of 1 or more means that the goal is reached, whether more or less of the figure is better.
+A ratio of 1 or more means that the goal is reached, whether larger or smaller values
+are better.
 """
 
 from __future__ import annotations

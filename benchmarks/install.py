@@ -1,7 +1,8 @@
-"""What an installation costs: megabytes and packages, of the wheel in an empty virtual environment.
+"""Size of an installation: megabytes and packages, of the wheel in an empty virtual environment.
 
-``python -m benchmarks.install [-o json]``. NumPy is counted apart: whoever does this kind of work has it already.
-Byte code that Python writes on first use is not counted, pip itself neither.
+``python -m benchmarks.install [-o json]``. NumPy is counted separately, because users
+of such clusters have it already. Byte code that Python writes on first use and pip
+itself are not counted.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def packages(folder: Path) -> list[str]:
-    """Everything that was installed beside Windlass, NumPy and pip."""
+    """Return the packages besides Windlass, NumPy and pip."""
     (site,) = folder.glob("lib/python*/site-packages")
     names = {entry.name.split("-")[0].lower() for entry in site.glob("*.dist-info")}
     return sorted(names - {"windlass", "numpy", *_NOT_OURS})

@@ -59,11 +59,12 @@ ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 6
 """An even number: each comes first equally often."""
 EQUALLY_MANY = "scheduler: {{bindConcurrency: {0}, bindConcurrencyMax: {0}}}\n"
-"""Settings of a scheduler that has as many binds under way as who binds blindly."""
+"""Settings of a scheduler with as many concurrent bindings as the blind binder."""
 LINGER_SECONDS = 2.0
-"""So long stays who bound blindly, for its CPU time to be read."""
+"""Time (seconds) for which the blind binder stays, so that its CPU time can be read."""
 TELLING_SECONDS = 60.0
-"""So long are events and statuses waited for once all is bound; what is missing then is told as it is."""
+"""Timeout (seconds) for events and statuses after all pods are bound; missing ones are
+reported."""
 
 
 async def load(
@@ -111,7 +112,8 @@ async def load(
 
 
 async def alone(shape: argparse.Namespace) -> dict[str, Any]:
-    """Create, then bind by 32 connections; nobody else is there but the watch that counts."""
+    """Create, then bind with 32 connections, without any scheduler; only the counting
+    watch runs."""
     async with server(shape.nodes, crds=False) as (kube, api, books):
         batch = Batch("gang", shape.jobs, shape.gang, "nobody")
         cpu, before = server_cpu(kube), spent(kube)
@@ -197,13 +199,14 @@ async def own(shape: argparse.Namespace) -> dict[str, Any]:
 async def once_pods_exist(
     shape: argparse.Namespace, kube: RealKube, api: Client, books: Books, controller: Part
 ) -> dict[str, Any]:
-    """In turns: a batch that exists is bound by a scheduler that then starts, and one blindly; who comes first changes
-    from round to round, as the server has more to hold each time.
+    """Bind existing batches alternately: by a scheduler that starts then, and blindly.
 
-    Both rates run from the first bind to the last, by the same watch; ``ratio_over_all`` is that of all rounds
-    together, since the server's collector, of which half the spread comes, meets either side by chance. Batches are
-    smaller where the nodes could not hold them all. Told besides is the CPU that all processes together spent on a
-    bind meanwhile: on a machine that others use, too, it is what the rate would follow if they did not.
+    The order changes from round to round, as the server has more objects each time.
+    Both rates run from the first bind to the last, by the same watch.
+    ``ratio_over_all`` covers all rounds together, since the server's garbage collector,
+    the cause of half the spread, hits either side by chance. Batches are smaller if the
+    nodes could not hold them all. The result includes the CPU time that all processes
+    together spent on a bind: on a shared machine the rate would follow it.
     """
     rounds = []
     room = shape.nodes * GPUS - len(books.bound) - shape.gang

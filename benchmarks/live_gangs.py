@@ -1,4 +1,4 @@
-"""How gangs came to be bound: what the moments of their binds tell. Times in seconds."""
+"""Analysis of the times at which gangs were bound. Times in seconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the live benchmark puts on a server, and what it sees there: nodes, gangs, a watch, counts.
+"""Load of the live benchmark on a server, and its observation: nodes, gangs, a watch, counts.
 
-A pod counts as bound when the watch shows it on a node. The watch also keeps the books: a second node for a
-pod, or a node with more GPUs taken than it has, ends the benchmark.
+A pod counts as bound when the watch shows it on a node. The watch also checks the
+usage: a second node for a pod, or a node with more allocated GPUs than it has, ends the
+benchmark.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from windlass.client.transport import Request
 
 CREATORS = 32
 LOOK_SECONDS = 0.25
-"""How often is looked whether all is told: so exact is that figure."""
+"""Interval (seconds) of polling for completion, which limits the accuracy."""
 _OLD = "old-"
 _AT_ONCE = 100
 
@@ -101,7 +102,7 @@ class Batch:
         await in_parallel([lambda t=t: self._pod(api, *t) for t in turns], CREATORS)
 
     def name(self, number: int) -> str:
-        """Of a gang."""
+        """Return the name of a gang."""
         return f"{self.prefix}-{number:05d}"
 
     def written(self, name: str) -> tuple[Resource, dict[str, Any]] | None:
@@ -134,14 +135,14 @@ class Batch:
 
 
 class Books:
-    """Who is where, by the watch of this process. ``gpus``: so many pods fit on a node."""
+    """Nodes of pods, by the watch of this process. ``gpus``: number of pods that fit on a node."""
 
     def __init__(self, api: Client, gpus: int) -> None:
         self._api = api
         self._gpus = gpus
         self.bound: dict[str, float] = {}
         self.ended: set[str] = set()
-        """Pods that somebody told to end, or deleted."""
+        """Pods that were evicted or deleted."""
         self.nodes: dict[str, str] = {}
         self.taken: dict[str, int] = {}
         self._told: set[str] = set()
@@ -188,7 +189,7 @@ class Books:
             self._told.add(name)
 
     def there(self, batch: Batch) -> int:
-        """How many of the batch are bound."""
+        """Return the number of bound pods of the batch."""
         return sum(name in self.bound for name in batch.created)
 
     async def until(self, batch: Batch, seconds: float, *, first: bool = False) -> None:
@@ -214,7 +215,7 @@ class Books:
         return (len(moments) - 1) / max(1e-9, max(moments) - min(moments))
 
     def conditions(self, batch: Batch) -> int:
-        """Pods of it whose ``PodScheduled`` is ``True``."""
+        """Return the number of the batch's pods with ``PodScheduled`` ``True``."""
         return sum(name in self._told for name in batch.created)
 
     def free(self, nodes: int) -> list[str]:
@@ -231,7 +232,7 @@ def node_name(i: int) -> str:
 
 
 async def create_nodes(api: Client, count: int, gpus: int) -> None:
-    """Hollow nodes: objects whose status says that they are ready, and nothing behind them."""
+    """Create hollow nodes: objects with a ready status and no machine."""
     await in_parallel([lambda i=i: api.create(NODES, node(i, gpus)) for i in range(count)], CREATORS)
 
 
@@ -283,9 +284,11 @@ async def _count(api: Client) -> int:
 
 
 async def settled_events(api: Client, wanted: int, seconds: float) -> int:
-    """How many events ``Scheduled`` were written: waits until there are ``wanted``, at most ``seconds``.
+    """Wait for ``wanted`` events ``Scheduled``, at most ``seconds``, and return their number.
 
-    All of them are read only once there are enough of any kind: until then the cheap count of a page of one will do."""
+    All events are read only once there are enough of any kind. Until then a cheap count
+    of one page is used.
+    """
     deadline = time.monotonic() + seconds
     enough = wanted
     while True:
@@ -305,7 +308,8 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 async def requests(api: Client) -> Counter[str]:
-    """What the server has answered so far that changes something: ``VERB resource/subresource`` → how often."""
+    """Return the number of the server's responses to writes: ``VERB
+    resource/subresource`` → count."""
     found: Counter[str] = Counter()
     for labels, value in _REQUESTS.findall(await api.call(Request("GET", "/metrics"))):
         of = dict(_LABEL.findall(labels.decode()))
@@ -322,7 +326,8 @@ def each(before: Counter[str], after: Counter[str], pods: int) -> dict[str, floa
 
 
 async def settled_groups(api: Client, batch: Batch, seconds: float) -> dict[str, int]:
-    """How many PodGroups are in each phase: waits until those of the batch run, at most ``seconds``."""
+    """Return the number of PodGroups by phase; wait until those of the batch run, at
+    most ``seconds``."""
     deadline = time.monotonic() + seconds
     wanted = batch.jobs if batch.grouped else 0
     while True:

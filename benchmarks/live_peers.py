@@ -1,4 +1,4 @@
-"""Windlass beside the schedulers that others would use for gangs, each its own program, on a real API server.
+"""Windlass and other gang schedulers, each its own program, on a real API server.
 
 ``python -m benchmarks.live_peers`` runs all of them in turns, each on a fresh server, and prints a table per scene.
 ``--schedulers`` chooses among windlass, together (Windlass in one process), volcano, kai, kueue, coscheduling, kube
@@ -45,10 +45,12 @@ from windlass.api.resources import Resource
 from windlass.client.client import Client
 
 APART_SECONDS = 1.0
-"""A gang whose binds are further apart was seen partly bound."""
+"""Interval (seconds) between binds of a gang above which it counts as partly bound."""
 QUIET_SECONDS = 12.0
-"""So long must nothing be bound for a crowded scene to be over: longer than the plug-in coscheduling holds a gang of
-which something is missing."""
+"""Time (seconds) without a bind after which a crowded scene is over.
+
+It is longer than the plugin coscheduling holds an incomplete gang.
+"""
 LONGEST_SECONDS = 90.0
 CROWD = 20
 NONE = "none"
@@ -153,7 +155,7 @@ async def load(kind: type[Peer], shape: argparse.Namespace) -> dict[str, Any]:
 
 
 async def crowded(kind: type[Peer], crowd: Crowd, *, limited: bool) -> dict[str, Any]:
-    """What is bound once nothing changes any more."""
+    """Return the binds once nothing changes any more."""
     async with world(kind, crowd.nodes, limited=limited, gpus=crowd.gpus) as at:
         batch = at.gangs("gang", CROWD, crowd.pods, crowd.gpus)
         begun = time.monotonic()
@@ -236,7 +238,7 @@ def table(found: Mapping[str, Any]) -> list[str]:
 
 
 def about(peer: type[Peer]) -> str:
-    """What to bear in mind when its figures are read."""
+    """Return a note on the interpretation of the results."""
     without = f"without {peer.left_out}; " if peer.left_out else ""
     return f"{peer.title}: {without}its client's rate by itself: {peer.rates}"
 

@@ -44,7 +44,7 @@ def _row(one: Mapping[str, Any]) -> str:
 
 
 def _words(run: Mapping[str, Any]) -> list[str]:
-    """What does not fit a column."""
+    """Return the values that do not fit a column."""
     own = run.get("windlass") or {}
     shape = f"{run['nodes']} nodes, {run['jobs']} x {run['gang']}"
     lines = []

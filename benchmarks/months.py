@@ -1,12 +1,15 @@
-"""A month of a trace through every policy: how long a core takes for it, and whether all jobs end.
+"""A month of a trace through every policy: CPU time, and completion of all jobs.
 
-``python -m benchmarks.months [TRACE] [--nodes 60x8] [--policies easy,kai-like] [--first 5000] [-o json]``
+``python -m benchmarks.months [TRACE] [--nodes 60x8] [--policies easy,kai-like] [--first
+5000] [-o json]``
 
-``TRACE``: a file that ``windlass sim run`` reads, such as Philly's October; without one, 4,000 jobs of the project's
-own generator, which anybody can play. ``--first``: only so many of its jobs. Seconds are those of the processor, for
-the replay alone; each policy has a process of its own, whose most memory is told. The goal is ten seconds for a month
-of 46,673 jobs, that is 0.21 ms a job. Exits with 1 if a job does not end, or a gang ran in part where gangs are
-bound as a whole; not for the time, which is the machine's as well.
+``TRACE``: a file that ``windlass sim run`` reads, such as Philly's October; without
+one, 4,000 jobs of the project's own generator, which needs no download. ``--first``:
+number of jobs to use. Seconds are CPU time of the replay alone. Each policy has a
+process of its own, and its maximum memory is reported. The goal is ten seconds for a
+month of 46,673 jobs, that is 0.21 ms a job. Exits with 1 if a job does not end, or a
+gang ran in part under a policy that binds gangs as a whole. A missed time goal does not
+change the exit status, since it depends on the machine, too.
 """
 
 from __future__ import annotations
@@ -31,12 +34,15 @@ from windlass.sim.synthetic import Profile, generate
 IN_PART = {"kube", "kube1", "kube-pack"}
 """Policies that bind pods one by one."""
 GENERATED = Profile(jobs=4000, days=1.0)
-"""What is played without a trace: twice as much as sixty nodes of eight GPUs do in a day."""
+"""Jobs without a trace: twice as many as sixty nodes of eight GPUs complete in a day."""
 
 
 class Played(NamedTuple):
-    """What came of one policy. ``seconds`` of the processor; ``mib``: the most memory; ``mean``, ``large``: seconds
-    in the queue, of all jobs and of those with eight GPUs or more; ``stops``: preemptions."""
+    """Result of one policy.
+
+    ``seconds``: CPU time. ``mib``: maximum memory. ``mean``, ``large``: seconds in the
+    queue, of all jobs and of those with eight GPUs or more. ``stops``: preemptions.
+    """
 
     policy: str
     jobs: int

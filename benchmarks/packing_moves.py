@@ -1,10 +1,13 @@
-"""The table of moves of the documentation: every variant of OpenB, one seed, 2 % of the running GPUs.
+"""Table of moves in the documentation: every variant of OpenB, one seed, 2 % of the
+running GPUs.
 
-``python -m benchmarks.packing_moves FOLDER [--seeds 42] [--jobs 2] [--keep FOLDER [--kept]] [--out FILE.md]``
+``python -m benchmarks.packing_moves FOLDER [--seeds 42] [--jobs 2] [--keep FOLDER
+[--kept]] [--out FILE.md]``
 
-As :mod:`benchmarks.packing_tables`, with whose runs it shares ``--keep``. At 100 and at 130 percent arrived, of the
-capacity: what fgd and windlass allocate, and windlass with moves; what would be reached by moving everything at no
-cost (``repacked``), and the bound of all policies for the pods that have come (both linear programs).
+It shares the runs of ``--keep`` with :mod:`benchmarks.packing_tables`. The columns are
+for arrivals of 100 and 130 percent of the capacity: the allocation of fgd and windlass,
+that of windlass with moves, that of moving everything at no cost (``repacked``), and
+the bound of all policies for the pods that have arrived (both linear programs).
 """
 
 from __future__ import annotations
@@ -71,7 +74,8 @@ def main() -> int:
 
 
 def _most(cluster: Cluster, seed: int, at: int, keep: Path | None, variant: str) -> tuple[float, float]:
-    """What is reached by moving everything at no cost, and by any policy, of the pods that have come."""
+    """Return the allocation of moving everything at no cost, and of any policy, for the
+    arrived pods."""
     coming = _come(sequence(cluster.pods, cluster.capacity, seeded(seed), cluster.tune), cluster, at)
 
     def everything() -> float:
@@ -89,7 +93,7 @@ def _most(cluster: Cluster, seed: int, at: int, keep: Path | None, variant: str)
 
 
 def _come(coming: Sequence[OpenbPod], cluster: Cluster, at: int) -> list[OpenbPod]:
-    """Those that have come by the last moment at which the percentage is ``at``."""
+    """Return the pods that arrived by the last time at which the percentage is ``at``."""
     found: list[OpenbPod] = []
     arrived = 0
     for pod in coming:

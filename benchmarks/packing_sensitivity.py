@@ -1,9 +1,11 @@
-"""How much the constants of the learned packing score matter: each halved and doubled, beside FGD.
+"""Sensitivity of the learned packing score to its constants: each halved and doubled,
+next to FGD.
 
     python -m benchmarks.packing_sensitivity TRACES/openb [--seed 42] [--out FILE.md]
 
-Five variants of OpenB, one seed, through the engine; a table in Markdown, of differences to FGD in points of GPUs
-allocated. With ``--out`` it is put into a page, between two marks.
+Five variants of OpenB, one seed, through the engine. The result is a table in Markdown,
+of differences to FGD in points of GPUs allocated. With ``--out`` it is put into a page,
+between two marks.
 """
 
 from __future__ import annotations

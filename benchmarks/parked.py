@@ -1,10 +1,10 @@
-"""What groups that cannot run cost the others.
+"""Cost of groups that cannot run for all others.
 
 ``python -m benchmarks.parked --parked 10000 --pairs 10 -o json``
 
-Two engines get the same arrivals, one of them with ``--parked`` groups waiting that no node can take. Runs
-alternate (A/B, B/A, …) in one process; the figure is the median over pairs of the CPU time with them
-divided by that without. Both place the same pods.
+Two engines get the same arrivals, one of them with ``--parked`` waiting groups that fit
+on no node. Runs alternate (A/B, B/A, …) in one process. The result is the median over
+pairs of the CPU time with them divided by that without. Both place the same pods.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Parts of devices through the engine alone: MIG slices and fractions of GPUs, mixed; or fractions alone.
+"""Device shares through the engine alone: MIG instances and fractions of GPUs, mixed or
+fractions alone.
 
-``python -m benchmarks.parts --nodes 500 --cards 8 --pods 28000 -o json``, ``… --shares`` for devices that are
-shared and never sliced
+``python -m benchmarks.parts --nodes 500 --cards 8 --pods 28000 -o json``, ``…
+--shares`` for devices that are shared and never in MIG mode
 
-Every device may be shared or sliced, as the first pod on it has it. Pods arrive in batches, each batch followed by
-one cycle, as in ``benchmarks.engine``. Afterwards a replay that knows nothing of the engine checks every
-decision: no device above one in compute or memory, none both shared and sliced, no two slices on top of one
-another, none where the hardware has no place for it.
+Every device may be shared or in MIG mode, depending on its first pod. Pods arrive in
+batches, each followed by one cycle, as in ``benchmarks.engine``. Afterwards a replay
+that is independent of the engine checks every decision. No device is allocated above
+one in compute or memory, none is both shared and in MIG mode, and instances overlap
+neither each other nor the hardware's limits.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def run(nodes: Sequence[Node], units: Sequence[list[Delta]], batch: int) -> tupl
 
 @dataclass(slots=True)
 class Used:
-    """What is taken of one device."""
+    """Allocated part of one device."""
 
     milli: int = 0
     mib: int = 0

@@ -1,4 +1,4 @@
-"""How a benchmark prints its figures: one JSON object for programs, aligned lines for people."""
+"""Output of a benchmark's results: one JSON object for programs, aligned lines for users."""
 
 from __future__ import annotations
 

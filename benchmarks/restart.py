@@ -1,9 +1,10 @@
-"""A scheduler that starts anew in a large cluster: from encoded objects to its first decision.
+"""Restart of a scheduler in a large cluster: from encoded objects to its first decision.
 
 ``python -m benchmarks.restart --nodes 5000 --pods 150000 -o json``
 
-The objects are JSON as an API server lists them. The time covers decoding, the model, the engine's tables,
-and the first cycle with its explanations: everything but the network.
+The objects are JSON as an API server lists them. The time covers decoding, the model,
+the engine's tables, and the first cycle with its explanations: everything but the
+network.
 """
 
 from __future__ import annotations

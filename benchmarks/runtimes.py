@@ -1,10 +1,12 @@
-"""How well run times are foretold on a trace: every job when it comes, by those that have ended by then.
+"""Quality of run-time predictions on a trace: every job at its submission, from earlier
+completions.
 
     python -m benchmarks.runtimes TRACES/philly/philly_oct.csv.gz TRACES/muri/trace3.csv.gz
 
-As if each job ran at once when it comes. A table in Markdown; figures: ``windlass.predict.scoring``. Models: what the
-product learns (``learned``); the last two runs of such work, as Tsafrir, Etsion and Feitelson (2007) foretell it, with
-one factor of ten to both sides (``last two``); all that has ended, whatever it was (``all alike``).
+Each job is assumed to start at once. The result is a table in Markdown with the
+measures of ``windlass.predict.scoring``. Models: the product's (``learned``); the last
+two runs of such work, as in Tsafrir, Etsion and Feitelson (2007), with a factor of ten
+to both sides (``last two``); all completed runs, whatever they were (``all alike``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""How much the parameters of time-sharing matter: each halved and doubled, on a trace.
+"""Sensitivity of time-sharing to its parameters: each halved and doubled, on a trace.
 
     python -m benchmarks.sharing TRACES/philly/philly_oct.csv.gz 60x8
     python -m benchmarks.sharing TRACES/muri/trace3.csv.gz 8x8 --out docs/operations/benchmarks/time-sharing.md
 
-One run after the other, at the restart cost of 7/30/60 s; a table in Markdown. With ``--out`` it is put into a page,
-between two marks that name the trace's file.
+The runs are sequential, with restart costs of 7, 30 and 60 s. The result is a table in
+Markdown. With ``--out`` it is put into a page, between two marks that name the trace's
+file.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""A box of Windlass beside a real Slurm on the same machine: the same work, in turns in one run.
+"""Windlass and a real Slurm on one machine: the same work, alternating in one run.
 
-``python -m benchmarks.slurm [--jobs 500] [--rounds 5] [-o json]``; needs slurmctld, slurmd and munged, see
-:mod:`benchmarks.slurm_lab`. Both serve one node of 8 pretended GPUs. Three sides: Slurm with its own defaults;
-Slurm told to look at its queue each second (``QUICK``); Windlass as installed. Only one of them runs at a time, but
-for the mixed list, of which jobs only sleep.
+``python -m benchmarks.slurm [--jobs 500] [--rounds 5] [-o json]``; needs slurmctld,
+slurmd and munged, see :mod:`benchmarks.slurm_lab`. Both serve one node of 8 simulated
+GPUs. There are three sides: Slurm with its defaults; Slurm with a queue check each
+second (``QUICK``); Windlass as installed. Only one of them runs at a time, except for
+the mixed list, because its jobs only sleep.
 
-- one job: until the command that queues it has returned, until it runs, until its first line is seen, until its end is;
-- many jobs that do nothing: as one array (Windlass: one Job of as many pods), and one command after the other;
+- one job: until the submitting command returns, until it runs, until its first line is
+  seen, until its end is seen;
+- many jobs that do nothing: as one array (Windlass: one Job of as many pods), and one
+  command after the other;
 - a gang of four tasks with a GPU each: until the last of them runs;
-- a mixed list of jobs with time limits (:mod:`benchmarks.slurm_mixed`): how long they wait.
+- a mixed list of jobs with time limits (:mod:`benchmarks.slurm_mixed`): waiting times.
 """
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ def _add(found: dict[str, list[float]], name: str, value: float) -> None:
 
 
 def many(side: Side, count: int, *, batch: bool) -> Found:
-    """So many jobs of nothing, at once or by one command each. CPU in milliseconds a job."""
+    """Run ``count`` empty jobs, at once or by one command each. CPU in milliseconds per job."""
     work = Work("many")
     words = [side.batch(work, count)] if batch else [side.submitting(Work(f"j{i}")) for i in range(count)]
     book, begin = CpuBook(side), time.time()

@@ -1,8 +1,10 @@
-"""A real Slurm on this machine: munged, slurmctld and one slurmd per node, in a folder of its own, on the loopback.
+"""A real Slurm on this machine: munged, slurmctld and one slurmd per node, in its own
+directory, on loopback.
 
-Nothing of an installed Slurm's own configuration or state is used, and no database: what ran is told by the jobs
-themselves. Devices are plain files, of which Slurm counts and hands out as many as it is told; CPUs are as many as it
-is told. Everything runs as the user who starts it, no systemd.
+The configuration and state of an installed Slurm are not used, and there is no
+database: the jobs themselves report what ran. Devices are plain files, of which Slurm
+allocates as many as configured; the number of CPUs is configured, too. All processes
+run as the calling user, without systemd.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class Slurm:
         return done
 
     def pids(self) -> dict[str, int]:
-        """Of the daemons that run, by name."""
+        """Return the process ids of the running daemons, by name."""
         found = {}
         for file in sorted((self.folder / "run").glob("*.pid")):
             try:

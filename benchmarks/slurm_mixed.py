@@ -1,8 +1,8 @@
-"""A mixed list of jobs with time limits on one node: how long each waits, live and in the simulator.
+"""Mixed list of jobs with time limits on one node: waiting times, live and in the simulator.
 
-Slurm's limits are whole minutes, so that a list that is soon over needs jobs that end long before their limit: each
-lasts ``pace`` seconds for every minute of it. Whoever backfills sees the limits alone, which stand to one another as
-the run times do.
+Slurm's limits are whole minutes. So a short list needs jobs that end long before their
+limit: each lasts ``pace`` seconds for every minute of it. A backfilling scheduler sees
+the limits only, which have the same proportions as the run times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.cold_start import WINDLASS
 from benchmarks.slurm_sides import Side, Work
 
 POLICIES = ("fifo", "easy", "conservative", "default")
-"""Of the simulator; the last is Windlass as installed."""
+"""Policies of the simulator; the last is Windlass as installed."""
 LONGEST_MINUTES = 3
 _PLAY = ("--run-times", "user", "--no-time-share")
 
@@ -76,7 +76,7 @@ def play(side: Side, arrivals: Sequence[Arrival]) -> dict[str, Any]:
 
 
 def _passed(queued: dict[str, float], started: dict[str, float]) -> int:
-    """How many saw one start that came later."""
+    """Return the number of jobs that started after a later one."""
     return sum(
         any(queued[later] > queued[name] and started[later] < started[name] - 0.1 for later in queued)
         for name in queued
@@ -94,7 +94,7 @@ def _trace(arrivals: Sequence[Arrival], queued: dict[str, float]) -> str:
 
 
 def _simulated(trace: str) -> dict[str, dict[str, float]]:
-    """When each job starts, by policy; a policy goes by the limits."""
+    """Return the start of each job by policy; policies use the limits."""
     starts: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "jobs.csv"

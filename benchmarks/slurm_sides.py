@@ -1,6 +1,7 @@
-"""What is compared with a real Slurm: the same work as either side's users hand it in, and what that costs.
+"""Sides of the comparison with a real Slurm: the same work as submitted by users of
+each, and its cost.
 
-Jobs tell themselves when they started and ended, by a line in a file, so that neither side is asked how fast it was.
+Jobs write their own start and end to a file, so that no side's own timing is used.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ class Cpu:
 
 
 class CpuBook:
-    """What is used from its creation on, by ``side``. While one is open nothing else may run below this process."""
+    """CPU time since its creation, by ``side``. Meanwhile nothing else may run below
+    this process."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
@@ -208,7 +210,8 @@ class CpuBook:
         return Cpu(self._clients, daemons, end[0] - begin[0] - daemons - self._clients)
 
     def _now(self) -> tuple[float, float]:
-        """Of all below this process, those that have ended included; of the daemons alone."""
+        """Return the CPU time of all processes below this one, including ended ones; of
+        the daemons alone."""
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -222,7 +225,7 @@ def _collected() -> float:
 
 
 def _used(pid: int, *, ended: bool) -> float:
-    """Of a process; with those of its children that it has collected, if ``ended``."""
+    """Return the CPU time of a process; with that of its collected children, if ``ended``."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -231,7 +234,7 @@ def _used(pid: int, *, ended: bool) -> float:
 
 
 def memory_mib(side: Side) -> float:
-    """What the daemons hold, pages that they share counted once (proportional set size)."""
+    """Return the memory of the daemons; shared pages count once (proportional set size)."""
     total = 0
     for pid in side.daemons().values():
         with suppress(FileNotFoundError, ProcessLookupError):

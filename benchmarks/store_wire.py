@@ -149,7 +149,7 @@ class Stream(asyncio.Protocol):
 
 
 class Target:
-    """Where the server listens."""
+    """Address of the server."""
 
     def __init__(self, state: StateFolder, url: str) -> None:
         self.state = state

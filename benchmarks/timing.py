@@ -1,4 +1,4 @@
-"""How long an engine takes for what arrives: batches of deltas, each followed by one cycle."""
+"""Duration of an engine's work on arrivals: batches of deltas, each followed by one cycle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Timed:
 
 
 def batched(units: Sequence[Sequence[Delta]], each: int) -> list[list[Delta]]:
-    """So many units at a time."""
+    """Return the deltas in batches of ``each`` units."""
     return [[delta for unit in units[i : i + each] for delta in unit] for i in range(0, len(units), each)]
 
 

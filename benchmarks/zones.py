@@ -1,11 +1,12 @@
-"""NUMA zones through the engine alone: gangs whose pods have to be served from one zone each.
+"""NUMA zones through the engine alone: gangs of pods that need one zone each.
 
 ``python -m benchmarks.zones --nodes 1000 --zones 2 --pods 5000 --gang 8 -o json``
 
-Every node has eight devices, its processors, memory and devices parted evenly among the zones, and follows
-``single-numa-node``. Gangs arrive in batches, each batch followed by one cycle, as in ``benchmarks.engine``.
-Afterwards a replay that knows nothing of the engine checks every decision: each pod from one zone, its devices in
-that zone, and no zone giving more than it has.
+Every node has eight devices. CPUs, memory and devices are divided evenly among its
+zones, and the policy is ``single-numa-node``. Gangs arrive in batches, each followed by
+one cycle, as in ``benchmarks.engine``. Afterwards a replay that is independent of the
+engine checks every decision: each pod is in one zone, with its devices, and no zone is
+overallocated.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ traces are not part of Windlass.
 
 
 def tried(folder: Path, only: str, jobs: int) -> list[dict[str, Any]]:
-    """What the command prints; its progress goes to this terminal."""
+    """Return the output of the command; its progress goes to this terminal."""
     command = [sys.executable, "-m", "windlass", "sim", "claims", "--traces", str(folder), "-o", "json"]
     command += ["--jobs", str(jobs), *(["--only", only] if only else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

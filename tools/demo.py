@@ -1,7 +1,7 @@
-"""`make demo`: the main job, from an empty folder to a trained model, told in a dozen lines.
+"""`make demo`: the main job, from an empty directory to a trained model, in a dozen lines.
 
-Everything lives in ``.demo`` beside this checkout and is gone afterwards; every step is a command that
-a user could type. ``--keep`` leaves the control plane running to look around in.
+Everything is in ``.demo`` next to this checkout and is removed afterwards. Every step
+is a command that a user could type. ``--keep`` leaves the control plane running.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def wait_until(what: str, condition, seconds: float = 40.0):
         if result := condition():
             return result
         time.sleep(0.1)
-    raise DemoFailed(f"waited {seconds:.0f} s in vain: {what}")
+    raise DemoFailed(f"not within {seconds:.0f} s: {what}")
 
 
 def phase(job: str) -> str:
@@ -90,7 +90,7 @@ def tell() -> None:
     say("submitted the main job, a Volcano Job: 4 ranks, minAvailable 4, one GPU each")
     wait_until("all four ranks have a GPU", lambda: gpus_held(GANG) == 4)
     windlass("apply", "-f", str(EXAMPLES / "02-waiting-gang/job.yaml"))
-    say("submitted a second gang of 3 GPUs, which does not fit beside it; its place and reason:")
+    say("submitted a second gang of 3 GPUs, which does not fit in addition; its position and reason:")
     waiting = wait_until("the second gang has its reason", lambda: waiting_line())
     print(f"    {waiting}", flush=True)
     for line in windlass("explain", SECOND).splitlines():
@@ -113,7 +113,7 @@ def waiting_line() -> str:
 
 
 def follow(job: str) -> None:
-    """Print what matters of the job's log: who each rank is, then the result."""
+    """Print the relevant lines of the job's log: the ranks, then the result."""
     shown = ("rank 0 of", "rank 1 of", "rank 2 of", "rank 3 of", "rank 0: parameters", "test accuracy")
     with subprocess.Popen(
         [WINDLASS, "logs", job, "-f", "--all"],

@@ -1,4 +1,4 @@
-"""`make fuzz`: the property tests on examples that nobody has seen yet.
+"""`make fuzz`: the property tests on new random examples.
 
 `make test` draws the same examples on each machine, so that it fails for what was changed and for nothing else.
 Here each round begins from a fresh seed, which is printed; what falsifies a property is shrunk, told with its

@@ -95,7 +95,7 @@ class Check:
         self.windlass("apply", "-f", "-", stdin=json.dumps(pod))
 
     def said(self, name: str) -> dict[str, Any]:
-        """What the pod's probe printed."""
+        """Return the output of the pod's probe."""
 
         def words() -> str:
             return self.windlass("logs", name, check=False).strip()

@@ -1,7 +1,9 @@
-"""What this process can see and use of the GPUs, as one line of JSON: asked of CUDA's driver library itself.
+"""GPUs that this process can see and use, as one line of JSON, from CUDA's driver
+library itself.
 
-``python gpu_probe.py [SECONDS]`` holds what it took for that long. Without ``libcuda`` only the environment is
-told. Standard library only: it runs as a pod.
+``python gpu_probe.py [SECONDS]`` holds the allocated memory for that time. Without
+``libcuda`` only the environment is reported. It uses the standard library only, because
+it runs as a pod.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _parts(code: CodeType) -> list[CodeType]:
 
 
 def _own(code: CodeType) -> tuple[object, ...]:
-    """What it does by itself: without the functions and classes it makes."""
+    """Return the parts of the code itself, without the functions and classes that it defines."""
     consts = tuple(
         (_own(const) if const.co_name in INLINE else const.co_qualname)
         if isinstance(const, CodeType)
@@ -193,7 +193,7 @@ class Once:
 
 
 class Survey:
-    """Which lines each test executes, and how long it takes."""
+    """Recorder of the lines that each test executes, and of its duration."""
 
     def __init__(self, path: Path, folders: list[str]) -> None:
         import coverage

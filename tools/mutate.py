@@ -61,7 +61,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """What its reason stands under: it survives changes elsewhere in the file."""
+        """Return the key of its reason, which is stable against changes elsewhere in the file."""
         return f"{self.path}: {self.change[0]} -> {self.change[1]}"
 
 
@@ -161,7 +161,7 @@ def _mutant(path: Path, name: str, source: str, changed: str) -> Mutant:
 
 
 class Survey:
-    """Which tests execute what, and how long each takes, from one run of all of them without a mutant."""
+    """Lines that tests execute, and their durations, from one run of all tests without a mutant."""
 
     def __init__(self, told: dict[str, Any], budget: float = 0.0) -> None:
         self.seconds: dict[str, float] = told["seconds"]
@@ -171,7 +171,8 @@ class Survey:
         }
 
     def tests_of(self, path: str, source: str, line: int) -> list[tuple[str, float]]:
-        """Those that may notice a change of that line, the quickest first, each with its limit in seconds."""
+        """Return the tests that may detect a change of that line, quickest first, each
+        with its limit in seconds."""
         lines = self._lines.get(path, {})
         for first, last in around(source, line):
             if found := {name for at in range(first, last + 1) for name in lines.get(at, ())}:
@@ -290,7 +291,7 @@ class Bench:
             path.write_text(original)
 
     def _run(self, environment: dict[str, str], arguments: list[str], limit: float) -> str:
-        """Run tests until one fails; who failed, "" if none did."""
+        """Run tests until one fails; return the failed test, "" if none failed."""
         try:
             done = subprocess.run(
                 self._command(arguments),
@@ -383,7 +384,7 @@ def main() -> int:
 
 
 class Kept:
-    """What became of mutants, in a file, one line each; of the same seed only."""
+    """Results of mutants in a file, one line each; of the same seed only."""
 
     def __init__(self, path: Path | None, seed: int, *, again: bool) -> None:
         self._path = path

@@ -33,7 +33,7 @@ LICENCES = {
     "protobuf": "BSD-3-Clause",
     "uvloop": "MIT OR Apache-2.0",
 }
-"""SPDX expressions of packages whose metadata have none, or only a part of it."""
+"""SPDX expressions of packages without complete licence metadata."""
 _MARKER = re.compile(r";\s*(?P<marker>.+?)\s+--hash=")
 Json = dict[str, Any]
 

@@ -231,7 +231,7 @@ def test_a_second_up_does_not_promise_to_stop_on_control_c(capsys: pytest.Captur
     assert capsys.readouterr().out == (
         "windlass 1 is already running (pid 9) on https://127.0.0.1:7443 (node box)\n"
         "kubeconfig: /k\n"
-        "windlass down stops it with everything that it runs.\n"
+        "windlass --state / down stops it with everything that it runs.\n"
     )
 
 

@@ -131,7 +131,7 @@ def _actions_schema() -> dict[str, Any]:
 
 
 def settings_schema() -> dict[str, Any]:
-    """What may stand in the settings file of a cluster."""
+    """Return the schema of the settings file in a cluster."""
     sections: dict[str, Any] = {}
     for field in FIELDS:
         section, _, name = field.path.partition(".")
@@ -161,7 +161,8 @@ def crd_files() -> dict[Path, str]:
 
 
 def stale(wanted: dict[Path, str]) -> list[str]:
-    """The files that are not as wanted, and those in the chart's ``crds`` that nobody wants."""
+    """Return the files that differ from the wanted content, and superfluous files in
+    the chart's ``crds``."""
     wrong = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
     wrong += [path for path in sorted((CHART / "crds").glob("*")) if path not in crd_files()]
     return [str(path.relative_to(ROOT)) for path in wrong]

@@ -151,7 +151,8 @@ def errors() -> str:
 
 
 def reasons() -> str:
-    """Why something waits, in Windlass' words and in its neighbours'."""
+    """Return the page of reasons for pending work, in Windlass' terms and in those of
+    other schedulers."""
     lines = [
         "# Reason codes\n",
         NOTE,
@@ -171,7 +172,7 @@ def reasons() -> str:
 
 
 def kinds() -> str:
-    """What is served, and under which names."""
+    """Return the page of served kinds and their names."""
     lines = [
         "# Kinds served\n",
         NOTE,
@@ -200,7 +201,7 @@ def _kind(resource: Resource) -> str:
 
 
 def wire_names() -> str:
-    """Labels and annotations, with the texts that stand beside them in the code."""
+    """Return the page of labels and annotations, with their comments in the code."""
     lines = [
         "# Labels and annotations\n",
         NOTE,
@@ -284,15 +285,15 @@ def _own_metrics() -> Iterator[tuple[str, str, str, str]]:
 
 
 def accelerators() -> str:
-    """What is known of devices by the name of their product."""
+    """Return the page of known accelerator models by product name."""
     lines = [
         "# Accelerators\n",
         NOTE,
-        "Known by a name that stands in the product label (`NVIDIA-A100-SXM4-80GB`, `Tesla-T4`) as whole "
-        "parts between dashes. What a node says of its GPUs goes before this table: the memory is that of "
-        "the largest common version. The tier is what the label `gpu-tier` says where nobody has set it. The "
-        "value orders the models, an H100 being 100: about dense 16-bit arithmetic, no price; the `scarcity` "
-        "score spares the dearer ones.\n",
+        "A model is known by its name in the product label (`NVIDIA-A100-SXM4-80GB`, `Tesla-T4`), as whole "
+        "parts between dashes. Values that a node reports take precedence. The memory is that of "
+        "the largest common version. The tier is the default of the label `gpu-tier`. The "
+        "value orders the models by dense 16-bit arithmetic, with 100 for an H100; it is not a price. The `scarcity` "
+        "score keeps the more valuable ones free.\n",
         "| model | names | memory | CUDA compute | tier | value |",
         "|---|---|---|---|---|---|",
     ]

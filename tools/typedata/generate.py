@@ -90,7 +90,8 @@ def openapi_name(full: str) -> str:
 
 
 def extras(field: GoField, schema: dict[str, Any]) -> dict[str, Any]:
-    """What OpenAPI adds to a field: list type and keys, merge key and strategy, choices, default."""
+    """Return the OpenAPI extensions of a field: list type and keys, merge key and
+    strategy, choices, default."""
     found: dict[str, Any] = {}
     for key, short in (
         ("x-kubernetes-list-type", "lt"),
