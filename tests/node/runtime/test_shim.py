@@ -247,6 +247,54 @@ def test_helpers_of_a_process_that_catches_the_signal_are_left_to_it(
     assert attempt.text() == "up\nhelper None\n"
 
 
+TRAINER = """
+import os, signal, sys, time
+def save(*_):
+    os.write(1, b"saving\\n")
+    time.sleep(0.5)
+    os.write(1, b"saved\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+os.write(1, b"up\\n")
+time.sleep(1000)
+"""
+LAUNCHER = """
+import subprocess, sys
+sys.exit(subprocess.call([sys.executable, sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "$PYTHON trainer.py; echo next",
+        "$PYTHON trainer.py | tee copy",
+        "$PYTHON trainer.py 2>&1 | (while read line; do echo $line; done)",
+        "($PYTHON trainer.py)& wait",
+        "trap 'echo cleared' EXIT; $PYTHON trainer.py",
+        "trap : TERM; $PYTHON trainer.py",
+        "trap 'kill $child; wait $child' TERM; $PYTHON trainer.py & child=$!; wait $child",
+        "sleep 1000 & $PYTHON trainer.py",
+        "setsid $PYTHON trainer.py & wait",
+        "timeout 1000 $PYTHON trainer.py",
+        "exec $PYTHON launcher.py trainer.py",
+        "$PYTHON launcher.py trainer.py | cat",
+    ],
+)
+def test_grace_belongs_to_what_a_shell_or_a_launcher_runs(attempts: Any, script: str) -> None:
+    attempt = attempts("bash" if "trap" in script else "sh", "-c", script)
+    attempt.record |= {"cwd": str(attempt.folder), "env": {**attempt.record["env"], "PYTHON": sys.executable}}
+    (attempt.folder / attempt_files.SPEC).write_text(json.dumps(attempt.record))
+    (attempt.folder / "trainer.py").write_text(TRAINER)
+    (attempt.folder / "launcher.py").write_text(LAUNCHER)
+    attempt.start()
+    attempt.until(lambda: "up" in attempt.text())
+    os.kill(attempt.shims[0], signal.SIGTERM)
+    attempt.wait()
+    output = attempt.text()
+    assert [output.count(word) for word in ("saving", "saved", "next")] == [1, 1, 0]
+
+
 def test_a_shell_without_a_trap_does_not_shield_what_it_runs(
     attempts: Any, isolation: dict[str, Any]
 ) -> None:

@@ -2,7 +2,8 @@
 
 The shim forks :func:`run_init`. Where the machine permits it, init is pid 1 of a new pid namespace.
 Elsewhere it is a child subreaper. Either way it adopts and reaps every orphan of the container.
-When the main process ends, no other process of the container survives it.
+When the main process ends by itself, init kills all others. After a stop signal all processes have
+the grace period (:mod:`windlass.node.runtime.termination`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import select
 import signal
 from typing import Any, NoReturn
 
+from windlass.kits import monotonic
 from windlass.node.runtime import mounts, syscalls
+from windlass.node.runtime.termination import Descendants, Termination
 
 KILL_ALL = signal.SIGUSR2
 """Signal from the shim to init at the end of the grace period."""
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+_CHECK_INTERVAL = 0.2
+"""Interval (seconds) between looks at the processes that a stop signal has left."""
 _WATCHED = {signal.SIGCHLD, KILL_ALL, *_FORWARDED}
 
 
@@ -90,53 +95,58 @@ def _report(errors: int, stage: str, error: OSError) -> None:
 
 
 def _reap_until_end(main: int) -> int:
-    ended: int | None = None
-    while ended is None:
-        number = signal.sigwaitinfo(_WATCHED).si_signo
-        if number == KILL_ALL:
-            _kill_descendants(once=True)
-            _signal(main, signal.SIGKILL)
-        elif number != signal.SIGCHLD:
-            _forward(main, number)
-        while True:
-            try:
-                pid, raw = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
-            if pid == main:
-                ended = raw
-    return ended
+    """Reap children until the container has ended. Return the raw wait status of ``main``.
 
-
-def _forward(main: int, number: int) -> None:
-    """Forward a signal to the main process or to its whole group.
-
-    A main process that catches the signal gets it alone, since it handles its own children: a
-    training loop that saves a checkpoint must not lose its data loaders first. Otherwise the whole
-    group gets it, because ``sh -c`` does not pass signals to its children.
+    Without a stop the container ends with its main process. After a stop signal the grace
+    period belongs to all its processes: it ends when none is left, or on :data:`KILL_ALL`.
     """
-    _signal(main if _catches(main, number) else -main, number)
+    ended: int | None = None
+    stop: Termination | None = None
+    killed = False
+    while True:
+        number = _next_signal(_CHECK_INTERVAL if stop is not None else None)
+        if number == KILL_ALL:
+            killed = True
+            _kill_descendants(once=True)
+            if ended is None:
+                _signal(main, signal.SIGKILL)
+        elif number == signal.SIGTERM:
+            stop = Termination(number, Descendants())
+        elif number not in (None, signal.SIGCHLD):
+            Termination(number, Descendants()).proceed(monotonic.monotonic())
+        raw, left = _reap(main)
+        if raw is not None:
+            ended = raw
+        if ended is not None and (stop is None or killed or not left):
+            return ended
+        if stop is not None and not killed:
+            stop.proceed(monotonic.monotonic())
 
 
-def _catches(pid: int, number: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as stream:
-            for line in stream:
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return False
+def _next_signal(seconds: float | None) -> int | None:
+    if seconds is None:
+        return signal.sigwaitinfo(_WATCHED).si_signo
+    found = signal.sigtimedwait(_WATCHED, seconds)
+    return None if found is None else found.si_signo
+
+
+def _reap(main: int) -> tuple[int | None, bool]:
+    """Collect all ended children. Return the status of ``main`` if it ended, and whether others are left."""
+    ended: int | None = None
+    while True:
+        try:
+            pid, raw = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended, False
+        if pid == 0:
+            return ended, True
+        if pid == main:
+            ended = raw
 
 
 def _signal(target: int, number: int) -> None:
     try:
-        if target < 0:
-            os.killpg(-target, number)
-        else:
-            os.kill(target, number)
+        os.kill(target, number)
     except ProcessLookupError:
         return
 
