@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -140,7 +141,8 @@ class Reader:
         )
         left = processes_naming(self.home)
         for pid in left:
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
         shutil.rmtree(self.home, ignore_errors=True)
         return left
 

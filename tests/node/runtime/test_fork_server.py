@@ -48,24 +48,24 @@ def fork_server_of(folder: Path) -> int:
 
     def found() -> int:
         name = str(folder).encode()
-        return next(
-            (
-                pid
-                for pid in syscalls.children(os.getpid())
-                if Path(f"/proc/{pid}/comm").read_bytes() == b"windlass-birth\n"
-                and name in Path(f"/proc/{pid}/cmdline").read_bytes()
-            ),
-            0,
-        )
+        for pid in syscalls.children(os.getpid()):
+            if _of_process(pid, "comm") == b"windlass-birth\n" and name in _of_process(pid, "cmdline"):
+                return pid
+        return 0
 
     until(lambda: found() > 0)
     return found()
 
 
 def is_zombie(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"Z"
-    return False
+    return _of_process(pid, "stat").rpartition(b") ")[2][:1] == b"Z"
+
+
+def _of_process(pid: int, file: str) -> bytes:
+    """Return the content of a file in ``/proc/PID``; empty if the process has ended, also during the read."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/{file}").read_bytes()
+    return b""
 
 
 @pytest.fixture

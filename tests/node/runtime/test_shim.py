@@ -86,7 +86,8 @@ class Attempt:
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         if init and attempt_files.is_running(init):
-            os.kill(init["pid"], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(init["pid"], signal.SIGKILL)
 
 
 @pytest.fixture(params=["namespaces", "plain"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -66,7 +67,8 @@ class Box:
         self.run([WINDLASS, "down"], check=False)
         left = self.processes()
         for pid in left:
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
         logs = self.logs() if left else ""
         shutil.rmtree(self.folder, ignore_errors=True)
         assert not left, f"processes left after windlass down: {left}\n{logs}"
