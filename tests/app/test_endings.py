@@ -1,4 +1,4 @@
-"""How ``windlass scheduler`` and ``windlass controller`` tell why they end."""
+"""Reasons that ``windlass scheduler`` and ``windlass controller`` report at their end."""
 
 from __future__ import annotations
 

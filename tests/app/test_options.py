@@ -1,4 +1,4 @@
-"""What the processes are told, and what a second ``up`` says."""
+"""Options of the processes, and the response of a second ``up``."""
 
 from __future__ import annotations
 
@@ -305,8 +305,8 @@ def test_a_record_that_is_torn_or_unknown_counts_for_nothing_and_an_implicit_sta
     assert why in told
 
 
-def test_a_folder_that_was_taken_once_is_not_asked_about_again():
-    """Where nothing runs, that it lies on a network file system is told before this is compared."""
+def test_accepted_directory_is_not_questioned_again():
+    """A network file system is reported by the first start only, not by the comparison."""
     assert differs(up("--allow-network-filesystem"), RECORD) is None
     conflict = differs(up("--allow-network-filesystem", "--gpus", "none"), RECORD)
     assert conflict is not None

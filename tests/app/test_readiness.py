@@ -1,4 +1,4 @@
-"""When the control plane of a box is said to be up."""
+"""Conditions under which a control plane counts as ready."""
 
 from __future__ import annotations
 

@@ -169,7 +169,8 @@ def test_a_cause_that_trying_again_cannot_help_ends_the_start(scene: Scene):
     assert scene.process.returncode == 1
     assert "error[WL-STORE-510]: the database is damaged\nwhy: e\ntry: r\n" in err
     assert scene.record()["asked"] == {"gpus": "none"}  # what the last one that came up was started with
-    # The agent has nobody to tell how its pods ended, so it does not wait for that.
+    # The agent has no server for reporting the end of its pods, so it does not wait for
+    # that.
     assert scene.lines("ended") == ["node in a hurry", "control"]
 
 
@@ -189,7 +190,8 @@ def test_a_disk_that_fills_ends_the_control_plane_and_leaves_the_pods_alone(scen
     assert scene.lines("ended") == ["control"]  # the agent was killed, so that it ended nothing
     assert not Path(f"/proc/{scene.started('node')[0]}").exists()
     assert len(scene.started("server")) == 1
-    # The pods that run on hold its devices: whoever types `up` gets them, as after a crash.
+    # The pods that are still running hold its devices, so an explicit `up` uses them,
+    # too, as after a crash.
     assert scene.record()["asked"]["nodeName"] == "n"
     assert resumed(UpOptions(scene.state))[0].node_name == "n"
 
@@ -251,7 +253,7 @@ def test_a_state_folder_removed_under_it_ends_everything_in_order(scene: Scene, 
     assert scene.process is not None
     scene.process.send_signal(signal.SIGSTOP)  # it looks before or after, not between
     shutil.rmtree(scene.state.path)
-    if replaced:  # by another supervisor, whose record and socket are none of the old one's business
+    if replaced:  # by another supervisor, with a record and socket of its own
         scene.state.path.mkdir()
         for path in (scene.state.lock, scene.state.supervisor, scene.state.socket):
             path.write_text("{}")

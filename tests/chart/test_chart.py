@@ -43,7 +43,7 @@ def of_kind(objects: list[Json], kind: str) -> dict[str, Json]:
 
 
 def shipped() -> list[Json]:
-    """What ``windlass install`` applies."""
+    """Return the objects that ``windlass install`` applies."""
     return list(yaml.safe_load_all(render.INSTALL.read_text()))
 
 
@@ -399,7 +399,7 @@ def test_shared_cards_are_held_as_the_values_say() -> None:
     }
     assert marked == {
         "windlass-scheduler"
-    }  # it is started anew: the image of holding pods is not read while it runs
+    }  # it is restarted: the image of reservation pods is read at the start only
     made = reservation_pod(NODE, 0, ReservationPodOptions("windlass:v7"))
     (budget,) = [
         obj

@@ -1,4 +1,4 @@
-"""Reading an audit log against the chart's roles: what is asked, by whom, and what no rule covers."""
+"""Comparison of an audit log with the chart's roles: requests, accounts, and missing rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import audited_rights
 
 
 def entry(who: str, verb: str, resource: str, **target: Any) -> dict[str, Any]:
-    """``who``: an account of the chart, or ``agent:NAME`` for whoever says so."""
+    """Return an audit entry; ``who``: an account of the chart, or ``agent:NAME`` for a
+    user agent."""
     agent = who.removeprefix("agent:")
     account = f"system:serviceaccount:windlass-system:{who}"
     named = {"admin": who.startswith("agent:")}

@@ -86,7 +86,8 @@ CALM = {
     f"windlass_scheduler_clock_ahead_seconds{{{HERE}}}": "0x200",
     f"windlass_settings_last_reload_successful{{{HERE}}}": "1x200",
 }
-"""A cluster at work that nobody need look at: a queue that waits long and holds its share, conflicts, few failures."""
+"""Working cluster without alerts: a long wait in a queue that holds its share,
+conflicts, few failures."""
 
 
 def rules() -> dict[str, Any]:

@@ -36,7 +36,7 @@ READ_WITH_CARE = {
     "window": "1h",
     "deviceshare.GPUExclusiveRules": [{"app": "a"}],
 }
-"""Those that are refused, where they are wrong, by whoever reads them."""
+"""Arguments that the reading plugin itself rejects if they are wrong."""
 
 
 class Recorder(dict[str, Any]):

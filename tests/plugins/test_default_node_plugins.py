@@ -1,4 +1,4 @@
-"""Whose scores hold for which pod."""
+"""Scores that apply to pods of each queue API."""
 
 from __future__ import annotations
 

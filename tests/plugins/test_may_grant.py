@@ -1,4 +1,4 @@
-"""Who says that it may grant nothing grants nothing: the engine does not ask it then."""
+"""A policy with a false ``may_grant`` grants nothing, and the engine does not ask it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run-time models beside history, and how good a model is said to be."""
+"""Other run-time models than history, and the measures of a model's quality."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""What must hold for parts of cards in any history. Every cycle is checked by ``windlass.engine.invariants``
-as it happens: no card above one, none both shared and whole, all sums equal to what the tasks have."""
+"""Invariants of device shares in any history.
+
+Every cycle is checked by ``windlass.engine.invariants``: no device is allocated above
+one, none is both shared and whole, and all sums equal the allocations of the tasks.
+"""
 
 from __future__ import annotations
 
@@ -79,8 +82,8 @@ def test_invariants_hold_where_room_is_made(history: list[Op]) -> None:
 
 @SETTINGS
 @given(ops(min_size=8, max_size=20), st.integers(0, 10**6))
-def test_what_is_rolled_back_leaves_no_trace(history: list[Op], seed: int) -> None:
-    """Anybody is evicted and anybody tries to have a place, now or later; then all of it is undone."""
+def test_rollback_restores_the_state(history: list[Op], seed: int) -> None:
+    """Any task is evicted and any task is placed, now or later; then all of it is undone."""
     engine, rng = played(history).cluster.engine, random.Random(seed)
     engine.settle(10_000.0)
     state, statement, gang_allocator = engine.state, engine._statement, engine._gang_allocator
@@ -137,7 +140,8 @@ def _problems_of_cards(engine: Engine) -> list[str]:
 @SETTINGS
 @given(ops(min_size=8, max_size=20))
 def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
-    """Card by card, from what the tasks have, by trying all places of slices: for needs of one card."""
+    """Compare with a count by device, from the tasks' allocations, over all placements
+    of MIG instances."""
     engine = played([*history, Op("release"), Op("cycle")]).cluster.engine
     state, table = engine.state, engine.state.table
     books = device_invariants.collect_holders(engine)
@@ -169,7 +173,7 @@ def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
 
 
 def _within(caps: dict[Device, int], books: dict, row: int, budget: dict[str, int]) -> int | None:
-    """The sum, where the planes allow all free cards to be opened; ``None`` where they do not."""
+    """Return the sum, if all free devices may be opened; ``None`` otherwise."""
     opened: dict[str, int] = {}
     for device, n in caps.items():
         book = books.get((row, device.resource, device.index))
@@ -256,8 +260,8 @@ def test_a_node_without_cards_has_none() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_random_walk_over_the_books_of_cards(seed: int) -> None:
-    """A short one; ``make cards`` is a million steps."""
+def test_random_walk_over_device_accounting(seed: int) -> None:
+    """Run a short walk; ``make cards`` runs a million steps."""
     walk = Walk(seed)
     walk.run(1_500)
     assert walk.placed > 200
@@ -265,9 +269,12 @@ def test_a_random_walk_over_the_books_of_cards(seed: int) -> None:
 
 @SETTINGS
 @given(ops(min_size=8, max_size=20))
-def test_the_incremental_books_equal_rebuilt_ones(history: list[Op]) -> None:
-    """A new engine is told the present state, tasks before nodes, in another order. Cards of the nodes do not
-    change, and nobody asks for cards of any resource: indices do not tell those apart."""
+def test_incremental_accounting_equals_rebuilt(history: list[Op]) -> None:
+    """A new engine gets the present state, tasks before nodes, in another order.
+
+    Devices of the nodes do not change, and no pod requests devices of any resource:
+    indices do not distinguish those.
+    """
     named = tuple(needs for needs in PARTS if all(need.resource for need in needs.devices))
     player = CardPlayer(start_with_cards(Cluster()), named)
     player.play([op for op in history if op.kind not in ("node", "drop_node")])

@@ -1,6 +1,9 @@
-"""Random jobs on one node, many of which end before their limit: who starts when under ``conservative`` is what the
-definition says, played by an implementation that has nothing of the engine; and so it is under ``easy``. Some of them
-are drawn of few kinds, so that many ask for the same, and ends, arrivals and starts fall together."""
+"""Starts of random jobs on one node under ``conservative`` and ``easy`` equal the definition.
+
+Many jobs end before their limit. The definition is played by an implementation that is
+independent of the engine. Some histories have few kinds of jobs, so that many requests
+are equal, and ends, arrivals and starts coincide.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def drawn(rng: Random) -> list[Asked]:
 
 
 def drawn_alike(rng: Random) -> tuple[int, list[Asked]]:
-    """Of few sizes, lengths and moments; and how many cards there are."""
+    """Return jobs of few sizes, lengths and times, and the number of devices."""
     cards, lengths = rng.choice((2, 3, 4, 8)), (1, 5, 10, 20, 50)
     moments = sorted(rng.choice((0, 5, 10, 20, 25, 30, 40)) for _ in range(rng.randint(6, MOST)))
     jobs = []
@@ -73,9 +76,11 @@ def test_so_it_is_where_many_are_of_the_same_kind(seed: int) -> None:
     check(jobs, cards)
 
 
-def test_who_asks_for_the_same_as_one_before_him_takes_no_turn_of_another() -> None:
-    """At 45 the fourth has to wait, and the last, who asks for as many cards, could begin; but the fifth comes before
-    him, and leaves him no room for a second."""
+def test_equal_request_does_not_overtake_another_job() -> None:
+    """The fourth job waits at 45, and the last one with the same request could start.
+
+    But the fifth precedes it and leaves no capacity for it.
+    """
     said = [(20, 50, 2), (20, 5, 4), (25, 20, 2), (25, 50, 2), (25, 1, 1), (30, 10, 2)]
     jobs = [Asked(f"j{at}", comes, cards, runs, runs) for at, (comes, runs, cards) in enumerate(said, 1)]
     begun = played(jobs, 4)
@@ -86,7 +91,7 @@ def test_who_asks_for_the_same_as_one_before_him_takes_no_turn_of_another() -> N
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 1 << 32), alike=st.booleans())
 def test_easy_keeps_room_for_the_first_that_waits(seed: int, alike: bool) -> None:
-    """Where all end when they said: else it matters in which cycle a reservation is made."""
+    """All jobs end at their limit; otherwise the cycle of a reservation matters."""
     cards, jobs = drawn_alike(Random(seed)) if alike else (CARDS, drawn(Random(seed)))
     jobs = [replace(job, runs=job.limit) for job in jobs]
     told = Easy(cards).play(jobs)
@@ -95,8 +100,11 @@ def test_easy_keeps_room_for_the_first_that_waits(seed: int, alike: bool) -> Non
 
 
 EASY = [(10, 50, 1), (20, 50, 3), (25, 20, 1), (25, 5, 2), (25, 50, 4), (40, 50, 1)]
-"""The fourth begins at 70, for whom room was kept until then; the fifth is next, due 80, and the last would be in its
-way."""
+"""Jobs that show the reservation for the first in the queue.
+
+The fourth starts at 70, when its reserved capacity is free. The fifth is next, due at
+80, and the last would delay it.
+"""
 EASY_EARLY = [
     (5, 55, 1, 55),
     (12, 40, 3, 20),

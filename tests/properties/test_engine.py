@@ -1,5 +1,7 @@
-"""What must hold for the engine in any history. Every cycle of every history is checked by
-``windlass.engine.invariants`` as it happens (see ``cluster_dsl.Cluster.cycle``)."""
+"""Invariants of the engine in any history.
+
+``windlass.engine.invariants`` checks every cycle (see ``cluster_dsl.Cluster.cycle``).
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,8 @@ def test_the_incremental_state_equals_a_rebuilt_one(history: list[Op]) -> None:
     invariants.check(fresh.engine, overcommitted=cluster.overcommitted)
     assert _amounts(fresh.engine) == _amounts(cluster.engine)
     assert _sums(fresh.engine) == _sums(cluster.engine)
-    # What the incremental engine has parked, an engine that tries everything anew cannot place either.
+    # An engine that tries everything again cannot place what the incremental engine has
+    # parked either.
     assert decision.binds == ()
     for key in cluster.groups:
         old = cluster.engine.explain(key, cluster.now)

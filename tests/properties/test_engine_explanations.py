@@ -73,7 +73,7 @@ def leaves(task: Task) -> bool:
 
 
 def amounts(tasks: Iterable[Task]) -> Counter[str]:
-    """What tasks ask for in sum, with the places of pods."""
+    """Return the requests of tasks in sum, including pod slots."""
     found: Counter[str] = Counter()
     for task in tasks:
         for resource, units in (*task.needs.request, ("pods", 1)):
@@ -86,10 +86,10 @@ def affinity_text(term: PodTerm) -> str:
 
 
 class Naive:
-    """The obstacles of one node for one pod, straight from the rules.
+    """Obstacles of one node for one pod, straight from the rules.
 
-    A pod to which room is promised that others are leaving stands there for whoever is related to it. Of what is
-    free now it keeps as much as those that leave do not give back.
+    A pod nominated to capacity of terminating pods counts for related pods. It reserves
+    from the free capacity what the terminating pods do not return.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -236,7 +236,7 @@ def told(cluster: Cluster, key: str) -> tuple[Found, bool]:
     if explanation.code == "WaitingForVictims":
         return Counter(), False  # of it the next property speaks
     if any(blocker.detail == "placed together" for blocker in explanation.blockers):
-        return Counter(), False  # it is told what one more would meet beside those
+        return Counter(), False  # the explanation is about one more pod in addition
     summary = ("the most that", "what the", "no node has")
     on_nodes = [b for b in explanation.blockers if b.nodes and str(b.code) not in ABOUT_DOMAINS]
     found = Counter(
@@ -271,8 +271,9 @@ def test_blockers_equal_those_of_a_naive_evaluator(history: list[Op]) -> None:
 
 @SETTINGS
 @given(ops(min_size=8))
-def test_whoever_waits_for_room_that_is_left_is_told_of_it_and_will_have_it(history: list[Op]) -> None:
-    """And nobody else. What was promised is there once all that leaves is gone, and not before."""
+def test_group_nominated_to_terminating_capacity_is_told_so_and_gets_it(history: list[Op]) -> None:
+    """No other group is told so. The nominated capacity is available once all victims
+    are gone, and not before."""
     cluster = at_rest(history, PLAIN + RELATED)
     naive = Naive(cluster)
     promised: dict[str, Counter[str]] = {}

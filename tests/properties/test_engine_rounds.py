@@ -1,4 +1,4 @@
-"""What depends on other pods is placed in rounds, with the same outcome as asking everything anew."""
+"""Placement of related pods in rounds has the same outcome as evaluating everything again."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ gangs = st.lists(st.tuples(wanted, st.integers(1, 5)), min_size=1, max_size=4)
 
 
 class Naive(Placer):
-    """Asks everything anew for every task."""
+    """Placer that evaluates everything again for every task."""
 
     def _in_rounds(self, statement, group, cls, entries) -> int:
         for placed, entry in enumerate(entries):
@@ -156,7 +156,7 @@ def test_rounds_place_as_asking_everything_anew(layout, groups) -> None:
 
 
 def naive_promise(self, statement, cls, entries) -> int:
-    """One by one, everything asked anew, whether counting would do or not."""
+    """Nominate one by one, evaluating everything again, whether counting would suffice or not."""
     with self.vacated(statement):
         for placed, entry in enumerate(entries):
             domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
@@ -172,7 +172,7 @@ def naive_promise(self, statement, cls, entries) -> int:
 def promised(
     layout: list[tuple[str, str, int, int]], before: list[tuple[Needs, int]], after: list[tuple[Needs, int]]
 ) -> list[tuple[str, str]]:
-    """What is promised to gangs that come when those before are about to leave."""
+    """Return the nominations of gangs that arrive while earlier victims terminate."""
     cluster = Cluster().queues("default")
     build(cluster, layout)
     for i, (what, n) in enumerate(before):

@@ -48,7 +48,7 @@ class Scene:
     limit: int | None
 
     def build(self, *, gone: bool) -> Cluster:
-        """``gone``: whoever leaves has left already."""
+        """Build the cluster; ``gone``: terminating pods have ended already."""
         c = Cluster().queues("default" + (f" limit.gpu={self.limit}" if self.limit else ""))
         c.overcommitted = True  # residents may not fit
         for at, gpus in enumerate(self.gpus):

@@ -170,7 +170,7 @@ def test_no_zone_is_given_twice(history: list[Op]) -> None:
 
 
 def single(name: str, cpu: int, gpus: int, *, zones: int = 2, cards: bool = True) -> Node:
-    """Every zone has ``cpu`` processors and ``gpus`` cards, and 64 GiB."""
+    """Return a node; every zone has ``cpu`` CPUs, ``gpus`` devices and 64 GiB."""
     spec = node(f"{name} cpu={cpu * zones} gpu={gpus * zones} mem={64 * zones}")
     pairs = tuple(sorted({"cpu": cpu * 1000, GPU: gpus * 1000, "memory": 64 * GIB}.items()))
     listed = tuple((GPU, i, i // gpus) for i in range(gpus * zones)) if cards else ()

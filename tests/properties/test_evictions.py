@@ -70,7 +70,7 @@ def _standing(rng: random.Random, size: int) -> dict[str, object]:
 
 
 def check_evictions(a: Arena, decision: Decision) -> None:
-    """Who goes may go, on the grounds that are named."""
+    """Check that every victim may be evicted on the stated grounds."""
     groups, tasks = a.world.groups, a.world.tasks
     moved = {nomination.task for nomination in decision.nominations}
     for eviction in decision.evictions:
@@ -181,7 +181,7 @@ def _of_one(chain: list[Unit]) -> list[tuple[Unit, ...]]:
 
 
 def packs(free: dict[str, int], gpus: int, n: int) -> bool:
-    """Whether ``n`` equal tasks fit."""
+    """Return whether ``n`` equal tasks fit."""
     return sum(max(left, 0) // gpus for left in free.values()) >= n
 
 
@@ -292,8 +292,10 @@ def test_reclaim_finds_something_whenever_the_rules_allow_anything(seed: int) ->
 
 
 class Rules:
-    """KAI's rules of reclaim for flat queues and GPUs alone, read anew from their description, and that nobody takes
-    what is taken back at once."""
+    """KAI's rules of reclaim for flat queues and GPUs alone, restated from their description.
+
+    One more rule: no group takes what would be reclaimed at once.
+    """
 
     def __init__(self, a: Arena, asked: int) -> None:
         self._asked = asked
@@ -321,7 +323,8 @@ class Rules:
         return within or not any(self._takes_back(unit, left) for unit in chosen)
 
     def _takes_back(self, unit: Unit, left: dict[str, int]) -> bool:
-        """Whether one that went may reclaim, as its queue deserves that much, and the claimer's not what it has."""
+        """Return whether a victim could reclaim: its queue deserves that much, the
+        preemptor's holds too much."""
         queue = self._of[unit.tasks[0].key]
         back = left[queue] + unit.gpus
         return back <= self._deserved[queue] and back <= self._fair[queue]
@@ -352,8 +355,11 @@ def test_whatever_happens_the_books_are_right_and_a_copy_decides_the_same(seed: 
 
 
 def played(seed: int, dialect: Dialect, *, forgetful: bool) -> list[Decision]:
-    """What a crowd comes to, some of which ends, comes anew or is confirmed late. ``forgetful``: nothing that queues
-    offer is kept from one cycle to the next."""
+    """Return the decisions for arriving groups, some of which end, are recreated or are
+    confirmed late.
+
+    ``forgetful``: the queues' candidates are not cached between cycles.
+    """
     rng = random.Random(seed)
     a = Arena(*ALL, dialect=dialect)
     a.world.engine.state.plugins.offers_last &= not forgetful
@@ -393,7 +399,7 @@ def test_what_queues_offer_is_kept_as_it_would_be_asked_anew(seed: int, dialect:
 
 
 def arrangement(free: dict[str, int], sizes: list[int]) -> bool:
-    """Whether tasks of these sizes fit together, by trying every node for each."""
+    """Return whether tasks of these sizes fit together, by trying every node for each."""
     if not sizes:
         return True
     for node, left in free.items():

@@ -1,4 +1,5 @@
-"""Whatever came in whatever order, the engine is told the same of groups whose queue and urgency their pods say."""
+"""The engine gets the same groups for any order of events, if pods define queue and
+priority."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def pods(draw: st.DrawFn, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
-    """What there is, by a name of its own."""
+    """Return the objects, each by a name of its own."""
     said = draw(st.sampled_from(("", "team")))
     notes = {"scheduling.volcano.sh/queue-name": said} if said else {}
     kinds = draw(st.sampled_from((*((kind,) for kind in KINDS), KINDS)))

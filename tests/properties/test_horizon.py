@@ -71,7 +71,7 @@ def test_gangs_of_two_sizes_and_racks_are_planned_from_the_beginning(
 
 @pytest.fixture
 def forward(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Whoever is moved forward is so both ways; counts those that amounts told."""
+    """Check that every group moved forward is so both ways; count those decided by amounts."""
     counts = {"asked": 0, "moved": 0}
     move = Reservations._move_forward
     by_amounts = PlannedCapacity.move_forward

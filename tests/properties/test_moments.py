@@ -16,9 +16,9 @@ from instant_cluster_cases import BOTH, KAI, OWN, SHARING, TIERS, drawn
 KINDS = (OWN, KAI, BOTH, SHARING, TIERS)
 
 
-@example(592, BOTH)  # CPUs of Volcano's queues that nobody is due were taken back with the GPUs
+@example(592, BOTH)  # CPUs that no queue of Volcano's deserves were reclaimed with the GPUs
 @example(637, BOTH)  # a second promise of room that a guarantee needs
-@example(5312, TIERS)  # three groups of two queues whose shares nobody named reclaimed from one another
+@example(5312, TIERS)  # three groups of two queues without stated shares reclaimed from one another
 @example(5327, TIERS)  # others went again and again for a part of a gang that was not started
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
@@ -30,8 +30,11 @@ def test_every_moment_comes_to_rest(seed: int, kind: str) -> None:
 
 
 def said(case: Case, *, copies: bool) -> list[list[str]]:
-    """What is decided at each moment. ``copies``: by engines that take up what the ones before them wrote down, as
-    each gang comes."""
+    """Return the decisions at each time.
+
+    ``copies``: by engines that load the dump of the previous one at the arrival of each
+    gang.
+    """
     world, found = World(case), []
     for arrival in case.arrivals:
         ended = arrive(world, arrival)

@@ -1,5 +1,8 @@
-"""Whatever the cluster: moves stay within the allowance, move nobody twice in one plan, over-commit nothing, and what
-is proposed is carried out."""
+"""Moves in any cluster stay within the allowance, move no pod twice in one plan, and
+can be executed.
+
+No node is overcommitted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from windlass_lab.packing.published_policies import BestFit, TightestCard
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PARTS = (810, 650, 590, 550, 470, 460, 370, 350, 320, 280, 230, 220, 160)
-"""Shares of a card, most of them as they come on OpenB, so that rings are found."""
+"""Shares of a device, most of them as they occur in OpenB, so that rings are found."""
 
 nodes = st.lists(
     st.builds(
@@ -65,7 +68,7 @@ class Watched(Defrag):
 
 
 class Book:
-    """Who is where, kept by itself from the places alone."""
+    """Nodes of pods, tracked from the placements alone."""
 
     def __init__(self, of: list[OpenbNode], coming: list[OpenbPod]) -> None:
         self.of = of

@@ -1,6 +1,8 @@
-"""Nobody is forgotten: once nothing happens any more, a scheduler that begins anew finds nothing to do.
+"""No group is forgotten: once nothing happens any more, a restarted scheduler finds
+nothing to do.
 
-It knows nothing of who was tried in vain, and when: whoever it starts was not woken when his obstacle had gone.
+The new scheduler knows no failed attempts and their times. A group that it starts was
+not retried when its obstacle had disappeared.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ EVENTS = ("gang", "gang", "finish", "finish", "node", "queue", "cordon", "cycle"
 
 
 class Story:
-    """What happens, drawn by a seed: work that is tied to places comes and ends, nodes and rules of queues change."""
+    """Events drawn by a seed: work tied to nodes arrives and ends, nodes and rules of
+    queues change."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

@@ -1,8 +1,9 @@
-"""Whoever looks on changes nothing: a reason that is asked for, a report that is made, a phase that is written down.
+"""Observation changes nothing: explanations, reports and written phases have no side effects.
 
-To explain a group, room is given in thought, runs end and others are placed; what was thought must leave no trace that
-a later claim, promise or rank could go by. The live scheduler tells reasons in every cycle, and reads what it wrote
-itself a moment later; the simulator does neither."""
+An explanation places groups, ends runs and evicts pods tentatively. No trace of that
+may affect a later preemption, nomination or rank. The live scheduler explains groups in
+every cycle, and reads its own status a moment later; the simulator does neither.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def what(decision: Decision) -> What:
 
 
 class Asking(Rough):
-    """Before each cycle somebody asks why they wait, and the dump is the same after it."""
+    """Scene in which all groups are explained before each cycle, and the dump must stay
+    the same."""
 
     asked = 0
 
@@ -74,7 +76,7 @@ class Restless(Confirming):
 
 
 class Echoing(Confirming):
-    """After each cycle it is read that those are let in who have been."""
+    """Scene in which the admission of groups is read back after each cycle."""
 
     def _meanwhile(self) -> None:
         for key, group in list(self.cluster.groups.items()):

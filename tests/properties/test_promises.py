@@ -1,4 +1,5 @@
-"""Random small clusters, jobs that run no longer than was said: nobody starts later than was promised to him first."""
+"""No job starts later than its first predicted start, in random small clusters with
+true limits."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def test_nobody_starts_later_than_was_promised_to_him(backfill: str, seed: int, 
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 1 << 32), queues=st.integers(1, 3))
-def test_nobody_starts_later_where_some_end_before_their_time(backfill: str, seed: int, queues: int) -> None:
-    """What each said is an upper bound: reservations that are moved forward delay nobody."""
+def test_early_ends_delay_no_start(backfill: str, seed: int, queues: int) -> None:
+    """Limits are upper bounds: reservations that are moved forward delay no job."""
     told = played(Random(seed), backfill, queues, early=True)
     assert not told.late(), (told.promised, told.started)
 

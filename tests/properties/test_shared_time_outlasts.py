@@ -1,4 +1,4 @@
-"""Whoever takes over shares time as the one before: by the objects alone, and the counts that were kept."""
+"""A new leader continues time-sharing from the objects and the stored counts alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from windlass.spi.timeshare import PersistentCounts, RunSegment
 NOW = 1_000_000.0
 GPU = "nvidia.com/gpu"
 TRIES = 12
-"""So often at most is one engine held against another in one course: each time it is told everything."""
+"""Maximum number of comparisons with another engine in one history; each one loads
+everything."""
 
 
 def engine() -> Engine:
@@ -38,14 +39,17 @@ def engine() -> Engine:
 
 
 def read_back(past: AttainedService, created: float) -> AttainedService | None:
-    """As whoever takes over finds it."""
+    """Return the attained service as a new leader reads it."""
     notes = {name: text for name, text in attained_service.written(past).items() if text is not None}
     return attained_service.attained_service_of(notes, created)
 
 
 class Handed:
-    """An engine that goes on, and is held against one begun anew from the objects at every moment at which nothing is
-    to be decided. ``behind``: the counts are those of so many cycles ago."""
+    """Engine that continues, compared with one started from the objects whenever
+    nothing is to be decided.
+
+    ``behind``: the counts are those of that many cycles ago.
+    """
 
     def __init__(self, behind: int) -> None:
         self.engine = engine()
@@ -128,7 +132,7 @@ class Handed:
 
 
 def shape(segment: RunSegment) -> tuple[object, ...]:
-    """What is to be equal; whether it runs again says something only of what runs."""
+    """Return the values that must be equal; ``resumed`` matters for running groups only."""
     runs = segment.started is not None
     return runs, runs and segment.resumed, segment.suspensions, segment.devices
 
@@ -193,7 +197,7 @@ def test_who_begins_anew_ranks_everybody_as_who_went_on(state: ForwardState, beh
 
 
 def test_that_is_held_for_groups_that_were_suspended() -> None:
-    """What the property says is said of something."""
+    """Check that the property covers suspended groups."""
     state = ForwardState(NOW)
     state.nodes.update({node.name: node for node in make_nodes(parse("1x4"))})
     state.queues.update({name: Queue(name) for name in ("root", "default")})

@@ -139,7 +139,7 @@ def changes_of(scene: Scene) -> tuple[SuggestedChange, ...]:
 
 
 def alone(scene: Scene) -> bool:
-    """Whether nothing else waits that would take what a change gives."""
+    """Return whether no other waiting group would take what the change provides."""
     return not scene.build().engine.state.groups["ns/busy"].pending
 
 

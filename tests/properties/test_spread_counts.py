@@ -1,4 +1,5 @@
-"""What topology spread constraints count is what is there from scratch: after any history, and in every thought."""
+"""Counts of topology spread constraints equal a count from scratch, also in tentative
+states."""
 
 from __future__ import annotations
 
@@ -45,8 +46,10 @@ THOUGHTS: tuple[tuple[type, str], ...] = (
     (_Planning, "undo"),
     (Placer, "constraints"),
 )
-"""Where tasks begin to terminate, or do so no more, in thought; and where the counts are asked for, now or once what
-terminates is gone."""
+"""Steps at which tasks tentatively terminate or are restored.
+
+The counts are compared after each, for now and for the time after termination.
+"""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Nobody is started to be evicted: who may go on as things stand is started first."""
+"""No group is started only to be evicted: groups that may stay are started first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from preemption_cluster import Arena
 from windlass.spi.objects import Dialect
 
 Queue = tuple[int, int, int]
-"""What a queue deserves in GPUs, how many GPUs each of its gangs asks for, and how many gangs wait."""
+"""Deserved GPUs of a queue, GPUs of each of its gangs, and number of waiting gangs."""
 queues = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 4)), min_size=2, max_size=4)
 
 
 def settled(told: list[Queue]) -> Arena:
-    """All come at once to an empty node, and nobody ends."""
+    """Return the state after all gangs arrived at an empty node, and none ended."""
     a = Arena("allocate", "reclaim", dialect=Dialect.VOLCANO).node("n0", 12)
     for at, (deserved, _, _) in enumerate(told):
         a.queue(f"q{at}", deserved=deserved)
@@ -29,9 +29,12 @@ def settled(told: list[Queue]) -> Arena:
 
 @given(queues)
 @settings(max_examples=60, deadline=None)
-def test_nobody_is_started_to_be_evicted(told: list[Queue]) -> None:
-    """Where each queue's gangs are alike, and any that fit in sum fit: then all who stay within their shares find
-    room, and only what is left over goes to others, for good."""
+def test_no_group_is_started_only_to_be_evicted(told: list[Queue]) -> None:
+    """The gangs of each queue are equal, and any that fit in sum fit.
+
+    So all gangs within their queues' shares are placed, and only the rest goes to
+    others, for good.
+    """
     settled(told)
 
 

@@ -1,5 +1,8 @@
-"""What an explanation states about a gang that has to be in one domain is true: with the change it starts in the
-next cycle, with one unit less it does not."""
+"""Explanations of gangs with a required domain are true.
+
+With the suggested change the gang starts in the next cycle; with one unit less it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ class Scene:
         return group.active >= group.minimum
 
     def applied(self, change: SuggestedChange, more: int) -> bool:
-        """Whether it starts with the change; ``more``: with one unit less of it."""
+        """Return whether the gang starts with the change; ``more``: with one unit less of it."""
         match change.kind:
             case SuggestedChangeKind.MIN_MEMBER:
                 return self.starts(members=int(change.wanted) + more)

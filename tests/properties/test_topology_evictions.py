@@ -1,5 +1,8 @@
-"""Random small clusters in which gangs that have to be near take room from one another: it comes to rest, and
-whoever runs then lies as near as it asked for. The books and every decision are checked after each cycle."""
+"""Preemption among gangs with topology constraints comes to rest, in random small clusters.
+
+Running gangs then satisfy their constraints. The accounting and every decision are
+checked after each cycle.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,8 @@ def come(a: Arena, rng: Random, name: str, gpus: int) -> None:
 
 
 def lies_near(a: Arena, key: str, part: str, need: TopologyNeed | None) -> bool:
-    """Whether the pods of a group (or of a part) that run are all in one domain of the level that is required."""
+    """Return whether the running pods of a group (or subgroup) are in one domain of the
+    required level."""
     if need is None or need.required < 0:
         return True
     labels = [level.label for level in LEVELS[: need.required + 1]]

@@ -40,8 +40,8 @@ def test_whatever_changes_the_books_are_right_and_a_copy_decides_alike(history: 
 )  # claims that are not tried again as long as something stands
 @settings(max_examples=15, deadline=None)
 @given(turmoils(), turmoils(40), st.integers(0, CONFIGS - 1))
-def test_a_copy_goes_on_as_the_original(before: list[Op], after: list[Op], how: int) -> None:
-    """What is known of claims in vain shows only later."""
+def test_copy_continues_like_the_original(before: list[Op], after: list[Op], how: int) -> None:
+    """The state of failed preemptions shows only later."""
     player = rough(before, config_of(how))
     engine = player.cluster.engine
     twin = Rough(twin_world(player.cluster, Engine.load(engine.dump(), default_plugins())))

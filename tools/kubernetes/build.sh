@@ -2,7 +2,7 @@
 # Builds the real Kubernetes parts that the tests run against, once, into a cache folder outside the
 # checkout, and prints the folder. `build.sh --volcano` also builds Volcano's scheduler, which some tests use where it
 # is there; `build.sh --peers` that, KAI's scheduler and binder, Kueue and kube-scheduler with the coscheduling plug-in:
-# what `benchmarks/live_peers.py` runs beside Windlass. `build.sh --where` prints the folder without building;
+# the schedulers that `benchmarks/live_peers.py` compares with Windlass. `build.sh --where` prints the folder without building;
 # `build.sh --late` prints the markers of the tests that have to wait for a build, if anything is missing and can be
 # built.
 set -euo pipefail

@@ -158,7 +158,7 @@ def test_idle_cards_are_left_enough_cpu():
 
 
 class Untouched:
-    """A stock that nobody may ask."""
+    """Device inventory that must not be read."""
 
     def __getattr__(self, name: str) -> object:
         pytest.fail("asked too soon")

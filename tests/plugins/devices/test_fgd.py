@@ -194,7 +194,7 @@ def test_it_speaks_once_a_pod_asks_for_a_part():
 def test_what_is_learned_stands_for_a_while():
     cards = Cards(Box("a", 2))
     plugin = Fgd()
-    assert plugin.learn_from(0.0, cards.stock) is False  # nobody there
+    assert plugin.learn_from(0.0, cards.stock) is False  # no pods
     cards.ask(part(300))
     assert plugin.learn_from(0.0, cards.stock) is True
     cards.ask(whole(1))
@@ -203,8 +203,9 @@ def test_what_is_learned_stands_for_a_while():
     assert plugin.learn_from(2 * PATIENCE_SECONDS, cards.stock) is False
 
 
-def test_the_engine_learns_and_places_by_it():
-    """A part goes onto the device on which it fits beside another, and whole devices stay whole."""
+def test_engine_learns_the_mix_and_places_by_it():
+    """A share is placed on the device on which it fits in addition, and whole devices
+    stay whole."""
     cards = Cards(Box("a", 2), Box("b", 2), policies=[Fgd()])
     cards.put("b", part(600), 1)
     cards.put("a", whole(1), 0)

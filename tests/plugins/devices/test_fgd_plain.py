@@ -194,7 +194,7 @@ A100 = tuple(Device(at, GPU, "NVIDIA-A100-SXM4-80GB", 81_920, link_group=at // 2
 
 
 def history(seed: int, plugins: list[object]) -> list[list[object]]:
-    """What comes of pods that come and go, cycle by cycle."""
+    """Return the decisions for arriving and ending pods, cycle by cycle."""
     chance = random.Random(seed)
     found = cluster([], plugins)
     shapes = [T4, A100, T4[:2], ()] if seed % 2 else [A100, A100[:2]]

@@ -83,7 +83,7 @@ def test_other_apis_are_none_of_its_business() -> None:
     assert rules.validates(foreign, FreedResources())
 
 
-# ---------------------------------------------------------------------- who is spared
+# ---------------------------------------------------------------------- protection
 
 
 def test_beyond_its_quota_a_claimer_takes_only_from_queues_over_their_allocatable_share() -> None:

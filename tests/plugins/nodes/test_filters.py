@@ -19,7 +19,7 @@ TAINT = Taint("k", "v", "NoSchedule")
 
 
 def blocked(plugin, wants: Needs, nodes) -> list[bool]:
-    """Where the findings say no; must be where the filter says no."""
+    """Return the mask of the blockers, which must be the inverse of the filter."""
     mask = np.zeros(nodes.size, dtype=bool)
     for finding in plugin.blockers(wants, nodes):
         mask |= finding.blocked

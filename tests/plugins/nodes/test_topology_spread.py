@@ -125,7 +125,7 @@ def test_nodes_that_the_pod_cannot_use_are_no_domains() -> None:
         s.add(number, "n1")
         s.add(number, "n3")
     assert s.open(ignores) == "n2"
-    s.add(honors, "n2", 9)  # not eligible: does not count for those who honor the selector
+    s.add(honors, "n2", 9)  # not eligible: does not count for pods that honor the selector
     assert s.open(honors) == "n1 n2 n3"
 
 
@@ -282,8 +282,8 @@ def test_the_skew_is_kept_once_a_terminating_pod_is_gone() -> None:
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_who_waits_for_the_spread_is_tried_again_when_a_pod_begins_to_terminate(reported: bool) -> None:
-    """Where that leaves no room that would do: it is the counts alone that let him in."""
+def test_pod_waiting_for_spread_is_retried_when_another_begins_to_terminate(reported: bool) -> None:
+    """The node has enough capacity before and after; only the counts change."""
     c = Cluster().queues("default").nodes("n1 zone=a cpu=1", "n2 zone=a cpu=9", "n3 zone=b cpu=1")
     c.gang("old", 1, wants(hard(), node_selector={"kubernetes.io/hostname": "n1"}))
     c.cycle()

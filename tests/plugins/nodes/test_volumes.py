@@ -1,4 +1,4 @@
-"""Volumes: where they are, whose they are, how many a node attaches."""
+"""Filter by volumes: location, claims, and maximum of attached volumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why zones do not serve a pod, in words that are true."""
+"""Messages on NUMA zones that do not fit a pod state true amounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is foreseen of a node's zones equals a plain restatement of the kubelet's rules."""
+"""Predicted NUMA allocations equal a plain restatement of the kubelet's rules."""
 
 from __future__ import annotations
 

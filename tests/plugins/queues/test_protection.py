@@ -1,4 +1,4 @@
-"""``plugins.queues.protection``: what protects running work, and who has to wait before claiming."""
+"""``plugins.queues.protection``: protection of running work, and delays before preempting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_minimum_run_times_of_the_nearest_queue_protect_from_preemption() -> Non
         assert rule.protected_until(asks, one) == until
         assert rule.protects_victim(asks, one) is (until > 1050.0)
         assert rule.protected_until(claim("consolidation", leaf), one) is None
-    assert not rule.protects_victim(asks, unit(far))  # nobody knows since when it runs
+    assert not rule.protects_victim(asks, unit(far))  # its start is unknown
     assert rule.protected_until(asks, running(unit(queue("silent")))) is None
 
 
@@ -114,8 +114,8 @@ def test_budgets_of_a_group_of_four_of_which_three_run(notes: dict[str, str], sp
     assert not JobDisruptionBudget().protects_queue(claim("preempt", leaf), leaf.path)
 
 
-def test_pods_that_are_done_are_not_away() -> None:
-    """Of four pods two are done and two run: one more may be away."""
+def test_finished_pods_are_not_unavailable() -> None:
+    """With two finished and two running pods of four, one more may be unavailable."""
     leaf, notes = queue("q"), {MAX_UNAVAILABLE: "1"}
     one = unit(leaf, tasks=(_task("a", 1.0),), members=2, size=4, finished=2, annotations=notes)
     assert not JobDisruptionBudget().protects_victim(claim("preempt", leaf), one)

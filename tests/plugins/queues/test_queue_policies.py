@@ -229,7 +229,7 @@ def test_what_is_guaranteed_to_another_queue_stays_free() -> None:
 
 
 def test_more_than_guarantees_ever_leave_is_never_there_until_nodes_or_guarantees_change() -> None:
-    """An idle queue is guaranteed more than the cluster has: no other work can start, and waiting is in vain."""
+    """If an idle queue is guaranteed more than the cluster has, no other work can ever start."""
     c = Cluster().nodes("n1 gpu=4").queues("root", "a parent=root", "b parent=root guarantee.gpu=10")
     c.gang("a", 2, "gpu=1", queue="a")
     c.cycle()
@@ -253,8 +253,9 @@ def test_more_than_guarantees_ever_leave_is_never_there_until_nodes_or_guarantee
 
 
 @pytest.mark.parametrize("news", ["node", "ready", "end", "rule"])
-def test_who_waits_for_what_is_guaranteed_to_others_is_woken_by_whatever_leaves_him_some(news: str) -> None:
-    """Also by what is free where he could not run himself: it covers what others are guaranteed."""
+def test_group_waiting_for_guaranteed_capacity_is_retried_when_any_becomes_free(news: str) -> None:
+    """Free capacity on nodes that do not fit the group counts, too: it covers
+    guarantees of others."""
     c = Cluster().queues("a guarantee.gpu=4", "b", "c").nodes("n1 gpu=4 zone=x")
     if news in ("end", "rule"):
         c.nodes("n2 gpu=4 zone=y").gang("c", 4, needs("gpu=1", node_selector={"zone": "y"}), queue="c")
@@ -275,10 +276,10 @@ def test_who_waits_for_what_is_guaranteed_to_others_is_woken_by_whatever_leaves_
 
 
 @pytest.mark.parametrize("asked_to_go", [True, False])
-def test_room_that_somebody_leaves_of_what_is_guaranteed_to_others_is_had_as_soon_as_he_has_gone(
+def test_guaranteed_capacity_freed_by_another_queue_is_used_at_once(
     asked_to_go: bool,
 ) -> None:
-    """Though he leaves neither the node nor the queue of who waits for it."""
+    """The ending pod is on another node and in another queue than the waiting group."""
     c = Cluster(EngineConfig(actions=("allocate", "reclaim") if asked_to_go else ("allocate",)))
     c.queues("idle guarantee.gpu=2", "over", "due deserved.gpu=2", "more deserved.gpu=4")
     c.nodes("n1 gpu=4 zone=x", "n2 gpu=2 zone=y")
@@ -382,7 +383,7 @@ amounts = st.integers(0, 40_000)
     st.integers(0, 60_000),
 )
 def test_proportion_of_one_resource_is_max_min_fair(table: list[tuple], total: int) -> None:
-    """By water filling: everybody gets his weight times one level, but no more than he can use."""
+    """Water filling: each queue gets its weight times one level, but at most its demand."""
     queues = [
         View(Queue(f"q{i}", weight=w, capability={"x": cap} if cap else {}), demand={"x": asked})
         for i, (w, asked, cap) in enumerate(table)

@@ -141,7 +141,7 @@ def test_what_has_more_than_is_asked_for_loses_all_its_work() -> None:
     assert order(1) == [small, twice, gang]  # 1200, 1600 and 4800 s of one GPU
     assert order(2) == [twice, small, gang]  # 800, 1200 and 2400 s of two
     assert order(16) == [gang, twice, small]
-    assert order(3) == order(4)  # nobody misses a part of a GPU's work
+    assert order(3) == order(4)  # the loss of a part of a GPU's work is negligible
     assert order(1, 100_000.0) == [small, twice, gang]
     assert order(16, 930.0) == [gang, twice, small]  # 0, 500 and 900 s
     young = [unit(leaf, started=at, request={GPU: gpus * 1000}) for gpus, at in ((1, 901.0), (16, 929.0))]

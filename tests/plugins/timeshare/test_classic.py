@@ -23,7 +23,8 @@ def test_who_has_had_his_time_but_for_a_rounding_has_had_it() -> None:
 
 
 class Exactly(LeastAttained):
-    """Goes by the last bit, and so is asked in vain about who lacks less than a moment can be told apart by."""
+    """Policy that compares exactly, and is therefore asked again about differences
+    below the clock's resolution."""
 
     def rank(self, segment: RunSegment) -> Rank:
         until = LAS_BOUND_SECONDS / max(segment.devices, 1.0)
@@ -39,7 +40,7 @@ def test_nobody_is_asked_for_ever_at_one_moment_of_a_clock(policy: type[LeastAtt
 
 
 def left(group: Group, *history: tuple[float, float], attained: float = 0.0) -> float:
-    """What remains of a hundred seconds after some runs (from, to)."""
+    """Return the remaining part of a hundred seconds after some runs (from, to)."""
     policy = ShortestRemaining(lambda _: 100.0)
     segment = RunSegment(group, 1.0, attained)
     rank = policy.rank(segment)

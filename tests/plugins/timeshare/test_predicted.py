@@ -41,8 +41,8 @@ def test_the_word_of_the_owner_counts_before_what_was_learned() -> None:
     assert rank(p, run_estimate=60.0, runs=LONG) == rank(p, run_estimate=60.0)
 
 
-def test_what_is_near_the_end_of_its_kind_is_run_to_its_end() -> None:
-    """Without knowledge whoever has run long ranks worse and worse."""
+def test_run_near_the_expected_end_is_completed() -> None:
+    """Without knowledge a long run ranks worse and worse."""
     p = PredictedSharing()
     near = rank(p, 190_000.0, runs=LONG, learned="x")
     assert near < rank(p, 40_000.0, runs=LONG, learned="x")

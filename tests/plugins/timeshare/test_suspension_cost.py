@@ -79,11 +79,12 @@ rates = st.sampled_from(["0s", "5m", "30m", "2h", ""])
     rates, st.sampled_from(["0s", "7s", "10m"]), seconds, seconds, st.sampled_from([1.0, 4.0, 8.0, 32.0]),
     st.sampled_from([1.0, 8.0]), st.integers(1, 400), st.integers(1, 300), st.data(),
 )  # fmt: skip
-def test_nobody_goes_for_less_than_a_stop_loses_and_a_spared_one_may_go_when_it_is_said(
+def test_suspension_needs_a_gain_above_its_loss_and_happens_at_the_stated_time(
     every: str, restart: str, ran: float, waited: float, theirs: float, ours: float, running: int, waiting: int,
     data: st.DataObject,
 ) -> None:  # fmt: skip
-    """The rule as it is defined: what is lost, by all whom it delays, is at most what is saved for those who gain."""
+    """The rule as defined: the loss times all delayed groups is at most the gain of
+    those that profit."""
     notes: dict[str, Any] = {"restart": restart, **({"every": every} if every else {})}
     policy, victim = LearnedSharing(), stint(theirs, **notes)
     claimer = RunSegment(Group("ns/b", "q"), ours, waited=waited)

@@ -1,4 +1,4 @@
-"""The extender's answers as the engine reads them; who asks is another matter."""
+"""Responses of the extender as the engine uses them; the client is tested elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extender's word in the middle of decisions, as the engine takes it; who reaches it is another matter."""
+"""Votes of the extender in the middle of decisions; the client is tested elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from windlass.testing.scene import GPU, NAMESPACE
 
 URL = {"extender.urlPrefix": "http://there/"}
 Answer = ExtenderReply | ExtenderUnavailable
-BUSY = ExtenderUnavailable("nobody there")
+BUSY = ExtenderUnavailable("connection refused")
 
 
 class Consultant:
@@ -81,7 +81,7 @@ def key(name: str) -> str:
 
 
 def waits(scene: Scene, name: str, **min_resources: int) -> None:
-    """A group that asks to be let in."""
+    """Let a group wait for its admission."""
     spec = Group(key(name), min_member=1, uid=key(name), min_resources={GPU: 1000, **min_resources})
     scene.engine.apply([GroupUpserted(spec)])
 
@@ -158,7 +158,7 @@ def test_a_cycle_in_which_nothing_is_asked_is_no_round() -> None:
     assert client.heard.count("open") == client.heard.count("close") == 1
 
 
-# ---------------------------------------------------------------------- who may go
+# ---------------------------------------------------------------------- victims
 
 
 def crowded(**arguments: Any) -> tuple[Scene, Consultant]:
@@ -244,7 +244,8 @@ def test_reclaiming_has_its_own_verb(switch: bool) -> None:
         assert client.asked(ExtenderCall.RECLAIMABLE) == []
 
 
-# ---------------------------------------------------------------------- queues, and who is let in
+# ---------------------------------------------------------------------- queues and
+# admission
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_an_overused_queue_is_passed_over(answer: Answer, ignorable: bool, runs:
     assert bool(scene.where("a")) is runs
     assert client.asked(ExtenderCall.OVERUSED) == [ExtenderRequest(ExtenderCall.OVERUSED, queue="default")]
     assert scene.code("a") == ("" if runs else Reason.WAITING_FOR_SHARE)
-    assert client.asked(ExtenderCall.OVERUSED) == []  # who only wants to know asks nobody
+    assert client.asked(ExtenderCall.OVERUSED) == []  # explanations send no requests
     client.says[ExtenderCall.OVERUSED] = lambda asked: ExtenderReply()
     scene.cycle(extender_votes.AGAIN_SECONDS)
     assert scene.where("a") == {"n1": 1}
@@ -299,10 +300,10 @@ def test_who_cannot_be_asked_about_is_let_in_only_if_that_does_not_matter(ignora
     waits(scene, "a")
     (status,) = [status for status in scene.cycle().groups if status.group == key("a")]
     assert status.admitted is ignorable
-    assert ignorable or "nobody there" in status.explanation.message  # type: ignore[union-attr]
+    assert ignorable or "connection refused" in status.explanation.message  # type: ignore[union-attr]
 
 
-# ---------------------------------------------------------------------- who starts
+# ---------------------------------------------------------------------- start
 
 
 def test_a_gang_starts_when_it_says_so() -> None:
@@ -369,7 +370,7 @@ def test_a_refused_placement_takes_those_before_it_back(answer: Answer) -> None:
     scene.cycle()
     assert scene.where("a") == {}
     assert [request.task for request in client.asked(ExtenderCall.DEALLOCATE)] == [key("a-0")]
-    assert ("full" if isinstance(answer, ExtenderReply) else "nobody there") in scene.message("a")
+    assert ("full" if isinstance(answer, ExtenderReply) else "connection refused") in scene.message("a")
 
 
 def test_a_failing_word_of_a_placement_does_no_harm_where_that_is_ignorable() -> None:

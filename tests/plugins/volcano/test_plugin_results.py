@@ -352,7 +352,7 @@ def test_the_nearest_queues_give_first() -> None:
     + [(given, wanted, wanted == 7) for given in (inf, nan, "1e400", 10**400) for wanted in (7, 8)],
 )
 def test_overcommit(factor: object, wanted: int, permitted: bool) -> None:
-    """Of 10 GPUs 3 are used and 2 booked; 1.2 times 10 leaves 7."""
+    """With 10 GPUs, 3 used and 2 reserved, a factor of 1.2 leaves 7."""
     vote = overcommit.Overcommit({} if factor is None else {"overcommit-factor": factor})
     asking = EnqueueRequest(
         gang_of(min_resources={"cpu": 0, GPU: wanted}), 0.0, cluster_reserved={GPU: 2}, cluster_used={GPU: 3}
@@ -423,8 +423,8 @@ def test_a_percentage_of_the_pods_is_rounded_up() -> None:
     assert len(NIGHT.due([on("rz", pod(f"p{n}", found)) for n in range(51)], 12 * HOUR)) == 51 - 27
 
 
-def test_who_stays_on_revocable_nodes() -> None:
-    """Firm work, and whoever is where no hours are known that could be over."""
+def test_pods_that_stay_on_revocable_nodes() -> None:
+    """Nonpreemptible pods stay, and pods in a zone without known hours."""
     there = [
         on("rz", pod("firm", gang_of("a", size=2, running=2), preemptible=False)),
         *(on(zone, pod("u", gang_of("b", size=1, running=1))) for zone in ("elsewhere", "", None)),
@@ -435,8 +435,8 @@ def test_who_stays_on_revocable_nodes() -> None:
     assert tdm.build({}).next_due(0.0) == 60.0
 
 
-def test_pods_that_terminate_are_away_and_those_that_are_done_are_not() -> None:
-    """Of six pods two are done, one terminates for long, three run."""
+def test_terminating_pods_are_unavailable_and_finished_ones_are_not() -> None:
+    """Six pods: two are finished, one terminates slowly, three run."""
     notes = {"volcano.sh/jdb-max-unavailable": "2"}
     found = gang_of(size=6, running=3, finished=2, members=5, held_members=5, annotations=notes)
     pods = [on("rz", pod(f"p{n}", found)) for n in range(3)]

@@ -34,7 +34,7 @@ def config(*actions: str) -> SchedulerConfig:
 
 
 class Guarded(Scene):
-    """A scene whose running pods are protected by :data:`BUDGET`, all of them or those named."""
+    """Scene with some or all running pods protected by :data:`BUDGET`."""
 
     def guard(self, allowed: int, *names: str) -> None:
         self.engine.apply([BudgetUpserted(BUDGET, allowed)])
@@ -169,7 +169,7 @@ def test_an_eviction_that_failed_does_not_count() -> None:
 
 
 def restored(engine: Engine) -> Engine:
-    """A copy by way of a dump, whose own dump is the same."""
+    """Return a copy made from a dump, and check that its own dump is equal."""
     data = dump.dump(engine)
     document = dump.read(data)
     copy = Engine(document.config, registry.build(config("allocate", "preempt"))[0])

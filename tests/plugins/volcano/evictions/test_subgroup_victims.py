@@ -1,4 +1,5 @@
-"""Which parts of gangs go by the rules of a tiered configuration, for whom and in what order."""
+"""Subgroups that are evicted under a tiered configuration, for which preemptors and in
+which order."""
 
 from __future__ import annotations
 
@@ -102,8 +103,8 @@ def test_the_order_of_queues_that_give() -> None:
 
 
 @pytest.mark.parametrize(("taken", "may"), [(0, True), (1, False), (2, False)])
-def test_a_part_goes_only_if_each_of_its_pods_may(taken: int, may: bool) -> None:
-    """Of 4 held 2 are deserved: two pods may go, one after the other."""
+def test_subgroup_is_evicted_only_if_each_of_its_pods_may_be(taken: int, may: bool) -> None:
+    """Two of four held GPUs are deserved, so two pods may be evicted, one after the other."""
     rich = queue("rich", committed={GPU: 4}, deserved={GPU: 2}, fair_share={GPU: 2})
     part = unit(rich, {GPU: 1}, tasks=2, core=True)
     mine = claim("gangreclaim", queue("own", deserved={GPU: 2}))

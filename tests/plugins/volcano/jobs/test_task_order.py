@@ -1,4 +1,4 @@
-"""Which of a gang's pods start first, and which go first, under a configuration of Volcano's."""
+"""Order in which a gang's pods start and are evicted under a configuration of Volcano's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def enter(
 
 
 def play(pods: Sequence[tuple[str, float, str]], gpus: int, wanted: int) -> tuple[list[str], list[str]]:
-    """Which of the pods start on ``gpus`` GPUs, and which go for ``wanted`` of higher priority, each in the order of
-    names."""
+    """Return the pods that start on ``gpus`` GPUs, and those evicted for ``wanted`` of
+    higher priority.
+
+    Both are sorted by name.
+    """
     scene = Scene(config=config("allocate preempt", "priority gang conformance | predicates"))
     scene.node("n0", gpu=gpus)
     enter(scene, "job", pods, 1)

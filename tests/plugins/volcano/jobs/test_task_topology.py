@@ -66,7 +66,7 @@ class Job:
         return Task(f"{gang}-{role}-{at}", f"{gang}{at}", gang, needs, role=role, index=at)
 
     def fill(self, node: str, cpu: int) -> None:
-        """Somebody else has so much of a node."""
+        """Let another pod use ``cpu`` of a node."""
         needs = Needs((("cpu", cpu * 1000),))
         filler = Task(f"d/{node}-filler", node, "d/filler", needs, node=node, state=TaskState.RUNNING)
         self.engine.apply([GroupUpserted(Group("d/filler", uid="f", min_member=1)), TaskUpserted(filler)])
@@ -100,7 +100,7 @@ def test_who_finds_as_many_that_it_wants_near_as_it_wants_to_keep_off_is_not_kep
     found = Job(2, 4, [RoleAffinity(), RoleOrder()]).run(
         {AFFINITY: "ps,worker", APART: "ps"}, "worker", "ps", "ps"
     )
-    assert found["ps-1"] != found["ps-2"], "who keeps off itself is placed first"
+    assert found["ps-1"] != found["ps-2"], "a role that avoids itself is placed first"
 
 
 def test_the_first_pod_goes_where_there_is_room_for_all_that_belong_to_it():

@@ -50,7 +50,7 @@ def with_images(name: str, images: Images) -> Node:
 
 
 def scored(cluster: Cluster, wanted: Needs) -> dict[str, float] | None:
-    """What the score says of each node; None: it has no word on it."""
+    """Return the score by node; ``None`` without any."""
     table = cluster.engine.state.table
     view, score = TableView(table), ImageLocality()
     if not score.has_preference(0, wanted, view):

@@ -234,7 +234,7 @@ def test_without_resources_the_emptiest_node_is_best() -> None:
 
 
 def test_a_strategy_without_a_weight_has_one() -> None:
-    bad = {"a*b": {}, "*": {}}  # left out, and in nobody's way
+    bad = {"a*b": {}, "*": {}}  # ignored
     (plugin,) = resource_strategy_fit.build({"resources": {**bad, "cpu": {}, "memory": {"weight": 3}}})
     assert scores(plugin, want("cpu=5 mem=10"), nodes("n1 cpu=10 mem=10")) == [12.5]
 
