@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fakecluster import FakeCluster
 from windlass.api import errors
 from windlass.api.errors import FieldError
 from windlass.api.resources import CONFIG_MAPS, QUEUES
+from windlass.api.wire import field_review
 
 QUEUE = """\
 apiVersion: scheduling.volcano.sh/v1beta1
@@ -147,7 +149,11 @@ def test_a_dry_run_of_the_client_asks_no_server(windlass, cluster, manifest):
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        (QUEUE.replace("weight: 2", "weight: heavy"), 6, "spec.weight in body must be of type integer"),
+        (
+            QUEUE.replace("weight: 2", "weight: heavy"),
+            6,
+            'spec.weight must be a whole number, and "heavy" is a string',
+        ),
         (QUEUE.replace("name: team", "name: My_Team"), 4, "why: metadata.name: Invalid value"),
         (QUEUE.replace("kind: Queue", "kind: Quue"), 1, "did you mean kind: Queue?"),
     ],
@@ -256,3 +262,102 @@ def test_built_in_kinds_get_a_strategic_patch(windlass, cluster, manifest):
     patch = next(body for verb, what, body in cluster.requests if what == "configmaps/c" and verb == "PATCH")
     assert patch["metadata"]["$deleteFromPrimitiveList/finalizers"] == ["b"]
     assert (CONFIG_MAPS, "default", "c") in cluster.objects
+
+
+_POD = """apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+spec:
+  containers:
+    - name: m
+      image: x
+      {field}
+"""
+_VCJOB = """apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata:
+  name: j
+  {metadata}
+spec:
+  minAvailable: {minimum}
+  tasks:
+    - name: a
+      replicas: 3
+      template:
+        spec:
+          containers:
+            - name: m
+              image: x
+              {field}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told", "correction"),
+    [
+        (
+            _POD.format(field="command: [true]"),
+            9,
+            "spec.containers[0].command[0] must be a string, and true is a boolean",
+            'put it in quotes: - "true"',
+        ),
+        (
+            _POD.format(field="env: [{name: A, value: 5}]"),
+            9,
+            "spec.containers[0].env[0].value must be a string, and 5 is a number",
+            'put it in quotes: value: "5"',
+        ),
+        (
+            _POD.format(field="command: sleep 5"),
+            9,
+            'spec.containers[0].command must be a list, and "sleep 5" is a string',
+            'write a list: command: ["sleep 5"]',
+        ),
+        (
+            _POD.format(field='ports: [{containerPort: "80"}]'),
+            9,
+            'spec.containers[0].ports[0].containerPort must be a whole number, and "80" is a string',
+            "leave out the quotes: containerPort: 80",
+        ),
+        (
+            _POD.format(field='tty: "yes"'),
+            9,
+            'spec.containers[0].tty must be true or false, and "yes" is a string',
+            "kubectl explain pod.spec.containers.tty",
+        ),
+        (
+            _VCJOB.format(minimum='"3"', metadata="labels: {}", field="tty: true"),
+            7,
+            'spec.minAvailable must be a whole number, and "3" is a string',
+            "leave out the quotes: minAvailable: 3",
+        ),
+        (
+            _VCJOB.format(minimum="3", metadata="labels: {version: 1}", field="tty: true"),
+            5,
+            "metadata.labels.version must be a string, and 1 is a number",
+            'put it in quotes: version: "1"',
+        ),
+        (
+            _VCJOB.format(minimum="3", metadata="labels: {}", field="args: [5]"),
+            16,
+            "spec.tasks[0].template.spec.containers[0].args[0] must be a string, and 5 is a number",
+            'put it in quotes: - "5"',
+        ),
+    ],
+)
+@pytest.mark.parametrize("flags", [("--dry-run=client",), ()])
+def test_value_of_a_wrong_type_is_named_with_its_line(
+    windlass, cluster, manifest, text, line, told, correction, flags
+):
+    def check(_: FakeCluster, resource, obj) -> None:
+        report = field_review.review(resource, copy.deepcopy(obj))
+        field_review.enforce(resource, report, "Warn")
+
+    cluster.on_create.append(check)
+    path = manifest(text)
+    done = windlass("apply", *flags, "-f", path)
+    assert done.code == 2
+    assert f"error[WL-MANIFEST-422]: {path}:{line}: " in done.err
+    assert f"why: line {line}: {told}\n" in done.err
+    assert f"try: {correction}\n" in done.err.replace(" --api-version=batch.volcano.sh/v1alpha1", "")

@@ -39,11 +39,13 @@ def told(cluster):
     """The scheduler has said what the queues' shares are."""
     for name, record in (
         ("root", share(12, 3, "12: what the queues of the other API leave")),
-        ("default", share(3, 3, "3: 3 of the surplus by weight 1 of 4, all it asks for")),
+        ("default", share(3, 3, "3: 3 of the surplus by weight 1 of 4, all that it requests")),
         ("research", share(8, 0, "8: 4 deserved + 4 of the surplus by weight 3 of 4, its limit is 8", 20)),
     ):
         cluster.objects[(QUEUES, "", name)]["metadata"]["annotations"] = record
-    cluster.add(KAI_QUEUES, kai_queue("org", -1, annotations=share(6, 6, "6: 6 deserved, all it asks for")))
+    cluster.add(
+        KAI_QUEUES, kai_queue("org", -1, annotations=share(6, 6, "6: 6 deserved, all that it requests"))
+    )
     below = {"spec": {"parentQueue": "org", "priority": 7}}
     cluster.add(
         KAI_QUEUES, kai_queue("a", 2, annotations=share(5, 6, "5: 2 deserved + 3 of the surplus"), **below)

@@ -29,7 +29,7 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
         (
             dict(fair_share="gpu=3", requested="gpu=3"),
             (SharePart(ShareCause.DESERVED, 3000),),
-            "3: 3 deserved, all it asks for",
+            "3: 3 deserved, all that it requests",
         ),
         (
             dict(fair_share="gpu=5", requested="gpu=8"),
@@ -39,7 +39,7 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
                 SharePart(ShareCause.ROUNDING, 1000),
             ),
             "5: 2 deserved + 2 of the surplus by weight 2 of 3 + 1 since the rest goes out as a whole device, "
-            "it asks for 8",
+            "it requests 8",
         ),
         (
             dict(fair_share="gpu=5", requested="gpu=8", capability="gpu=5"),
@@ -49,38 +49,38 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
         (
             dict(fair_share="gpu=37", requested="gpu=72", releasing={GPU: 35000}),
             (SharePart(ShareCause.SURPLUS, 37000, 1.0, 2.0),),
-            "37: 37 of the surplus by weight 1 of 2, all it asks for besides the 35 that terminate",
+            "37: 37 of the surplus by weight 1 of 2, all that it requests besides the 35 that terminate",
         ),
         (
             dict(fair_share="gpu=30", requested="gpu=72", releasing={GPU: 35000}),
             (SharePart(ShareCause.SURPLUS, 30000, 1.0, 2.0),),
-            "30: 30 of the surplus by weight 1 of 2, it asks for 37 besides the 35 that terminate",
+            "30: 30 of the surplus by weight 1 of 2, it requests 37 besides the 35 that terminate",
         ),
         (
             dict(requested="gpu=2", releasing={GPU: 2000}),
             (),
-            "0: it asks for nothing besides the 2 that terminate",
+            "0: it requests nothing besides the 2 that terminate",
         ),
         (
             dict(fair_share="gpu=4", requested="gpu=6", capability="gpu=5", releasing={GPU: 2000}),
             (SharePart(ShareCause.SURPLUS, 4000, 1.0, 1.0),),
-            "4: 4 of the surplus by weight 1 of 1, all it asks for besides the 2 that terminate",
+            "4: 4 of the surplus by weight 1 of 1, all that it requests besides the 2 that terminate",
         ),
-        (dict(requested="gpu=2"), (), "0: it asks for 2"),
+        (dict(requested="gpu=2"), (), "0: it requests 2"),
         (
             dict(requested="gpu=2", weightless=(GPU,)),
             (),
-            "0: it asks for 2, and its weight 0 gives it no part of the surplus",
+            "0: it requests 2, and its weight 0 gives it no part of the surplus",
         ),
         (
             dict(fair_share="gpu=1", requested=""),
             (SharePart(ShareCause.GUARANTEED, 1000),),
-            "1: 1 guaranteed, it asks for nothing",
+            "1: 1 guaranteed, it requests nothing",
         ),
         (
             dict(fair_share="gpu=1", requested="gpu=1.5"),
             (SharePart(ShareCause.SURPLUS, 1000, 1.0, 2.0),),
-            "1: 1 of the surplus by weight 1 of 2, it asks for 1.5; shares are whole devices",
+            "1: 1 of the surplus by weight 1 of 2, it requests 1.5; shares are whole devices",
         ),
         (
             dict(fair_share="gpu=8", requested="gpu=2"),
@@ -150,10 +150,12 @@ def test_what_terminates_is_told_beside_what_the_share_goes_by() -> None:
     for at in range(5):
         c.change_task(f"going-{at}", state=TaskState.RELEASING)
     c.gang("next", 6, "gpu=1", queue="a")
-    for words in ("6: 6 of the surplus by weight 1 of 2, all it asks for besides the 5 that terminate",) * 2:
+    for words in (
+        "6: 6 of the surplus by weight 1 of 2, all that it requests besides the 5 that terminate",
+    ) * 2:
         told = {usage.queue: explain_shares(usage) for usage in c.cycle().queues}
         assert told.get("a", {GPU: words})[GPU] == words
     for at in range(5):
         c.remove_task(f"going-{at}")
     told = {usage.queue: explain_shares(usage) for usage in c.cycle().queues}
-    assert told["a"][GPU] == "6: 6 of the surplus by weight 1 of 2, all it asks for"
+    assert told["a"][GPU] == "6: 6 of the surplus by weight 1 of 2, all that it requests"

@@ -61,7 +61,7 @@ async def test_a_queue_has_its_share_with_the_explanation(fake_clock: FakeClock)
             "4",
             "6",
         )
-        assert record["why"][GPU] == "4: 4 of the surplus by weight 1 of 1, it asks for 6"
+        assert record["why"][GPU] == "4: 4 of the surplus by weight 1 of 1, it requests 6"
         assert share(api, "root")["fairShare"][GPU] == "4"
         before = (api.object(QUEUES, "default") or {})["metadata"]["resourceVersion"]
         await running.settle(10.0)  # nothing moves: nothing is written

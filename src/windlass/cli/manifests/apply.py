@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from windlass.cli.errors import translate
 from windlass.cli.invocation import Invocation
 from windlass.cli.manifests.read import Document
 from windlass.cli.manifests.three_way import LAST_APPLIED, merge_patch, strategic_patch
+from windlass.cli.manifests.wrong_types import WrongType, wrong_types
 
 REJECTED_WHEN_STRICT = ("alias:", "default:", "unknown field", "duplicate field")
 _MANAGER = "windlass-apply"
@@ -76,6 +78,9 @@ class Applier:
                 result = self._ask(document, resource, sent, self._dry_run == SERVER, warnings)
         except StatusError as error:
             client = None if self._dry_run == CLIENT else self._invocation.client
+            wrong = wrong_types(resource, document.obj) if error.code in (400, 422) else []
+            if wrong:
+                raise _of_wrong_types(document, resource, wrong) from error
             raise _located(document, translate(error, client), error) from error
         result.warnings = [*warnings, *_duplicates(document)]
         return result
@@ -238,6 +243,7 @@ def _patch(resource: Resource, live: dict[str, Any], modified: dict[str, Any]) -
     return merge_patch(original, modified, live)
 
 
+_SHOWN_PROBLEMS = 8
 _GROUP_TYPO = 0.85
 """Minimum similarity of two API groups (0 to 1), from which one counts as a misspelling of the other."""
 
@@ -306,6 +312,23 @@ def _plain_text(error: StatusError) -> str:
     causes = error.details.get("causes") or ()
     texts = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
     return "; ".join(texts) or error.message.rpartition("strict decoding error: ")[2]
+
+
+def _of_wrong_types(document: Document, resource: Resource, wrong: list[WrongType]) -> WindlassError:
+    explained = re.sub(r"\[\d+\]", "", wrong[0].field)
+    version = f" --api-version={resource.api_version}" if resource.group else ""
+    lines = [f"line {document.line_of(problem.field)}: {problem.text}" for problem in wrong[:_SHOWN_PROBLEMS]]
+    if len(wrong) > _SHOWN_PROBLEMS:
+        lines.append(f"and {len(wrong) - _SHOWN_PROBLEMS} more")
+    corrections = dict.fromkeys(
+        problem.correction for problem in wrong[:_SHOWN_PROBLEMS] if problem.correction
+    )
+    return WindlassError(
+        "WL-MANIFEST-422",
+        f"{document.source}:{document.line_of(wrong[0].field)}: {document.title} has a value of the wrong type",
+        evidence="\n     ".join(lines),
+        remedies=tuple(corrections) or (f"kubectl explain {resource.singular}.{explained}{version}",),
+    )
 
 
 def _located(document: Document, error: WindlassError, status: StatusError) -> WindlassError:

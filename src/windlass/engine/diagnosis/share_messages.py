@@ -63,12 +63,12 @@ def _limit_text(usage: QueueUsage, resource: str, fair: int, requested: int) -> 
     terminating = usage.releasing.get(resource, 0)
     besides = f" besides the {from_units(resource, terminating)} that terminate" if terminating else ""
     if not requested:
-        return f"it asks for nothing{besides}"
+        return f"it requests nothing{besides}"
     if fair > requested and not is_device(resource):
-        return f"it asks for {from_units(resource, requested)}{besides}"
+        return f"it requests {from_units(resource, requested)}{besides}"
     if fair >= requested:
-        return f"all it asks for{besides}"
-    text = f"it asks for {from_units(resource, requested)}{besides}"
+        return f"all that it requests{besides}"
+    text = f"it requests {from_units(resource, requested)}{besides}"
     if resource in usage.weightless:
         return f"{text}, and its weight 0 gives it no part of the surplus"
     rounded = any(part.cause is ShareCause.ROUNDING for part in usage.parts.get(resource, ()))
