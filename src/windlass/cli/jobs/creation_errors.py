@@ -46,6 +46,6 @@ def _lacks_objects(job: Job) -> bool:
 
 
 def _creators(job: Job) -> Iterable[str]:
-    """Return the uids of the objects whose controllers create the pods of the job."""
+    """Return the uids of the objects that have controllers to create pods of the job."""
     owners = [owner for pod in job.pods for owner in pod["metadata"].get("ownerReferences") or ()]
     return {uid for uid in (job.obj["metadata"].get("uid"), *(owner.get("uid") for owner in owners)) if uid}

@@ -74,7 +74,7 @@ class Job:
     group: Object | None = None
     seen: float = 0.0
     creation_error: str = ""
-    """Why objects of the job could not be created; empty if they exist or no reason is known."""
+    """Error on creation of objects of the job; empty if they exist or no reason is known."""
 
     @property
     def name(self) -> str:
