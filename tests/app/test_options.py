@@ -20,7 +20,7 @@ from windlass.app.options import (
     up_options,
 )
 from windlass.app.progress import TextReporter
-from windlass.app.running import READY_SECONDS, differs, resumed, take_lock, wait_for_record
+from windlass.app.running import READY_SECONDS, differs, missing_data, resumed, take_lock, wait_for_record
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.state import StateFolder
 
@@ -254,6 +254,23 @@ def test_choices_outlive_a_crash_but_not_an_orderly_end(tmp_path: Path):
     assert "--gpus" not in told
     state.write_supervisor({"port": 7443, "stopped": "2026-01-01T00:00:00Z", "asked": ASKED})
     assert resumed(bare) == (bare, "")
+
+
+def test_missing_data_of_an_earlier_start_is_told(tmp_path: Path):
+    state = StateFolder(tmp_path)
+    assert missing_data(state) == ""  # the first start
+    state.write_supervisor({"pid": 1, "port": 7443, "asked": {}})
+    assert f"{state.database.parent} is missing: all objects of the last start are gone" in missing_data(
+        state
+    )
+    state.database.parent.mkdir()
+    state.database.touch()
+    assert f"{state.database}-wal is missing after an end without shutdown" in missing_data(state)
+    state.database.with_name(f"{state.database.name}-wal").touch()
+    assert missing_data(state) == ""
+    state.database.with_name(f"{state.database.name}-wal").unlink()
+    state.write_supervisor({"port": 7443, "stopped": "2026-01-01T00:00:00Z", "asked": {}})
+    assert missing_data(state) == ""  # an orderly end leaves no log behind, and a backup has none
 
 
 def test_an_implicit_start_brings_back_what_was_stopped_in_order(tmp_path: Path):

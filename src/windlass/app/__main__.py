@@ -9,7 +9,7 @@ import sys
 from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import child_options, parser, remote_options, up_options
-from windlass.app.progress import PipeReporter, ProgressReporter, TextReporter, tell
+from windlass.app.progress import WARNING, PipeReporter, ProgressReporter, TextReporter, tell
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _up(parsed: object) -> int:
-    from windlass.app.running import differs, resumed, take_lock, wait_for_record
+    from windlass.app.running import differs, missing_data, resumed, take_lock, wait_for_record
     from windlass.app.supervisor import Supervisor
     from windlass.cli.bootstrap import state_error
     from windlass.kits.clock import SystemClock
@@ -66,6 +66,8 @@ def _up(parsed: object) -> int:
         reporter.error(error)
         return exit_status_of(error.code)
     try:
+        if missing := missing_data(options.state):
+            reporter.phase(f"{WARNING}{missing}")
         options, opening = resumed(options)
         return Supervisor(options, reporter, clock, lock, opening).run()
     finally:

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from windlass.api.errors import WindlassError
 from windlass.kits.state import StateFolder
 
+WARNING = "Warning: "
+"""Prefix of a phase that ``windlass up --detach`` shows as well."""
+
 
 def tell(error: WindlassError, *, as_json: bool = False) -> None:
     """Print an error to standard error, in the common form of all commands."""

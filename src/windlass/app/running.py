@@ -39,6 +39,30 @@ def take_lock(state: StateFolder) -> FileLock | None:
         raise state_error(StateError.of(state.path, error)) from error
 
 
+def missing_data(state: StateFolder) -> str:
+    """Return a text about data of an earlier start that is missing; empty if nothing is.
+
+    The store refuses a database that is missing next to its mark. Without the whole directory, it would
+    start with an empty one. Without the write-ahead log, it starts with the objects of the last checkpoint.
+    """
+    record = state.read_supervisor()
+    if record is None or not record.get("port"):
+        return ""  # no start was ever ready
+    database = state.database
+    log = database.with_name(f"{database.name}-wal")
+    if not database.exists() and not database.with_name(f"{database.name}.made").exists():
+        return (
+            f"{database} is missing: all objects of the last start are gone; to keep them, put "
+            f"{database.parent} back while nothing runs"
+        )
+    if "stopped" not in record and database.exists() and not log.exists():
+        return (
+            f"{log} is missing after an end without shutdown: changes since the last checkpoint are lost; to keep "
+            f"them, put it back while nothing runs"
+        )
+    return ""
+
+
 def resumed(options: UpOptions) -> tuple[UpOptions, str]:
     """Return the options completed by those of the last start, and a text about them
     (``""``: none).

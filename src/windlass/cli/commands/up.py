@@ -61,13 +61,20 @@ def command(
         os.execv(argv[0], argv)
     from windlass.cli.bootstrap import start
 
-    record = start(state, arguments)
+    record = start(state, arguments, progress=lambda text: _show_warning(invocation, text))
     if invocation.structured:
         emit(invocation, record, names=[f"node/{record['node']}"])
         return 0
     gpus = _gpus_text(invocation, str(record["node"]))
     invocation.out.write(announcement(record, gpus, flags=invocation.context.target_flags))
     return 0
+
+
+def _show_warning(invocation: Invocation, phase: str) -> None:
+    """Show a phase of the start that is a warning. The others are too quick to be of use."""
+    warning = phase.removeprefix("Warning: ")
+    if warning != phase:
+        invocation.warn(warning)
 
 
 def _gpus_text(invocation: Invocation, node: str) -> str:
