@@ -73,6 +73,36 @@ class TestObjects:
         answer = api.post(groups, group("g", minMember=1 << 40))
         assert answer.status == 422
 
+    def test_whole_floating_point_numbers_become_integers(self, api: Cluster, groups: str) -> None:
+        api.post(groups, group("g", minMember=2.0)).ok(201)
+        stored = api.get(f"{groups}/g").ok()["spec"]["minMember"]
+        assert (stored, type(stored)) == (2, int)
+        api.patch(f"{groups}/g", {"spec": {"minMember": 1e1}}).ok()
+        stored = api.get(f"{groups}/g").ok()["spec"]["minMember"]
+        assert (stored, type(stored)) == (10, int)
+
+    def test_limit_of_a_deleted_collection(self, api: Cluster, groups: str) -> None:
+        for number in range(4):
+            api.post(groups, group(f"g{number}")).ok(201)
+        assert len(api.send("DELETE", groups, query="limit=3").ok()["items"]) == 3
+        assert len(api.get(groups).ok()["items"]) == 1
+
+    def test_create_of_an_object_under_deletion(self, api: Cluster, groups: str) -> None:
+        body = group("g")
+        body["metadata"]["finalizers"] = ["example.com/wait"]
+        api.post(groups, body).ok(201)
+        api.delete(f"{groups}/g").ok()
+        answer = api.post(groups, body)
+        assert (answer.status, answer.json["reason"]) == (409, "AlreadyExists")
+        told = 'object is being deleted: podgroups.scheduling.volcano.sh "g" already exists'
+        assert answer.json["message"] == told
+        api.patch(f"{groups}/g", {"metadata": {"finalizers": None}}).ok()
+
+    def test_service_that_begins_with_a_digit(self, api: Cluster, ns: str) -> None:
+        spec = {"clusterIP": "None", "ports": [{"port": 80}]}
+        body = {"metadata": {"name": "7b-pretrain"}, "spec": spec}
+        api.post(f"/api/v1/namespaces/{ns}/services", body).ok(201)
+
     def test_nothing_changed_is_no_new_version(self, api: Cluster, groups: str) -> None:
         made = api.post(groups, group("g")).ok(201)
         assert api.put(f"{groups}/g", made).ok() == made

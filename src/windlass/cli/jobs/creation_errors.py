@@ -31,7 +31,7 @@ def note_creation_errors(invocation: Invocation, jobs: Sequence[Job]) -> None:
         except StatusError:
             continue  # without rights for events, the rest is shown
         for event in sorted(events, key=last_seen):
-            job = by_uid.get((event.get("involvedObject") or {}).get("uid"))
+            job = by_uid.get(str((event.get("involvedObject") or {}).get("uid")))
             if job is not None and event.get("reason") == REASON:
                 job.creation_error = str(event.get("message") or "").removeprefix("Error: ")
 
