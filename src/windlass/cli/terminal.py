@@ -7,7 +7,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -78,8 +78,19 @@ class Terminal:
         Raises :class:`BrokenPipeError` if the reader has gone, and
         :class:`WindlassError` for a full disk.
         """
+        self._write(lambda: self.stream.write(text))
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write bytes as they are, and flush. Raises as :meth:`write` does."""
+        buffer = getattr(self.stream, "buffer", None)
+        if buffer is None:  # a stream of text alone
+            self.write(data.decode(errors="replace"))
+        else:
+            self._write(lambda: buffer.write(data))
+
+    def _write(self, write: Callable[[], object]) -> None:
         try:
-            self.stream.write(text)
+            write()
             self.stream.flush()
         except BrokenPipeError:
             raise

@@ -18,6 +18,7 @@ from windlass.cli.jobs.follow import Follower, Phases, is_selected
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, pod_phase, rank_of, task_of
 from windlass.cli.jobs.log_lines import LogView, Printer, duration_seconds, merged, pattern_of
+from windlass.cli.jobs.log_pieces import parsed
 from windlass.cli.jobs.reasons import brief
 from windlass.cli.options import job_argument, standard
 from windlass.cli.text import natural_key
@@ -99,9 +100,14 @@ def _print(invocation: Invocation, job: Job, options: LogView) -> int:
             label = rank_of(pod) if len(_containers(pod, options)) == 1 else f"{rank_of(pod)}/{container}"
             streams[label] = partial(_chunks, invocation, job, pod["metadata"]["name"], container, options)
     printer = Printer(invocation.out, options, prefixed=len(streams) > 1)
-    for rank, stamp, text in merged(streams):
-        printer.line(rank, stamp, text, 0.0)
-    printer.flush()
+    if len(streams) == 1:
+        ((rank, start),) = streams.items()
+        for pieces in parsed(start()):
+            printer.pieces(rank, pieces, 0.0)
+    else:
+        for rank, line in merged(streams):
+            printer.line(rank, line.time, line.data, 0.0)
+    printer.end()
     return errors.OK
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of, rank_text, task_of
 from windlass.cli.jobs.log_lines import LogView, Printer
-from windlass.cli.jobs.log_stream import LogFeed, LogLine
+from windlass.cli.jobs.log_pieces import Piece
+from windlass.cli.jobs.log_stream import LogFeed
 from windlass.cli.jobs.reasons import exit_text, waiting_text
 from windlass.cli.jobs.watch import Changes, Watched
 from windlass.cli.text import nodes_text
@@ -48,9 +50,9 @@ class _Start:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
+class _Pieces:
     start: _Start
-    lines: list[LogLine]
+    pieces: list[Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Phases:
         self._shown = ""
         self._open = False
         self._at = 0.0
+        self.before_text: Callable[[], None] = lambda: None
+        """Called before text is shown, to end a line that the job's output left unfinished."""
 
     def show(self, text: str) -> None:
         """Show a phase.
@@ -79,6 +83,7 @@ class Phases:
         beat = HEARTBEAT_TERMINAL_SECONDS if err.interactive else HEARTBEAT_LOG_SECONDS
         if self._quiet or (text == self._shown and now - self._at < beat):
             return
+        self.before_text()
         if err.interactive:
             err.write(f"\r\x1b[K{err.paint(text[: err.width - 1], 'dim')}")
             self._open = True
@@ -92,6 +97,7 @@ class Phases:
             self._invocation.err.write("\r\x1b[K")
             self._open = False
         if text and not self._quiet:
+            self.before_text()
             self._invocation.err.line(text)
 
 
@@ -115,6 +121,7 @@ class Follower:
         self._give_up = give_up
         self._silent = silent
         self._printer = Printer(invocation.out, options, prefixed=_shows_ranks(job, options))
+        phases.before_text = self._printer.break_line
         self._changes = Changes(invocation)
         self._streams: dict[_Start, str] = {}
         self._feeds: dict[_Start, LogFeed] = {}
@@ -151,7 +158,7 @@ class Follower:
             if self._job.finished:
                 ended_at = ended_at or now
                 if not self._open or now - ended_at > _DRAIN_SECONDS:
-                    self._printer.flush()
+                    self._printer.end()
                     self._phases.end_line()
                     return self._exit_status()
             refresh = self._process(ended_at)
@@ -287,8 +294,8 @@ class Follower:
         items = self._changes.items
         problem = ""
         try:
-            for lines in feed.lines(self._invocation.new_client, self._invocation.clock):
-                items.put(_Lines(start, lines))
+            for pieces in feed.pieces(self._invocation.new_client, self._invocation.clock):
+                items.put(_Pieces(start, pieces))
         except StatusError as error:
             problem = errors.translate(error).message
         except WindlassError as error:
@@ -314,9 +321,7 @@ class Follower:
         return changed or clock.monotonic() - self._refreshed_at >= _RESYNC_SECONDS or self._needs_polling
 
     def _flush_if_due(self) -> None:
-        due = self._printer.due
-        if due is not None and due <= self._invocation.clock.monotonic():
-            self._printer.flush()
+        self._printer.flush_due(self._invocation.clock.monotonic())
 
     @property
     def _needs_polling(self) -> bool:
@@ -339,11 +344,10 @@ class Follower:
 
     def _handle(self, item: Any) -> bool:
         """Handle one item. Return whether the job must be refreshed."""
-        if isinstance(item, _Lines):
+        if isinstance(item, _Pieces):
             self._phases.end_line()
             now = self._invocation.clock.monotonic()
-            for line in item.lines:
-                self._printer.line(self._streams[item.start], line.time, line.text, now)
+            self._printer.pieces(self._streams[item.start], item.pieces, now)
             return False
         if isinstance(item, _Ended):
             self._open.discard(item.start)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from windlass.api.errors import WindlassError
+from windlass.cli.jobs.log_pieces import Piece, joined, parsed, whole_lines
 from windlass.cli.terminal import RANK_COLOURS, Terminal
 from windlass.cli.text import natural_key
 from windlass.kits import durations
 
 COLLAPSE_SECONDS = 0.15
+PROGRESS_FIRST_SECONDS = 1.0
+"""Time (seconds) after which an unfinished line of several ranks is shown."""
+PROGRESS_SECONDS = 10.0
+"""Interval (seconds) between the states of an unfinished line of several ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,56 +82,98 @@ def duration_seconds(option: str, text: str, *, least: int = 0) -> int:
     return total
 
 
-class Splitter:
-    """Splits bytes into lines.
-
-    An incomplete line is kept until its rest comes or the stream ends.
-    """
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> list[str]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        return [line.decode(errors="replace").removesuffix("\r") for line in lines]
-
-    def end(self) -> list[str]:
-        rest, self._rest = self._rest, b""
-        return [rest.decode(errors="replace")] if rest else []
-
-
 class Printer:
-    """Writes lines, with their rank in front if there are several."""
+    """Writes output, with its rank in front of each line if there are several.
+
+    The output of a single rank is written byte for byte as it comes. All other output is
+    written line by line; an unfinished line of several ranks is shown now and then, so that
+    progress bars are seen.
+    """
 
     def __init__(self, out: Terminal, options: LogView, *, prefixed: bool) -> None:
         self._out = out
         self._options = options
         self.prefixed = prefixed
-        self._held: dict[str, list[str]] = {}
+        self._held: dict[bytes, list[str]] = {}
         self._held_since = 0.0
         self._colours: dict[str, str] = {}
+        self._in_line = False
+        self._unfinished: dict[str, _Unfinished] = {}
 
-    def line(self, rank: str, stamp: str, text: str, now: float) -> None:
+    def pieces(self, rank: str, pieces: Iterable[Piece], now: float) -> None:
+        """Print pieces of one rank's output."""
+        if not (self.prefixed or self._options.as_json or self._options.pattern is not None):
+            self._write_through(pieces)
+            return
+        for piece in pieces:
+            unfinished = self._unfinished.get(rank)
+            if unfinished is not None and piece.first:  # the output began again in the middle of a line
+                self._finish(rank)
+                unfinished = None
+            if unfinished is None:
+                unfinished = self._unfinished[rank] = _Unfinished(now + PROGRESS_FIRST_SECONDS)
+            unfinished.parts.append(piece)
+            if piece.complete:
+                self._finish(rank, now)
+
+    def _write_through(self, pieces: Iterable[Piece]) -> None:
+        out = bytearray()
+        for piece in pieces:
+            if piece.first:
+                if self._in_line:
+                    out += b"\n"
+                if self._options.timestamps and piece.time:
+                    out += piece.time.encode() + b" "
+            out += piece.data
+            if piece.complete:
+                out += b"\n"
+            self._in_line = not piece.complete
+        if out:
+            self._out.write_bytes(bytes(out))
+
+    def _finish(self, rank: str, now: float = 0.0) -> None:
+        line = joined(self._unfinished.pop(rank).parts)
+        self.line(rank, line.time, line.data, now)
+
+    def line(self, rank: str, stamp: str, data: bytes, now: float) -> None:
         """Print one line of a rank; ``stamp`` is the time at which it was written, if known."""
-        if self._options.pattern is not None and not self._options.pattern.search(text):
-            return
-        if self._options.as_json:
-            self.record({"rank": rank, "time": stamp, "text": text})
-            return
+        data = data.removesuffix(b"\r")
+        if self._options.pattern is not None or self._options.as_json:
+            text = data.decode(errors="replace")
+            if self._options.pattern is not None and not self._options.pattern.search(text):
+                return
+            if self._options.as_json:
+                self.record({"rank": rank, "time": stamp, "text": text})
+                return
+        if self.prefixed and self._out.interactive:
+            data = _last_state(data)
         if self._options.timestamps and stamp:
-            text = f"{stamp} {text}"
+            data = stamp.encode() + b" " + data
         if not (self._options.collapse and self.prefixed):
-            self._write(rank, text, (rank,))
+            self._write(rank, data, (rank,))
             return
-        ranks = self._held.get(text)
+        ranks = self._held.get(data)
         if ranks is not None and rank in ranks:
             self.flush()  # the same rank printed it again: the held lines are complete
             ranks = None
         if ranks is None:
             if not self._held:
                 self._held_since = now
-            self._held[text] = ranks = []
+            self._held[data] = ranks = []
         ranks.append(rank)
+
+    def break_line(self) -> None:
+        """End the line that the output left unfinished on a terminal, before other text is shown."""
+        if self._in_line and self._out.interactive:
+            self._out.line()
+            self._in_line = False
+
+    def end(self) -> None:
+        """Print all that is left at the end of the output."""
+        for rank in list(self._unfinished):
+            self._finish(rank)
+        self.flush()
+        self.break_line()
 
     def record(self, value: dict[str, object]) -> None:
         """Print a line of JSON."""
@@ -136,24 +183,52 @@ class Printer:
 
     @property
     def due(self) -> float | None:
-        """Deadline for printing held lines, on the clock of ``line``; ``None`` without such
-        lines.
-        """
-        return self._held_since + COLLAPSE_SECONDS if self._held else None
+        """Next deadline for printing held or unfinished lines, on the clock of ``pieces``."""
+        times = [self._held_since + COLLAPSE_SECONDS] if self._held else []
+        if self.prefixed and not self._options.as_json and self._options.pattern is None:
+            times += [unfinished.show_at for unfinished in self._unfinished.values()]
+        return min(times, default=None)
+
+    def flush_due(self, now: float) -> None:
+        """Print held lines, and the state of unfinished lines, that are due."""
+        if self._held and self._held_since + COLLAPSE_SECONDS <= now:
+            self.flush()
+        for rank, unfinished in self._unfinished.items():
+            if unfinished.show_at > now:
+                continue
+            unfinished.show_at = now + PROGRESS_SECONDS
+            state = _last_state(joined(unfinished.parts).data)
+            if state != unfinished.shown:
+                unfinished.shown = state
+                self._write(rank, state, (rank,))
 
     def flush(self) -> None:
         held, self._held = self._held, {}
-        for text, ranks in held.items():
-            self._write(ranks[0], text, ranks)
+        for data, ranks in held.items():
+            self._write(ranks[0], data, ranks)
 
-    def _write(self, rank: str, text: str, ranks: Iterable[str]) -> None:
+    def _write(self, rank: str, data: bytes, ranks: Iterable[str]) -> None:
         if not self.prefixed:
-            self._out.line(text)
+            self._out.write_bytes(data + b"\n")
             return
         together = list(ranks)
         label = f"[{rank}]" if len(together) == 1 else f"[{ranks_text(together)} ×{len(together)}]"
         colour = self._colours.setdefault(rank, RANK_COLOURS[len(self._colours) % len(RANK_COLOURS)])
-        self._out.line(f"{self._out.paint(label, colour)} {text}")
+        self._out.write_bytes(self._out.paint(label, colour).encode() + b" " + data + b"\n")
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """Line of which the end has not come yet."""
+
+    show_at: float
+    parts: list[Piece] = field(default_factory=list)
+    shown: bytes = b""
+
+
+def _last_state(data: bytes) -> bytes:
+    """Return what a terminal shows of a line that was overwritten from its beginning (``\\r``)."""
+    return data.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def ranks_text(ranks: list[str]) -> str:
@@ -167,41 +242,23 @@ def ranks_text(ranks: list[str]) -> str:
     return f"{ordered[0]}..{ordered[-1]}"
 
 
-def merged(streams: dict[str, Callable[[], Iterator[bytes]]]) -> Iterator[tuple[str, str, str]]:
-    """Yield ``(rank, time, text)`` of several ranks in the order of time stamps.
+def merged(streams: dict[str, Callable[[], Iterator[bytes]]]) -> Iterator[tuple[str, Piece]]:
+    """Yield ``(rank, line)`` of several ranks in the order of time stamps.
 
     Each stream yields lines as the API writes them with ``timestamps=true``. A line
     without a stamp follows the line before it.
     """
     import heapq
 
-    def stamped(rank: str, number: int, chunks: Iterator[bytes]) -> Iterator[tuple[str, int, int, str, str]]:
-        splitter = Splitter()
-        last, count = "", 0
-        for chunk in chunks:
-            for line in splitter.feed(chunk):
-                last, text = split_stamp(line, last)
-                count += 1
-                yield last, number, count, rank, text
-        for line in splitter.end():
-            last, text = split_stamp(line, last)
-            yield last, number, count + 1, rank, text
+    def numbered(
+        rank: str, number: int, chunks: Iterator[bytes]
+    ) -> Iterator[tuple[str, int, int, str, Piece]]:
+        for count, line in enumerate(whole_lines(parsed(chunks))):
+            yield line.time, number, count, rank, line
 
     feeds = [
-        stamped(rank, number, start())
+        numbered(rank, number, start())
         for number, (rank, start) in enumerate(sorted(streams.items(), key=lambda item: natural_key(item[0])))
     ]
-    for stamp, _, _, rank, text in heapq.merge(*feeds):
-        yield rank, stamp, text
-
-
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
-
-
-def split_stamp(line: str, last: str) -> tuple[str, str]:
-    """Split a line into time stamp and text.
-
-    Without a stamp it is that of the line before, ``last``.
-    """
-    match = _STAMP.match(line)
-    return (match[0][:-1], line[match.end() :]) if match else (last, line)
+    for _, _, _, rank, line in heapq.merge(*feeds):
+        yield rank, line

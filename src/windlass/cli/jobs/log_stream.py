@@ -1,19 +1,20 @@
-"""Output of one container, line by line, continued after a broken connection.
+"""Output of one container, continued after a broken connection.
 
 Lines are requested with their time stamps. After a break the log is read again, and
-known lines are skipped: those older than the last stamp, and as many lines with that
-stamp as were seen.
+known bytes are skipped: lines older than the last stamp, as many lines with that
+stamp as were seen, and the known part of an unfinished last line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from windlass.api.errors import WindlassError
 from windlass.cli.invocation import PausingClock
-from windlass.cli.jobs.log_lines import LogView, Splitter, split_stamp
+from windlass.cli.jobs.log_lines import LogView
+from windlass.cli.jobs.log_pieces import Piece, PieceParser
 
 if TYPE_CHECKING:
     from windlass.client.blocking import BlockingClient
@@ -23,22 +24,11 @@ _RETRY_TIMEOUT_SECONDS = 20.0
 """Timeout of retries in seconds, after which an unreachable server is reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One line.
-
-    ``time``: RFC 3339, as stamped by the node; empty if the server gave none.
-    """
-
-    time: str
-    text: str
-
-
 class LogFeed:
     """Output of one container.
 
-    :meth:`lines` can be called again after it has ended. It continues after the last
-    line.
+    :meth:`pieces` can be called again after it has ended. It continues after the last
+    byte.
     """
 
     def __init__(self, namespace: str, pod: str, container: str, options: LogView) -> None:
@@ -46,9 +36,11 @@ class LogFeed:
         self._options = options
         self._last = ""
         self._seen_of_last = 0
+        self._unfinished_bytes = 0
+        """Bytes known of the last line, if its end has not come yet."""
 
-    def lines(self, connect: Callable[[], BlockingClient], clock: PausingClock) -> Iterator[list[LogLine]]:
-        """Yield lines until the container's output ends.
+    def pieces(self, connect: Callable[[], BlockingClient], clock: PausingClock) -> Iterator[list[Piece]]:
+        """Yield pieces of lines until the container's output ends.
 
         Raises :class:`StatusError`, and :class:`WindlassError` if the server stays
         unreachable.
@@ -57,9 +49,9 @@ class LogFeed:
         while True:
             client = connect()
             try:
-                for lines in self._once(client):
+                for pieces in self._once(client):
                     broken_at = None
-                    yield lines
+                    yield pieces
                 return
             except WindlassError:
                 now = clock.monotonic()
@@ -70,11 +62,9 @@ class LogFeed:
                 client.close()
             clock.pause(_RETRY_SECONDS)
 
-    def _once(self, client: BlockingClient) -> Iterator[list[LogLine]]:
+    def _once(self, client: BlockingClient) -> Iterator[list[Piece]]:
         namespace, pod, container = self._source
-        resumed_at, known = self._last, self._seen_of_last
-        fresh = not resumed_at
-        splitter = Splitter()
+        fresh = not self._last
         chunks = client.logs(
             namespace,
             pod,
@@ -84,30 +74,65 @@ class LogFeed:
             since_seconds=self._options.since_seconds if fresh else None,
             timestamps=True,
         )
-        stamp, passed = "", 0
-
-        def take(raw: list[str]) -> list[LogLine]:
-            nonlocal stamp, passed
-            found = []
-            for line in raw:
-                stamp, text = split_stamp(line, stamp)
-                if stamp == resumed_at and passed < known:
-                    passed += 1
-                    continue
-                if _order(stamp) < _order(resumed_at):
-                    continue
-                if stamp == self._last:
-                    self._seen_of_last += 1
-                else:
-                    self._last, self._seen_of_last = stamp, 1
-                found.append(LogLine(stamp, text))
-            return found
-
+        parser = PieceParser()
+        known = _Known(self._last, self._seen_of_last, self._unfinished_bytes)
         for chunk in chunks:
-            if lines := take(splitter.feed(chunk)):
-                yield lines
-        if lines := take(splitter.end()):
-            yield lines
+            if pieces := self._new(known, parser.feed(chunk)):
+                yield pieces
+        if pieces := self._new(known, parser.end()):
+            yield pieces
+
+    def _new(self, known: _Known, pieces: list[Piece]) -> list[Piece]:
+        """Return what is new of ``pieces``, and remember it."""
+        found = []
+        for piece in pieces:
+            new = known.rest_of(piece)
+            if new is None:
+                continue
+            if not new.first:
+                self._unfinished_bytes += len(new.data)
+            else:
+                self._unfinished_bytes = len(new.data)
+                self._seen_of_last = self._seen_of_last + 1 if new.time == self._last else 1
+                self._last = new.time
+            if new.complete:
+                self._unfinished_bytes = 0
+            found.append(new)
+        return found
+
+
+class _Known:
+    """What was known of a log when a connection began, compared with what comes."""
+
+    def __init__(self, last: str, seen_of_last: int, unfinished_bytes: int) -> None:
+        self._last = last
+        self._left = seen_of_last
+        self._unfinished_bytes = unfinished_bytes
+        self._skips = 0
+        """Bytes of the present line that are known; negative if the whole line is."""
+
+    def rest_of(self, piece: Piece) -> Piece | None:
+        """Return the unknown part of a piece; ``None`` without such a part."""
+        if piece.first:
+            self._begin(piece.time)
+        if self._skips < 0:
+            return None
+        if not self._skips:
+            return piece
+        skipped = min(self._skips, len(piece.data))
+        self._skips -= skipped
+        rest = piece.data[skipped:]
+        if not rest and not piece.complete:
+            return None
+        return replace(piece, data=rest, first=False)
+
+    def _begin(self, time: str) -> None:
+        self._skips = 0
+        if time == self._last and self._left:
+            self._left -= 1
+            self._skips = self._unfinished_bytes if not self._left and self._unfinished_bytes else -1
+        elif _order(time) < _order(self._last):
+            self._skips = -1
 
 
 def _order(stamp: str) -> str:

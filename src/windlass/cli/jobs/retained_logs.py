@@ -44,7 +44,8 @@ class _ReadOptions:
     previous: bool
     timestamps: bool
     tail_lines: int | None
-    since_seconds: float | None
+    since: str
+    stream: str = ""
 
 
 def find(invocation: Invocation, job: Job, options: LogView) -> list[RetainedLog]:
@@ -97,10 +98,13 @@ def _read(directory: Path, log: RetainedLog, options: LogView) -> Iterator[bytes
     import asyncio
 
     from windlass.kits.clock import SystemClock
+    from windlass.kits.timestamps import rfc3339_micro
     from windlass.node.runtime.log_reader import LogNotFound, LogReader
 
-    reader = LogReader(directory, clock=SystemClock(), missing=LogNotFound)
-    wanted = _ReadOptions(log.container, False, options.previous, True, options.tail, options.since_seconds)
+    clock = SystemClock()
+    reader = LogReader(directory, clock=clock, missing=LogNotFound)
+    since = rfc3339_micro(clock.now() - options.since_seconds)[:-1] if options.since_seconds else ""
+    wanted = _ReadOptions(log.container, False, options.previous, True, options.tail, since)
 
     async def collect(chunks: AsyncIterator[bytes]) -> list[bytes]:
         return [chunk async for chunk in chunks]
