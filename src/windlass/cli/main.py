@@ -6,6 +6,7 @@ neither asyncio, numpy, yaml nor a network library.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -217,6 +218,21 @@ def not_utf8(error: UnicodeEncodeError) -> WindlassError:
     )
 
 
+def missing_directory() -> WindlassError | None:
+    """Return the error for a current directory that was removed, if it was."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return WindlassError(
+            "WL-RUN-404",
+            "the current directory does not exist any more",
+            evidence="it was removed or replaced after the shell entered it: "
+            f"{os.environ.get('PWD') or 'its name is unknown'}",
+            remedies=("cd ~", 'cd "$PWD"   (if it was created again)'),
+        )
+    return None
+
+
 def report(error: WindlassError, *, as_json: bool) -> int:
     """Print the error and return the exit status."""
     err = terminal.errors()
@@ -237,6 +253,10 @@ def run(arguments: Sequence[str] | None = None, context: InvocationContext | Non
         return _run(words, context or InvocationContext())
     except UnicodeEncodeError as error:
         return report(not_utf8(error), as_json=wants_json(words))
+    except FileNotFoundError:
+        if (gone := missing_directory()) is None:
+            raise
+        return report(gone, as_json=wants_json(words))
     except (terminal.OutputClosed, BrokenPipeError):
         return terminal.discard_output()
 

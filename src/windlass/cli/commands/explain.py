@@ -14,7 +14,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
-from windlass.cli.jobs.jobs import Job, pod_phase
+from windlass.cli.jobs.jobs import Job, end_message, pod_phase
 from windlass.cli.jobs.reasons import (
     ahead_text,
     blocker_line,
@@ -62,7 +62,10 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         late = invocation.clock.now() - found.created > EVALUATION_TIMEOUT_SECONDS
         out.write(_unexplained(found, _unevaluated_remedy(invocation, found) if late else ""))
     elif found.finished:
-        out.write(pairs([("ended", brief(found)), ("ran on", nodes_text(found.nodes, most=20))], indent="  "))
+        failed = found.first_failure if found.exit_code else None
+        why = end_message(*failed) if failed is not None else ""
+        facts = [("ended", brief(found)), ("reason", why), ("ran on", nodes_text(found.nodes, most=20))]
+        out.write(pairs(facts, indent="  "))
     else:
         out.write(_running(found, problems_of(invocation, found), remote=invocation.target.remote))
     if scores:

@@ -22,7 +22,7 @@ from windlass.cli import errors
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.job_index import find, refresh
-from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of, rank_text, task_of
+from windlass.cli.jobs.jobs import Job, cause_of, end_message, pod_phase, rank_of, rank_text, task_of
 from windlass.cli.jobs.log_lines import LogView, Printer
 from windlass.cli.jobs.log_pieces import Piece
 from windlass.cli.jobs.log_stream import LogFeed
@@ -398,7 +398,9 @@ def summary(job: Job) -> str:
     if failed is None:
         return f"{job.name}: {job.phase.lower()}, {exit_text(job.exit_code)}"
     first = f" ({rank_text(failed[0])} first)" if job.members > 1 else ""
-    return f"{job.name}: {job.phase.lower()}, {exit_text(failed[1], cause_of(*failed))}{first}"
+    why = end_message(*failed)
+    text = f"{job.name}: {job.phase.lower()}, {exit_text(failed[1], cause_of(*failed))}{first}"
+    return f"{text}: {why}" if why else text
 
 
 def wait_for_end(invocation: Invocation, name: str) -> int:

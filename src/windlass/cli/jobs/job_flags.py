@@ -23,11 +23,11 @@ from windlass.cli.jobs.log_lines import duration_seconds
 from windlass.cli.jobs.preflight import (
     check_amounts,
     check_capacity,
-    check_command,
     check_name,
     check_near,
     no_gpus,
 )
+from windlass.cli.jobs.preflight_command import check_command
 from windlass.cli.options import completer, queue_flag
 
 Function = TypeVar("Function", bound=Callable[..., Any])

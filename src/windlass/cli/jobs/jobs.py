@@ -364,23 +364,63 @@ def pod_phase(pod: Mapping[str, Any]) -> str:
 
 
 def _terminations(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    terminations = []
-    for status in (pod.get("status") or {}).get("containerStatuses") or ():
-        ended = (status.get("state") or {}).get("terminated")
-        if ended:
-            terminations.append(ended)
-    return terminations
+    """Return how the pod's containers ended.
+
+    Init containers count if one of them failed before any other container began.
+    """
+    status = pod.get("status") or {}
+    ends = [_terminated(container) for container in status.get("containerStatuses") or ()]
+    if not any(ends) and pod_phase(pod) == "Failed":
+        ends = [_terminated(container) for container in status.get("initContainerStatuses") or ()]
+        ends = [end for end in ends if end and end.get("exitCode")]
+    return [end for end in ends if end]
+
+
+def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (status.get("state") or {}).get("terminated") or {}
+
+
+UNKNOWN_END = "ContainerStatusUnknown"
+_START_ERRORS = ("StartError", "ContainerCannotRun", "RunContainerError")
+_CAUSES = ("OOMKilled", UNKNOWN_END, *_START_ERRORS)
 
 
 def cause_of(pod: Mapping[str, Any], code: int) -> str:
-    """Return the reason why the pod was ended from outside, in Kubernetes' word; else empty.
+    """Return why the pod ended, if not by itself, in Kubernetes' word; else empty.
 
-    Examples: ``DeadlineExceeded``, ``Evicted``, ``OOMKilled``.
+    Examples: ``DeadlineExceeded``, ``Evicted``, ``OOMKilled``, ``StartError``.
     """
     if reason := (pod.get("status") or {}).get("reason"):
         return str(reason)
-    ends = {int(end.get("exitCode") or 0): end.get("reason") for end in _terminations(pod)}
-    return "OOMKilled" if ends.get(code) == "OOMKilled" else ""
+    return _own_cause(pod, code)
+
+
+def _own_cause(pod: Mapping[str, Any], code: int) -> str:
+    reasons = [end.get("reason") for end in _terminations(pod) if int(end.get("exitCode") or 0) == code]
+    return str(reasons[0]) if reasons and reasons[0] in _CAUSES else ""
+
+
+def end_message(pod: Mapping[str, Any], code: int) -> str:
+    """Return the message of a container that was not started or got lost; else empty."""
+    if _own_cause(pod, code) not in (UNKNOWN_END, *_START_ERRORS):
+        return ""
+    ends = [end for end in _terminations(pod) if int(end.get("exitCode") or 0) == code]
+    return str(ends[0].get("message") or "").strip()
+
+
+def last_restart(pod: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
+    """Return how often the pod's containers were restarted, and how the last of them ended before.
+
+    The end is empty if no container waits for its next start.
+    """
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    count = sum(int(status.get("restartCount") or 0) for status in statuses)
+    for status in statuses:
+        if (status.get("state") or {}).get("waiting"):
+            ended = (status.get("lastState") or {}).get("terminated")
+            if ended:
+                return count, ended
+    return count, {}
 
 
 def rank_of(pod: Mapping[str, Any]) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from windlass.api import quantities
@@ -23,40 +21,6 @@ from windlass.cli.text import plural, resource_text
 
 _MIN_MEMORY_BYTES = 1 << 20
 """Minimum amount of memory in bytes. Below it, a unit was forgotten."""
-
-
-def check_command(request: JobRequest, environ: Mapping[str, str]) -> None:
-    """Check that the program exists (in single-node mode).
-
-    Raises :class:`WindlassError`.
-    """
-    program = request.command[0]
-    directory = Path(request.workdir or os.getcwd())
-    if not directory.is_dir():
-        raise WindlassError(
-            "WL-RUN-404",
-            f"the working directory {directory} does not exist",
-            evidence=f"--workdir {request.workdir}",
-            remedies=(f"{request.command_line} --workdir DIR -- …",),
-        )
-    if "/" in program:
-        candidate = directory / program
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return
-        why = "it is not executable" if candidate.is_file() else "the file does not exist"
-        raise WindlassError(
-            "WL-RUN-404",
-            f"{program} cannot be started: {why}",
-            evidence=f"looked for {candidate}",
-            remedies=(f"chmod +x {candidate}",) if candidate.is_file() else (f"ls {candidate.parent}",),
-        )
-    path = environ.get("PATH", os.defpath)
-    if any(os.access(Path(part) / program, os.X_OK) for part in path.split(os.pathsep) if part):
-        return
-    hint = f"{request.command_line} -- ./{program}" if (directory / program).is_file() else f"which {program}"
-    raise WindlassError(
-        "WL-RUN-404", f'program "{program}" was not found', evidence=f"PATH is {path}", remedies=(hint,)
-    )
 
 
 def check_name(request: JobRequest) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from windlass.api.generated_names import without_uid
 from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, NodesRequested, Reason
-from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_text, unready
+from windlass.cli.jobs.jobs import (
+    UNKNOWN_END,
+    Job,
+    cause_of,
+    end_message,
+    last_restart,
+    pod_phase,
+    rank_text,
+    unready,
+)
 from windlass.cli.text import approximate_duration, join_words, nodes_text, plural, resource_text
 from windlass.kits.timestamps import age
 
@@ -75,8 +86,8 @@ def brief(job: Job) -> str:
         if job.state == "Starting":
             up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
             text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
-        if held := len(unready(job)):
-            text = f"{text}, {plural(held, 'pod')} not ready"
+        if held := unready(job):
+            text = f"{text}, {_unready_text(job, [pod for pod, _ in held])}"
     return f"{text} [placeholder]".strip() if job.placeholder else text
 
 
@@ -123,6 +134,19 @@ def _short(record: Explanation) -> str:
     return SHORT[record.code]
 
 
+def _unready_text(job: Job, pods: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many pods are not ready, or the restarts of one that keeps failing."""
+    for pod in pods:
+        count, ended = last_restart(pod)
+        if ended:
+            code = int(ended.get("exitCode") or 0)
+            cause = str(ended.get("reason") or "")
+            known = cause if cause not in ("", "Error", "Completed") else ""
+            rank = f"{rank_text(pod)}: " if job.members > 1 else ""
+            return f"{rank}restarted {plural(count, 'time')}, last {exit_text(code, known)}"
+    return f"{plural(len(pods), 'pod')} not ready"
+
+
 def _end_text(job: Job) -> str:
     if job.phase in ("Completed", "Succeeded"):
         return "exit 0" if job.pods else ""
@@ -130,7 +154,8 @@ def _end_text(job: Job) -> str:
     if failed is not None:
         pod, code = failed
         rank = f"{rank_text(pod)}: " if job.members > 1 else ""
-        return f"{rank}{exit_text(code, cause_of(pod, code))}"
+        why = end_message(pod, code).partition("; ")[0]
+        return f"{rank}{exit_text(code, cause_of(pod, code))}{f': {why}' if why else ''}"
     status = job.obj.get("status") or {}
     state = status.get("state") or status
     return _BY_COMMAND.sub("", str(state.get("message") or state.get("reason") or ""))
@@ -147,6 +172,10 @@ END_CAUSES = {
     "restarted automatically.",
     "OOMKilled": "It used more memory than its limit (--memory, resources.limits) and was killed. Submit it again with "
     "more memory.",
+    "StartError": "Its command could not be started. `windlass show JOB` prints the reason, such as a missing program.",
+    "ContainerCannotRun": "Its container could not be set up. `windlass show JOB` prints the step that failed.",
+    "ContainerStatusUnknown": "It ran when its machine or node agent was lost, and no record of its end exists. "
+    "Submit it again.",
 }
 """Explanation of the reasons for which a pod is ended from outside, by Kubernetes' word.
 """
@@ -158,6 +187,8 @@ def exit_text(code: int, cause: str = "") -> str:
     Examples: ``exit 1``; ``exit 137 (SIGKILL)``; ``exit 137 (OOMKilled)``;
     ``DeadlineExceeded, exit 0`` for a pod that ended regularly on request.
     """
+    if cause == UNKNOWN_END:
+        return f"exit status unknown ({cause})"
     if cause and not code:
         return f"{cause}, exit 0"
     if cause:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from windlass.node.lifecycle.events import Exit
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
 from windlass.node.runtime.helpers import ForkServer, read_to_end, wait_exit
+from windlass.node.runtime.start_errors import start_error
 
 UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the agent came back; how it ended is not known"
@@ -160,44 +160,3 @@ def exit_of(record: Mapping[str, Any], started_at: float, spec: Mapping[str, Any
     if record.get("oom") and code == 0:
         code = 137
     return Exit(code, reason, int(record["signal"]), "", finished, started_at or finished)
-
-
-def start_error(refusal: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Return reason and message, with a remedy, of a failed step before exec."""
-    stage, number = refusal.get("stage"), int(refusal.get("errno", 0))
-    why = refusal.get("message", "")
-    command = (spec.get("argv") or ["?"])[0]
-    if stage == "exec":
-        if number == errno.ENOENT and "/" not in command:
-            return "StartError", (
-                f'exec: "{command}": executable file not found in $PATH; install it, give its full '
-                "path, or map the image to an environment that has it (windlass doctor shows the map)"
-            )
-        if number == errno.ENOENT:
-            return "StartError", (
-                f'exec: "{command}": no such file or directory (or its interpreter is missing); pods on this '
-                "machine see the machine's own files, not those of an image"
-            )
-        if number == errno.EACCES:
-            return (
-                "StartError",
-                f'exec: "{command}": permission denied; make it executable: chmod +x {command}',
-            )
-        if number == errno.ENOEXEC:
-            return (
-                "StartError",
-                f'exec: "{command}": exec format error; a script needs a first line such as #!/bin/sh',
-            )
-        return "StartError", f'exec: "{command}": {why}'
-    if stage == "cwd":
-        directory = spec.get("cwd", "")
-        return "StartError", (
-            f'the working directory "{directory}" cannot be entered: {why}; create it (mkdir -p {directory}) or '
-            "set workingDir to one that exists on this machine"
-        )
-    if stage == "user":
-        return "StartError", (
-            f"the user of securityContext cannot be set: {why}; only an agent that runs as root can change users"
-        )
-    path = f" ({refusal['path']})" if refusal.get("path") else ""
-    return "ContainerCannotRun", f"{stage}: {why}{path}"
