@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.cli.text import approximate_duration
+from windlass.cli.text import approximate_duration, name_ranges
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
@@ -27,3 +27,18 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 )
 def test_an_estimate_is_told_to_a_few_percent(seconds: float, said: str) -> None:
     assert approximate_duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["box"], "box"),
+        (["a-0", "a-1"], "a-0, a-1"),
+        (["a-0", "a-1", "a-2", "b", "b-3"], "a-0 … a-2, b, b-3"),
+        (["n08", "n09", "n10"], "n08 … n10"),
+        (["n8", "n09", "n10"], "n8, n09, n10"),
+    ],
+)
+def test_consecutive_names_are_a_range(names: list[str], text: str) -> None:
+    assert name_ranges(names) == text

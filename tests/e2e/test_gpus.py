@@ -234,6 +234,8 @@ class TestSharesAndHealth:
         words = f"GPU {index}: XID 79"
         box.wait_for("it is told", lambda: condition(box, "GPUsHealthy")["message"] == words)
         assert condition(box, "GPUsHealthy")["status"] == "False"
+        status = node(box)["status"]
+        assert (status["capacity"]["nvidia.com/gpu"], status["allocatable"]["nvidia.com/gpu"]) == ("2", "1")
 
         def moved() -> bool:
             pods = box.items("pods", labels="volcano.sh/job-name=train")

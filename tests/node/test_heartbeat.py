@@ -24,6 +24,7 @@ from windlass.client.errors import Unreachable
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.timestamps import parse_rfc3339, rfc3339_micro
 from windlass.node.device_reporter import DeviceReporter, NodeAnnotations
+from windlass.node.devices.monitor import PublishedDevices
 from windlass.node.heartbeat import OwnNode
 from windlass.node.machine import find_machine
 from windlass.node.options import AgentOptions
@@ -75,7 +76,8 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
 
     def news() -> None:
         node.change({"windlass.dev/node-devices": "of which one went bad"})
-        node.change_devices({}, {}, {"nvidia.com/gpu": 2}, (condition,))
+        capacity, healthy = {"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 1}
+        node.change_devices(PublishedDevices({}, {}, {}, capacity, healthy, (condition,)))
 
     node = own_node(Interrupted(server.client, request_number, news), tmp_path)
     node.change({"windlass.dev/node-devices": "all well"})
@@ -84,6 +86,7 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
     found = await server.client.get(NODES, NODE)
     assert found["metadata"]["annotations"]["windlass.dev/node-devices"] == "of which one went bad"
     assert found["status"]["capacity"]["nvidia.com/gpu"] == "2"
+    assert found["status"]["allocatable"]["nvidia.com/gpu"] == "1"
     messages = [c["message"] for c in found["status"]["conditions"] if c["type"] == "GPUsHealthy"]
     assert messages == ["GPU 0: XID 79"]
 

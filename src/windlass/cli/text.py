@@ -70,6 +70,29 @@ def nodes_text(nodes: Mapping[str, int], *, most: int = 3) -> str:
     return " ".join(shown)
 
 
+def name_ranges(names: Sequence[str]) -> str:
+    """Return names with consecutive numbers as ranges: ``a, gpu-0 … gpu-7, gpu-9``.
+
+    ``names``: in natural order.
+    """
+    ranges: list[list[str]] = []
+    for name in names:
+        if ranges and _follows(ranges[-1][-1], name):
+            ranges[-1].append(name)
+        else:
+            ranges.append([name])
+    shown = (f"{part[0]} … {part[-1]}" if len(part) > 2 else ", ".join(part) for part in ranges)
+    return ", ".join(shown)
+
+
+def _follows(before: str, name: str) -> bool:
+    """Return whether two names differ by one in the number at their end."""
+    first, second = (re.fullmatch(r"(.*?)(\d+)", text) for text in (before, name))
+    if first is None or second is None or first[1] != second[1]:
+        return False
+    return int(second[2]) == int(first[2]) + 1 and name == f"{first[1]}{int(first[2]) + 1:0{len(first[2])}d}"
+
+
 def resource_text(name: str, amount: str) -> str:
     """Return an amount of a resource for people: ``4 GPUs``, ``2 CPUs``, ``16Gi memory``."""
     if name.endswith("/gpu"):

@@ -260,9 +260,7 @@ class NodeAgent:
             capacity=capacity,
             allocatable=allocatable,
         )
-        self.node.change_devices(
-            published.labels, published.aliases, published.resources, published.conditions
-        )
+        self.node.change_devices(published)
         self._worker_factory = PodWorkerFactory(
             client=self._client,
             clock=self._clock,

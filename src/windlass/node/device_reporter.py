@@ -72,7 +72,7 @@ class DeviceReporter:
     # -- publication ---------------------------------------------------------------------------
 
     def _publish(self, state: PublishedDevices) -> None:
-        self._node.change_devices(state.labels, state.aliases, state.resources, state.conditions)
+        self._node.change_devices(state)
         self._node.change(dict(state.annotations))
 
     def _ref(self) -> ObjectRef:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from windlass.api import annotations
 from windlass.api.devices import node_annotation
@@ -72,6 +73,24 @@ def facts(
     yield from gpu_facts(inventory, mps.find_daemon(os.environ), reported)
     yield capacity_fact(this_machine, options)
     yield from image_facts(options)
+
+
+def local_node(options: AgentOptions) -> dict[str, Any]:
+    """Return the Node that an agent of this machine would register, as far as its GPUs go."""
+    gpus, mig = discovery.split_option(options.gpus)
+    inventory = discovery.discover(gpus, discovery.DiscoveryOptions(mig or discovery.MIG_AUTO))
+    this_machine = machine.find_machine(Path("/"))
+    name = options.node_name or this_machine.hostname
+    return {
+        "metadata": {
+            "name": name,
+            "labels": machine.labels(name, this_machine, inventory),
+            "annotations": {annotations.NODE_DEVICES: node_annotation.write(inventory.devices)},
+        },
+        "status": {
+            "allocatable": {resource: str(count) for resource, count in inventory.allocatable.items()}
+        },
+    }
 
 
 def _own_instances(directory: Path) -> frozenset[tuple[str, str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from windlass.api.annotations import MIG_MODE
@@ -16,6 +16,7 @@ from windlass.kits.clock import Clock
 from windlass.kits.tasks import sleep_or_wake
 from windlass.kits.timestamps import rfc3339_micro
 from windlass.node import machine as machines
+from windlass.node.devices.monitor import PublishedDevices
 from windlass.node.machine import Machine
 
 LEASE_SECONDS = 40
@@ -65,35 +66,29 @@ class OwnNode:
         self.uid = ""
 
     def change(self, annotations: dict[str, str]) -> None:
-        """Change annotations of the node and write them at once."""
+        """Change annotations of the node and write them at once. An empty one is removed."""
         if any(self.annotations.get(key) != text for key, text in annotations.items()):
             self.annotations |= annotations
             self._write_soon()
 
-    def change_devices(
-        self,
-        labels: Mapping[str, str],
-        aliases: Mapping[str, str],
-        resources: Mapping[str, int],
-        conditions: Sequence[Mapping[str, str]],
-    ) -> None:
-        """Change the devices of the node, or their state, and write them at once.
-
-        ``aliases``: labels that are written only if the node lacks them.
-        """
+    def change_devices(self, devices: PublishedDevices) -> None:
+        """Change the devices of the node, or their state, and write them at once."""
         before = (self._labels, self._aliases, self._capacity, self._allocatable, self._conditions)
-        quantities = {name: str(amount) for name, amount in resources.items()}
         other_labels = {key: text for key, text in self._labels.items() if key not in self._device_labels}
-        self._labels = {**other_labels, **labels}
-        self._device_labels = set(labels)
-        self._aliases = dict(aliases)
-        for field in ("_capacity", "_allocatable"):
-            own = {name: text for name, text in getattr(self, field).items() if name not in self._devices}
-            setattr(self, field, {**own, **quantities})
-        self._devices = set(quantities)
-        self._conditions = tuple(conditions)
+        self._labels = {**other_labels, **devices.labels}
+        self._device_labels = set(devices.labels)
+        self._aliases = dict(devices.aliases)
+        self._capacity = self._with_devices(self._capacity, devices.capacity)
+        self._allocatable = self._with_devices(self._allocatable, devices.allocatable)
+        self._devices = set(devices.capacity)
+        self._conditions = tuple(devices.conditions)
         if before != (self._labels, self._aliases, self._capacity, self._allocatable, self._conditions):
             self._write_soon()
+
+    def _with_devices(self, amounts: Mapping[str, str], devices: Mapping[str, int]) -> dict[str, str]:
+        """Return resources with these numbers of devices in place of the present ones."""
+        others = {name: text for name, text in amounts.items() if name not in self._devices}
+        return {**others, **{name: str(number) for name, number in devices.items()}}
 
     def _write_soon(self) -> None:
         self._changed = True
@@ -134,7 +129,8 @@ class OwnNode:
             self._write_soon()
 
     async def _register(self) -> None:
-        metadata = {"labels": {**self._aliases, **self._labels}, "annotations": self.annotations}
+        present = {key: text for key, text in self.annotations.items() if text}
+        metadata = {"labels": {**self._aliases, **self._labels}, "annotations": present}
         try:
             node = await self._client.get(NODES, self.name)
         except StatusError as error:
@@ -148,10 +144,11 @@ class OwnNode:
             }
             node = await self._client.create(NODES, new_node)
         self.uid = node["metadata"]["uid"]
-        present = node["metadata"].get("labels") or {}
-        aliases = {key: text for key, text in self._aliases.items() if key not in present}
-        wanted = {**aliases, **self._labels, **_stale_labels(present, self._labels)}
-        change = {"metadata": {"labels": wanted, "annotations": self.annotations}}
+        labels = node["metadata"].get("labels") or {}
+        aliases = {key: text for key, text in self._aliases.items() if key not in labels}
+        wanted = {**aliases, **self._labels, **_stale_labels(labels, self._labels)}
+        annotations = {key: text or None for key, text in self.annotations.items()}
+        change = {"metadata": {"labels": wanted, "annotations": annotations}}
         if not _contains(node["metadata"], change["metadata"]):
             await self._client.patch(NODES, self.name, change)
         before = node.get("status") or {}

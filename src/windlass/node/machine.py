@@ -115,7 +115,12 @@ def resources(
     }
     capacity |= {name: str(amount) for name, amount in inventory.resources.items()}
     reserved = memory_reserve(machine.memory_bytes, reserve)
-    return capacity, {**capacity, "memory": f"{(machine.memory_bytes - reserved) // 1024}Ki"}
+    healthy = {name: str(amount) for name, amount in inventory.allocatable.items()}
+    return capacity, {
+        **capacity,
+        **healthy,
+        "memory": f"{(machine.memory_bytes - reserved) // 1024}Ki",
+    }
 
 
 def labels(name: str, machine: Machine, inventory: Inventory) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fakecluster import FakeCluster, node
 
+from windlass.api.devices.node_annotation import NODE_DEVICES, DeviceRecord, write
 from windlass.api.devices.plugin_units import more_units_than_devices, unit_of
 from windlass.api.resources import NODES, PODS
 
@@ -265,3 +266,12 @@ def test_more_units_than_cards(said, asked, listed, told):
     thousandths = [{name: 1000 * n for name, n in amounts.items()} for amounts in (asked, listed)]
     words = more_units_than_devices(*thousandths, said)
     assert (told in words) if told else not words
+
+
+def test_unhealthy_gpu_is_not_free_and_its_pod_is_not_in_excess(cluster: FakeCluster, windlass: Any) -> None:
+    records = (DeviceRecord(0), DeviceRecord(1, healthy=False, reason="XID 79"))
+    add(cluster, "box", {}, {GPU: 1}, **{NODE_DEVICES: write(records)})
+    for number in range(2):
+        run(cluster, f"train-{number}", "box", {GPU: 1})
+    found = told(windlass)["box"]
+    assert (found["gpus"], found["gpusFree"], found["state"]) == (2.0, 0.0, "Ready")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kubeobjects import node
 
+from windlass.api.devices.node_annotation import NODE_DEVICES, DeviceRecord, write
 from windlass.api.views import decode_node
 from windlass.model.devices import hami_registration
 from windlass.model.devices.node_devices import amounts_of, devices_of
@@ -219,3 +220,15 @@ def test_devices_of_other_vendors_count_by_their_own_names() -> None:
     }
     assert set(found["amd.com/gpu"]) == {(DeviceMode.PLAIN, 192 * 1024, "AMD_Instinct_MI300X_OAM")}
     assert {"amd.com/gpu", "habana.ai/gaudi", "huawei.com/Ascend910"} <= found.keys()
+
+
+@pytest.mark.parametrize("allocatable", ["0", "1", "2"])
+def test_unhealthy_devices_of_an_agent_are_counted_once(allocatable: str) -> None:
+    """Unhealthy devices are known one by one, whether or not they are left out of allocatable."""
+    healthy = [True, allocatable != "0"]
+    records = tuple(
+        DeviceRecord(index, healthy=index > 0 and healthy[index], reason="XID 79") for index in range(2)
+    )
+    found = view({}, {GPU: allocatable}, {NODE_DEVICES: write(records)})
+    assert amounts_of(found)[GPU] == 2000
+    assert [device.healthy for device in devices_of(found)] == [record.healthy for record in records]

@@ -64,6 +64,8 @@ def test_labels_and_uuids_of_real_devices(tmp_path: Path) -> None:
         "mps.capable": "false",
         "mig.strategy": "none",
         "mig.capable": "true",
+        "mig.enabled": "false",
+        "gpu.driver.version": "550.54.15",
         **DRIVER,
     }
     assert inventory.resources == {"nvidia.com/gpu": 2}

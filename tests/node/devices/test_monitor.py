@@ -108,10 +108,13 @@ async def test_unhealthy_device_is_published_until_it_recovers(
     assert scene.card(1).uuid == uuid  # what is known of it stays known
     assert scene.card(0).healthy
     assert scene.conditions["GPUsHealthy"] == ("False", "CardUnhealthy")
+    assert scene.told[-1].capacity == {"nvidia.com/gpu": 2}
+    assert scene.told[-1].allocatable == {"nvidia.com/gpu": 1}
     assert scene.said == [("GPUUnhealthy", f"GPU 1 (NVIDIA-H100-80GB-HBM3): {words}")]
     scene.script.change(1, ecc=0, remapFailed=False, lost=False)
     await scene.watch.check()
     assert scene.card(1).healthy
+    assert scene.told[-1].allocatable == {"nvidia.com/gpu": 2}
     assert scene.said[-1][0] == "GPUHealthy"
 
 

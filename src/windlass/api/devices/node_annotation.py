@@ -24,7 +24,9 @@ __all__ = [
     "DeviceRecords",
     "ProfilePlacement",
     "SliceInstance",
+    "amounts_with_unhealthy",
     "read",
+    "unhealthy_devices",
     "write",
 ]
 
@@ -116,6 +118,37 @@ def read(annotations: Mapping[str, str]) -> DeviceRecords:
     """The devices of a Node by its annotations; none where it says nothing, or nothing that can be believed."""
     text = names.read(annotations, NODE_DEVICES)
     return _read(text) if text else DeviceRecords()
+
+
+def unhealthy_devices(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of unhealthy whole devices by resource.
+
+    A node agent, like a kubelet, leaves them out of the allocatable resources of its node.
+    """
+    counts: dict[str, int] = {}
+    for device in read(annotations).cards:
+        if not (device.healthy or device.mig):
+            counts[device.resource] = counts.get(device.resource, 0) + 1
+    return counts
+
+
+def amounts_with_unhealthy(
+    annotations: Mapping[str, str], amounts: Mapping[str, int], *, unit: int
+) -> Mapping[str, int]:
+    """Return allocatable amounts with the unhealthy devices, which pods may still hold.
+
+    ``unit``: amount of one device. At most the recorded devices count, because an older
+    agent lists unhealthy devices as allocatable.
+    """
+    unhealthy = unhealthy_devices(annotations)
+    if not unhealthy:
+        return amounts
+    recorded: dict[str, int] = {}
+    for device in read(annotations).cards:
+        if not device.mig:
+            recorded[device.resource] = recorded.get(device.resource, 0) + unit
+    present = {name: amounts.get(name, 0) + count * unit for name, count in unhealthy.items()}
+    return {**amounts, **{name: min(units, recorded[name]) for name, units in present.items()}}
 
 
 @lru_cache(maxsize=4096)

@@ -27,12 +27,14 @@ from windlass.api.resources import (
     VOLCANO_JOBS,
     Resource,
 )
+from windlass.cli.doctor import gpu_parts
 from windlass.cli.doctor.machine_checks import FAIL, OK, WARN, CheckResult, queues
 from windlass.cli.errors import absent_kinds, unless_forbidden
 from windlass.cli.install import gpu_sharing, upgrade
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.health import excess_units
+from windlass.cli.nodes.dra_devices import drivers_by_node, slices_of
 from windlass.cli.resources import allocatable
 from windlass.cli.text import join_words, natural_key, plural, timestamp
 from windlass.client.transport import Request
@@ -63,6 +65,7 @@ def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
         ("windlass", _windlass),
         ("shared GPUs", _shared_devices),
         ("nodes", _nodes),
+        ("GPU parts", _gpu_parts),
         ("clock", _node_clocks),
         ("queues", queues),
         ("your rights", _rights),
@@ -246,6 +249,14 @@ def _nodes(invocation: Invocation) -> Iterator[CheckResult]:
             "gpus", WARN, text, "kubectl get pods -A -o wide   (check the device plugin on these nodes)"
         )
     yield from _excess_units(invocation, nodes)
+
+
+def _gpu_parts(invocation: Invocation) -> Iterator[CheckResult]:
+    """Check the six parts of the GPU stack on each node."""
+    client = invocation.client
+    nodes = unless_forbidden(lambda: client.list(NODES).items, [])
+    pods = unless_forbidden(lambda: client.list(PODS, None).items, None)
+    yield from gpu_parts.checks(nodes, pods, drivers_by_node(slices_of(client)))
 
 
 def _excess_units(invocation: Invocation, nodes: Sequence[Json]) -> Iterator[CheckResult]:

@@ -8,12 +8,17 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import NODES, PODS
 from windlass.cli.errors import if_served
 from windlass.cli.invocation import Invocation
 from windlass.client.errors import Unreachable
 from windlass.kits.state import NETWORK_FILESYSTEMS, StateError, StateFolder, StateProblem, filesystem_of
+
+if TYPE_CHECKING:
+    from windlass.node.options import AgentOptions
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE_BYTES = 1 << 30
@@ -29,15 +34,22 @@ class CheckResult:
     """Result of one check.
 
     ``level``: ok, warn (works with limits), fail (does not work).
+    ``state`` and ``nodes``: of a part of the GPU stack (:mod:`windlass.cli.doctor.gpu_parts`).
     """
 
     name: str
     level: str
     text: str
     remedy: str = ""
+    state: str = ""
+    nodes: tuple[str, ...] = ()
 
-    def as_record(self) -> dict[str, str]:
-        return {"check": self.name, "level": self.level, "found": self.text, "remedy": self.remedy}
+    def as_record(self) -> dict[str, Any]:
+        record: dict[str, Any] = {"check": self.name, "level": self.level, "found": self.text}
+        record["remedy"] = self.remedy
+        if self.state:
+            record |= {"state": self.state, "nodes": list(self.nodes)}
+        return record
 
 
 def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
@@ -72,6 +84,34 @@ def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
     except StatusError as error:
         yield CheckResult("queues", WARN, f"could not be checked: {error}")
     yield from _machine(invocation)
+    yield from _gpu_parts(invocation)
+
+
+def _gpu_parts(invocation: Invocation) -> Iterator[CheckResult]:
+    """Check the GPU stack of all nodes; without a control plane, that of this machine."""
+    from windlass.cli.doctor import gpu_parts
+
+    try:
+        nodes, pods = invocation.client.list(NODES).items, invocation.client.list(PODS, None).items
+    except (StatusError, WindlassError):
+        nodes, pods = [], []
+    if not nodes:
+        from windlass.node import doctor
+
+        try:
+            nodes = [doctor.local_node(_agent_options(invocation))]
+        except (OSError, ValueError) as error:
+            yield CheckResult("driver", WARN, f"could not be checked: {error}")
+            return
+    yield from gpu_parts.checks(nodes, pods, {})
+
+
+def _agent_options(invocation: Invocation) -> AgentOptions:
+    """Return the options of the agent that runs, or would run, on this machine."""
+    from windlass.node.options import AgentOptions, parse_images
+
+    asked = (invocation.target.state.read_supervisor() or {}).get("asked") or {}
+    return AgentOptions(gpus=asked.get("gpus", "auto"), images=parse_images(asked.get("images") or {}))
 
 
 def _python(_: Invocation) -> CheckResult:
@@ -224,13 +264,10 @@ def _port(invocation: Invocation) -> CheckResult:
 def _machine(invocation: Invocation) -> Iterator[CheckResult]:
     """Yield the node agent's own checks of what pods get from this machine."""
     from windlass.node import doctor
-    from windlass.node.options import AgentOptions, parse_images
 
     state = invocation.target.state
-    options_of_record = (state.read_supervisor() or {}).get("asked") or {}
     try:
-        images = parse_images(options_of_record.get("images") or {})
-        options = AgentOptions(gpus=options_of_record.get("gpus", "auto"), images=images)
+        options = _agent_options(invocation)
         for fact in doctor.facts(state.node, options, _node_annotations(invocation)):
             yield CheckResult(fact.topic, OK if fact.level == doctor.OK else WARN, fact.text, fact.fix)
     except (OSError, ValueError) as error:
@@ -239,8 +276,6 @@ def _machine(invocation: Invocation) -> Iterator[CheckResult]:
 
 def _node_annotations(invocation: Invocation) -> Mapping[str, str]:
     """Return the annotations of this machine's node; empty without a running agent."""
-    from windlass.api.resources import NODES
-
     name = (invocation.target.state.read_supervisor() or {}).get("node")
     try:
         node = invocation.client.find(NODES, name) if name else None

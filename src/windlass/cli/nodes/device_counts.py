@@ -84,8 +84,10 @@ class NodeDeviceCounts:
 
     def _devices_total(self, node: Object, have: Mapping[str, int]) -> int:
         """Return the number of physical devices, in thousandths."""
-        whole = sum(units for name, units in have.items() if name not in self._units)
-        records = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
+        annotations = (node.get("metadata") or {}).get("annotations") or {}
+        physical = node_annotation.amounts_with_unhealthy(annotations, have, unit=WHOLE)
+        whole = sum(units for name, units in physical.items() if name not in self._units)
+        records = node_annotation.read(annotations).cards
         dynamic = resources.dynamic_mig_milli(node)
         fixed = sum(record.mig and not record.dynamic for record in records)
         return whole + dynamic + WHOLE * (fixed or plugin_units.devices_of_units(have, self._labels))

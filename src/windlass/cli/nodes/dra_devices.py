@@ -44,6 +44,16 @@ def slices_of(client: BlockingClient) -> list[dict[str, Any]]:
     return []
 
 
+def drivers_by_node(slices: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return node → drivers that list devices of it."""
+    drivers: dict[str, set[str]] = {}
+    for item in slices:
+        spec = item.get("spec") or {}
+        if spec.get("nodeName") and spec.get("driver"):
+            drivers.setdefault(spec["nodeName"], set()).add(spec["driver"])
+    return drivers
+
+
 def claims_of(client: BlockingClient, slices: Iterable[Mapping[str, Any]]) -> DraClaims:
     """Return the devices of these slices with their allocations, as far as visible."""
     from windlass.api import views

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from windlass.api import quantities
+from windlass.api.devices import node_annotation
 from windlass.api.devices.assignment_annotations import RESERVATIONS_KAI
+from windlass.api.devices.request import WHOLE
 from windlass.cli import resources
 from windlass.cli.text import join_words, resource_text
 
@@ -23,7 +25,8 @@ def excess(node: Object, pods: Sequence[Object]) -> str:
     Resource claims are not counted. Devices are not counted on nodes with reservation
     pods of KAI, as those pods and the pods that share their devices would both count.
     """
-    have = resources.allocatable(node)
+    annotations = (node.get("metadata") or {}).get("annotations") or {}
+    have = node_annotation.amounts_with_unhealthy(annotations, resources.allocatable(node), unit=WHOLE)
     used = resources.total(resources.effective_request(pod, node) for pod in pods)
     by_kai = any(pod["metadata"].get("namespace") == RESERVATIONS_KAI for pod in pods)
     over = {

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from windlass.api import annotations, quantities
 from windlass.api.devices import node_annotation, numa_annotations
-from windlass.api.devices.models import find_model
+from windlass.api.devices.models import AcceleratorModel, find_model
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.api.errors import WindlassError
 from windlass.api.simulated_node import node_object
 from windlass.node.devices import labels
@@ -57,19 +58,26 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
     device_list = shape.devices or (str(shape.gpus) if shape.zones and shape.gpus else "")
     listed = _with_numa(_devices(name, device_list), shape.zones) if device_list else ()
     amounts = {resource: str(count) for resource, count in labels.resources(listed).items()}
-    model = find_model(shape.product)
+    model = find_model(shape.product) or AcceleratorModel(shape.product, _UNKNOWN_MEMORY_MIB)
+    same = [
+        DeviceRecord(
+            i, model=shape.product.replace(" ", "-"), memory_mib=model.memory_mib, compute=model.compute
+        )
+        for i in range(shape.gpus)
+    ]
     node = node_object(
         name,
         cpu=shape.cpu,
         memory=shape.memory,
         gpus=0 if listed else shape.gpus,
         product=shape.product,
-        gpu_memory_mib=model.memory_mib if model is not None else _UNKNOWN_MEMORY_MIB,
-        labels={**labels.aliases(listed), **labels.labels(listed), **shape.labels},
+        gpu_memory_mib=model.memory_mib,
+        labels={**labels.aliases(listed), **labels.simulated_labels(listed or same), **shape.labels},
         taints=shape.taints,
         resources={**amounts, **shape.resources},
     )
     notes = annotations.both(annotations.NODE_DEVICES, node_annotation.write(listed)) if listed else {}
+    notes |= {key: text for key, text in labels.summary_annotations(listed or same).items() if text}
     if shape.zones:
         notes[numa_annotations.NUMA] = numa_annotations.write(_record(shape))
     if notes:

@@ -58,7 +58,8 @@ def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
     """Return all devices of a node, numbered from 0 per resource."""
     recorded = _records(view)
     devices: tuple[Device, ...] = ()
-    for resource, units in sorted(amounts_of(view).items()):
+    amounts = amounts_of(view)
+    for resource, units in sorted(amounts.items()):
         if resource == REGISTERED or not is_device(resource) or units < WHOLE:
             continue
         if resource in recorded:
@@ -66,7 +67,7 @@ def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
         else:
             devices += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
     for resource, recorded_devices in recorded.items():
-        if view.allocatable.get(resource, 0) < WHOLE:  # all are sliced, and none counts as a whole
+        if amounts.get(resource, 0) < WHOLE:  # all are sliced, and none counts as a whole
             devices += tuple(device for device in recorded_devices if device.mode is DeviceMode.SLICED)
     return devices + registered(view)
 
@@ -76,14 +77,16 @@ def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
 
     Volcano's and HAMi's plugins list devices by the number of their slots. HAMi uses
     the name of the devices themselves. Their number comes from its registration or from
-    feature discovery.
+    feature discovery. Unhealthy devices of a node agent count, although they are not
+    allocatable: their health is a property of each device.
     """
+    allocatable = node_annotation.amounts_with_unhealthy(view.annotations, view.allocatable, unit=WHOLE)
     if names.REGISTER_HAMI in view.annotations and (hami := _hami_device_count(view)) is not None:
-        return {**view.allocatable, GPU: min(hami * WHOLE, view.allocatable.get(GPU, 0))}
-    if REGISTERED not in view.allocatable:
-        return view.allocatable
+        return {**allocatable, GPU: min(hami * WHOLE, allocatable.get(GPU, 0))}
+    if REGISTERED not in allocatable:
+        return allocatable
     devices = registered(view)
-    amounts = {name: units for name, units in view.allocatable.items() if name != REGISTERED}
+    amounts = {name: units for name, units in allocatable.items() if name != REGISTERED}
     if devices:
         amounts[REGISTERED] = len(devices) * WHOLE
     return amounts

@@ -49,6 +49,10 @@ class Inventory:
         return labels.resources(self.devices)
 
     @property
+    def allocatable(self) -> dict[str, int]:
+        return labels.allocatable(self.devices)
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """Resource names of the devices."""
         return tuple(dict.fromkeys(device.resource for device in self.devices))
@@ -175,7 +179,7 @@ def _simulated(option: str, machine: str) -> Inventory:
         raise DeviceOptionError(str(error)) from error
     count = len(devices)
     note = f"{count} simulated GPU{'s' if count != 1 else ''} without hardware"
-    return Inventory(devices, labels.labels(devices), simulated=True, note=note)
+    return Inventory(devices, labels.simulated_labels(devices), simulated=True, note=note)
 
 
 def inventory(nvml: Nvml, options: DiscoveryOptions) -> Inventory:

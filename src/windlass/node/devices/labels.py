@@ -8,14 +8,19 @@ MIG has two strategies (``mig.strategy``). *single*: all devices have slices of 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from windlass.api.annotations import MIG_MODE
-from windlass.api.devices.models import NVIDIA, short_type, tier_of
+from windlass.api.devices.models import NVIDIA, find_model, short_type, tier_of
 from windlass.api.devices.node_annotation import DeviceRecord, ProfilePlacement
 
 _FAMILIES = {6: "pascal", 9: "hopper", 10: "blackwell", 11: "blackwell", 12: "blackwell"}
+DRIVER_VERSION, MIG_ENABLED = "nvidia.com/gpu.driver.version", "nvidia.com/mig.enabled"
+"""Labels in addition to those of GPU feature discovery, under the names that older guides use."""
+SIMULATED_DRIVER = "simulated"
+"""Driver version of simulated devices."""
 ENGINES = ("copy", "decoder", "encoder", "jpeg", "ofa")
 
 
@@ -53,11 +58,17 @@ def single_profile(devices: Sequence[DeviceRecord]) -> str:
 
 
 def resources(devices: Sequence[DeviceRecord]) -> dict[str, int]:
-    """Return the resources of the node: name → number."""
+    """Return the capacity of the node: resource name → number."""
     result: Counter[str] = Counter(device.resource for device in devices if not device.mig)
     for profile, count in static_slices(devices).items():
         result[mig_resource(profile)] += count
     return dict(result)
+
+
+def allocatable(devices: Sequence[DeviceRecord]) -> dict[str, int]:
+    """Return the allocatable resources: the capacity without unhealthy devices and their slices."""
+    healthy = Counter(resources([device for device in devices if device.healthy]))
+    return {name: healthy[name] for name in resources(devices)}
 
 
 def labels(
@@ -84,8 +95,31 @@ def labels(
         result |= _nvidia(own, machine=machine, clique=clique, mode=mode)
         capable = any(device.placements for device in own) if mig_capable is None else mig_capable
         result["nvidia.com/mig.capable"] = "true" if capable or any(device.mig for device in own) else "false"
+        result[MIG_ENABLED] = "true" if any(device.mig for device in own) else "false"
         result |= _mig(own, single=single, engines=engines or {})
     return result
+
+
+def simulated_labels(devices: Sequence[DeviceRecord]) -> dict[str, str]:
+    """Return the labels of simulated devices. They have no driver, so the version says that."""
+    models = (find_model(device.model) for device in devices)
+    capable = any(model is not None and model.placements for model in models)
+    result = labels(devices, mig_capable=capable)
+    return {**result, DRIVER_VERSION: SIMULATED_DRIVER} if f"{NVIDIA}.present" in result else result
+
+
+def summary_annotations(devices: Sequence[DeviceRecord]) -> dict[str, str]:
+    """Return annotations that summarise GPUs of NVIDIA in ``kubectl describe node``.
+
+    They are the product without the kind of its memory (``NVIDIA-H100-80GB``) and the number of MIG
+    instances. The values are empty without such GPUs.
+    """
+    own = [device for device in devices if device.resource == NVIDIA]
+    product = own[0].model if own else ""
+    return {
+        f"{NVIDIA}.product": re.sub(r"-HBM\d+e?$", "", product),
+        "nvidia.com/mig": str(sum(len(device.instances) for device in own)) if own else "",
+    }
 
 
 def aliases(devices: Sequence[DeviceRecord]) -> dict[str, str]:
@@ -117,11 +151,10 @@ def _nvidia(devices: Sequence[DeviceRecord], *, machine: str, clique: str, mode:
         "nvidia.com/gpu.sharing-strategy": "none",
         "nvidia.com/mps.capable": "true" if any(device.mps for device in devices) else "false",
     }
-    major, minor = first.capability
-    if major:
-        result["nvidia.com/gpu.compute.major"] = str(major)
-        result["nvidia.com/gpu.compute.minor"] = str(minor)
-        result["nvidia.com/gpu.family"] = family(major, minor)
+    major, minor = first.capability  # 0.0 if unknown, with family "undefined" as in feature discovery
+    result["nvidia.com/gpu.compute.major"] = str(major)
+    result["nvidia.com/gpu.compute.minor"] = str(minor)
+    result["nvidia.com/gpu.family"] = family(major, minor)
     for key, value in (("machine", machine), ("clique", clique), ("mode", mode)):
         if value:
             result[f"nvidia.com/gpu.{key}"] = value
@@ -169,7 +202,7 @@ def driver_labels(version: str, cuda: int) -> dict[str, str]:
     They have the current and the old names.
     """
     parts = [*version.split("."), "", ""]
-    result = {"nvidia.com/cuda.driver-version.full": version}
+    result = {"nvidia.com/cuda.driver-version.full": version, DRIVER_VERSION: version}
     for name, old, part in zip(
         ("major", "minor", "revision"), ("major", "minor", "rev"), parts, strict=False
     ):

@@ -54,12 +54,14 @@ class PublishedDevices:
     """Published state of the devices: labels, annotations, resources and conditions.
 
     ``aliases``: labels that are written only if the node lacks them.
+    ``capacity``: all devices, by resource. ``allocatable``: the healthy ones.
     """
 
     labels: Mapping[str, str]
     aliases: Mapping[str, str]
     annotations: Mapping[str, str]
-    resources: Mapping[str, int]
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
     conditions: tuple[Mapping[str, str], ...]
 
 
@@ -71,6 +73,7 @@ def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding]
         notes.append(f"shares are enforced by MPS ({device_manager.daemon.directory})")
     node_annotations = {
         annotations.DEVICES_NOTE: "; ".join(notes),
+        **labels.summary_annotations(inventory.devices),
         **annotations.both(
             annotations.NODE_DEVICES, node_annotation.write(inventory.devices) if inventory.devices else ""
         ),
@@ -97,6 +100,7 @@ def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding]
         labels.aliases(inventory.devices),
         node_annotations,
         inventory.resources,
+        inventory.allocatable,
         (health, used) if inventory.devices else (),
     )
 
