@@ -306,7 +306,7 @@ def check(scene: Scene, decision: Decision) -> None:
         task = tasks[eviction.task]
         assert task.preemptible
         assert eviction.node == task.node
-        assert eviction.claimer.startswith("bench/gang")
+        assert eviction.preemptor.startswith("bench/gang")
         free[task.node] += dict(task.needs.request)[GPU]
     assert not decision.binds
     for nomination in decision.nominations:

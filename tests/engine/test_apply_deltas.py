@@ -232,7 +232,7 @@ def test_a_running_task_changes_its_part(old: str, new: str) -> None:
     c = Cluster().queues("default").nodes("n1 gpu=4").parted("g", f"{old}:0=1 {new}:0")
     c.change_task(f"g-{old}-0", node="n1", state=TaskState.RUNNING)
     c.change_task(f"g-{old}-0", subgroup=new)
-    parts = c.engine.state.groups["ns/g"].parts
+    parts = c.engine.state.groups["ns/g"].subgroups
     assert parts is not None
     assert (parts.of(old).held, parts.of(new).held) == (0, 1)
 
@@ -321,7 +321,7 @@ def test_that_a_group_is_let_in_as_is_known_is_no_news() -> None:
 
 def test_where_an_action_lets_groups_in_that_one_is_let_in_is_news() -> None:
     c = Cluster().nodes("n1 gpu=4").gang("a", 1, "gpu=1")
-    c.engine.state.gate.serves = lambda queue: True
+    c.engine.state.gate.applies_to = lambda queue: True
     c.engine.state.ledger.dirty.clear()
     c.change_group("a", admitted=True)
     assert list(c.engine.state.dirty) == ["ns/a"]

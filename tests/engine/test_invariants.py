@@ -67,10 +67,10 @@ DAMAGE: dict[str, tuple[Callable[[ClusterState], object], str]] = {
     "a group's counters": (lambda w: setattr(w.groups["ns/g"], "active", 9), "counters of ns/g"),
     "terminating members": (lambda w: setattr(w.groups["ns/g"], "releasing", 1), "terminating"),
     "what waits": (lambda w: w.groups["ns/w"].pending.pop("ns/w-0"), "lost track of what waits"),
-    "promises": (lambda w: setattr(w.groups["ns/w"], "promises", 1), "counts 1 promises"),
+    "promises": (lambda w: setattr(w.groups["ns/w"], "nominations", 1), "counts 1 promises"),
     "roles": (lambda w: w.groups["ns/roles"].active_roles.update(w=1), "roles of ns/roles"),
     "a queue's groups": (lambda w: w.queues.get("q").groups.clear(), "does not know ns/g"),
-    "a bucket": (lambda w: setattr(w.groups["ns/w"], "bucket", None), "does not know its bucket"),
+    "a bucket": (lambda w: setattr(w.groups["ns/w"], "pending_class", None), "does not know its bucket"),
     "a cached array": (
         lambda w: next(c for c in w.classes if c.built).key.__setitem__(0, 12345),
         "key of",
@@ -131,11 +131,11 @@ def test_decisions_are_checked() -> None:
 def test_a_bucket_that_forgot_to_move_is_found() -> None:
     c = sound()
     group = c.engine.state.groups["ns/w"]
-    assert group.bucket is not None
+    assert group.pending_class is not None
     group.set_group(altered(c.groups["ns/w"], min_member=3))
     with pytest.raises(InvariantViolation, match="waits for something it does not ask for"):
         invariants.check(c.engine)
-    pending_class = group.bucket
+    pending_class = group.pending_class
     pending_class.parked = False
     with pytest.raises(InvariantViolation, match="watched for but not parked"):
         invariants.check(c.engine)

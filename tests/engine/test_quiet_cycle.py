@@ -73,10 +73,10 @@ class Beside(Watched):
 
     def cycle(self, now: float) -> Decision:
         engine = self.engine
-        if not engine.still(now):
+        if not engine.is_quiet(now):
             return engine.cycle(now)
         other = loaded(engine.dump(), self._order)
-        assert not other.still(now)
+        assert not other.is_quiet(now)
         found = engine.cycle(now)
         assert found == other.cycle(now)
         assert state(engine) == state(other)
@@ -100,7 +100,7 @@ class Twins(Watched):
         super().__init__(engine)
         self.still = self.decided = 0
         self._twin = Engine.load(engine.dump(), registry.build(config, lambda _: None)[0])
-        self._twin.still = lambda now: False  # type: ignore[method-assign]
+        self._twin.is_quiet = lambda now: False  # type: ignore[method-assign]
 
     def apply(self, deltas: Iterable[Delta]) -> None:
         told = list(deltas)
@@ -108,7 +108,7 @@ class Twins(Watched):
         self._twin.apply(told)
 
     def cycle(self, now: float) -> Decision:
-        still = self.engine.still(now)
+        still = self.engine.is_quiet(now)
         found = self.engine.cycle(now)
         assert found == self._twin.cycle(now)
         assert self.engine.dump() == self._twin.dump()
@@ -163,13 +163,13 @@ def test_news_makes_a_cycle_whole_and_a_confirmation_does_not() -> None:
     config = EngineConfig(actions=("allocate", "timeshare"), backfill="none", reports=False)
     plugins = [NodeAvailable(), ResourcesFit(), Binpack(), LearnedSharing()]
     c = Cluster(config, plugins).queues("default").nodes("n1 cpu=4")
-    assert not c.engine.still(c.now)
+    assert not c.engine.is_quiet(c.now)
     c.gang("a", 1, "cpu=1")
     assert c.cycle(confirm=False).binds
-    assert c.engine.still(c.now)
+    assert c.engine.is_quiet(c.now)
     there = altered(c.tasks["ns/a-0"], node="n1", state=TaskState.RUNNING)
     c.engine.apply([TaskUpserted(there)])
-    assert c.engine.still(c.now)
+    assert c.engine.is_quiet(c.now)
     told: list[Delta] = [
         TaskUpserted(altered(there, preemptible=not there.preemptible)),
         BudgetUpserted("ns/a", 1),
@@ -178,7 +178,7 @@ def test_news_makes_a_cycle_whole_and_a_confirmation_does_not() -> None:
     ]
     for news in told:
         c.engine.apply([news])
-        assert not c.engine.still(c.now)
+        assert not c.engine.is_quiet(c.now)
         c.now += 1.0
         c.engine.cycle(c.now)
 
@@ -186,4 +186,4 @@ def test_news_makes_a_cycle_whole_and_a_confirmation_does_not() -> None:
 def test_where_somebody_reads_reports_all_cycles_are_whole() -> None:
     c = Cluster(EngineConfig(actions=("allocate", "timeshare"))).queues("default").nodes("n1 cpu=4")
     c.cycle()
-    assert not c.engine.still(c.now)
+    assert not c.engine.is_quiet(c.now)

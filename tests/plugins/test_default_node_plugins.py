@@ -74,7 +74,7 @@ def test_affinity_of_kai_pods_goes_before_room_that_is_free_now() -> None:
     c.remove("free")
     c.gang("g", 1, kai("gpu=1", preferred_nodes=prefer("b")))
     group = c.engine.state.groups["ns/g"]
-    c.engine.settle(c.now)
+    c.engine.update_groups(c.now)
     context = c.engine._context
     attempt = context.gang_allocator.try_step(context.statement, group, group.step, future=True)
     assert attempt.pipelined

@@ -85,7 +85,7 @@ def test_invariants_hold_where_room_is_made(history: list[Op]) -> None:
 def test_rollback_restores_the_state(history: list[Op], seed: int) -> None:
     """Any task is evicted and any task is placed, now or later; then all of it is undone."""
     engine, rng = played(history).cluster.engine, random.Random(seed)
-    engine.settle(10_000.0)
+    engine.update_groups(10_000.0)
     state, statement, gang_allocator = engine.state, engine._statement, engine._gang_allocator
     before = _everything(engine)
     marks = [statement.checkpoint()]
@@ -127,7 +127,10 @@ def _everything(engine: Engine) -> dict[str, object]:
             {slot: {k: list(v) for k, v in counts.items()} for slot, counts in cards.tokens.items()},
         )
     tasks = engine.state.tasks.values()
-    return {**found, "": [(e.key, e.state, e.row, e.promised, e.cuts, e.kept, e.masks) for e in tasks]}
+    return {
+        **found,
+        "": [(e.key, e.state, e.row, e.nominated_row, e.shares, e.nominated_shares, e.masks) for e in tasks],
+    }
 
 
 def _problems_of_cards(engine: Engine) -> list[str]:
@@ -285,7 +288,7 @@ def test_incremental_accounting_equals_rebuilt(history: list[Op]) -> None:
     engine.apply([TaskUpserted(task) for task in reversed(cluster.tasks.values())])
     engine.apply([GroupUpserted(group) for group in cluster.groups.values()])
     engine.apply([NodeUpserted(node) for node in reversed(cluster.node_specs.values())])
-    waiting = {e.key for e in cluster.engine.state.tasks.values() if e.promised >= 0}
+    waiting = {e.key for e in cluster.engine.state.tasks.values() if e.nominated_row >= 0}
     if waiting:
         return  # promises are the engine's own
     assert _held(engine, cluster) == _held(cluster.engine, cluster)

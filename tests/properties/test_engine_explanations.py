@@ -102,9 +102,9 @@ class Naive:
             if entry.state in HOLDING
         ]
         self.kept: list[tuple[Task, Node | None, str]] = [
-            (entry.task, self.nodes.get(names[entry.promised]), names[entry.promised])
+            (entry.task, self.nodes.get(names[entry.nominated_row]), names[entry.nominated_row])
             for entry in state.tasks.values()
-            if entry.promised >= 0
+            if entry.nominated_row >= 0
         ]
 
     def free(self, node: Node) -> dict[str, int]:
@@ -252,7 +252,7 @@ def told(cluster: Cluster, key: str) -> tuple[Found, bool]:
 def waiting(cluster: Cluster) -> list[GroupEntry]:
     """Groups of one class that wait for nodes."""
     groups = cluster.engine.state.groups.values()
-    return [g for g in groups if g.bucket is not None and len(g.pending_classes) == 1]
+    return [g for g in groups if g.pending_class is not None and len(g.pending_classes) == 1]
 
 
 # ---------------------------------------------------------------------- the properties
@@ -378,7 +378,7 @@ def test_positions_count_the_waiting_groups_of_a_queue(history: list[Op]) -> Non
         for key in queue.groups:
             explanation = cluster.engine.explain(key, cluster.now)
             group = queue.groups[key]
-            waits = not group.bereft() and group.group is not None and not group.group.held
+            waits = not group.has_lost_members() and group.group is not None and not group.group.held
             if waits and explanation is not None and explanation.facts.tier > 1:
                 places[key] = explanation.position
             elif explanation is not None:

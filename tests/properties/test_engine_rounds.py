@@ -109,7 +109,7 @@ gangs = st.lists(st.tuples(wanted, st.integers(1, 5)), min_size=1, max_size=4)
 class Naive(Placer):
     """Placer that evaluates everything again for every task."""
 
-    def _in_rounds(self, statement, group, cls, entries) -> int:
+    def _place_in_rounds(self, statement, group, cls, entries) -> int:
         for placed, entry in enumerate(entries):
             row = PlacementRound(
                 self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls)
@@ -123,7 +123,7 @@ class Naive(Placer):
 @contextmanager
 def placed_by(method) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Placer, "_in_rounds", method)
+        patch.setattr(Placer, "_place_in_rounds", method)
         yield
 
 
@@ -151,7 +151,7 @@ def build(cluster: Cluster, layout: list[tuple[str, str, int, int]]) -> None:
 @given(nodes, gangs)
 def test_rounds_place_as_asking_everything_anew(layout, groups) -> None:
     swift = play(layout, groups)
-    with placed_by(Naive._in_rounds):
+    with placed_by(Naive._place_in_rounds):
         assert swift == play(layout, groups)
 
 
@@ -203,7 +203,7 @@ def test_those_who_listen_are_heard(groups) -> None:
     cluster = Cluster().queues("default").nodes("n0")
     for i, (what, n) in enumerate(groups):
         cluster.gang(f"g{i}", n, what)
-    cluster.engine.settle(cluster.now)
+    cluster.engine.update_groups(cluster.now)
     numbers = [cls.number for cls in cluster.engine.state.classes]
     for plugin in cluster.engine.state.plugins.domains:
         assert isinstance(plugin, Listeners), plugin

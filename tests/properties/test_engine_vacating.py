@@ -117,4 +117,4 @@ def test_nobody_is_promised_the_room_of_those_who_are_stuck(scene: Scene) -> Non
         if resident.leaves:
             c.task(altered(c.tasks[f"ns/r{at}-0"], state=TaskState.STUCK))
     c.cycle()
-    assert c.engine.state.groups["ns/g"].promises == 0
+    assert c.engine.state.groups["ns/g"].nominations == 0

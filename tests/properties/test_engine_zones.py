@@ -106,8 +106,8 @@ def check(cluster: Cluster) -> None:
         if entry.row >= 0 and entry.row in state.table.numa:
             assert entry.zones is not None
             held.setdefault(entry.row, []).append(entry.zones)
-        if entry.promised >= 0 and entry.kept_zones is not None:
-            held.setdefault(entry.promised, []).append(entry.kept_zones)
+        if entry.nominated_row >= 0 and entry.nominated_zones is not None:
+            held.setdefault(entry.nominated_row, []).append(entry.nominated_zones)
     for hold in state.ledger.holds:
         if hold.zones is not None:
             held.setdefault(hold.row, []).append(hold.zones)
@@ -266,8 +266,8 @@ def test_room_that_is_being_vacated_is_promised_zone_by_zone() -> None:
     cluster.gang("c", 1, asking("gpu=2"))
     cluster.cycle()
     tasks = cluster.engine.state.tasks
-    assert tasks["ns/b-0"].kept_zones == NumaHolding(((1, ((GPU, 3000),)),))
-    assert tasks["ns/c-0"].promised < 0
+    assert tasks["ns/b-0"].nominated_zones == NumaHolding(((1, ((GPU, 3000),)),))
+    assert tasks["ns/c-0"].nominated_row < 0
     check(cluster)
     cluster.change_task(leaver, state=TaskState.SUCCEEDED)
     cluster.cycle()
@@ -283,12 +283,12 @@ def test_a_dump_knows_what_was_promised_of_zones_that_are_gone_with_their_node()
     cluster.change_task("a-0", state=TaskState.RELEASING)
     cluster.gang("b", 2, asking("gpu=4"))
     cluster.cycle()
-    kept = cluster.engine.state.tasks["ns/b-0"].kept_zones
+    kept = cluster.engine.state.tasks["ns/b-0"].nominated_zones
     assert kept is not None
     cluster.remove_node("n1")
     copy = Engine.load(cluster.engine.dump(), default_plugins())
     assert copy.dump() == cluster.engine.dump()
-    assert copy.state.tasks["ns/b-0"].kept_zones == kept
+    assert copy.state.tasks["ns/b-0"].nominated_zones == kept
     twin = twin_world(cluster, copy)
     for world in (cluster, twin):
         world.nodes(spec)
@@ -309,8 +309,8 @@ def test_a_dump_knows_that_nothing_was_promised_of_zones_that_came_later() -> No
     cluster.overcommitted = True
     cluster.nodes(spec)
     entry = cluster.engine.state.tasks["ns/b-0"]
-    assert entry.promised >= 0
-    assert entry.kept_zones is None
+    assert entry.nominated_row >= 0
+    assert entry.nominated_zones is None
     copy = Engine.load(cluster.engine.dump(), default_plugins())
     assert copy.dump() == cluster.engine.dump()
     twin = twin_world(cluster, copy)

@@ -74,7 +74,7 @@ def check_evictions(a: Arena, decision: Decision) -> None:
     groups, tasks = a.world.groups, a.world.tasks
     moved = {nomination.task for nomination in decision.nominations}
     for eviction in decision.evictions:
-        claimer, victim = groups[eviction.claimer], groups[eviction.group]
+        claimer, victim = groups[eviction.preemptor], groups[eviction.group]
         assert victim.preemptible
         assert tasks[eviction.task].preemptible
         assert victim.key != claimer.key
@@ -104,7 +104,7 @@ def test_it_comes_to_rest_and_every_claimer_gets_what_it_was_promised(seed: int,
             assert bound > 0, f"{claimer} was promised room and got none"
             assert before.get(claimer.removeprefix(f"{NAMESPACE}/"), 0) + bound > held
         promised = {
-            eviction.claimer: before.get(eviction.claimer.removeprefix(f"{NAMESPACE}/"), 0)
+            eviction.preemptor: before.get(eviction.preemptor.removeprefix(f"{NAMESPACE}/"), 0)
             for eviction in decision.evictions
         }
         if not decision.binds and not decision.evictions and not may_claim(decision, a.world.now):
@@ -342,7 +342,9 @@ def test_whatever_happens_the_books_are_right_and_a_copy_decides_the_same(seed: 
     player.play(drawn(seed, 50))  # every cycle is checked
     engine, now = player.cluster.engine, player.cluster.now
     copy = Engine.load(engine.dump(), default_plugins())
-    claims = [{name: a.as_record() for name, a in one.claimants.items()} for one in (engine, copy)]
+    claims = [
+        {name: a.as_record() for name, a in one.plain_preempt_actions.items()} for one in (engine, copy)
+    ]
     assert claims[0] == claims[1]
     for seconds in (1.0, 2.0, 3.0):
         ours, theirs = engine.cycle(now + seconds), copy.cycle(now + seconds)
@@ -362,7 +364,7 @@ def played(seed: int, dialect: Dialect, *, forgetful: bool) -> list[Decision]:
     """
     rng = random.Random(seed)
     a = Arena(*ALL, dialect=dialect)
-    a.world.engine.state.plugins.offers_last &= not forgetful
+    a.world.engine.state.plugins.victims_are_lasting &= not forgetful
     leaves = tree(a, rng)
     crowd(a, rng, leaves)
     a.world.overcommitted = True

@@ -53,7 +53,7 @@ class Handed:
 
     def __init__(self, behind: int) -> None:
         self.engine = engine()
-        self.claimants, self.state = self.engine.claimants, self.engine.state
+        self.plain_preempt_actions, self.state = self.engine.plain_preempt_actions, self.engine.state
         self.told: list[Delta] = []
         self.marked_pods: set[str] = set()
         """Tasks of which something was decided, and not yet told that it is so."""

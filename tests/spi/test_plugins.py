@@ -84,8 +84,8 @@ def test_policies_are_sorted_by_what_they_do() -> None:
     assert [p.name for p in plugins.scores(Dialect.WINDLASS).row] == ["binpack"]
     assert plugins.countable
     assert plugins.shares_rows
-    assert plugins.rises(Needs(request=(("cpu", 1),)))
-    assert not plugins.rises(Needs())
+    assert plugins.score_never_falls(Needs(request=(("cpu", 1),)))
+    assert not plugins.score_never_falls(Needs())
 
 
 def test_a_scorer_without_weight_is_left_out() -> None:

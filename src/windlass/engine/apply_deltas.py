@@ -1,8 +1,9 @@
-"""Deltas in: what the world reports, entered in the books.
+"""Deltas in: enter reported changes in the state.
 
-Reports may lag behind decisions. A task that is assumed on a node stays so while the world still calls
-it pending, and one that is being evicted stays so while the world still calls it running; only the
-matching failure report, a new incarnation (uid) or its end undoes a decision.
+Reports may lag behind decisions. An assumed task stays assumed while reports still
+state that it is pending, and a task being evicted stays so while reports still state
+that it runs. Only a matching failure, another uid, or the end of the task undoes a
+decision.
 """
 
 from __future__ import annotations
@@ -34,15 +35,19 @@ from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Group, NamespaceQuota, Node, Task, TaskState
 
 _AS_DECIDED = object()
-"""What was told is what was decided."""
+"""Result of a handler: the report only confirms a decision."""
 
 
 class DeltaApplier:
-    """``made_anew(key)`` is called of a group of which another one has taken the name."""
+    """Applies deltas to the state.
+
+    ``on_replaced(key)`` is called when another group has taken the name of a deleted
+    one.
+    """
 
     def __init__(self, state: ClusterState, made_anew: Callable[[str], None] = lambda key: None) -> None:
         self._state = state
-        self._made_anew = made_anew
+        self._on_replaced = made_anew
         self._ledger = state.ledger
         self._handlers: dict[type, Callable[[Any], object]] = {
             d.NodeUpserted: lambda delta: self._node(delta.node),
@@ -63,14 +68,14 @@ class DeltaApplier:
         }
 
     def apply(self, deltas: Iterable[d.Delta]) -> bool:
-        """Enter deltas in the order given. Returns whether anything was told but that what was decided is so. Raises
-        ``TypeError`` on anything that is none.
+        """Enter deltas in the given order. Return whether any of them did more than
+        confirm a decision.
 
-        New tasks of one kind and one group that come one after the other, as the pods of a gang do, are entered
-        together.
+        Raises ``TypeError`` for any other object. Consecutive new tasks of the same
+        needs and group, such as the pods of a gang, are entered together.
         """
-        handlers, tasks, news = self._handlers, self._state.tasks, False
-        alike: dict[str, Task] = {}
+        handlers, tasks, changed = self._handlers, self._state.tasks, False
+        batch: dict[str, Task] = {}
         last: Task | None = None
         for delta in deltas:
             task = delta.task if isinstance(delta, d.TaskUpserted) else None
@@ -80,24 +85,24 @@ class DeltaApplier:
                     and task.needs is last.needs
                     and task.group == last.group
                     and _waits(task)
-                    and task.key not in alike
+                    and task.key not in batch
                     and task.key not in tasks
                 ):
-                    alike[task.key] = task
+                    batch[task.key] = task
                     continue
-                self._add_alike(alike.values(), last)
-                alike, last, news = {}, None, True
+                self._add_batch(batch.values(), last)
+                batch, last, changed = {}, None, True
             if task is not None and task.key not in tasks and _waits(task):
-                alike[task.key] = last = task
+                batch[task.key] = last = task
                 continue
             handler = handlers.get(type(delta))
             if handler is None:
                 raise TypeError(f"not a delta: {delta!r}")
             if handler(delta) is not _AS_DECIDED:
-                news = True
+                changed = True
         if last is not None:
-            self._add_alike(alike.values(), last)
-        return news or last is not None
+            self._add_batch(batch.values(), last)
+        return changed or last is not None
 
     def restore(
         self,
@@ -105,11 +110,11 @@ class DeltaApplier:
         state: TaskState,
         node: str,
         devices: tuple[int, ...],
-        cuts: TaskShares,
+        shares: TaskShares,
         zones: NumaHolding | None,
     ) -> None:
-        """Enter a task whose state here runs ahead of, or equals, what was reported last."""
-        self._add(task, (state, node, devices, cuts), zones)
+        """Enter a task in a state that equals the last report or is ahead of it."""
+        self._add(task, (state, node, devices, shares), zones)
 
     # ------------------------------------------------------------------ nodes
 
@@ -119,18 +124,18 @@ class DeltaApplier:
             queues.recount = queues.recount or labels_at(table, row) != node.labels
         row = table.upsert(node)
         if table.shares.rows[row] is not None:
-            self._ledger.holdings.review(row)
-        self._state.relabel()
+            self._ledger.holdings.resolve_unknown(row)
+        self._state.update_labels()
 
     def _node_removed(self, name: str) -> None:
         self._state.queues.recount = self._state.queues.recount or bool(self._state.queues.flavors)
         self._state.table.remove(name)
-        self._state.relabel()
+        self._state.update_labels()
 
     # ------------------------------------------------------------------ namespaces
 
     def _quota(self, key: str, quota: NamespaceQuota | None) -> None:
-        """Those of the namespace that wait to be let in are asked about again."""
+        """Enter a quota of a namespace. Its groups that wait for admission are decided again."""
         state = self._state
         if state.namespace_quotas.get(key) == quota:
             return
@@ -140,72 +145,77 @@ class DeltaApplier:
             state.namespace_quotas[key] = quota
         namespace = key.partition("/")[0] + "/"
         state.dirty.update(
-            (group, state.groups[group]) for group in state.gate.lines if group.startswith(namespace)
+            (group, state.groups[group]) for group in state.gate.waiting if group.startswith(namespace)
         )
 
     # ------------------------------------------------------------------ groups
 
     def _group(self, delta: d.GroupUpserted) -> object:
-        """A group, new or known. ``_AS_DECIDED`` if nothing is told but that it was let in, as is known: whoever writes
-        that down a moment after it was decided is no news to those who wait."""
+        """Enter a group, new or known.
+
+        Returns ``_AS_DECIDED`` if only its admission is reported, which is known
+        already. The report of a decision is no change for other pending groups.
+        """
         group = delta.group
         state, ledger = self._state, self._ledger
         entry = state.group(group.key)
         known, before = entry.group, entry.queue
         if known is not None and known.admitted and not group.admitted:
-            state.gate.forget(group.key)  # it has run, and asks to be let in anew
-        if known is not None and (known == group or self._let_in_anyway(entry, known, group)):
+            state.gate.forget(group.key)  # it has run and needs a new admission
+        if known is not None and (known == group or self._only_phase_changed(entry, known, group)):
             return _AS_DECIDED
         if known is not None and known.uid != group.uid:
-            self._begin_anew(entry)
+            self._replace_group(entry)
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
             if before is not None:
                 ledger.leave_queue(entry)
-            entry.set_group(group, apart=state.apart(group))
+            entry.set_group(group, best_effort_separate=state.best_effort_separate(group))
             ledger.counters.join(entry, state.queues.get(group.queue))
         else:
-            entry.set_group(group, apart=state.apart(group))
+            entry.set_group(group, best_effort_separate=state.best_effort_separate(group))
         if entry.timed or group.run_estimate or entry.tasks:
-            state.note_time(entry)
+            state.update_run_time(entry)
         ledger.dirty[group.key] = entry
         return None
 
-    def _let_in_anyway(self, entry: GroupEntry, known: Group, group: Group) -> bool:
-        """Whether a group, as it is told now, differs in its phase alone, and that changes nothing; entered then."""
+    def _only_phase_changed(self, entry: GroupEntry, known: Group, group: Group) -> bool:
+        """Return whether a report changes only the phase of a group, without effect; enter it then."""
         gate = self._state.gate
         if known.admitted is group.admitted or altered(known, admitted=group.admitted) != group:
             return False
-        closed = gate.closed(entry)
+        closed = gate.is_closed(entry)
         entry.group = group
-        return gate.closed(entry) is closed
+        return gate.is_closed(entry) is closed
 
-    def _begin_anew(self, entry: GroupEntry) -> None:
-        """The group was deleted, and another one of its name was made before anybody looked: nothing that was
-        promised to the earlier one, or remembered of it, is the other's."""
+    def _replace_group(self, entry: GroupEntry) -> None:
+        """Reset a group that was deleted and created again between two reports.
+
+        Nominations and records of the earlier group do not belong to the new one.
+        """
         for task in nominated(entry):
-            self._ledger.withdraw(task)
+            self._ledger.withdraw_nomination(task)
         entry.failures, entry.newly_failed, entry.failure, entry.not_before = 0, False, "", 0.0
-        entry.refusal = entry.stale_since = entry.stale_tried = entry.reported = None
-        entry.claimed_in_part = False
+        entry.rejection = entry.stale_since = entry.stale_tried = entry.reported = None
+        entry.preempted_in_part = False
         self._state.gate.forget(entry.key)
-        self._made_anew(entry.key)
+        self._on_replaced(entry.key)
 
     def _group_removed(self, delta: d.GroupRemoved) -> None:
         entry = self._state.groups.get(delta.key)
         if entry is None or entry.group is None:
             return
         for task in nominated(entry):
-            self._ledger.withdraw(task)
+            self._ledger.withdraw_nomination(task)
         self._ledger.leave_queue(entry)
         entry.group = None
         entry.roles_enforced = {}
-        self._state.note_time(entry)
+        self._state.update_run_time(entry)
         self._ledger.dirty[entry.key] = entry
 
     # ------------------------------------------------------------------ tasks
 
     def _task(self, delta: d.TaskUpserted) -> object:
-        """A task, new or known. ``_AS_DECIDED`` if it is but told to be where it was placed."""
+        """Enter a task, new or known. Return ``_AS_DECIDED`` if it is reported where it was placed."""
         task = delta.task
         entry = self._state.tasks.get(task.key)
         if entry is None:
@@ -225,13 +235,13 @@ class DeltaApplier:
             or known.index != task.index
             or known.subgroup != task.subgroup
         ):
-            self._replace(entry, task)
+            self._add_again(entry, task)
             return None
         entry.task = task
         if entry.group is not None:
-            self._ledger.restated[entry.group.key] = entry.group
+            self._ledger.reported_again[entry.group.key] = entry.group
         if known.started != task.started and entry.group is not None and entry.group.timed:
-            self._ledger.ends.stir(entry.group)
+            self._ledger.expected_ends.mark_changed(entry.group)
         as_decided = entry.state is ASSUMED and task.state in ACTIVE and not (task.devices or task.zones)
         if (known.preemptible, known.critical, known.budgets) != (
             task.preemptible,
@@ -241,25 +251,25 @@ class DeltaApplier:
             self._ledger.confirmed += 1
             as_decided = False
         if known.run_limit != task.run_limit and entry.group is not None:
-            self._state.note_time(entry.group)
+            self._state.update_run_time(entry.group)
             as_decided = False
         row = entry.row
-        self._follow(entry, task)
+        self._update(entry, task)
         return _AS_DECIDED if as_decided and entry.row == row else None
 
-    def _add_alike(self, tasks: Collection[Task], first: Task) -> None:
-        """Enter new tasks of one kind and one group that wait (:func:`_waits`)."""
+    def _add_batch(self, tasks: Collection[Task], first: Task) -> None:
+        """Enter new pending tasks of the same needs and group (see :func:`_waits`)."""
         state, ledger = self._state, self._ledger
         cls, group = state.classes.get(first.needs), state.group(first.group)
         cls.tasks += len(tasks)
         entries = [TaskEntry(task, cls, group) for task in tasks]
-        known, mine = state.tasks, group.tasks
+        known, in_group = state.tasks, group.tasks
         for entry in entries:
-            known[entry.key] = mine[entry.key] = entry
+            known[entry.key] = in_group[entry.key] = entry
         if group.timed:
-            state.note_time(group)
+            state.update_run_time(group)
         ledger.dirty[group.key] = group
-        ledger.add_new(group, cls, entries)
+        ledger.add_pending_batch(group, cls, entries)
 
     def _add(
         self,
@@ -267,25 +277,29 @@ class DeltaApplier:
         carried: tuple[TaskState, str, tuple[int, ...], TaskShares | None] | None = None,
         zones: NumaHolding | None = None,
     ) -> None:
-        """Enter a new task. ``carried``: its state, node, devices and parts of cards here, ahead of the
-        report; ``zones`` likewise."""
-        world = self._state
-        cls = world.classes.get(task.needs)
-        group = world.group(task.group) if task.group else None
+        """Enter a new task.
+
+        ``carried``: its state, node, devices and device shares, if known ahead of the
+            report.
+        ``zones``: likewise its NUMA holding.
+        """
+        cluster = self._state
+        cls = cluster.classes.get(task.needs)
+        group = cluster.group(task.group) if task.group else None
         entry = TaskEntry(task, cls, group)
         cls.tasks += 1
-        world.tasks[task.key] = entry
+        cluster.tasks[task.key] = entry
         if group is not None:
             group.tasks[task.key] = entry
             if task.run_limit is not None or group.timed:
-                world.note_time(group)
+                cluster.update_run_time(group)
             self._ledger.dirty[group.key] = group
-        state, node, indices, cuts = carried or (task.state, task.node, task.devices, None)
+        state, node, indices, shares = carried or (task.state, task.node, task.devices, None)
         if state in OCCUPYING and node:
-            self._ledger.occupy(entry, world.table.row(node), state, indices, cuts, zones)
+            self._ledger.occupy(entry, cluster.table.row(node), state, indices, shares, zones)
         else:
             entry.state = PENDING if state is PENDING else _unplaced(state)
-            self._ledger.add_waiting(entry)
+            self._ledger.add_pending(entry)
 
     def _remove(self, entry: TaskEntry) -> None:
         state, group = self._state, entry.group
@@ -296,8 +310,8 @@ class DeltaApplier:
             del group.tasks[entry.key]
             self._ledger.dirty[group.key] = group
 
-    def _replace(self, entry: TaskEntry, task: Task) -> None:
-        """What the task asks for has changed: enter it anew, in the state it has here."""
+    def _add_again(self, entry: TaskEntry, task: Task) -> None:
+        """Enter a task again after its requests have changed, in its present state."""
         ahead = (entry.state is ASSUMED and not task.node) or (
             entry.state is TERMINATING and task.state in OCCUPYING
         )
@@ -305,36 +319,36 @@ class DeltaApplier:
             self._remove(entry)
             self._add(task)
             return
-        cuts = entry.cuts if task.needs.devices == entry.cls.needs.devices else None
-        carried = (entry.state, self._state.table.names[entry.row], _indices(entry), cuts)
+        shares = entry.shares if task.needs.devices == entry.cls.needs.devices else None
+        carried = (entry.state, self._state.table.names[entry.row], _indices(entry), shares)
         zones = entry.zones if task.needs.zones == entry.cls.needs.zones else None
         self._remove(entry)
         self._add(task, carried, zones)
 
-    def _follow(self, entry: TaskEntry, task: Task) -> None:
-        """The same task, reported again."""
+    def _update(self, entry: TaskEntry, task: Task) -> None:
+        """Update the state of a known task from a report."""
         ledger, before, after = self._ledger, entry.state, task.state
         if after in OCCUPYING and task.node:
             row = self._state.table.row(task.node)
             if entry.row < 0:
-                ledger.remove_waiting(entry)
+                ledger.remove_pending(entry)
                 ledger.occupy(entry, row, after, task.devices)
             elif entry.row != row:
                 ledger.vacate(entry, FAILED)
-                ledger.remove_waiting(entry)
+                ledger.remove_pending(entry)
                 ledger.occupy(entry, self._state.table.row(task.node), after, task.devices)
             else:
                 if task.devices:
-                    ledger.holdings.rename(entry, task.devices)
+                    ledger.holdings.update_devices(entry, task.devices)
                 if task.zones is not None:
-                    ledger.holdings.rename_zones(entry)
+                    ledger.holdings.update_zones(entry)
                 if before is after or (before is TERMINATING and after is not STUCK):
                     return
                 ledger.change_state(entry, after)
                 group = entry.group
                 if after in (TERMINATING, STUCK):
-                    # There is room to wait for, or room that somebody waits for does not come.
-                    self._look_again(entry)
+                    # Capacity will be released, or awaited capacity will not.
+                    self._wake_waiting(entry)
                 elif group is None or not group.failures:
                     return
         else:
@@ -344,9 +358,9 @@ class DeltaApplier:
             if entry.row >= 0:
                 ledger.vacate(entry, after)
             else:
-                ledger.remove_waiting(entry)
+                ledger.remove_pending(entry)
                 entry.state = after
-                ledger.add_waiting(entry)
+                ledger.add_pending(entry)
         if entry.group is not None:
             self._state.dirty[entry.group.key] = entry.group
 
@@ -373,7 +387,7 @@ class DeltaApplier:
         if entry is None or entry.task.uid != delta.uid or entry.state not in ACTIVE:
             return
         self._ledger.change_state(entry, TERMINATING)
-        self._look_again(entry)
+        self._wake_waiting(entry)
         if entry.group is not None:
             self._state.dirty[entry.group.key] = entry.group
 
@@ -383,25 +397,25 @@ class DeltaApplier:
             return
         if entry.task.state in OCCUPYING and entry.task.state is not TERMINATING:
             self._ledger.change_state(entry, entry.task.state)
-            self._look_again(entry)
+            self._wake_waiting(entry)
             if entry.group is not None:
                 self._state.dirty[entry.group.key] = entry.group
 
-    def _look_again(self, entry: TaskEntry) -> None:
-        """What comes of a task's room, or of its part of a queue, is another thing now."""
+    def _wake_waiting(self, entry: TaskEntry) -> None:
+        """Wake groups that wait for the node or the queue of a task, since its release has changed."""
         self._state.table.improved.add(entry.row)
-        self._ledger.heed_ending(entry.cls)
+        self._ledger.mark_ending(entry.cls)
         if entry.group is not None and entry.group.queue is not None:
             self._state.queues.mark_freed(entry.group.queue)
 
 
 def _waits(task: Task) -> bool:
-    """Whether a new task does nothing but wait in its group."""
+    """Return whether a new task only waits in its group."""
     return task.state is PENDING and not task.gated and bool(task.group) and task.run_limit is None
 
 
 def _unplaced(state: TaskState) -> TaskState:
-    """The state of a task that is on no node: one that ends without ever having run counts as failed."""
+    """Return the state of a task without a node. One that ends without having run has failed."""
     if state in (TERMINATING, STUCK):
         return FAILED
     return PENDING if state in OCCUPYING else state

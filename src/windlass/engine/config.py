@@ -1,4 +1,4 @@
-"""What the engine may be told from outside, besides its plugins."""
+"""Configuration of the engine, apart from its plugins."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """``binds_per_cycle`` bounds one cycle's work (0: no bound); what is left runs in the next, asked
-    for through ``Decision.wake_at``. A group whose binds fail pauses ``backoff_seconds`` times two to
-    the number of failures before, at most ``backoff_cap_seconds``.
+    """Options of the engine.
 
-    ``claim_pause_seconds``: the first pause of a group for which room was sought in vain; 0: none.
-    ``move_hold_seconds``: how long the place of a moved task is kept until it comes back.
-    ``actions``: those of a cycle, by name, in order (:mod:`windlass.engine.actions.registry`).
-    ``backfill``: for how many room is kept whose start is known: ``none``, ``easy`` (the first) or
-    ``conservative`` (the first few; :mod:`windlass.engine.backfill.reservations`). ``strict``: for nobody, and nobody
-    passes the first of his queue that waits.
-    ``reports``: whether decisions tell how groups and queues stand, and why groups wait; without, they hold what
-    is to be done alone (``Engine.explain`` answers in any case).
-    ``aging_seconds``: how long a group may find no room before nodes are emptied for it; 0: for ever.
-    ``usage_half_life_seconds``: how fast past usage fades; 0: it does not count.
+    * ``binds_per_cycle``: maximum number of binds of a cycle (0: unlimited). The rest
+      follows in the next cycle, requested through ``Decision.wake_at``.
+    * ``backoff_seconds``, ``backoff_cap_seconds``: pause of a group after failed binds.
+      It doubles with each failure, up to the cap.
+    * ``claim_pause_seconds``: first pause of a group after a failed preemption attempt
+      (0: none).
+    * ``move_hold_seconds``: time for which the capacity of a moved task is held for its
+      successor.
+    * ``actions``: names of the actions of a cycle, in order
+      (:mod:`windlass.engine.actions.registry`).
+    * ``backfill``: number of groups for which capacity is reserved. ``none``: no group.
+    ``easy``: the first. ``conservative``: the first few
+        (:mod:`windlass.engine.backfill.reservations`). ``strict``: no group, and no
+        group passes the first waiting one of its queue.
+    * ``reports``: decisions contain the status of groups and queues, and reasons why
+      groups wait. Without it they contain actions only, while ``Engine.explain`` still
+      answers.
+    * ``aging_seconds``: time without success after which nodes are emptied for a group
+      (0: never).
+    * ``usage_half_life_seconds``: half-life of past usage (0: past usage has no
+      effect).
     """
 
     binds_per_cycle: int = 0
@@ -32,8 +41,11 @@ class EngineConfig:
     claim_pause_seconds: float = 0.25
     move_hold_seconds: float = 60.0
     best_effort_apart: bool = False
-    """Volcano's rule for its queues' groups: pods that ask for nothing take no part in the gang. They
-    count as members while they wait, and ``backfill`` alone places them, one by one."""
+    """True if pods without requests are separate from their gang, as in Volcano's queues.
+
+    They count as members while they wait, and only ``backfill`` places them, one by
+    one.
+    """
     actions: tuple[str, ...] = ("allocate",)
     backfill: str = "easy"
     aging_seconds: float = 0.0

@@ -1,11 +1,11 @@
-"""The scheduler itself: deltas in, decisions out.
+"""Core of the scheduler: deltas in, decisions out.
 
-``apply`` enters what the world reports; ``cycle`` looks at what that may have changed, decides, and
-says only what is new; ``explain`` answers for one group at any time. The engine assumes that its binds
-will happen: the task counts as placed until ``BindFailed`` says otherwise.
+``apply`` enters reported changes. ``cycle`` evaluates their effects, decides, and
+returns only what is new. ``explain`` explains one group at any time. The engine assumes
+that its binds succeed: a task counts as placed until ``BindFailed`` is reported.
 
-Same deltas, same times, same decisions: nothing here looks at a clock, at chance or at the order of
-a hash.
+The same deltas and times give the same decisions. The engine reads no clock, no random
+numbers and no hash order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from windlass.engine.diagnosis.recheck import ExplanationRecheck
 from windlass.engine.diagnosis.reporter import DiagnosisReporter
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.pending.scheduling_queue import SchedulingQueue
-from windlass.engine.placement.gang_allocator import GangAllocator, waits_for
+from windlass.engine.placement.gang_allocator import GangAllocator, wake_conditions
 from windlass.engine.placement.placer import Placer
 from windlass.engine.placement.score_table import ScoreTable, score_table
 from windlass.engine.plugin_set import PluginSet
@@ -48,19 +48,22 @@ from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Task, TaskState
 
 _NEED_NO_RUNNING_GROUPS = ("allocate", "timeshare")
-"""Actions that need no list of who runs: the second keeps one of its own."""
+"""Actions that use no index of running groups. The second one has an index of its own."""
 _NOWHERE = frozenset[int]()
 
 
 class Core:
-    """``plugins``: policies in order of precedence, fresh instances for each engine
-    (``windlass.plugins.defaults.default_plugins()``)."""
+    """Engine without serialisation.
+
+    ``plugins``: policies by precedence, with fresh instances for each engine
+        (``windlass.plugins.defaults.default_plugins()``).
+    """
 
     def __init__(self, config: EngineConfig | None = None, plugins: Sequence[object] = ()) -> None:
         self.config = config or EngineConfig()
         policies = PluginSet(plugins)
         self.state = ClusterState(self.config, policies)
-        self._stock = CapacityTotals(self.state)
+        self._totals = CapacityTotals(self.state)
         self._placer = Placer(self.state.table, policies)
         self._statement = Statement(self.state.ledger, self.state.budgets)
         self._gang_allocator = GangAllocator(self.state.table, policies, self._placer)
@@ -84,76 +87,76 @@ class Core:
             permit=PermitCheck(policies, self._statement, self.state.table),
         )
         self._actions = make_actions(self.config.actions, self._context)
-        self._claiming = tuple(action.name for action in self._actions if type(action) is PreemptAction)
-        """The actions in which groups claim room by the policies' word."""
-        self._claims = any(action.name not in _NEED_NO_RUNNING_GROUPS for action in self._actions)
-        """Whether an action asks who runs, and whether that has changed."""
+        self._preempting = tuple(action.name for action in self._actions if type(action) is PreemptAction)
+        """Names of the actions that preempt by the policies of plugins."""
+        self._uses_running = any(action.name not in _NEED_NO_RUNNING_GROUPS for action in self._actions)
+        """True if an action uses the index of running groups."""
         self._allocates = any(action.name == "allocate" for action in self._actions)
-        self.claimants: dict[str, PreemptAction] = {
+        self.plain_preempt_actions: dict[str, PreemptAction] = {
             action.name: action for action in self._actions if type(action) is PreemptAction
         }
         """The same actions by name."""
-        self.preempt_action = {
+        self.preempt_actions = {
             action.name: action for action in self._actions if isinstance(action, PreemptAction)
         }
-        """Those and the actions that claim by the word of a tiered configuration."""
+        """Actions that preempt by plugins, those of a tiered configuration included."""
         self.time_share = next((action for action in self._actions if type(action) is TimeShare), None)
         self._quiet_cycle = QuietCycle(self._context, self._actions)
         self.diagnosis = Diagnosis(
             self.state, self.scheduling_queue, self._placer, self._gang_allocator, self._statement
         )
-        self.reviews = ExplanationRecheck(self.state, self.scheduling_queue, self.diagnosis)
+        self.rechecks = ExplanationRecheck(self.state, self.scheduling_queue, self.diagnosis)
         self.reporter = DiagnosisReporter(self.state, self.diagnosis)
         self.cycles = 0
         self.stopwatch: Callable[[], float] | None = None
-        """Tells seconds; where there is one, :attr:`passes` are kept. Nothing is decided by it."""
+        """Returns seconds. If set, :attr:`passes` is recorded. No decision depends on it."""
         self.passes: tuple[ActionPass, ...] = ()
-        """The actions of the last cycle."""
+        """Actions of the last cycle."""
         self._budgets_seen = 0
-        self._shares_told = self.config.reports or self.state.gate.serves is not None
-        """Whether somebody asks for the shares of queues in which nobody waits for room."""
+        self._uses_shares = self.config.reports or self.state.gate.applies_to is not None
+        """True if the shares of queues without pending groups are used."""
 
     # ------------------------------------------------------------------ public surface
 
     @property
     def budgets_unseen(self) -> bool:
-        """Whether there is news of budgets that no cycle has looked at."""
+        """True if budgets have changed since the last cycle."""
         return self.state.budgets.version != self._budgets_seen
 
     @property
     def reads(self) -> frozenset[str]:
-        """The labels of pods that some policy looks at: to be in ``Needs.labels``."""
+        """Labels of pods that a policy reads; they have to be in ``Needs.labels``."""
         return self.state.plugins.reads
 
     @property
     def reads_images(self) -> bool:
-        """Whether some policy looks at container images: they are to be in ``Needs.images``, ``Node.images``."""
+        """True if a policy reads images; they have to be in ``Needs.images`` and ``Node.images``."""
         return self.state.plugins.reads_images
 
     def apply(self, deltas: Iterable[Delta]) -> None:
-        """Enter what the world reports, in order."""
+        """Enter reported changes, in order."""
         self.state.stamp += 1
         if self._delta_applier.apply(deltas):
             self._quiet_cycle.has_other_deltas = True
 
     def cycle(self, now: float) -> Decision:
-        """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
+        """Decide what can be decided. ``now``: Unix seconds, never less than in the cycle before."""
         self.cycles += 1
         self.state.stamp += 1
-        if self.still(now):
-            return self._pressed(now)
-        for plugin in self.state.plugins.in_rounds:
+        if self.is_quiet(now):
+            return self._run_quiet_cycle(now)
+        for plugin in self.state.plugins.cycle_observers:
             plugin.opened(now)
-        varied = self._look_at_varying(now)
+        varied = self._update_plugins(now)
         self.state.budgets.prune(now)
-        news = self._budgets_changed()
+        budgets_changed = self._budgets_changed()
         improved = frozenset(self.state.table.improved)
-        cycle = CycleContext(self._context, now, Outbox.empty(), self.settle(now), improved, varied)
-        if self._claims and self.scheduling_queue.pending_classes:
-            cycle.state_changed = bool(improved or self.state.queues.was_changed or news) or any(
-                map(_stirs, cycle.touched.values())
+        cycle = CycleContext(self._context, now, Outbox.empty(), self.update_groups(now), improved, varied)
+        if self._uses_running and self.scheduling_queue.pending_classes:
+            cycle.state_changed = bool(improved or self.state.queues.was_changed or budgets_changed) or any(
+                map(_may_preempt, cycle.touched.values())
             )
-        self._note_restated()
+        self._record_reported_again()
         if self.stopwatch is None:
             for action in self._actions:
                 action.run(cycle)
@@ -161,64 +164,67 @@ class Core:
             self.passes = tuple(self._timed(cycle, self.stopwatch))
         if not self._allocates:
             self._park_untried(cycle)
-        return self._ended(cycle)
+        return self._finish(cycle)
 
-    def still(self, now: float) -> bool:
-        """Whether a cycle at a moment looks only at who may be asked to go (:mod:`windlass.engine.quiet_cycle`)."""
+    def is_quiet(self, now: float) -> bool:
+        """Return whether a cycle now may skip all but preemption (see
+        :mod:`~windlass.engine.quiet_cycle`).
+        """
         return self._quiet_cycle.is_sufficient(now)
 
-    def _pressed(self, now: float) -> Decision:
-        """A cycle in which nothing can be otherwise than in the one before but the ranks of those who share time, and
-        of whom it is known that they were bound."""
+    def _run_quiet_cycle(self, now: float) -> Decision:
+        """Run a cycle in which only ranks of time-sharing groups and confirmed binds
+        may have changed.
+        """
         state, quiet_cycle = self.state, self._quiet_cycle
-        self._look_at_varying(now)
+        self._update_plugins(now)
         state.time_sharing.catch_up(now)
-        moved, state.ledger.moved = state.ledger.moved, set()
-        self.scheduling_queue.wake(moved)  # nobody, as is known
-        self._note_restated()
-        if self._nobody_presses(now):
-            return Decision(self.cycles, wake_at=self._next_press())
+        moved, state.ledger.moved_classes = state.ledger.moved_classes, set()
+        self.scheduling_queue.wake(moved)  # wakes no group, since nothing else has changed
+        self._record_reported_again()
+        if self._has_no_preemptor(now):
+            return Decision(self.cycles, wake_at=self._next_due())
         state.fair_shares.refresh()
         cycle = CycleContext(self._context, now, Outbox.empty(), {}, _NOWHERE)
         for action in quiet_cycle.actions:
             action.run(cycle)
         out = cycle.out
-        if out.binds or out.evictions or out.nominations or cycle.unfinished or not self.still(now):
-            return self._ended(cycle)
-        state.queues.was_changed, state.queues.changed = False, {}  # by claims that came to nothing
-        cycle.wake(self._next_press())
+        if out.binds or out.evictions or out.nominations or cycle.unfinished or not self.is_quiet(now):
+            return self._finish(cycle)
+        state.queues.was_changed, state.queues.changed = False, {}  # by undone attempts
+        cycle.wake(self._next_due())
         return Decision(self.cycles, wake_at=cycle.wake_at)
 
-    def _nobody_presses(self, now: float) -> bool:
-        """Whether it is clear at once that nobody asks others to go in a cycle in which only that can happen."""
+    def _has_no_preemptor(self, now: float) -> bool:
+        """Return whether no group can preempt in a quiet cycle."""
         share = self.time_share
         if share is None:
             return not self.scheduling_queue.pending_classes
         return self._quiet_cycle.actions == (share,) and share.has_served(now)
 
-    def _next_press(self) -> float | None:
-        """When a cycle in which nothing has changed may come to something."""
-        others = self._quiet_cycle.next_requested
+    def _next_due(self) -> float | None:
+        """Return the time of the next cycle that may decide anything without further changes."""
+        requested = self._quiet_cycle.next_requested
         ranks = None if self.time_share is None else self.time_share.next_due()
-        return others if ranks is None else ranks if others is None else min(others, ranks)
+        return requested if ranks is None else ranks if requested is None else min(requested, ranks)
 
-    def _note_restated(self) -> None:
-        """Where an action asks who runs: take note of whose tasks were told of again."""
+    def _record_reported_again(self) -> None:
+        """Record groups with tasks that were reported again, if an action uses running groups."""
         ledger = self.state.ledger
-        restated, ledger.restated = ledger.restated, {}
-        if self._claims and restated:
+        restated, ledger.reported_again = ledger.reported_again, {}
+        if self._uses_running and restated:
             self._context.running.record(restated)
 
-    def _ended(self, cycle: CycleContext) -> Decision:
-        """What a cycle has come to, once its actions have run."""
+    def _finish(self, cycle: CycleContext) -> Decision:
+        """Finish a cycle after its actions have run. Return its decision."""
         touched, now, state, wake = cycle.touched, cycle.now, self.state, cycle.wake
-        if self._claims:
+        if self._uses_running:
             self._context.running.record(touched)
         if self.config.reports:
-            touched.update(self.reviews.explain_parked(cycle.parked, now))
-            touched.update(self.reviews.check(now))
-            if self.reviews.revived:
-                self.reviews.revived = False
+            touched.update(self.rechecks.explain_parked(cycle.parked, now))
+            touched.update(self.rechecks.check(now))
+            if self.rechecks.revived:
+                self.rechecks.revived = False
                 wake(now if self.reservations.search_again() else None)
         state.classes.trim(self.scheduling_queue.by_class)
         wake(self.enqueuer.next_due())
@@ -229,7 +235,7 @@ class Core:
         wake(state.budgets.next_due())
         if self.scheduling_queue.pending_classes:
             wake(state.usage.due)
-        if cycle.unfinished or self.reviews.scheduled or state.ledger.dirty or state.table.improved:
+        if cycle.unfinished or self.rechecks.scheduled or state.ledger.dirty or state.table.improved:
             wake(now)
         self._quiet_cycle.has_other_deltas, self._quiet_cycle.next_requested = False, cycle.wake_at
         if self.time_share is not None:
@@ -237,7 +243,7 @@ class Core:
         state.usage.record(state.queues.changed, now)
         state.queues.was_changed = False
         groups, queues = self._reports(touched, now)
-        for plugin in self.state.plugins.in_rounds:
+        for plugin in self.state.plugins.cycle_observers:
             plugin.closed()
         return Decision(
             cycle=self.cycles,
@@ -250,7 +256,7 @@ class Core:
         )
 
     def _timed(self, cycle: CycleContext, clock: Callable[[], float]) -> Iterator[ActionPass]:
-        """Run the actions; what each took, and came to."""
+        """Run the actions and yield the duration and the binds of each."""
         begun, binds = clock(), 0
         for action in self._actions:
             action.run(cycle)
@@ -261,29 +267,31 @@ class Core:
     def _reports(
         self, touched: dict[str, GroupEntry], now: float
     ) -> tuple[tuple[GroupStatus, ...], tuple[QueueUsage, ...]]:
-        """What is new of groups and queues, if anybody wants to know."""
+        """Return changed status of groups and queues, if reports are enabled."""
         if self.config.reports:
             return self.reporter.groups(touched.values(), now), self.reporter.queues()
         self.state.queues.changed = {}
         return (), ()
 
     def _budgets_changed(self) -> bool:
-        """Whether there was news of budgets since this was asked last."""
+        """Return whether budgets have changed since the last call."""
         changed = self.budgets_unseen
         self._budgets_seen = self.state.budgets.version
         return changed
 
-    def _look_at_varying(self, now: float) -> bool:
-        """Where a policy answers otherwise than before, everything is asked anew; and tried again, unless it is
-        scores alone. Whether it is tried again."""
+    def _update_plugins(self, now: float) -> bool:
+        """Update plugins that vary with time or learn. Return whether to retry placement.
+
+        If only scores have changed, nodes are scored again and nothing is retried.
+        """
         plugins = self.state.plugins
         if not plugins.varying and not plugins.learning:
             return False
         changed = [plugin.changed(now) for plugin in plugins.varying]
-        learned = [plugin.learn_from(now, self._stock) for plugin in plugins.learning]
+        learned = [plugin.learn_from(now, self._totals) for plugin in plugins.learning]
         table = self.state.table
         if any(learned):
-            plugins.hear_scores()
+            plugins.update_scores()
             self.state.classes.update_countable()
             table.epoch += 1
         if any(changed):
@@ -292,27 +300,27 @@ class Core:
         return any(changed)
 
     def explain(self, group_key: str, now: float) -> Explanation | None:
-        """Why the group waits, as things stand; ``None`` if nothing of it waits.
+        """Return why the group waits, or ``None`` if none of its tasks is pending.
 
-        Raises ``KeyError`` for a group that nobody has named.
+        Raises ``KeyError`` for an unknown group.
         """
         group, queues = self.state.groups[group_key], self.state.queues
         changed = dict(queues.changed)
-        found = self.diagnosis.explain(group, now, in_full=True)
-        queues.changed = changed  # by what was tried to see what would help
-        if found is None:
+        diagnosis = self.diagnosis.explain(group, now, in_full=True)
+        queues.changed = changed  # by trials of remedies
+        if diagnosis is None:
             return None
-        why_not = denials(self.state.plugins, self._claiming, group, now)
+        why_not = denials(self.state.plugins, self._preempting, group, now)
         extra = {f"no {action}": reason for action, reason in why_not.items()}
         if unsure := self.reservations.groups_with_unknown_end(group):
             of = unsure[0]
             extra["no reservation"] = messages.unknown_ends(of.key, len(unsure) - 1, of.spec.learned)
-        return replace(found, extra={**found.extra, **extra}) if extra else found
+        return replace(diagnosis, extra={**diagnosis.extra, **extra}) if extra else diagnosis
 
     def scores(self, group_key: str) -> tuple[ScoreTable, ...]:
-        """How the nodes rank for each kind of pods of a group that have no node, as things stand.
+        """Return the scores of nodes for each class of pending pods of a group.
 
-        Raises ``KeyError`` for a group that nobody has named.
+        Raises ``KeyError`` for an unknown group.
         """
         state = self.state
         kinds = Counter(e.cls.number for e in state.groups[group_key].tasks.values() if e.row < 0)
@@ -330,14 +338,14 @@ class Core:
         state: TaskState,
         node: str,
         devices: tuple[int, ...],
-        cuts: TaskShares = (),
+        shares: TaskShares = (),
         zones: NumaHolding | None = None,
     ) -> None:
         """Enter a task as it was: reported as ``task``, here in ``state``."""
-        self._delta_applier.restore(task, state, node, devices, cuts, zones)
+        self._delta_applier.restore(task, state, node, devices, shares, zones)
 
-    def resume_turns(self) -> None:
-        """Give the active buckets their turns again."""
+    def requeue_active(self) -> None:
+        """Rebuild the queue heap from the pending classes that are not parked."""
         self._queue_heap.rebuild(
             pending_class
             for pending_class in self.scheduling_queue.pending_classes.values()
@@ -346,10 +354,10 @@ class Core:
 
     # ------------------------------------------------------------------ the cycle's parts
 
-    def settle(self, now: float) -> dict[str, GroupEntry]:
-        """Bring every group's place in line with what has been reported; doing it twice is harmless.
+    def update_groups(self, now: float) -> dict[str, GroupEntry]:
+        """Update the queue position of every group with reported changes. Idempotent.
 
-        Returns the groups whose standing may have changed.
+        Returns the groups with a possible change of status.
         """
         state = self.state
         ledger, queues = state.ledger, state.queues
@@ -371,39 +379,41 @@ class Core:
             if group.group is None and not group.tasks:
                 del state.groups[group.key]
                 state.gate.forget(group.key)
-                ledger.ends.forget(group)
+                ledger.expected_ends.forget(group)
         for group in self.enqueuer.due(now):
             touched[group.key] = group
             self.enqueuer.update(group, now)
         if self.config.reports:
-            self.reviews.schedule(touched, reshaped.values())
+            self.rechecks.schedule(touched, reshaped.values())
         if queues.recount:
             ledger.recount_models(state.groups.values())
         state.usage.renew(now)
-        if self.scheduling_queue.pending_classes or self._shares_told:
+        if self.scheduling_queue.pending_classes or self._uses_shares:
             state.fair_shares.refresh()
-        moved, ledger.moved = ledger.moved, set()
+        moved, ledger.moved_classes = ledger.moved_classes, set()
         for pending_class in self.scheduling_queue.wake(moved):
             self._queue_heap.push(pending_class)
         if reshaped:
-            self.resume_turns()
+            self.requeue_active()
         return touched
 
     def _park_untried(self, cycle: CycleContext) -> None:
-        """Where no action allocates, what waits has had its turn all the same."""
+        """Park all pending classes of a cycle without the action ``allocate``."""
         while (turn := self._queue_heap.pop()) is not None:
             pending_class, group = turn
             if group.step is None:
                 raise RuntimeError(f"{pending_class!r} has nothing to try")
-            self.scheduling_queue.park(pending_class, waits_for(group, group.step, (), self._placer))
+            self.scheduling_queue.park(pending_class, wake_conditions(group, group.step, (), self._placer))
             cycle.parked[pending_class] = None
             cycle.touched[group.key] = group
 
 
-def _stirs(group: GroupEntry) -> bool:
-    """Whether claims may come to something else for a group of which something has changed: it holds something, or
-    is one of the first that wait for the same."""
-    pending_class = group.bucket
+def _may_preempt(group: GroupEntry) -> bool:
+    """Return whether a change of the group may change the result of preemption.
+
+    It may if the group holds resources or is among the first of its pending class.
+    """
+    pending_class = group.pending_class
     return group.active > 0 or (
         pending_class is not None
         and (len(pending_class.members) <= MAX_MEMBERS or pending_class.head() is group)

@@ -1,5 +1,8 @@
-"""What the engine decides: frozen records in decision order. Applying them may partly fail; failures
-come back as :class:`~windlass.engine.deltas.BindFailed` and ``EvictionFailed``."""
+"""Decisions of the engine: frozen records in decision order.
+
+Some of them may fail when executed. Failures are reported as
+:class:`~windlass.engine.deltas.BindFailed` and ``EvictionFailed``.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ from windlass.spi.shares import SharePart
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """A device handed to a task, or a part of it.
+    """Device, or share of a device, that is allocated to a task.
 
-    ``milli``: of its compute, 1000 for the whole device. A share of it has ``memory_mib`` of its memory (0:
-    no claim on memory); a slice a ``profile`` and the memory slice that it ``start``s at.
-    ``card_mib``: what the device has in all, where that is known. ``draws``: what is taken of a device that claims
-    share, by name: units, how many there are.
+    * ``milli``: share of its compute, 1000 for the whole device.
+    * ``memory_mib``: memory of a share (0: no limit on memory).
+    * ``profile``, ``start``: profile of a MIG slice, and its first memory slice.
+    * ``device_mib``: total memory of the device, if known.
+    * ``draws``: consumed counters of a device that resource claims share, as units by
+      name.
     """
 
     index: int
@@ -31,45 +36,54 @@ class DeviceShare:
     memory_mib: int = 0
     profile: str = ""
     start: int = -1
-    card_mib: int = 0
+    device_mib: int = 0
     draws: ConsumedCounters = ()
 
 
 class Bind(msgspec.Struct, frozen=True):
+    """Binding of a task to a node."""
+
     task: str
     uid: str
     group: str
     node: str
     devices: tuple[DeviceShare, ...] = ()
     zones: NumaHolding | None = None
-    """What it gets of the node's NUMA zones, where those are known."""
+    """Its NUMA holding, if the node reports zones."""
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """``claimer`` is the group that the room is for; ``action`` preempt, reclaim, consolidate, shuffle or stale-gang.
-    ``why``: where nobody's claim says so, in words."""
+    """Eviction of a task.
+
+    ``action``: preempt, reclaim, consolidate, shuffle or stale-gang. ``preemptor``: the
+        group that receives the capacity. ``reason``: why the task is evicted if there
+        is no preemptor.
+    """
 
     task: str
     uid: str
     group: str
     node: str
     action: str
-    claimer: str = ""
-    why: str = ""
+    preemptor: str = ""
+    reason: str = ""
 
 
 class Nomination(msgspec.Struct, frozen=True):
+    """Nomination of a node on which capacity is still being released."""
+
     task: str
     uid: str
     node: str
 
 
 class GroupStatus(msgspec.Struct, frozen=True):
-    """Where a group stands after the cycle, only for groups whose standing changed.
+    """Status of a group after a cycle, only for groups with a changed status.
 
-    ``admitted``: may its controller create pods (Volcano's Inqueue). ``explanation`` is None once
-    nothing of the group waits. ``stale_since``: since when it has held less than its minimum, where it
-    has a grace for that (Unix seconds).
+    * ``admitted``: its controller may create pods (Volcano's phase Inqueue).
+    * ``explanation``: ``None`` once no task of the group is pending.
+    * ``stale_since``: Unix seconds since when the group has held less than its minimum,
+      if a grace period applies.
     """
 
     group: str
@@ -82,7 +96,7 @@ class GroupStatus(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QueueUsage:
-    """One queue's figures, in engine units, only for queues whose figures changed."""
+    """Shares and usage of a queue in engine units, only for queues with changes."""
 
     queue: str
     parent: str
@@ -93,16 +107,18 @@ class QueueUsage:
     allocated: Resources
     requested: Resources
     parts: Mapping[str, tuple[SharePart, ...]] = field(default_factory=dict)
-    """How the fair share came about, by resource."""
+    """Composition of the fair share, by resource."""
     unlimited: tuple[str, ...] = ()
-    """Resources of which it deserves any amount."""
+    """Resources of which the queue deserves any amount."""
     weightless: tuple[str, ...] = ()
-    """Resources of which no surplus is given to it."""
+    """Resources of which the queue receives no surplus."""
     releasing: Resources = field(default_factory=dict)
-    """The part of ``allocated``, and of ``requested``, that terminates: shares go by the rest."""
+    """Terminating part of ``allocated`` and of ``requested``. Shares use the rest."""
 
 
 class Decision(msgspec.Struct, frozen=True):
+    """Result of one cycle."""
+
     cycle: int
     binds: tuple[Bind, ...] = ()
     evictions: tuple[Eviction, ...] = ()
@@ -110,5 +126,5 @@ class Decision(msgspec.Struct, frozen=True):
     groups: tuple[GroupStatus, ...] = ()
     queues: tuple[QueueUsage, ...] = ()
     wake_at: float | None = None
-    """Unix seconds of the next moment at which time alone changes something (back-off, aging); else None."""
+    """Unix seconds at which time alone changes a decision (backoff, aging), or ``None``."""
     notes: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""What the world tells the engine. Frozen; the engine's state changes through these alone.
+"""Reported changes, the only input of the engine. Records are frozen.
 
-An upsert carries the whole noun; the engine finds the difference. The order of deltas about one
-object is the order of its resource versions; deltas about different objects may interleave freely
-(a task may name a node, group or queue that arrives later).
+An upsert contains the whole object, and the engine computes the difference. Deltas of
+one object are in the order of its resource versions. Deltas of different objects may
+come in any order: a task may refer to a node, group or queue that is reported later.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NamespaceQuotaRemoved(msgspec.Struct, frozen=True):
 
 
 class BudgetUpserted(msgspec.Struct, frozen=True):
-    """A PodDisruptionBudget, ``namespace/name``: how many evictions its status allows."""
+    """PodDisruptionBudget ``namespace/name``. ``allowed``: evictions that its status allows."""
 
     key: str
     allowed: int
@@ -65,7 +65,7 @@ class BudgetRemoved(msgspec.Struct, frozen=True):
 
 
 class BindFailed(msgspec.Struct, frozen=True):
-    """A decided bind could not be carried out: the task is pending again, its group backs off."""
+    """A bind has failed. The task is pending again, and its group backs off."""
 
     key: str
     uid: str
@@ -73,7 +73,7 @@ class BindFailed(msgspec.Struct, frozen=True):
 
 
 class EvictionBegun(msgspec.Struct, frozen=True):
-    """The task is asked to go, though this engine did not decide it: somebody else had."""
+    """A task terminates that this engine did not evict: another component evicted it."""
 
     key: str
     uid: str

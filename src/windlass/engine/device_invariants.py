@@ -52,13 +52,13 @@ def all_shares(engine: Core) -> Iterator[tuple[int, int, TaskShares]]:
     """Yield row, side and shares of all tasks, holds and reservations."""
     for entry in engine.state.tasks.values():
         if entry.state in OCCUPYING and entry.row >= 0:
-            yield entry.row, HELD_SIDE, entry.cuts
+            yield entry.row, HELD_SIDE, entry.shares
             if entry.state is TaskState.RELEASING:
-                yield entry.row, RELEASING_SIDE, entry.cuts
-        if entry.promised >= 0:
-            yield entry.promised, NOMINATED_SIDE, entry.kept
+                yield entry.row, RELEASING_SIDE, entry.shares
+        if entry.nominated_row >= 0:
+            yield entry.nominated_row, NOMINATED_SIDE, entry.nominated_shares
     for hold in engine.state.ledger.holds:
-        yield hold.row, NOMINATED_SIDE, hold.cuts
+        yield hold.row, NOMINATED_SIDE, hold.shares
 
 
 def collect_holders(engine: Core) -> dict[DeviceKey, DeviceHolders]:

@@ -211,7 +211,7 @@ def dump(engine: Core) -> bytes:
         queues=[state.queues.entries[name].spec for name in sorted(known)],
         classes=[ClassRecord(cls.number, cls.needs) for cls in state.classes],
         groups=[
-            _group_record(group, admitted=key in state.gate.let_in) for key, group in state.groups.items()
+            _group_record(group, admitted=key in state.gate.admitted) for key, group in state.groups.items()
         ],
         tasks=[_task_record(entry, table.names) for entry in state.tasks.values()],
         pending_classes=[
@@ -228,7 +228,7 @@ def dump(engine: Core) -> bytes:
         unreserved=engine.reservations.may_lack_reservations,
         capacity_gained=engine.reservations.capacity_gained,
         planned_nodes_changed=engine.reservations.nodes_changed,
-        ended_between=engine.state.ledger.ends.left,
+        ended_between=engine.state.ledger.expected_ends.left,
         waiting_since=engine.reservations.aging.since,
         dirty=list(state.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
@@ -236,11 +236,11 @@ def dump(engine: Core) -> bytes:
         reshaped=list(state.queues.rules_changed),
         changed=sorted(state.queues.changed),
         queues_changed=state.queues.was_changed,
-        moved=sorted(state.ledger.moved),
+        moved=sorted(state.ledger.moved_classes),
         shares=state.fair_shares.as_record(),
         total_changed=table.total_changed,
         nodes_reshaped=table.nodes_changed,
-        rechecks=[_as_list(item) for item in engine.reviews.scheduled],
+        rechecks=[_as_list(item) for item in engine.rechecks.scheduled],
         holds=_hold_records(state),
         usage=_usage_record(state),
         queue_reports=[
@@ -249,7 +249,7 @@ def dump(engine: Core) -> bytes:
             if isinstance(usage := state.queues.entries[name].reported, QueueUsage)
         ],
         namespace_quotas=list(state.namespace_quotas.values()),
-        preempt_actions={name: action.as_record() for name, action in engine.preempt_action.items()},
+        preempt_actions={name: action.as_record() for name, action in engine.preempt_actions.items()},
         learned={plugin.name: plugin.remembered() for plugin in state.plugins.remembering},
         budgets=state.budgets.as_records(),
         budgets_changed=engine.budgets_unseen,
@@ -262,7 +262,7 @@ def dump(engine: Core) -> bytes:
 def _hold_records(state: ClusterState) -> list[HoldRecord]:
     names = state.table.names
     return [
-        HoldRecord(hold.group.key, hold.cls.number, names[hold.row], hold.until, hold.cuts, hold.zones)
+        HoldRecord(hold.group.key, hold.cls.number, names[hold.row], hold.until, hold.shares, hold.zones)
         for hold in state.ledger.holds
     ]
 
@@ -284,7 +284,7 @@ def load_into(engine: Core, document: DumpDocument) -> None:
     for plugin in engine.state.plugins.remembering:
         if plugin.name in document.learned:
             plugin.recall(document.learned[plugin.name])
-    engine.state.plugins.hear_scores()
+    engine.state.plugins.update_scores()
     _load_objects(engine, document)
     dump_record.restore(engine.state.time_sharing, document.time_sharing, engine.state.groups)
     if engine.time_share is not None and document.time_share is not None:
@@ -292,8 +292,8 @@ def load_into(engine: Core, document: DumpDocument) -> None:
     _load_waiting(engine, document)
     _load_notes(engine, document)
     for name, record in document.preempt_actions.items():
-        if name in engine.preempt_action:
-            engine.preempt_action[name].restore(record)
+        if name in engine.preempt_actions:
+            engine.preempt_actions[name].restore(record)
 
 
 # ---------------------------------------------------------------------- writing
@@ -327,8 +327,8 @@ def _group_record(group: GroupEntry, *, admitted: bool) -> GroupRecord:
         admitted,
         group.stale_since,
         group.stale_tried,
-        group.refusal,
-        group.claimed_in_part,
+        group.rejection,
+        group.preempted_in_part,
     )
 
 
@@ -360,13 +360,13 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         state=entry.state,
         node=names[entry.row] if entry.row >= 0 else "",
         devices=tuple(index for _, mask in entry.masks for index in bits(mask)),
-        nominated=names[entry.promised] if entry.promised >= 0 else "",
+        nominated=names[entry.nominated_row] if entry.nominated_row >= 0 else "",
         reported_slices=task.slices,
-        shares=entry.cuts,
-        nominated_shares=entry.kept,
+        shares=entry.shares,
+        nominated_shares=entry.nominated_shares,
         reported_numa=task.zones,
         numa=entry.zones,
-        nominated_numa=entry.kept_zones,
+        nominated_numa=entry.nominated_zones,
     )
 
 
@@ -429,9 +429,9 @@ def _load_objects(engine: Core, document: DumpDocument) -> None:
         if record.group is not None:
             group = state.group(record.key)
             if record.admitted:
-                state.gate.let_in.add(record.key)
-            group.set_group(record.group, apart=state.apart(record.group))
-            state.note_time(group)
+                state.gate.admitted.add(record.key)
+            group.set_group(record.group, best_effort_separate=state.best_effort_separate(record.group))
+            state.update_run_time(group)
             state.ledger.counters.join(group, state.queues.get(record.group.queue))
         else:
             state.group(record.key)
@@ -449,7 +449,7 @@ def _load_objects(engine: Core, document: DumpDocument) -> None:
         group.failures, group.failure = record.failures, record.failure
         group.newly_failed, group.reported = record.newly_failed, record.reported
         group.stale_since, group.stale_tried = record.stale_since, record.stale_tried
-        group.refusal, group.claimed_in_part = record.rejection, record.preempted_in_part
+        group.rejection, group.preempted_in_part = record.rejection, record.preempted_in_part
         if record.not_before:
             engine.enqueuer.resume_pause(group, record.not_before)
 
@@ -486,7 +486,7 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         state = engine.state
         row = state.table.row(record.nominated)
         shares = record.nominated_shares if needs.devices else None
-        state.ledger.promise(state.tasks[task.key], row, shares, record.nominated_numa, plan=False)
+        state.ledger.nominate(state.tasks[task.key], row, shares, record.nominated_numa, plan=False)
 
 
 def _load_waiting(engine: Core, document: DumpDocument) -> None:
@@ -531,26 +531,26 @@ def _load_notes(engine: Core, document: DumpDocument) -> None:
         gained=document.capacity_gained,
         nodes_changed=document.planned_nodes_changed,
     )
-    engine.state.ledger.ends.left = document.ended_between
+    engine.state.ledger.expected_ends.left = document.ended_between
     engine.reservations.vacant = document.unreserved
     engine.reservations.aging.since = dict(document.waiting_since)
     state.ledger.dirty = {key: state.groups[key] for key in document.dirty}
     state.table.improved = {state.table.rows[name] for name in document.improved if name in state.table.rows}
-    state.ledger.moved = set(document.moved)
+    state.ledger.moved_classes = set(document.moved)
     queues = state.queues
     if document.usage is not None:
         _load_usage(state, document.usage)
     state.fair_shares.restore(document.shares)
     state.table.total_changed = document.total_changed
     state.table.nodes_changed = document.nodes_reshaped
-    engine.reviews.scheduled = {_as_tuple(item): None for item in document.rechecks}
+    engine.rechecks.scheduled = {_as_tuple(item): None for item in document.rechecks}
     queues.freed = {name: queues.get(name) for name in document.freed}
     queues.rules_changed = {name: queues.get(name) for name in document.reshaped}
     queues.changed = {name: queues.get(name) for name in document.changed}
     queues.was_changed = document.queues_changed
     for usage in document.queue_reports:
         queues.get(usage.queue).reported = usage
-    engine.resume_turns()
+    engine.requeue_active()
 
 
 def _load_usage(state: ClusterState, record: UsageRecord) -> None:

@@ -24,7 +24,7 @@ from windlass.engine.pending.scheduling_queue import PendingClass, Signature, st
 from windlass.engine.queueing.enqueue import signature_of
 from windlass.engine.queues.tree import SUMS, QueueEntry
 from windlass.engine.state.counters import is_firm
-from windlass.engine.state.expected_ends import end_of, place_of
+from windlass.engine.state.expected_ends import end_of, releasing_row
 from windlass.spi.objects import TaskState
 from windlass.spi.topology import NODE_NAME
 
@@ -73,7 +73,7 @@ def check_decision(engine: Core, decision: Decision) -> None:
     for bind in decision.binds:
         entry = engine.state.tasks[bind.task]
         expected = sum(count for _, count in entry.cls.device_requests)
-        expected += sum(share.index >= 0 for share in entry.cuts)
+        expected += sum(share.index >= 0 for share in entry.shares)
         if len(bind.devices) != expected:
             problems.append(f"{bind.task} got {len(bind.devices)} devices, not {expected}")
     if problems:
@@ -83,7 +83,7 @@ def check_decision(engine: Core, decision: Decision) -> None:
 def _is_standalone(engine: Core, bind: Bind) -> bool:
     """Return whether the pod is placed independent of its gang, because it requests nothing."""
     group = engine.state.groups[bind.group]
-    return group.apart and engine.state.tasks[bind.task].cls.is_best_effort
+    return group.best_effort_separate and engine.state.tasks[bind.task].cls.is_best_effort
 
 
 def _incomplete_subgroups(engine: Core, decision: Decision) -> list[str]:
@@ -91,8 +91,8 @@ def _incomplete_subgroups(engine: Core, decision: Decision) -> list[str]:
     problems = []
     for bind in decision.binds:
         group = engine.state.groups[bind.group]
-        if group.parts is not None:
-            subgroup = group.parts.of(engine.state.tasks[bind.task].task.subgroup)
+        if group.subgroups is not None:
+            subgroup = group.subgroups.of(engine.state.tasks[bind.task].task.subgroup)
             if subgroup.held < subgroup.minimum:
                 problems.append(f"part {subgroup.name!r} of {bind.group} was started below its minimum")
     return problems
@@ -115,8 +115,8 @@ def _violated_topologies(engine: Core, decision: Decision) -> list[str]:
             labels = [level.label for level in need.levels[first : need.required + 1] if level.label]
             domains = set()
             for entry in group.tasks.values():
-                row = entry.promised if entry.promised >= 0 else entry.row
-                held = entry.promised >= 0 or entry.state in ACTIVE
+                row = entry.nominated_row if entry.nominated_row >= 0 else entry.row
+                held = entry.nominated_row >= 0 or entry.state in ACTIVE
                 if (
                     row >= 0
                     and held
@@ -202,14 +202,16 @@ def _expected_planes(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
                     expected[entry.row, RELEASING, table.column(resource)] -= WHOLE * unhealthy.bit_count()
         elif entry.row >= 0:
             problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
-        releasing = state.ledger.leaving.get(entry.key) is entry
+        releasing = state.ledger.terminating.get(entry.key) is entry
         if releasing != (entry.state is TaskState.RELEASING and entry.row >= 0):
             problems.append(f"{entry.key} is {entry.state.value}: leaving is out of step")
-        if entry.promised >= 0 and entry.state not in (TaskState.PENDING, TaskState.RELEASING):
+        if entry.nominated_row >= 0 and entry.state not in (TaskState.PENDING, TaskState.RELEASING):
             problems.append(f"{entry.key} is {entry.state.value} and promised room")
-        if entry.promised >= 0:
-            expected[entry.promised, NOMINATED] += vector
-        if (table.expected.get(entry.promised, {}).get(entry.key) is entry) != (entry.promised >= 0):
+        if entry.nominated_row >= 0:
+            expected[entry.nominated_row, NOMINATED] += vector
+        if (table.nominated_tasks.get(entry.nominated_row, {}).get(entry.key) is entry) != (
+            entry.nominated_row >= 0
+        ):
             problems.append(f"{entry.key} is not expected where room is promised to it")
     for hold in state.ledger.holds:
         expected[hold.row, NOMINATED] += table.request_vector(request_of(hold.cls.needs.node_request))
@@ -266,12 +268,12 @@ def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
                     releasing.update(by_model)
                 if entry.state is TaskState.PENDING and not entry.task.gated:
                     pending.update(entry.cls.request)
-                    pending.update(state.ledger.counters.wished_models(entry.cls))
-                if entry.promised >= 0:
+                    pending.update(state.ledger.counters.eligible_models(entry.cls))
+                if entry.nominated_row >= 0:
                     promised.update(entry.cls.request)
-                    promised.update(state.ledger.counters.by_model(entry.cls, entry.promised))
+                    promised.update(state.ledger.counters.by_model(entry.cls, entry.nominated_row))
                 holds = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
-                if is_firm(group) and (holds or entry.promised >= 0):
+                if is_firm(group) and (holds or entry.nominated_row >= 0):
                     firm.update(entry.cls.request)
     for hold in state.ledger.holds:
         for ancestor in hold.group.queue.path if hold.group.queue is not None else ():
@@ -325,17 +327,17 @@ def _groups(engine: Core) -> list[str]:
             problems.append(f"{key} has lost track of what waits")
         if dict(group.pending_classes) != Counter(group.tasks[k].cls for k in pending):
             problems.append(f"{key} has lost track of the classes of what waits")
-        if group.promises != sum(e.promised >= 0 for e in group.tasks.values()):
-            problems.append(f"{key} counts {group.promises} promises")
+        if group.nominations != sum(e.nominated_row >= 0 for e in group.tasks.values()):
+            problems.append(f"{key} counts {group.nominations} promises")
         if group.roles_enforced:
             counted = (*ACTIVE, TaskState.SUCCEEDED)
             roles = Counter(e.task.role for e in group.tasks.values() if e.state in counted)
             if {r: n for r, n in group.active_roles.items() if n} != roles:
                 problems.append(f"the roles of {key} are wrong")
-        if group.parts is not None:
-            problems += _subgroups(group, group.parts)
-        if group.asking_nothing != sum(e.cls.is_best_effort for e in group.pending.values()):
-            problems.append(f"{key} counts {group.asking_nothing} pods that ask for nothing")
+        if group.subgroups is not None:
+            problems += _subgroups(group, group.subgroups)
+        if group.best_effort_pending != sum(e.cls.is_best_effort for e in group.pending.values()):
+            problems.append(f"{key} counts {group.best_effort_pending} pods that ask for nothing")
         if group.queue is not None and group.queue.groups.get(key) is not group:
             problems.append(f"queue {group.queue.name} does not know {key}")
     return problems
@@ -367,9 +369,9 @@ def _pending_classes(engine: Core) -> list[str]:
             problems.append(f"{pending_class!r} has lost its head")
         for key, group in pending_class.members.items():
             seen.add(key)
-            if pending_class.is_strict and group.promises and key not in pending_class.nominated:
+            if pending_class.is_strict and group.nominations and key not in pending_class.nominated:
                 problems.append(f"{pending_class!r} does not know what {key} is promised")
-            if group.bucket is not pending_class:
+            if group.pending_class is not pending_class:
                 problems.append(f"{key} does not know its bucket")
             elif key not in state.dirty:
                 step = next_step(group)
@@ -380,7 +382,9 @@ def _pending_classes(engine: Core) -> list[str]:
                 ):
                     problems.append(f"{key} waits for something it does not ask for")
     problems += [
-        f"{g.key} is in a bucket unknown" for g in state.groups.values() if g.bucket and g.key not in seen
+        f"{g.key} is in a bucket unknown"
+        for g in state.groups.values()
+        if g.pending_class and g.key not in seen
     ]
     for index in (
         scheduling_queue.by_class,
@@ -399,11 +403,11 @@ def _pending_classes(engine: Core) -> list[str]:
 
 def _stored_ends(engine: Core) -> list[str]:
     """Return a problem if the stored ends differ from those of all tasks at the same time."""
-    ends = engine.state.ledger.ends
+    ends = engine.state.ledger.expected_ends
     wanted: dict[tuple[float, str], list[TaskEntry]] = {}
     for key, group in engine.state.groups.items():
         for entry in group.tasks.values() if key in engine.state.timed else ():
-            if place_of(entry) >= 0:
+            if releasing_row(entry) >= 0:
                 time = end_of(entry, ends.now)
                 if time is not None:
                     wanted.setdefault((time, key), []).append(entry)
@@ -419,7 +423,7 @@ def _classes(engine: Core) -> list[str]:
         if cls.tasks != sum(entry.cls is cls for entry in state.tasks.values()):
             problems.append(f"{cls!r} counts {cls.tasks} tasks")
         own_tasks = [e for e in state.tasks.values() if e.cls is cls]
-        placed = Counter(row for e in own_tasks for row in (e.row, e.promised) if row >= 0)
+        placed = Counter(row for e in own_tasks for row in (e.row, e.nominated_row) if row >= 0)
         placed.update(hold.row for hold in state.ledger.holds if hold.cls is cls)
         if cls.placed != placed:
             problems.append(f"{cls!r} does not know where its tasks are")

@@ -38,7 +38,7 @@ class QuietCycle:
         self._possible = (
             {type(action) for action in actions} <= _TIME_BASED
             and not (config.reports or config.usage_half_life_seconds)
-            and not (plugins.varying or plugins.in_rounds or context.permit.is_active)
+            and not (plugins.varying or plugins.cycle_observers or context.permit.is_active)
         )
         self.has_other_deltas = True
         """True if deltas did more than confirm decisions; also before the first cycle."""
@@ -60,12 +60,12 @@ class QuietCycle:
         ledger, queues = state.ledger, state.queues
         return not (
             ledger.dirty
-            or ledger.leaving
+            or ledger.terminating
             or ledger.holds.by_group
             or queues.rules_changed
             or queues.recount
             or state.table.total_changed
-            or not context.scheduling_queue.nothing_to_wake(ledger.moved)
+            or not context.scheduling_queue.nothing_to_wake(ledger.moved_classes)
             or context.queue_heap.waiting
             or reservations.by_group
             or reservations.vacant

@@ -118,7 +118,7 @@ class DecisionReporter:
             pods.nominate(nomination.task, nomination.node)
         for task in list(pods.nominated) if pods.nominated else ():
             entry = tasks.get(task)
-            if entry is None or entry.promised < 0:
+            if entry is None or entry.nominated_row < 0:
                 pods.withdraw(task)
 
     # ------------------------------------------------------------------ one group

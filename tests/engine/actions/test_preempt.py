@@ -81,7 +81,9 @@ def test_what_is_known_of_earlier_claims_decides_nothing() -> None:
 def test_the_claimer_is_promised_what_its_victims_leave_and_gets_it_once_they_are_gone() -> None:
     a = preempting(4).runs("low", "q", "n0:4", priority=40).waits("high", "q", 2, priority=60)
     decision = a.cycle(follow=False)
-    assert [(e.task, e.action, e.claimer) for e in decision.evictions] == [("ns/low-0", "preempt", "ns/high")]
+    assert [(e.task, e.action, e.preemptor) for e in decision.evictions] == [
+        ("ns/low-0", "preempt", "ns/high")
+    ]
     assert (a.promised, a.bound) == ({"high-0": "n0"}, {})
     assert a.cycle(follow=False).evictions == ()  # it waits for what it was promised
     a.world.remove_task("low-0")
@@ -147,7 +149,7 @@ def test_critical_pods_and_such_as_may_not_be_preempted_stay() -> None:
 def test_who_preempts_nobody_waits() -> None:
     a = preempting(2).runs("low", "q", "n0:2", priority=40)
     a.waits("high", "q", 1, priority=60, never_preempts=True).waits("next", "q", 1, priority=59).cycle()
-    assert [e.claimer for e in a.decision.evictions] == ["ns/next"]
+    assert [e.preemptor for e in a.decision.evictions] == ["ns/next"]
 
 
 def test_a_failed_eviction_is_made_again_or_another_one() -> None:
@@ -200,7 +202,7 @@ def test_a_delay_is_waited_for_and_asked_to_be_woken_at() -> None:
     decision = a.cycle()
     assert (decision.evictions, decision.wake_at) == ((), 1100.0)
     a.waits("quick", "q", 1, priority=60).cycle()
-    assert {e.claimer for e in a.decision.evictions} == {"ns/quick"}
+    assert {e.preemptor for e in a.decision.evictions} == {"ns/quick"}
     b = preempting(2).runs("low", "q", "n0:2", priority=40)
     b.waits("high", "q", 2, priority=60, preemption_delay=100.0, created=1000.0).cycle()
     b.cycle(seconds=99.0)
@@ -501,7 +503,7 @@ def test_the_first_few_of_a_bucket_are_asked_for_one_that_may_claim() -> None:
     a.world.remove("high01")
     a.world.change_group("high05", priority=60, never_preempts=False)
     a.cycle()
-    assert [e.claimer for e in a.decision.evictions] == ["ns/high05"]
+    assert [e.preemptor for e in a.decision.evictions] == ["ns/high05"]
 
 
 def test_a_share_that_is_used_up_is_found_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -587,7 +589,7 @@ def test_who_claims_in_vain_pauses(pause: float, least: int, most: int, tried: l
     world.change_group("firm", preemptible=True)
     world.change_task("firm-0", preemptible=True)
     world.cycle(9.0)
-    assert world.engine.state.tasks["ns/high-0"].promised >= 0
+    assert world.engine.state.tasks["ns/high-0"].nominated_row >= 0
 
 
 def test_pauses_last_as_long_as_it_was_in_vain_so_far(tried: list[float]) -> None:
@@ -609,7 +611,7 @@ def test_pauses_do_not_depend_on_how_many_cycles_there_were(bursts: list[int]) -
         found: list[tuple[float, float]] = []
         for many in cycles:
             bustle(world, a, many, 0.0)
-            (record,) = world.engine.claimants["preempt"].as_record().pending_classes
+            (record,) = world.engine.plain_preempt_actions["preempt"].as_record().pending_classes
             assert record.backoff is not None
             found.append((world.now, record.backoff.ends))
             world.cycle(0.75)
@@ -634,8 +636,11 @@ def test_a_copy_pauses_as_long_as_the_original(tried: list[float]) -> None:
     bustle(world, a, 9, 0.5)
     original = world.engine
     copy = Engine.load(original.dump(), default_plugins())
-    assert copy.claimants["preempt"].as_record() == original.claimants["preempt"].as_record()
-    (record,) = copy.claimants["preempt"].as_record().pending_classes
+    assert (
+        copy.plain_preempt_actions["preempt"].as_record()
+        == original.plain_preempt_actions["preempt"].as_record()
+    )
+    (record,) = copy.plain_preempt_actions["preempt"].as_record().pending_classes
     assert (record.group, record.until) == ("ns/high", None)
     assert record.backoff is not None
     assert record.backoff.ends > world.now

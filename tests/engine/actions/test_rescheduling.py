@@ -45,12 +45,12 @@ def test_pods_leave_a_loaded_node_until_it_is_at_its_target_and_their_place_is_k
     decision = pass_interval(scene, 2, **LOADS)
     assert evicted(decision) == ["job-3", "job-4"]  # 80 - 2 * 20 is 40, and 5 + 2 * 20 is 45
     assert {n.node for n in decision.nominations} == {"cold"}
-    (why,) = {eviction.why for eviction in decision.evictions}
+    (why,) = {eviction.reason for eviction in decision.evictions}
     assert why == (
         "node hot has a measured cpu load of 80 %, above its target of 50 % (plug-in rescheduling), and a node with "
         "little load takes the pod"
     )
-    assert {(e.action, e.claimer) for e in decision.evictions} == {("shuffle", "")}
+    assert {(e.action, e.preemptor) for e in decision.evictions} == {("shuffle", "")}
     scene.cycle()
     assert scene.where("job") == {"cold": 2, "hot": 3}
 
@@ -370,7 +370,7 @@ def test_nobody_is_moved_in_vain(data: st.DataObject) -> None:
         source, goal = held[task.key], kept[task.key]
         percent = [10.0 * units for units in asks] if any(asks) else [2.5, 200 / 1024 * 10]
         assert task.owned
-        assert eviction.why
+        assert eviction.reason
         assert any(loads[source][at] > target and percent[at] > 0 for at in (0, 1))
         assert max(loads[goal]) < low
         for at in (0, 1):

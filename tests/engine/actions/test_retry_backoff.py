@@ -92,7 +92,7 @@ def test_what_stands_in_the_way_of_several_is_looked_at_once() -> None:
         a.node(f"wide{gpus}", gpus).runs(f"full{gpus}", "q", f"wide{gpus}:{gpus}", priority=60)
         a.waits(f"high{gpus}", "q", gpus, priority=60)
     a.cycle()
-    (action,) = a.world.engine.claimants.values()
+    (action,) = a.world.engine.plain_preempt_actions.values()
     assert [len(behind) for behind in action.retries._by_obstacle.values()] == [3]
 
 
@@ -105,7 +105,7 @@ def test_a_dump_tells_who_pauses_in_the_order_in_which_that_began() -> None:
         a.waits(name, "q", 2, priority=at).cycle()
     retries = RetryBackoff(scheduling_queue, 10.0)
     for name in names:
-        pending_class = a.world.engine.state.groups[f"ns/{name}"].bucket
+        pending_class = a.world.engine.state.groups[f"ns/{name}"].pending_class
         assert pending_class is not None
         retries.failed(pending_class, 0.0, None, None)
     retries.new_revision()

@@ -37,7 +37,7 @@ def test_who_ran_long_is_suspended_for_one_that_begins_and_the_room_is_kept() ->
     a.cycle(LONG)
     a.waits("new", "q", 4, annotations=YES)
     decision = a.cycle(follow=False)
-    assert [(e.task, e.action, e.claimer) for e in decision.evictions] == [
+    assert [(e.task, e.action, e.preemptor) for e in decision.evictions] == [
         (f"{NAMESPACE}/old-0", "timeshare", f"{NAMESPACE}/new")
     ]
     assert a.promised == {"new-0": "n0"}

@@ -59,7 +59,7 @@ def test_a_gang_of_higher_priority_gets_its_room_and_keeps_it() -> None:
     decision = scene.cycle()
     assert len(decision.evictions) == 2
     assert {e.action for e in decision.evictions} == {"preempt"}
-    assert {e.claimer for e in decision.evictions} == {"default/high"}
+    assert {e.preemptor for e in decision.evictions} == {"default/high"}
     assert len(decision.nominations) == 2
     assert scene.where("high") == {}
     scene.cycle()
@@ -437,7 +437,7 @@ def test_pods_leave_revocable_nodes_when_their_hours_are_over() -> None:
     assert scene.where("job") == {"n0": 2}
     assert scene.cycle(60).evictions == ()
     (eviction,) = scene.cycle(20 * 60).evictions
-    assert (eviction.action, eviction.claimer) == ("shuffle", "")
+    assert (eviction.action, eviction.preemptor) == ("shuffle", "")
     decision = scene.cycle(61)
     assert len(decision.evictions) == 1
     scene.cycle(61)
@@ -540,8 +540,8 @@ def test_it_comes_to_rest_and_no_claimer_loses(data: st.DataObject) -> None:
         decision = scene.cycle()
         served = {n.task.rpartition("-")[0] for n in (*decision.nominations, *decision.binds)}
         for eviction in decision.evictions:
-            assert eviction.claimer in served
-            assert scene.engine.state.groups[eviction.claimer].held_members >= before[eviction.claimer]
+            assert eviction.preemptor in served
+            assert scene.engine.state.groups[eviction.preemptor].held_members >= before[eviction.preemptor]
         done = decision.binds or decision.evictions or decision.nominations
         if not done and not may_claim(decision, scene.now):
             break

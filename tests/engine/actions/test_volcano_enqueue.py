@@ -134,11 +134,11 @@ def test_neither_who_is_held_nor_whose_queue_is_closed_stands_in_line() -> None:
     waiting(scene, "away", 2, queue="shut")
     waiting(scene, "first", 4)
     assert admitted(scene, scene.cycle()) == {"held": False, "away": False, "first": True}
-    assert scene.engine.state.gate.lines == {}
+    assert scene.engine.state.gate.waiting == {}
     waiting(scene, "held", 0)
     scene.engine.apply([QueueUpserted(replace(shut, state=QueueState.OPEN))])
     scene.cycle()
-    assert scene.engine.state.gate.lines.keys() == {f"{NAMESPACE}/away"}
+    assert scene.engine.state.gate.waiting.keys() == {f"{NAMESPACE}/away"}
 
 
 def test_who_goes_away_leaves_the_line() -> None:
@@ -165,7 +165,7 @@ def test_a_namespaces_quota_has_room_for_whom_is_let_in() -> None:
     waiting(scene, "third", 1, created=3.0)
     scene.cycle()
     assert scene.where("first") == {"n0": 2}
-    assert scene.engine.state.gate.let_in == {f"{NAMESPACE}/first", f"{NAMESPACE}/second"}
+    assert scene.engine.state.gate.admitted == {f"{NAMESPACE}/first", f"{NAMESPACE}/second"}
     assert scene.code("third") == "NamespaceQuota"
     assert "ResourceQuota default/gpus of 4" in scene.message("third")
     assert admitted(scene, scene.cycle()) == {}
@@ -193,7 +193,7 @@ def test_who_is_let_in_stays_so_after_a_restart() -> None:
     scene.cycle()
     plugins, _ = registry.build(wanted)
     engine = Engine.load(dump(scene.engine), plugins)
-    assert engine.state.gate.let_in == {f"{NAMESPACE}/in"}
+    assert engine.state.gate.admitted == {f"{NAMESPACE}/in"}
     assert engine.cycle(scene.now + 1).groups == ()
     assert not engine.reporter.is_admitted(engine.state.groups[f"{NAMESPACE}/out"])
 

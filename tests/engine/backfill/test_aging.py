@@ -190,10 +190,10 @@ def test_an_elastic_group_has_nothing_emptied_by_its_own_leaving() -> None:
     c.change_task("goes-0", state=TaskState.RELEASING)
     c.cycle()
     group = c.engine.state.groups["ns/grows"]
-    assert (c.placed("grows"), group.promises) == (3, 1)
+    assert (c.placed("grows"), group.nominations) == (3, 1)
     c.cycle(HOUR)
     (slot,) = c.engine.reservations.by_group.values()
-    assert (slot.group.key, list(slot.nodes.values()), group.promises) == ("ns/grows", ["n2"], 1)
+    assert (slot.group.key, list(slot.nodes.values()), group.nominations) == ("ns/grows", ["n2"], 1)
 
 
 def test_a_dump_keeps_it(scene: Cluster) -> None:

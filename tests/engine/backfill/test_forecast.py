@@ -132,7 +132,7 @@ def test_who_was_promised_room_and_finds_some_sooner_ends_once(box: Cluster) -> 
     box.cycle(0.0)
     box.gang("all", 3, "gpu=4")
     box.cycle(0.0)
-    assert box.engine.state.groups["ns/next"].promises == 1
+    assert box.engine.state.groups["ns/next"].nominations == 1
     box.remove_task("other-0")
     before = state_of(box)
     assert estimate(box, "all") == 500.0

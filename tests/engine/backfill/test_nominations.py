@@ -69,12 +69,12 @@ def test_room_that_is_free_now_goes_first_and_then_nothing_is_promised() -> None
 
 def test_room_that_is_free_is_given_also_to_those_who_would_wait() -> None:
     c = full_node("n2 gpu=2").gang("g", 2, "gpu=1")
-    c.engine.settle(c.now)
+    c.engine.update_groups(c.now)
     group, context = c.engine.state.groups["ns/g"], c.engine._context
     assert group.step is not None
     attempt = context.gang_allocator.try_step(context.statement, group, group.step, future=True)
     assert (attempt.done, attempt.pipelined) == (True, False)
-    assert (c.placed("g"), group.promises) == (2, 0)
+    assert (c.placed("g"), group.nominations) == (2, 0)
     context.statement.rollback()
 
 
@@ -112,7 +112,7 @@ def test_a_promise_is_given_up_when_the_one_who_leaves_gets_stuck() -> None:
     assert nominated(c.cycle()) == {"g-0": "n1"}
     c.change_task("old-0", state=TaskState.STUCK)
     c.cycle()
-    assert c.engine.state.groups["ns/g"].promises == 0
+    assert c.engine.state.groups["ns/g"].nominations == 0
     assert c.code("g") == "InsufficientResources"
 
 
@@ -134,7 +134,7 @@ def test_a_promise_does_not_outlive_its_group_nor_a_hold() -> None:
     assert c.cycle().nominations == ()
     c.change_group("g", held=True)
     c.cycle()
-    assert nominated(c.cycle()) == {"next-0": "n1"} or c.engine.state.groups["ns/next"].promises == 1
+    assert nominated(c.cycle()) == {"next-0": "n1"} or c.engine.state.groups["ns/next"].nominations == 1
     c.remove("next")
     c.gang("last", 1, "gpu=4")
     assert nominated(c.cycle()) == {"last-0": "n1"}
@@ -159,7 +159,7 @@ def test_other_room_is_taken_as_soon_as_it_is_free() -> None:
     assert nominated(c.cycle()) == {"g-0": "n1"}
     c.remove("busy")
     assert [(b.task, b.node) for b in c.cycle().binds] == [("ns/g-0", "n2")]
-    assert c.engine.state.groups["ns/g"].promises == 0
+    assert c.engine.state.groups["ns/g"].nominations == 0
 
 
 def test_those_who_wait_are_woken_when_somebody_begins_to_leave() -> None:
@@ -176,7 +176,7 @@ def test_elastic_tasks_are_promised_room_one_by_one_beside_those_that_run() -> N
     assert nominated(decision) == {"g-2": "n1", "g-3": "n1", "g-4": "n1", "g-5": "n1"}
     c.nodes("n3 gpu=1")
     assert len(c.cycle().binds) == 1
-    assert c.engine.state.groups["ns/g"].promises == 3
+    assert c.engine.state.groups["ns/g"].nominations == 3
     c.remove("old")
     assert len(c.cycle().binds) == 3
     assert c.where("g") == {"n1": 3, "n2": 2, "n3": 1}
@@ -190,9 +190,9 @@ def test_the_others_keep_their_promises_when_one_elastic_task_gets_a_place() -> 
     context = c.engine._context
     assert group.step is not None
     assert context.gang_allocator.try_step(context.statement, group, group.step).done
-    assert (c.placed("g"), group.promises) == (3, 3), "nobody else may come between"
+    assert (c.placed("g"), group.nominations) == (3, 3), "nobody else may come between"
     context.statement.rollback()
-    assert (c.placed("g"), group.promises) == (2, 4)
+    assert (c.placed("g"), group.nominations) == (2, 4)
     invariants.check(c.engine)
 
 
@@ -278,7 +278,7 @@ def test_a_score_that_outranks_vacancy_goes_before_free_room() -> None:
     leaving(c, "old", "n1", "gpu=4")
     c.gang("g", 1, "gpu=1")
     group = c.engine.state.groups["ns/g"]
-    c.engine.settle(c.now)
+    c.engine.update_groups(c.now)
     context = c.engine._context
     assert group.step is not None
     attempt = context.gang_allocator.try_step(context.statement, group, group.step, future=True)
@@ -296,4 +296,4 @@ def test_promises_are_kept_in_a_dump(confirmed: bool) -> None:
     invariants.check(loaded)
     assert loaded.dump() == c.engine.dump()
     group = loaded.state.groups["ns/g"]
-    assert group.promises == 3
+    assert group.nominations == 3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
-from windlass.engine.groups.entries import alike
+from windlass.engine.groups.entries import runs_are_alike
 from windlass.engine.state.statement import Outbox
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import TaskState
@@ -366,7 +366,7 @@ def test_who_runs_like_no_earlier_one_does_not_pass() -> None:
 def test_earlier_runs_are_alike_where_half_are_within_a_factor_of_two(
     runs: tuple[float, ...], found: bool
 ) -> None:
-    assert alike(runs) is found
+    assert runs_are_alike(runs) is found
 
 
 def test_owners_and_what_is_learned_are_told_apart() -> None:
@@ -481,7 +481,7 @@ def test_whom_others_leave_for_is_reckoned_with_before_they_have_gone() -> None:
     c.gang("next", 1, "gpu=8")
     c.change_group("next", run_estimate=300.0)
     run(c)
-    assert c.engine.state.groups["ns/next"].promises == 1
+    assert c.engine.state.groups["ns/next"].nominations == 1
     c.gang("head", 2, "gpu=8")
     c.change_group("head", run_estimate=500.0)
     run(c)
@@ -539,7 +539,7 @@ def test_behind_one_who_begins_where_others_leave_room_is_kept_for_the_next() ->
         engine._statement.pipeline(entry, row)
     engine._statement.commit(Outbox.empty())
     run(c)
-    assert engine.state.groups["ns/second"].promises == 1
+    assert engine.state.groups["ns/second"].nominations == 1
     run(c)
     assert kept_for(c) == {"both": 400.0}
 

@@ -110,7 +110,7 @@ def test_a_place_on_the_card_is_kept_for_a_slice(profile: str, passes: bool) -> 
     run(c)
     assert c.placed("other") == passes
     if passes:
-        assert c.engine.state.tasks[f"{NAMESPACE}/other-0"].cuts[0].start == 6
+        assert c.engine.state.tasks[f"{NAMESPACE}/other-0"].shares[0].start == 6
 
 
 def test_a_dump_keeps_what_is_kept(scene: Cluster) -> None:

@@ -104,7 +104,7 @@ def overtaken() -> Cluster:
 
 
 def promises(c: Cluster, name: str) -> int:
-    return c.engine.state.groups[f"ns/{name}"].promises
+    return c.engine.state.groups[f"ns/{name}"].nominations
 
 
 def test_who_was_promised_room_has_it_though_another_comes_first_now() -> None:

@@ -29,7 +29,7 @@ def runs(
 
 
 def cuts(c: Cluster, name: str) -> tuple[TaskShare, ...]:
-    return c.engine.state.tasks[f"{NAMESPACE}/{name}-0"].cuts
+    return c.engine.state.tasks[f"{NAMESPACE}/{name}-0"].shares
 
 
 def used(c: Cluster) -> int:
@@ -101,9 +101,9 @@ def test_cards_in_the_order_of_needs_plain_ones_first() -> None:
     told = [(s.resource, s.index, s.milli) for s in entry.devices]
     assert told[0][0] == GPU
     assert [(r, milli) for r, _, milli in told[1:]] == [(NPU, 500), (NPU, 200), (NPU, 200)]
-    before = entry.cuts
+    before = entry.shares
     c.change_task("a-0", state=TaskState.RUNNING)
-    assert entry.cuts == before
+    assert entry.shares == before
 
 
 def test_another_card_that_the_world_reports_counts() -> None:

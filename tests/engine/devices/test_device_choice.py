@@ -96,12 +96,12 @@ def test_a_whole_pod_keeps_off_the_card_that_a_part_is_promised_of() -> None:
     c = Cluster().queues("default").nodes(node(n=2))
     state = c.engine.state
     c.gang("a", 1, part("cpu=1", gpu(milli=500, memory_milli=500)))
-    c.engine.settle(c.now)
+    c.engine.update_groups(c.now)
     entry = next(iter(state.tasks.values()))
-    state.ledger.promise(entry, state.table.rows["n"])
-    assert entry.kept[0].index == 0
+    state.ledger.nominate(entry, state.table.rows["n"])
+    assert entry.nominated_shares[0].index == 0
     c.gang("b", 1, needs("gpu=1 cpu=1"))
     row = state.table.rows["n"]
     assert state.table.devices.rows[row][GPU].pick(1) == 0b10
-    state.ledger.unpromise(entry)
+    state.ledger.remove_nomination(entry)
     assert state.table.devices.rows[row][GPU].pick(1) == 0b01

@@ -76,7 +76,7 @@ def test_what_a_group_holds_and_asks_for_in_sum() -> None:
     c.change_task("g-0", state=TaskState.RELEASING)
     assert (group.holding, group.requested) == ({GPU: 2000, "pods": 2}, {GPU: 4000, "pods": 3})
     c.cycle()
-    assert group.promises == 1
+    assert group.nominations == 1
     assert group.holding == group.requested == {GPU: 4000, "pods": 3}
 
 

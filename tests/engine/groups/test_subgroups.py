@@ -8,7 +8,7 @@ import pytest
 from cluster_dsl import Cluster, needs
 
 from windlass.engine.config import EngineConfig
-from windlass.engine.groups.next_step import NextTasks, Shortage, next_step, whole_step
+from windlass.engine.groups.next_step import NextTasks, Shortage, next_step, whole_step_view
 from windlass.engine.groups.subgroups import SubGroupTree
 from windlass.spi.objects import Dialect, Group, SubGroup, TaskState
 
@@ -133,7 +133,7 @@ def test_extras_of_parts_are_promised_room_once_each() -> None:
     decision = c.cycle()
     assert by_part(c) == {"a": 1, "b": 1}
     assert len({nomination.task for nomination in decision.nominations}) == len(decision.nominations) == 4
-    assert c.engine.state.groups["ns/g"].promises == 4
+    assert c.engine.state.groups["ns/g"].nominations == 4
     c.remove("old")
     assert len(c.cycle().binds) == 4
 
@@ -173,14 +173,14 @@ def test_what_a_step_asks_for_in_sum() -> None:
     step = next_step(group)
     assert isinstance(step, NextTasks)
     assert step.members == 4
-    view = whole_step(group, step)
+    view = whole_step_view(group, step)
     assert (view.tasks, view.request["nvidia.com/gpu"], view.elastic) == (4, 4000, False)
     c.cycle()
     c.nodes("n1 gpu=0")
     c.add_tasks("g", 1, "gpu=2")
     step = next_step(group)
     assert isinstance(step, NextTasks)
-    assert whole_step(group, step).elastic
+    assert whole_step_view(group, step).elastic
 
 
 def test_members_of_a_part_count_for_their_roles_too() -> None:
@@ -192,7 +192,7 @@ def test_members_of_a_part_count_for_their_roles_too() -> None:
     group = c.engine.state.groups["ns/g"]
     step = next_step(group)
     assert isinstance(step, NextTasks)
-    assert whole_step(group, step).tasks == 4
+    assert whole_step_view(group, step).tasks == 4
 
 
 def test_a_tree_that_bites_its_tail_hangs_from_the_group() -> None:
@@ -211,7 +211,7 @@ def test_the_parts_may_change() -> None:
     assert by_part(c) == {"a": 2, "b": 1}
     assert c.engine.state.groups["ns/g"].ready()
     c.change_group("g", subgroups=())
-    assert c.engine.state.groups["ns/g"].parts is None
+    assert c.engine.state.groups["ns/g"].subgroups is None
 
 
 def test_kai_gangs_of_parts_grow_in_turns() -> None:

@@ -180,7 +180,7 @@ def test_nodes_in_no_domain_come_last_and_are_counted_on() -> None:
     c.cycle()
     assert c.where("g") == {"a": 2, "b": 2, "c": 2}
     cls = next(iter(c.engine.state.classes))
-    tree = c.engine._gang_allocator.domain_selector.forest.of(need)
+    tree = c.engine._gang_allocator.domain_selector.trees.of(need)
     assert [tree.totals(cls, level).tolist() for level in range(2)] == [[6, 0], [6, 0, 0]]
 
 
@@ -249,7 +249,7 @@ def test_room_that_is_being_vacated_is_promised_in_one_rack() -> None:
     c.cycle()
     group = c.engine.state.groups[f"{NAMESPACE}/g"]
     names = c.engine.state.table.names
-    promised = {c.node_specs[names[entry.promised]].labels["rack"] for entry in group}
+    promised = {c.node_specs[names[entry.nominated_row]].labels["rack"] for entry in group}
     assert len(promised) == 1
 
 
@@ -464,9 +464,9 @@ def test_one_that_waits_is_woken_only_for_room_in_one_domain() -> None:
     group = c.engine.state.groups[f"{NAMESPACE}/g"]
     for rack in range(4):
         c.remove_task(f"old{rack}-0")
-        c.engine.settle(c.now)
-        assert group.bucket is not None
-        assert group.bucket.parked
+        c.engine.update_groups(c.now)
+        assert group.pending_class is not None
+        assert group.pending_class.parked
         c.cycle()
         assert not c.where("g")
     c.remove_task("old2-1")

@@ -440,7 +440,7 @@ def test_a_refusal_for_good_is_not_asked_again_whatever_happens() -> None:
     c = Cluster(plugins=[*default_plugins(), Never()]).queues("default").nodes("n1 gpu=1")
     c.gang("g", 1, "gpu=1")
     c.cycle()
-    pending_class = c.engine.state.groups["ns/g"].bucket
+    pending_class = c.engine.state.groups["ns/g"].pending_class
     assert pending_class is not None
     assert pending_class.parked
     assert not pending_class.wake_conditions.anything
@@ -485,7 +485,9 @@ def test_a_gang_of_one_class_waits_for_room_for_all_of_it() -> None:
     term = PodTerm((Expression("app", "In", ("x",)),), "kubernetes.io/hostname")
     c.gang("apart", 3, needs("gpu=1", labels={"app": "x"}, anti_affinity=(term,)))
     c.cycle()
-    waits = {name: c.engine.state.groups[f"ns/{name}"].bucket.wake_conditions for name in ("plain", "apart")}
+    waits = {
+        name: c.engine.state.groups[f"ns/{name}"].pending_class.wake_conditions for name in ("plain", "apart")
+    }
     assert list(waits["plain"].capacity.values()) == [9]
     assert (waits["plain"].any_capacity, waits["plain"].domains) == (set(), set())
     assert waits["apart"].capacity == {}

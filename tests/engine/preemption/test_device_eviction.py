@@ -107,13 +107,13 @@ def test_a_promise_of_a_part_is_kept_from_others() -> None:
     c.gang("first", 1, part("cpu=1", gpu(milli=600, memory_milli=600)))
     c.cycle()
     entry = c.engine.state.tasks[f"{NAMESPACE}/first-0"]
-    assert [(share.index, share.milli) for share in entry.kept] == [(0, 600)]
+    assert [(share.index, share.milli) for share in entry.nominated_shares] == [(0, 600)]
     c.gang("second", 1, part("cpu=1", gpu(milli=500, memory_milli=500)))
     c.gang("third", 1, part("cpu=1", gpu(milli=400, memory_milli=400)))
     c.cycle()
     state = c.engine.state
-    assert not state.tasks[f"{NAMESPACE}/second-0"].kept
-    assert state.tasks[f"{NAMESPACE}/third-0"].kept
+    assert not state.tasks[f"{NAMESPACE}/second-0"].nominated_shares
+    assert state.tasks[f"{NAMESPACE}/third-0"].nominated_shares
     c.remove_task("old-0")
     c.cycle()
     assert (c.placed("first"), c.placed("second"), c.placed("third")) == (1, 0, 1)

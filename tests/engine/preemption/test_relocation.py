@@ -44,8 +44,8 @@ class Scene:
         names = self.c.engine.state.table.names
         found = {}
         for entry in self.c.engine.state.tasks.values():
-            if entry.promised >= 0 and entry.state is TaskState.RELEASING:
-                found[entry.key] = names[entry.promised]
+            if entry.nominated_row >= 0 and entry.state is TaskState.RELEASING:
+                found[entry.key] = names[entry.nominated_row]
             elif entry.row >= 0:
                 found[entry.key] = "goes" if entry.state is TaskState.RELEASING else "stays"
         return {key.removeprefix("ns/"): place for key, place in found.items()}

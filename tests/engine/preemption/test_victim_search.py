@@ -219,7 +219,7 @@ def test_that_somebody_would_have_no_place_is_seen_before_all_are_placed(
             a.waits(f"new-{at}", "q", *[gpus] * members, min=members)
             decision = a.cycle()
             found += [
-                [(e.task, e.claimer) for e in decision.evictions],
+                [(e.task, e.preemptor) for e in decision.evictions],
                 a.promised,
                 [(b.task, b.node) for b in decision.binds],
             ]

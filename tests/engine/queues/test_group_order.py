@@ -87,5 +87,5 @@ def test_a_bucket_knows_its_members_by_rank_as_they_come_and_go_and_change() -> 
     assert not pending_class.update_member(a)
     assert list(pending_class.by_rank()) == ["a", "b", "d"]
     assert list(pending_class.order) == ["a", "b", "d"]
-    assert b.bucket is pending_class
-    assert c.bucket is None
+    assert b.pending_class is pending_class
+    assert c.pending_class is None

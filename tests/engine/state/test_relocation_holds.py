@@ -56,7 +56,7 @@ def test_a_place_is_kept_from_the_end_of_the_one_to_the_coming_of_the_other() ->
         )
     )
     assert held(a) == []
-    assert a.world.engine.state.tasks["ns/small-9"].promised >= 0
+    assert a.world.engine.state.tasks["ns/small-9"].nominated_row >= 0
     a.cycle()
     assert a.bound == {"small-9": "n0"}
 
@@ -129,11 +129,11 @@ def test_its_node_may_go_before_it() -> None:
 def test_who_stays_after_all_keeps_no_second_place() -> None:
     a = moving()
     a.world.engine.apply([EvictionFailed("ns/small-0", "uid-small-0", "no")])
-    assert a.world.engine.state.tasks["ns/small-0"].promised == -1
+    assert a.world.engine.state.tasks["ns/small-0"].nominated_row == -1
     invariants.check(a.world.engine)
     b = moving()
     b.world.change_task("small-0", state=TaskState.STUCK)
-    assert b.world.engine.state.tasks["ns/small-0"].promised == -1
+    assert b.world.engine.state.tasks["ns/small-0"].nominated_row == -1
     invariants.check(b.world.engine)
 
 

@@ -48,7 +48,7 @@ def state(c: Cluster) -> dict[str, Any]:
             g.key: (g.active, g.releasing, sorted(g.pending), {r: n for r, n in g.active_roles.items() if n})
             for g in state.groups.values()
         },
-        "tasks": {t.key: (t.state, t.row, t.masks, t.promised) for t in state.tasks.values()},
+        "tasks": {t.key: (t.state, t.row, t.masks, t.nominated_row) for t in state.tasks.values()},
         "placed": {cls.number: dict(cls.placed) for cls in state.classes},
         "domains": [
             [
@@ -136,7 +136,7 @@ def test_an_evicted_task_keeps_its_room_until_it_is_gone_and_a_promise_holds_it_
     c.remove_task("old-0")
     binds = c.cycle().binds
     assert [bind.task for bind in binds] == ["ns/claimer-0"]  # not the thief's
-    assert entry(c, "claimer-0").promised == -1
+    assert entry(c, "claimer-0").nominated_row == -1
     assert c.code("thief") == "InsufficientResources"
 
 
@@ -250,7 +250,7 @@ def test_any_sequence_rolls_back_to_any_checkpoint(operations: list[tuple[str, i
             marks.append((s.checkpoint(), state(c)))
         elif kind == "evict" and holding:
             s.evict(holding[pick % len(holding)], "preempt")
-        elif kind == "pipeline" and (free := [e for e in pending if e.promised < 0]):
+        elif kind == "pipeline" and (free := [e for e in pending if e.nominated_row < 0]):
             s.pipeline(free[pick % len(free)], row)
         elif kind == "allocate" and pending:
             task = pending[pick % len(pending)]

@@ -202,9 +202,9 @@ def test_who_is_told_of_a_budget_gets_room_when_it_allows_as_much(dialect: Diale
     for seed in range(80):
         a = stopped_scene(seed, dialect)
         group = a.world.engine.state.groups[f"{NAMESPACE}/high"]
-        if a.evicted or group.bucket is None:
+        if a.evicted or group.pending_class is None:
             continue
-        stops = merge_blockers(group.bucket.budget_blockers)
+        stops = merge_blockers(group.pending_class.budget_blockers)
         assert bool(stops) is ("PodDisruptionBudget" in told(a, "high"))
         if not stops or not stops[0].needed:
             continue

@@ -144,7 +144,7 @@ def test_the_group_stays_complete_until_its_core_goes(
         tree = SubGroupTree(group.spec)
         for key in keys:
             tree.of(group.tasks[key].task.subgroup).held += 1
-        return tree.root.complete() and tree.of(part).complete() and len(keys) >= least
+        return tree.root.is_complete() and tree.of(part).is_complete() and len(keys) >= least
 
     if not group.ready():
         assert not extras

@@ -359,7 +359,11 @@ def test_unreadable_registration_registers_no_devices(text: str) -> None:
 def test_annotations_of_a_binding() -> None:
     world = World(gpu_node(), asking({"gpu-fraction": "0.5"}))
     bind = Bind(
-        "default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU, 500, 8192, card_mib=16384),)
+        "default/a",
+        "uid-default-a",
+        "default/pod:a",
+        "n",
+        (DeviceShare(1, GPU, 500, 8192, device_mib=16384),),
     )
     assert world.model.writes.annotations(bind, 5.0) == {
         "windlass.dev/devices": "1",
@@ -379,7 +383,7 @@ def test_volcano_device_plugin_gets_devices_by_container() -> None:
     limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4096", "volcano.sh/vgpu-cores": "20"}
     obj["spec"]["containers"].append({"name": "b", "image": "x", "resources": {"limits": limits}})
     world = World(registered_node(), obj)
-    share = DeviceShare(0, REGISTERED, 200, 4096, card_mib=16384)
+    share = DeviceShare(0, REGISTERED, 200, 4096, device_mib=16384)
     bind = Bind("default/a", "u", "default/pod:a", "n", (share,))
     words = world.model.writes.annotations(bind, 12.7)
     assert words["volcano.sh/vgpu-ids-new"] == ";GPU-a,NVIDIA,4096,20:"
@@ -391,7 +395,7 @@ def test_volcano_device_plugin_gets_devices_by_container() -> None:
 
 def test_older_volcano_annotations_use_an_index() -> None:
     world = World(gpu_node(), asking(**{"volcano.sh/gpu-memory": "1024"}))
-    bind = Bind("default/a", "u", "default/pod:a", "n", (DeviceShare(1, GPU, 0, 1024, card_mib=16384),))
+    bind = Bind("default/a", "u", "default/pod:a", "n", (DeviceShare(1, GPU, 0, 1024, device_mib=16384),))
     assert world.model.writes.annotations(bind, 0.0)["volcano.sh/gpu-index"] == "1"
     running = pod(
         "a",
@@ -424,8 +428,8 @@ def test_pods_that_volcanos_scheduler_placed_report_uuids() -> None:
     ("share", "shown"),
     [
         (DeviceShare(3, GPU), assignment.AllocatedDevice(3, 1000)),
-        (DeviceShare(0, GPU, 300, 4096, card_mib=16384), assignment.AllocatedDevice(0, 300)),
-        (DeviceShare(0, GPU, 0, 10240, card_mib=16384), assignment.AllocatedDevice(0, 625)),
+        (DeviceShare(0, GPU, 300, 4096, device_mib=16384), assignment.AllocatedDevice(0, 300)),
+        (DeviceShare(0, GPU, 0, 10240, device_mib=16384), assignment.AllocatedDevice(0, 625)),
         (DeviceShare(0, GPU, 0, 10240), assignment.AllocatedDevice(0, 0)),
         (DeviceShare(0, GPU, 0, 0, "1g.5gb", 6), assignment.AllocatedDevice(0, 143, "1g.5gb")),
         (DeviceShare(1, "nvidia.com/mig-1g.5gb"), assignment.AllocatedDevice(1, 1000, "1g.5gb")),

@@ -212,7 +212,7 @@ def test_pods_of_one_claim_share_what_it_holds() -> None:
 
 
 def share(index: int, milli: int, mib: int = 0) -> DeviceShare:
-    return DeviceShare(index, GPU, milli, mib, card_mib=81920)
+    return DeviceShare(index, GPU, milli, mib, device_mib=81920)
 
 
 @pytest.mark.parametrize(

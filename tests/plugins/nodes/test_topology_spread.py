@@ -306,7 +306,7 @@ def test_whom_a_pod_keeps_away_it_keeps_away_until_it_is_gone() -> None:
     c = three_zones(apart, TaskState.RELEASING)
     c.gang("next", 1, apart)
     assert c.cycle().binds == ()
-    assert c.engine.state.tasks["ns/next-0"].promised == c.engine.state.table.rows["n1"]
+    assert c.engine.state.tasks["ns/next-0"].nominated_row == c.engine.state.table.rows["n1"]
 
 
 @pytest.mark.parametrize(("key", "nodes"), [("rack", 3), ("zone", 2)])

@@ -423,7 +423,7 @@ def test_answers_of_a_round_that_was_cut_short_are_kept_for_the_next() -> None:
         left[0] = 1
         scene.cycle()
     assert asked_for == [key("a"), key("b"), key("c")]
-    assert scene.engine.state.gate.let_in == {key("a"), key("b"), key("c")}
+    assert scene.engine.state.gate.admitted == {key("a"), key("b"), key("c")}
 
 
 class Other:

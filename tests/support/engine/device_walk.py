@@ -43,7 +43,7 @@ class Walk:
             self.cluster.nodes(carded(i, i))
         for at, needs in enumerate(PARTS):
             self.cluster.gang(f"g{at}", tasks, needs)
-        self.cluster.engine.settle(0.0)
+        self.cluster.engine.update_groups(0.0)
         self.state = self.cluster.engine.state
         self.entries = list(self.state.tasks.values())
         self.rows = [self.state.table.rows[name] for name in sorted(self.cluster.node_specs)]
@@ -63,7 +63,7 @@ class Walk:
     def _step(self) -> int:
         entry = self.rng.choice(self.entries)
         match entry.state:
-            case TaskState.PENDING if entry.promised >= 0:
+            case TaskState.PENDING if entry.nominated_row >= 0:
                 return self._promised(entry)
             case TaskState.PENDING:
                 return self._pending(entry)
@@ -90,7 +90,7 @@ class Walk:
             self.state.ledger.assume(entry.group, cls, row, (entry,))
             self.placed += 1
         elif self.rng.random() < 0.2 and cls.future(np.array([row], dtype=np.int64))[0][0] > 0:
-            self.state.ledger.promise(entry, row)
+            self.state.ledger.nominate(entry, row)
             self.promised += 1
         else:
             self.refused += 1
@@ -98,15 +98,15 @@ class Walk:
 
     def _promised(self, entry: TaskEntry) -> int:
         """It has what it is promised if that is free by now; or gives it up."""
-        ledger, row = self.state.ledger, entry.promised
-        cuts = ledger.unpromise(entry)
+        ledger, row = self.state.ledger, entry.nominated_row
+        cuts = ledger.remove_nomination(entry)
         if self.rng.random() < 0.8:
             entry.cls.refresh()
             if entry.cls.count[row] > 0 and entry.group is not None:
                 kept = cuts if cuts and ledger.allocator.are_available(row, cuts) else None
                 ledger.assume(entry.group, entry.cls, row, (entry,), kept)
             else:
-                ledger.promise_again(entry, row, cuts)
+                ledger.restore_nomination(entry, row, cuts)
         return row
 
     def _sick(self) -> int:
@@ -162,10 +162,12 @@ class Walk:
     def _parts(self, row: int) -> list[tuple[int, TaskShares]]:
         found: list[tuple[int, TaskShares]] = []
         for entry in self.state.table.tasks[row].values():
-            found.append((HELD_SIDE, entry.cuts))
+            found.append((HELD_SIDE, entry.shares))
             if entry.state is TaskState.RELEASING:
-                found.append((RELEASING_SIDE, entry.cuts))
-        found += [(NOMINATED_SIDE, entry.kept) for entry in self.entries if entry.promised == row]
+                found.append((RELEASING_SIDE, entry.shares))
+        found += [
+            (NOMINATED_SIDE, entry.nominated_shares) for entry in self.entries if entry.nominated_row == row
+        ]
         return found
 
 

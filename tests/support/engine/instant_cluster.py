@@ -201,7 +201,7 @@ def words(decision: Decision) -> str:
         return key.removeprefix(f"{NAMESPACE}/")
 
     parts = [
-        f"{one.action}: {short(one.task)} off {one.node} for {short(one.claimer)}"
+        f"{one.action}: {short(one.task)} off {one.node} for {short(one.preemptor)}"
         for one in decision.evictions
     ]
     parts += [f"{short(one.task)} on {one.node}" for one in decision.binds]
@@ -222,8 +222,8 @@ def settle(world: World, *, most: int | None = None) -> Moment:
         found.said.append(words(decision))
         for eviction in decision.evictions:
             found.evicted[eviction.task] += 1
-            if eviction.claimer:
-                waiting[eviction.claimer] = None
+            if eviction.preemptor:
+                waiting[eviction.preemptor] = None
         for bind in decision.binds:
             waiting.pop(bind.group, None)
         if quiet(decision, world.now) and not world.end_termination():

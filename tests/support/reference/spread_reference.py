@@ -40,10 +40,10 @@ def _standing(engine: Core) -> Counter[tuple[int, int]]:
     """(class, row) → how many of its pods are there or will be, and do not terminate."""
     state, found = engine.state, Counter[tuple[int, int]]()
     for entry in state.tasks.values():
-        if entry.state in ACTIVE and entry.key not in state.ledger.leaving:
+        if entry.state in ACTIVE and entry.key not in state.ledger.terminating:
             found[entry.cls.number, entry.row] += 1
-        if entry.promised >= 0:
-            found[entry.cls.number, entry.promised] += 1
+        if entry.nominated_row >= 0:
+            found[entry.cls.number, entry.nominated_row] += 1
     for hold in state.ledger.holds:
         found[hold.cls.number, hold.row] += 1
     return found

@@ -48,7 +48,7 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     snapshot.load(model, _objects(invocation, pods))
     now = invocation.clock.now()
     engine.apply(model.take(now))
-    engine.settle(now)
+    engine.update_groups(now)
     groups = dict.fromkeys(filter(None, (model.groups.group_of(key) for key in sorted(pods))))
     return config, _merged(table for group in groups for table in engine.scores(group))
 

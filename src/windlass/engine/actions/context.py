@@ -90,7 +90,7 @@ class CycleContext(msgspec.Struct):
         if rejection is LATER:
             self.unfinished = True
         else:
-            group.refusal = rejection
+            group.rejection = rejection
         context.statement.rollback()
         return False
 

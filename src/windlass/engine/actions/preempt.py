@@ -26,10 +26,10 @@ from windlass.engine.actions.preemptor_order import PreemptorOrder
 from windlass.engine.actions.retry_backoff import BackoffRecord, Obstacle, RetryBackoff
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step
+from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step_view
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.pending.scheduling_queue import PendingClass
-from windlass.engine.placement.gang_allocator import waits_for
+from windlass.engine.placement.gang_allocator import wake_conditions
 from windlass.engine.preemption.retake_guard import CompetingGroups, exceeded_resources, nothing_free
 from windlass.engine.preemption.solver import Fragmented, InsufficientTotal, PreemptionSolver
 from windlass.engine.preemption.victim_candidates import NoVictims, VictimCandidates
@@ -86,7 +86,7 @@ class PreemptAction:
     # ------------------------------------------------------------------ pass
 
     def run(self, cycle: CycleContext) -> None:
-        if self._context.plugins.claims:
+        if self._context.plugins.preemption_policies:
             self.serve(cycle)
 
     def serve(self, cycle: CycleContext) -> None:
@@ -99,7 +99,7 @@ class PreemptAction:
             self._is_new or context.queue_heap.waiting or any(map(self._applies_to, cycle.parked))
         ):
             return
-        stamp = context.statement.decided, len(cycle.touched)
+        stamp = context.statement.commits, len(cycle.touched)
         if cycle.running_stamp != stamp:
             cycle.running_stamp = stamp
             context.running.update(cycle.touched.values())
@@ -134,7 +134,7 @@ class PreemptAction:
 
     def _candidate_state(self, now: float) -> Hashable:
         """Return the state that decides on candidates, besides groups and named times."""
-        state, is_cacheable = self._context.state, self._context.plugins.offers_last
+        state, is_cacheable = self._context.state, self._context.plugins.victims_are_lasting
         if not is_cacheable or state.budgets.any or state.queues.flavors:
             return object()
         return state.queues.version
@@ -194,7 +194,7 @@ class PreemptAction:
     def _revision_key(self) -> tuple[int, int, int]:
         """Return a key that changes with decisions, nodes and possible victims. Trials do not count."""
         context = self._context
-        return context.statement.decided, context.state.table.shape, context.state.ledger.confirmed
+        return context.statement.commits, context.state.table.shape, context.state.ledger.confirmed
 
     def _applies_to(self, pending_class: PendingClass) -> bool:
         """Return whether any plugin may grant a preemption to groups of the class."""
@@ -218,7 +218,7 @@ class PreemptAction:
         self._seen = () if record.moved else self._revision_key()
         self._solver.time = record.at
         for bucket_record in record.pending_classes:
-            pending_class = groups[bucket_record.group].bucket
+            pending_class = groups[bucket_record.group].pending_class
             if pending_class is not None:
                 if bucket_record.budget_blockers:
                     pending_class.budget_blockers[self.name] = bucket_record.budget_blockers
@@ -266,7 +266,7 @@ class PreemptAction:
         until: float | None = None
         obstacle: Obstacle | None = None
         for index, group in enumerate(_first_members(pending_class)):
-            group.refusal = None
+            group.rejection = None
             outcome = self._preempt(cycle, group)
             obstacle = None if index else outcome.obstacle
             if outcome.done:
@@ -323,7 +323,7 @@ class PreemptAction:
         )
         with self._context.reservations.reserved_from(group, cycle.now):
             self._solver.solve(preemption, terms, candidates, group, step)
-        return self._context.statement.deciding()[1]
+        return self._context.statement.proposed()[1]
 
     def _preempt(self, cycle: CycleContext, group: GroupEntry) -> PreemptionOutcome:
         """Evict for one group's step."""
@@ -350,7 +350,9 @@ class PreemptAction:
         cycle.touched[group.key] = group
         context.running.mark_changed([group, *(unit.group for unit in result)])
         if not cycle.commit(group):
-            return PreemptionOutcome(until=cycle.now + (PAUSE_SECONDS if group.refusal is not None else 0.0))
+            return PreemptionOutcome(
+                until=cycle.now + (PAUSE_SECONDS if group.rejection is not None else 0.0)
+            )
         context.enqueuer.update(group, cycle.now)
         park_nominated(self._context, cycle, group)
         return PreemptionOutcome(done=True)
@@ -366,7 +368,7 @@ class PreemptAction:
             return PreemptionOutcome()
         if self._never_fits.never_holds(step):
             return PreemptionOutcome(obstacle=NoNodeFits(context.state.table, context.state.table.shape))
-        if group.promises and is_nominated(group, step):
+        if group.nominations and is_nominated(group, step):
             return PreemptionOutcome()
         preemption = self._preemption_of(group, step, group.queue, now)
         terms = self._terms(preemption)
@@ -377,7 +379,7 @@ class PreemptAction:
 
     def _preemption_of(self, group: GroupEntry, step: NextTasks, queue: QueueEntry, now: float) -> Preemption:
         """Return the preemption of a group in a queue."""
-        view = whole_step(group, step)
+        view = whole_step_view(group, step)
         request = with_required_flavors(step, view.request, self._context.state.queues.flavors)
         rivals = CompetingGroups(self._competing_groups(step, queue))
         return Preemption(
@@ -401,13 +403,13 @@ class PreemptAction:
                 if _share_nodes(
                     own_classes, {batch.cls for batch in other_step.batches}
                 ) and not self._never_fits.never_holds(other_step):
-                    request = whole_step(other, other_step).request
+                    request = whole_step_view(other, other_step).request
                     yield CompetingGroup(other.group, request, pending_class.queue.path)
                 break
 
     def _terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied:
         terms: PreemptionTerms | None = None
-        for plugin in self._context.plugins.claims:
+        for plugin in self._context.plugins.preemption_policies:
             response = plugin.preemption_terms(preemption)
             if isinstance(response, PreemptionDenied):
                 return response
@@ -478,11 +480,11 @@ def _first_members(pending_class: PendingClass) -> Iterator[GroupEntry]:
 
 def park_nominated(context: ActionContext, cycle: CycleContext, group: GroupEntry) -> None:
     """Park a group that waits for nominated capacity until this capacity is free."""
-    pending_class = group.bucket
+    pending_class = group.pending_class
     if pending_class is None or pending_class.parked or group.step is None:
         return
-    rejections = context.gang_allocator.refusals_of(group, whole_step(group, group.step))
-    conditions = waits_for(group, group.step, rejections, context.placer)
+    rejections = context.gang_allocator.rejections_of(group, whole_step_view(group, group.step))
+    conditions = wake_conditions(group, group.step, rejections, context.placer)
     # Releases of its queues free quota as well.
     conditions.queues.update(queue.name for queue in pending_class.queue.path)
     context.scheduling_queue.park(pending_class, conditions)

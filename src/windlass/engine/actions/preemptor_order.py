@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.engine.groups.next_step import whole_step
+from windlass.engine.groups.next_step import whole_step_view
 from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.plugins import QueueOrder
@@ -76,7 +76,7 @@ class PreemptorOrder:
         queue, head = branch.queue, branch.first().head()
         if queue is None:
             raise ValueError("the top has no place")
-        view = whole_step(head, head.step) if head is not None and head.step is not None else None
+        view = whole_step_view(head, head.step) if head is not None and head.step is not None else None
         key = tuple([order.queue_key(queue, view) for order in self._orders])
         return key, queue.spec.created, queue.name, branch
 

@@ -36,7 +36,7 @@ from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.actions.preempt import park_nominated
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import ASSUMED, OCCUPYING, TERMINATING, GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step
+from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step_view
 from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.preemption.relocation import Relocator
 from windlass.engine.preemption.suspension_search import SuspensionSearch
@@ -122,7 +122,11 @@ class TimeShare:
         """Class → state of the nodes for its static mask, and its requested device."""
         rules = context.plugins
         self._has_rules = bool(
-            rules.claims or rules.admissions or rules.victim_filters or rules.validations or rules.row_filters
+            rules.preemption_policies
+            or rules.admissions
+            or rules.victim_filters
+            or rules.validations
+            or rules.row_filters
         )
         """True if rules affect the choice of victims."""
 
@@ -271,7 +275,7 @@ class TimeShare:
         )
         pending_classes: Iterable[PendingClass]
         if len(accounts) < len(scheduling_queue.pending_classes):
-            waiting = (account.group.bucket for account in accounts.values())
+            waiting = (account.group.pending_class for account in accounts.values())
             pending_classes = dict.fromkeys(
                 pending_class for pending_class in waiting if pending_class is not None
             )
@@ -283,7 +287,7 @@ class TimeShare:
         worst: dict[str, float] = {}
         for pending_class in pending_classes:
             head = pending_class.head() if pending_class.parked else None
-            if head is None or not head.shares:
+            if head is None or not head.shares_time:
                 continue
             time_account, tried = accounts.get(head.key), failed.get(head.key)
             if time_account is None:
@@ -308,7 +312,7 @@ class TimeShare:
         step = group.step
         if step is None or group.queue is None or step.extra:
             return False
-        if group.promises and is_nominated(group, step):
+        if group.nominations and is_nominated(group, step):
             return False
         if time_account.rests_until > now:
             self._add_end(time_account.rests_until, group.key)
@@ -349,7 +353,7 @@ class TimeShare:
         for account in victims:
             self._changes += [(row, BEFORE_ALL, AFTER_ALL) for row in _rows(account)]
             self._time_sharing.suspend(account, cycle.now)
-        if not group.promises:  # otherwise the commit has done this
+        if not group.nominations:  # otherwise the commit has done this
             cycle.touched[group.key] = group
             context.enqueuer.update(group, cycle.now)
             # It runs at once if capacity was free and only reserved.
@@ -379,10 +383,10 @@ class TimeShare:
             )
             if not candidate_rows and candidate_rows is not None:
                 return None
-        view = whole_step(group, step)
+        view = whole_step_view(group, step)
         path = () if group.queue is None else group.queue.path
         preemption = Preemption(ACTION, group.spec, view.request, view.tasks, path, step.extra, cycle.now)
-        for plugin in context.plugins.claims:
+        for plugin in context.plugins.preemption_policies:
             denied = plugin.preemption_terms(preemption)
             if isinstance(denied, PreemptionDenied):
                 if denied.until is not None:
@@ -484,7 +488,7 @@ class TimeShare:
         """
         context, group = self._context, time_account.group
         limited = bool(context.plugins.admissions) and bool(
-            context.gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True))
+            context.gang_allocator.rejections_of(group, altered(whole_step_view(group, step), future=True))
         )
         if limited or not self._is_plain(group, step):
             return self._search(preemption, time_account, step, limited=limited)
@@ -540,7 +544,7 @@ class TimeShare:
     def _is_plain(self, group: GroupEntry, step: NextTasks) -> bool:
         """Return whether only resources decide on the group's capacity."""
         context = self._context
-        if len(step.batches) > 1 or group.near or step.roles or step.root is not None:
+        if len(step.batches) > 1 or group.has_topology or step.roles or step.root is not None:
             return False
         cls = step.batches[0].cls
         return not cls.needs.devices and context.plugins.countable and not context.placer.constraints(cls)

@@ -44,7 +44,7 @@ class VolcanoBackfill:
         """Update what is known of a group."""
         known = self._context.state.groups.get(group.key) is group and group.group is not None
         self._tried.discard(group.key)
-        if known and group.apart and group.asking_nothing:
+        if known and group.best_effort_separate and group.best_effort_pending:
             self._waiting[group.key] = group
         else:
             self._waiting.pop(group.key, None)
@@ -54,7 +54,7 @@ class VolcanoBackfill:
         self._tried.add(group.key)
         if group.spec.held or group.queue is None or closed_reason(group.queue) is not None:
             return
-        if context.state.gate.closed(group) or group.not_before > cycle.now:
+        if context.state.gate.is_closed(group) or group.not_before > cycle.now:
             return
         failed: set[int] = set()
         for entry in [entry for entry in group.waiting() if entry.cls.is_best_effort]:
@@ -62,7 +62,7 @@ class VolcanoBackfill:
                 continue
             scope = (
                 context.gang_allocator.domain_selector.allowed(group, entry.task.subgroup)
-                if group.near
+                if group.has_topology
                 else None
             )
             with context.placer.within(scope):

@@ -82,7 +82,7 @@ class VolcanoEnqueue:
         """Groups touched in the previous cycle, about which later actions decided since."""
         self._is_new = True
         if self._tiers is not None:
-            context.state.gate.serves = self._tiers.serves
+            context.state.gate.applies_to = self._tiers.serves
 
     def run(self, cycle: CycleContext) -> None:
         tiers = self._tiers
@@ -114,7 +114,7 @@ class VolcanoEnqueue:
         """Update what is known of a group."""
         state = self._context.state
         known = state.groups.get(group.key) is group and group.group is not None
-        closed = known and state.gate.closed(group)
+        closed = known and state.gate.is_closed(group)
         self._remove_from_line(group.key)
         if closed:
             self._add_to_line(tiers, group, now)
@@ -146,12 +146,12 @@ class VolcanoEnqueue:
         line = (queue.name, namespace, tuple(sorted(spec.min_resources.items())), overdue, identity)
         position = (state.group_order(group), group.key)
         self._positions[group.key] = position
-        state.gate.lines[group.key] = line
+        state.gate.waiting[group.key] = line
         bisect.insort(self._lines.setdefault(line, []), position)
 
     def _remove_from_line(self, key: str) -> None:
         gate, position = self._context.state.gate, self._positions.pop(key, None)
-        line = gate.lines.pop(key, None)
+        line = gate.waiting.pop(key, None)
         if position is None or line is None:
             return
         entries = self._lines[line]
@@ -219,12 +219,12 @@ class VolcanoEnqueue:
         required = group.spec.min_resources
         rejection = tiers.admit(self._admission(group, current)) if required else None
         if rejection is not None:
-            if gate.refuse(line, rejection):
+            if gate.reject(line, rejection):
                 for _, other in self._lines[line]:
                     cycle.touched[other] = self._context.state.groups[other]
             return False
         _add(current.booked.setdefault(_namespace(key), {}), _still_to_request(group), 1)
-        gate.let_in.add(key)
+        gate.admitted.add(key)
         tiers.admitted(EngineGangView(group))
         self._update(tiers, group, cycle.now)
         cycle.touched[key] = group
@@ -261,7 +261,7 @@ class VolcanoEnqueue:
         for key, group in state.groups.items():
             if _namespace(key) == namespace:
                 _add(sums, group.requested, 1)
-                if group.group is not None and (group.spec.admitted or key in state.gate.let_in):
+                if group.group is not None and (group.spec.admitted or key in state.gate.admitted):
                     _add(sums, _still_to_request(group), 1)
         return sums
 

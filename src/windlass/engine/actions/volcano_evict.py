@@ -27,7 +27,7 @@ from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.actions.preempt import PreemptAction, PreemptionOutcome, park_nominated
 from windlass.engine.actions.volcano_node_search import NodeSearch, NodeSearchRequest
 from windlass.engine.groups.entries import GroupEntry, TaskEntry, nominated
-from windlass.engine.groups.next_step import whole_step
+from windlass.engine.groups.next_step import whole_step_view
 from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.placement.domain_selector import DomainDemand, held_rows
 from windlass.engine.placement.topology_domains import DomainRows
@@ -131,17 +131,17 @@ class _TieredPreemption(PreemptAction):
         capacity first, without evictions.
         """
         domain_selector = self._context.gang_allocator.domain_selector
-        need = group.spec.topology if group.near else None
+        need = group.spec.topology if group.has_topology else None
         if need is None or need.required < 0:
             return (None,)
         scope = domain_selector.allowed(group)
         if scope is None or held_rows(group):
             return (scope,)
-        tree = domain_selector.forest.of(need)
+        tree = domain_selector.trees.of(need)
         demand = DomainDemand(1)
         for entry in group.pending.values():
             demand.classes[entry.cls] = demand.classes.get(entry.cls, 0) + 1
-        capacity = domain_selector.room(tree, need.required, demand, future=True)
+        capacity = domain_selector.capacity(tree, need.required, demand, future=True)
         order = np.argsort(-capacity[1:], kind="stable") + 1
         return (tree.scope(need.required, code) for code in order.tolist())
 
@@ -160,10 +160,10 @@ class _TieredPreemption(PreemptAction):
         if fits is None:
             return False
         if self._trial_victims is not None:
-            self._trial_victims += self._context.statement.deciding()[1]
+            self._trial_victims += self._context.statement.proposed()[1]
             return True
         done = cycle.commit(group)
-        group.claimed_in_part |= done and not fits
+        group.preempted_in_part |= done and not fits
         return done
 
     def _free_capacity(
@@ -184,14 +184,14 @@ class _TieredPreemption(PreemptAction):
             self._compared_nodes(tiers),
         )
         search = NodeSearch(self._context, tiers, request, candidates)
-        must_fit = whole and (tiers.gang_must_fit or group.claimed_in_part)
+        must_fit = whole and (tiers.gang_must_fit or group.preempted_in_part)
         if must_fit and self._cannot_fit(search, group):
             return None
         mark = statement.checkpoint()
         failed: set[tuple[int, bool]] = set()
         for entry in list(group.waiting()):
             kind = (entry.cls.number, entry.task.never_preempts)
-            if entry.promised >= 0 or kind in failed:
+            if entry.nominated_row >= 0 or kind in failed:
                 continue
             if not self._needs_more(tiers, gang):
                 break
@@ -227,9 +227,9 @@ class _TieredPreemption(PreemptAction):
         Subgroups may need more than the minimum.
         """
         group = gang.entry
-        if group.parts is None or group.step is None or group.step.extra:
+        if group.subgroups is None or group.step is None or group.step.extra:
             return tiers.starving(gang)
-        return group.promises < whole_step(group, group.step).tasks
+        return group.nominations < whole_step_view(group, group.step).tasks
 
     def _compared_nodes(self, tiers: Tiers) -> int:
         """Return the number of nodes among which the cheapest is chosen."""
@@ -245,7 +245,7 @@ class _TieredPreemption(PreemptAction):
 
     def _place_whole(self, group: GroupEntry) -> bool:
         """Return whether the group could start. A group with subgroups is placed again as a whole."""
-        if group.parts is None or group.step is None:
+        if group.subgroups is None or group.step is None:
             return has_minimum(group)
         context = self._context
         for entry in nominated(group):
@@ -256,7 +256,7 @@ class _TieredPreemption(PreemptAction):
         step = group.step
         if step is None or step.extra or not step.single_class:
             return False
-        return search.could_hold(step.batches[0].cls) < step.members - group.promises
+        return search.could_hold(step.batches[0].cls) < step.members - group.nominations
 
     def _rejects(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
         return entry.task.never_preempts
@@ -370,7 +370,7 @@ class VolcanoReclaim(_TieredPreemption):
 
 def _retry_time(tiers: Tiers, group: GroupEntry, now: float) -> float | None:
     """Return the time at which a failed group is tried again without any change."""
-    if group.refusal is not None:
+    if group.rejection is not None:
         return now + PAUSE_SECONDS
     return now + RETRY_SECONDS if tiers.timed else None
 
@@ -382,13 +382,13 @@ def _whole_number(value: object, default: int) -> int:
 
 def has_minimum(group: GroupEntry) -> bool:
     """Return whether a group holds its minimum, nominations included, and each role its own."""
-    if group.held_members + group.promises < group.minimum:
+    if group.held_members + group.nominations < group.minimum:
         return False
     if not group.roles_enforced:
         return True
     roles = dict(group.active_roles)
     for entry in group.pending.values():
-        if entry.promised >= 0:
+        if entry.nominated_row >= 0:
             roles[entry.task.role] = roles.get(entry.task.role, 0) + 1
     return all(roles.get(role, 0) >= n for role, n in group.roles_enforced.items())
 

@@ -53,7 +53,7 @@ class VolcanoShuffle:
             entry = views[victim.task.key].entry
             if entry.state is TaskState.RUNNING:
                 reason = plugin.why(victim) if isinstance(plugin, EvictionReason) else ""
-                self._context.statement.evict(entry, SHUFFLE, why=reason)
+                self._context.statement.evict(entry, SHUFFLE, reason=reason)
 
     def _relieve(self, plugin: RelievesLoad, views: dict[str, EngineTaskView], cycle: CycleContext) -> None:
         context = self._context

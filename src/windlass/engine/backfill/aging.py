@@ -77,7 +77,7 @@ class Aging:
 
     def _waiting_group(self, key: str) -> GroupEntry | None:
         group = self._state.groups.get(key)
-        return group if group is not None and group.bucket is not None and group.pending else None
+        return group if group is not None and group.pending_class is not None and group.pending else None
 
     def next_due(self, now: float) -> float | None:
         """Return the time at which the next group will have waited too long."""

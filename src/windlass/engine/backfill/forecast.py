@@ -26,7 +26,7 @@ from windlass.engine.groups.next_step import NextTasks
 from windlass.engine.nodes.table import NOMINATED
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.cluster_state import ClusterState
-from windlass.engine.state.expected_ends import End, place_of
+from windlass.engine.state.expected_ends import End, releasing_row
 from windlass.engine.state.statement import Statement
 from windlass.spi.objects import TaskState
 
@@ -112,7 +112,7 @@ class Forecaster:
         """Make a plan inside the context, and undo all of it at the end."""
         mark, queues = statement.checkpoint(), self._state.queues
         demanding, was_changed = dict(queues.demanding), queues.was_changed
-        planning = _Planning(statement, self._state, now, self._state.ledger.ends.at(now))
+        planning = _Planning(statement, self._state, now, self._state.ledger.expected_ends.at(now))
         try:
             yield planning
         finally:  # also if a plugin raises: a tentative plan decides nothing
@@ -504,7 +504,7 @@ class _Planning:
         releases: dict[int, list[Event]] = {}
         released_by = self._ledger.table.released_by
         for end, entry in present:
-            row = place_of(entry)
+            row = releasing_row(entry)
             if end <= last and row in rows:
                 releases.setdefault(row, []).append((end, -1, list(enumerate(released_by(entry).tolist()))))
         return releases
@@ -513,7 +513,7 @@ class _Planning:
         """Undo the release of all but the first ``remaining`` released tasks."""
         for entry in self._released[remaining:]:
             self._release(entry, -1)
-            del self._ledger.leaving[entry.key]
+            del self._ledger.terminating[entry.key]
         del self._released[remaining:]
 
     def add_placed(self, group: GroupEntry, placements: Iterable[tuple[TaskEntry, int]]) -> None:
@@ -531,18 +531,18 @@ class _Planning:
             return
         self.ended.append(key)
         for entry in entries:
-            if entry.promised >= 0 and entry.row < 0:
+            if entry.nominated_row >= 0 and entry.row < 0:
                 self.statement.withdraw_nomination(entry)
             elif entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
                 self._release(entry, 1)
-                self._ledger.leaving[entry.key] = entry
+                self._ledger.terminating[entry.key] = entry
                 self._released.append(entry)
 
     def _end_own(self, key: str, entries: Iterable[TaskEntry]) -> None:
         """End tasks that were placed in this plan."""
         self.ended.append(key)
         for entry in entries:
-            if entry.promised >= 0:
+            if entry.nominated_row >= 0:
                 self.statement.withdraw_nomination(entry)
             elif entry.state in OCCUPYING:
                 self.statement.evict(entry, "forecast")
@@ -551,7 +551,7 @@ class _Planning:
         ledger = self._ledger
         ledger.table.mark_releasing(entry, sign)
         ledger.table.touch(entry.row)
-        ledger.holdings.ends(entry, sign)
+        ledger.holdings.mark_releasing(entry, sign)
         ledger.count_ending(entry, sign)
         if self._has_admissions:
             ledger.counters.release(entry, sign)

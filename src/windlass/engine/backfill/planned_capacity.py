@@ -1,7 +1,7 @@
 """Capacity of every node at the last planned start, kept from one plan to the next.
 
 Groups that are placed by resources alone
-(:meth:`~windlass.engine.placement.gang_allocator.GangAllocator.by_amounts`) need no new
+(:meth:`~windlass.engine.placement.gang_allocator.GangAllocator.is_by_resources`) need no new
 plan from the beginning. A planned start stays valid while nothing changes on its nodes.
 A group behind all planned ones is placed on what is free at the last of these starts,
 or after the next expected end, and so on. Therefore the capacity of all nodes at that
@@ -41,7 +41,7 @@ from windlass.engine.groups.next_step import TaskBatch
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.cluster_state import ClusterState
-from windlass.engine.state.expected_ends import End, end_of, place_of
+from windlass.engine.state.expected_ends import End, end_of, releasing_row
 
 _FOREVER = float("inf")
 _ColumnUnits = Sequence[tuple[int, int]]
@@ -112,7 +112,7 @@ class PlannedCapacity:
         forecasts: dict[str, Forecast] = {}
         for group in groups[first:]:
             step = group.step
-            if step is None or not self._gang_allocator.by_amounts(group, step):
+            if step is None or not self._gang_allocator.is_by_resources(group, step):
                 return None
             batch = step.batches[0]
             if not self._wait_for_capacity(batch, step.members):
@@ -213,7 +213,11 @@ class PlannedCapacity:
 
     def _changed_rows(self, now: float) -> set[int] | None:
         """Return the rows on which tasks came, went or end at another time; ``None`` for all."""
-        resource_log, ends, shape = self._table.resource_log, self._ledger.ends, self._current_shape()
+        resource_log, ends, shape = (
+            self._table.resource_log,
+            self._ledger.expected_ends,
+            self._current_shape(),
+        )
         self._ends = ends.at(now)
         changed = None
         if shape == self._shape and now >= self._now:
@@ -262,8 +266,8 @@ class PlannedCapacity:
     def _releases_on(self, row: int) -> list[_Release]:
         table = self._table
         releases = self._known_releases(table.tasks[row].values(), row, USED)
-        if row in table.expected:
-            releases += self._known_releases(table.expected[row].values(), row, NOMINATED)
+        if row in table.nominated_tasks:
+            releases += self._known_releases(table.nominated_tasks[row].values(), row, NOMINATED)
         return releases
 
     def _known_releases(self, entries: Iterable[TaskEntry], row: int, plane: int) -> list[_Release]:
@@ -271,7 +275,7 @@ class PlannedCapacity:
         releases: list[_Release] = []
         for entry in entries:
             group = entry.group
-            if group is not None and group.timed and place_of(entry) == row:
+            if group is not None and group.timed and releasing_row(entry) == row:
                 end = end_of(entry, self._now)
                 if end is not None:
                     releases.append((end, self._released(entry), plane))
@@ -321,7 +325,7 @@ class PlannedCapacity:
             bisect_right(ends, early, key=_time_of), bisect_right(ends, late, key=_time_of)
         ):
             for entry in ends[position][2]:
-                row = place_of(entry)
+                row = releasing_row(entry)
                 if row not in unknown:
                     free[row] += sign * self._table.released_by(entry)
         for row in unknown:
@@ -386,7 +390,7 @@ class PlannedCapacity:
             rows = set()
             while position < last and ends[position][0] == time:
                 for entry in ends[position][2]:
-                    row = place_of(entry)
+                    row = releasing_row(entry)
                     free[row] += self._table.released_by(entry)
                     rows.add(row)
                 position += 1
@@ -464,7 +468,7 @@ class PlannedCapacity:
             window = self._windows[nth]
             step = window.group.step
             if earliest < window.start:
-                if step is None or not self._gang_allocator.by_amounts(window.group, step):
+                if step is None or not self._gang_allocator.is_by_resources(window.group, step):
                     return None, blocked
                 batch, members = step.batches[0], step.members
                 if self._fits_before(window, earliest, batch, members):
@@ -517,7 +521,7 @@ class PlannedCapacity:
         forecasts: dict[str, Forecast] = {}
         for window in before[nth:]:
             group, step = window.group, window.group.step
-            plain = step is not None and self._gang_allocator.by_amounts(group, step)
+            plain = step is not None and self._gang_allocator.is_by_resources(group, step)
             if step is None or not plain or not self._wait_for_capacity(step.batches[0], step.members):
                 break
             forecast = (

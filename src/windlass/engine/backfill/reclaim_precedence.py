@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.engine.backfill.reservation import UNKNOWN, Reservation
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import whole_step
+from windlass.engine.groups.next_step import whole_step_view
 from windlass.engine.queues.queue import QueueEntry, add
 from windlass.engine.state.cluster_state import ClusterState
 
@@ -60,7 +60,7 @@ class ReclaimPrecedence:
         if now != self._now:
             self._now = now
             self._released.clear()
-        requested = {name: units for name, units in whole_step(group, step).request.items() if units > 0}
+        requested = {name: units for name, units in whole_step_view(group, step).request.items() if units > 0}
         return [
             r
             for r in others
@@ -110,7 +110,7 @@ class ReclaimPrecedence:
         if known is not None and known[0] is reservation and known[1] == held:
             return known[2]
         released: dict[str, int] = {}
-        for time, _, entries in self._state.ledger.ends.at(self._now):
+        for time, _, entries in self._state.ledger.expected_ends.at(self._now):
             if time > reservation.start:
                 break
             for entry in entries:
@@ -137,7 +137,7 @@ def _below_common_ancestor(queue: QueueEntry | None, other: QueueEntry | None) -
 
 
 def _request(group: GroupEntry) -> Mapping[str, int]:
-    return whole_step(group, group.step).request if group.step is not None else {}
+    return whole_step_view(group, group.step).request if group.step is not None else {}
 
 
 def _stays_within(path: Sequence[QueueEntry], requested: Mapping[str, int]) -> bool:

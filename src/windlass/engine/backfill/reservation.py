@@ -52,7 +52,7 @@ class Reservation:
 
     def is_current(self) -> bool:
         """Return whether the request of the group is unchanged."""
-        pending_class = self.group.bucket
+        pending_class = self.group.pending_class
         return pending_class is not None and (
             pending_class.signature is self.signature or pending_class.signature == self.signature
         )
@@ -101,4 +101,6 @@ class Reservation:
     def is_predictable(self) -> bool:
         """Return whether the group starts as planned, provided that its capacity is free."""
         group = self.group
-        return bool(self.tasks and group.step is not None and not group.promises and not group.spec.learned)
+        return bool(
+            self.tasks and group.step is not None and not group.nominations and not group.spec.learned
+        )

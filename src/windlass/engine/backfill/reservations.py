@@ -37,7 +37,7 @@ from windlass.engine.backfill.reservation import UNKNOWN, Reservation, Resources
 from windlass.engine.backfill.reserved_capacity import ReservedCapacity
 from windlass.engine.devices.share_table import TaskShare, TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, alike, passing_time
+from windlass.engine.groups.entries import GroupEntry, certain_run_time, runs_are_alike
 from windlass.engine.groups.next_step import NextTasks, is_nominated
 from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt
@@ -147,7 +147,7 @@ class Reservations:
         for key, r in self.by_group.items():
             group = r.group
             if (
-                group.bucket is None
+                group.pending_class is None
                 or group.group is None
                 or groups.get(key) is not group
                 or _is_nominated(group)
@@ -207,7 +207,9 @@ class Reservations:
             candidates = []
         if self._depth > 1 or by_group:
             new = [
-                group for group in touched if group.bucket in self.without_capacity and self._has_none(group)
+                group
+                for group in touched
+                if group.pending_class in self.without_capacity and self._has_none(group)
             ]
             new = [group for group in new if not self._never_fits.never_runs(group)]
             if new and len(by_group) >= self._depth:
@@ -325,7 +327,7 @@ class Reservations:
         This is the case if a task ended at another time than expected, or if nodes
         changed.
         """
-        ends = self._state.ledger.ends
+        ends = self._state.ledger.expected_ends
         left, ends.left = ends.left, None
         gained = self.capacity_gained or (left is not None and left != (now, now))
         self._planned_shape = self._state.table.shape
@@ -425,7 +427,7 @@ class Reservations:
 
     def planned_groups_in(self, pending_class: PendingClass) -> list[GroupEntry]:
         """Return the groups of a pending class with a reservation."""
-        return [r.group for r in self.by_group.values() if r.group.bucket is pending_class]
+        return [r.group for r in self.by_group.values() if r.group.pending_class is pending_class]
 
     def is_planned(self, group: GroupEntry) -> bool:
         """Return whether capacity is reserved for the group from a known start on."""
@@ -457,7 +459,7 @@ class Reservations:
         Bookings on other rows have no effect, unless the step may be nominated to
         capacity that is being released.
         """
-        if statement.leaving:
+        if statement.terminating:
             return None
         rows: set[int] = set()
         for cls in {batch.cls for batch in step.batches}:
@@ -468,7 +470,7 @@ class Reservations:
     @staticmethod
     def _latest_end(group: GroupEntry, now: float) -> float:
         """Return the latest end of the group if it starts now."""
-        seconds = passing_time(group) if group.timed else None
+        seconds = certain_run_time(group) if group.timed else None
         return _FOREVER if seconds is None else now + seconds
 
     @contextmanager
@@ -500,14 +502,14 @@ class Reservations:
         If the group is the first of its pending class to find none, the first in rank
         of that class is considered instead.
         """
-        if group.bucket is None or not self._depth or attempt.pipelined or _is_nominated(group):
+        if group.pending_class is None or not self._depth or attempt.pipelined or _is_nominated(group):
             return
         if attempt.rejections:
-            self.without_capacity.pop(group.bucket, None)
+            self.without_capacity.pop(group.pending_class, None)
             return
         self.aging.record_failure(group, now)
-        is_known = group.bucket in self.without_capacity
-        self.without_capacity[group.bucket] = None
+        is_known = group.pending_class in self.without_capacity
+        self.without_capacity[group.pending_class] = None
         if len(self.without_capacity) > self._prune_at:
             self._prune_at = max(
                 _MIN_PRUNE_SIZE,
@@ -515,13 +517,13 @@ class Reservations:
             )
         if not self._state.timed or self._never_fits.never_runs(group):
             return
-        first = next(iter([group] if is_known else self._first_unreserved([group.bucket], 1)), None)
+        first = next(iter([group] if is_known else self._first_unreserved([group.pending_class], 1)), None)
         if first is None or first.key in self.by_group or self._plans >= _PLANS_PER_CYCLE:
             return
         reserved_groups = [r.group for r in self.by_group.values()]
         if len(reserved_groups) >= self._depth and first.rank > max(map(_rank, reserved_groups)):
             return
-        classes = [group.bucket]
+        classes = [group.pending_class]
         if len(reserved_groups) < self._depth:
             self._plans += 1
             classes = self._waiting_classes()
@@ -540,7 +542,7 @@ class Reservations:
 
     def groups_with_unknown_end(self, group: GroupEntry) -> list[GroupEntry]:
         """Return the groups with an unknown end that prevents a reservation for this group."""
-        if not self._depth or group.key in self.by_group or group.bucket not in self.without_capacity:
+        if not self._depth or group.key in self.by_group or group.pending_class not in self.without_capacity:
             return []
         return [
             group
@@ -548,7 +550,7 @@ class Reservations:
             if group.active
             and group.group is not None
             and group.group.learned
-            and not alike(group.group.runs)
+            and not runs_are_alike(group.group.runs)
         ]
 
     def next_change(self, now: float) -> float | None:
@@ -726,7 +728,7 @@ class Reservations:
             for row, resources in rows.items()
         }
         group = self._state.groups[key]
-        signature = group.bucket.signature if group.bucket is not None else ()
+        signature = group.pending_class.signature if group.pending_class is not None else ()
         return Reservation(group, start, rows, nodes, signature, shares, column_units)
 
     def _from_forecast(self, key: str, start: float, forecast: Forecast, due_cycles: int) -> Reservation:
@@ -760,7 +762,7 @@ class Reservations:
 
 def _is_nominated(group: GroupEntry) -> bool:
     """Return whether evictions have nominated everything that the group waits for."""
-    return group.promises > 0 and group.step is not None and is_nominated(group, group.step)
+    return group.nominations > 0 and group.step is not None and is_nominated(group, group.step)
 
 
 def _is_predictable(reservation: Reservation) -> bool:

@@ -20,7 +20,7 @@ from windlass.engine.devices.share_table import NOMINATED_SIDE, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import NOMINATED, NodeTable
-from windlass.engine.state.expected_ends import end_of, place_of
+from windlass.engine.state.expected_ends import end_of, releasing_row
 
 _DeviceShares = list[tuple[int, str, TaskShares]]
 """Row, owner, and its device shares."""
@@ -114,8 +114,8 @@ class ReservedCapacity:
         Terminating tasks are not included, since they cover nominations already.
         """
         table = self._table
-        entries = [*table.tasks[row].values(), *table.expected.get(row, {}).values()]
-        known = [(end_of(entry, now), entry) for entry in entries if place_of(entry) == row]
+        entries = [*table.tasks[row].values(), *table.nominated_tasks.get(row, {}).values()]
+        known = [(end_of(entry, now), entry) for entry in entries if releasing_row(entry) == row]
         return [(end, entry) for end, entry in known if end is not None]
 
     def _peak_need(
@@ -140,7 +140,7 @@ class ReservedCapacity:
     def _has_shares(self, row: int, local: Iterable[Reservation]) -> bool:
         """Return whether any task holds, or will hold, device shares there."""
         return any(row in r.device_shares for r in local) or any(
-            e.cuts for e in self._table.tasks[row].values()
+            e.shares for e in self._table.tasks[row].values()
         )
 
     def _need_with_devices(

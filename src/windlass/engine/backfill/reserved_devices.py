@@ -61,7 +61,7 @@ class ReservedDevices:
         released = [
             other
             for entry in ending
-            for other in entry.cuts
+            for other in entry.shares
             if (other.resource, other.index) == (share.resource, share.index)
         ]
         releases_whole = any(
@@ -115,17 +115,17 @@ class ReservedDevices:
 
     def vacated(self, row: int, ending: Sequence[TaskEntry]) -> dict[str, list[int]]:
         """Return the shared devices of the row that are free once ``ending`` are gone, by resource."""
-        if not any(entry.cuts for entry in ending):
+        if not any(entry.shares for entry in ending):
             return {}
         staying = {
             (share.resource, share.index)
             for entry in self.table.tasks[row].values()
             if entry not in ending and entry.state is not TaskState.RELEASING
-            for share in entry.cuts
+            for share in entry.shares
         }
         device_set = self.table.shares.row(row).device_set
         indices_by_resource: dict[str, list[int]] = {}
-        for index in sorted({(c.resource, c.index) for entry in ending for c in entry.cuts} - staying):
+        for index in sorted({(c.resource, c.index) for entry in ending for c in entry.shares} - staying):
             facts = device_set.devices[device_set.slots[index]] if index in device_set.slots else None
             if facts is not None and facts.counted and not facts.unhealthy:
                 indices_by_resource.setdefault(index[0], []).append(index[1])

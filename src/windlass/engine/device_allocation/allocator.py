@@ -276,7 +276,7 @@ class DeviceAllocator:
         row = entry.row
         if self._shares.rows[row] is None:
             return True
-        if entry.cuts and not self.are_available(row, entry.cuts, later=True):
+        if entry.shares and not self.are_available(row, entry.shares, later=True):
             return False
         self._shares.sync(row)
         device_set = self._shares.row(row).device_set
@@ -312,7 +312,7 @@ class DeviceAllocator:
         ``scored``: plugins that score the whole node take part.
         """
         devices = needs.devices
-        ranked = scored and bool(self._plugins.card_ranks) and any(need.pack is None for need in devices)
+        ranked = scored and bool(self._plugins.device_ranks) and any(need.pack is None for need in devices)
         if ranked and not later and len(devices) == 1:
             picked = self._pick_by_scores(row, needs, devices[0])
             if picked is not None:
@@ -356,7 +356,7 @@ class DeviceAllocator:
     ) -> TaskShares:
         """Choose the shares of a task, unless given, and enter them as held or as nominated."""
         chosen = shares if shares is not None else self.pick(row, needs, later=later)
-        if chosen is None and self._plugins.card_ranks:
+        if chosen is None and self._plugins.device_ranks:
             chosen = self.pick(row, needs, later=later, scored=False)
         if chosen is None:
             raise RuntimeError(f"the devices of {self._table.names[row]} hold less than was counted")
@@ -370,7 +370,7 @@ class DeviceAllocator:
         scores are ignored.
         """
         chosen_shares: list[TaskShares] = []
-        for scored in (True, False) if self._plugins.card_ranks else (True,):
+        for scored in (True, False) if self._plugins.device_ranks else (True,):
             for name in names:
                 chosen = self.pick(row, needs, scored=scored)
                 if chosen is None:

@@ -35,7 +35,7 @@ class PluginDeviceScores:
 
     def rankers(self, needs: Needs, need: DeviceNeed) -> Rankers | None:
         """Return the rankers for such a need; ``None`` if a plugin supports only arrays."""
-        policies, epoch = self._plugins.card_ranks, self._table.epoch
+        policies, epoch = self._plugins.device_ranks, self._table.epoch
         if (
             self._cache_key[0] is not policies
             or self._cache_key[1] != epoch
@@ -52,7 +52,7 @@ class PluginDeviceScores:
 
     def _make_rankers(self, needs: Needs, need: DeviceNeed) -> Rankers | None:
         rankers: Rankers = []
-        for plugin in self._plugins.card_ranks:
+        for plugin in self._plugins.device_ranks:
             if not isinstance(plugin, PlainDeviceRanks):
                 return None
             ranker = plugin.plain_rank(needs, need, self._table.resources.values)

@@ -63,12 +63,12 @@ def diagnose_domains(
         if result is not None:
             return result
     for subgroup in _missing_subgroups(step):
-        constraint = group.near_parts.get(subgroup.name)
+        constraint = group.subgroup_topologies.get(subgroup.name)
         if constraint is None or constraint.required < 0:
             continue
         held = held_rows(group, subgroup.name)
         result = _DomainDiagnoser(
-            state, domain_selector, constraint, DomainDemand.of_part(subgroup), held
+            state, domain_selector, constraint, DomainDemand.of_subgroup(subgroup), held
         ).diagnose(subgroup.name)
         if result is not None and (step.root is not None or step.options[:1] == [subgroup]):
             return result
@@ -82,8 +82,8 @@ def _missing_subgroups(step: NextTasks) -> list[MissingSubGroup]:
     while remaining:
         subgroup = remaining.pop(0)
         result.append(subgroup)
-        if subgroup.needed == len(subgroup.parts):
-            remaining += subgroup.parts
+        if subgroup.needed_children == len(subgroup.children):
+            remaining += subgroup.children
     return result
 
 
@@ -101,7 +101,7 @@ class _DomainDiagnoser:
         self._need = need
         self._demand = demand
         self._held = held
-        self._tree: DomainTree = domain_selector.forest.of(need)
+        self._tree: DomainTree = domain_selector.trees.of(need)
 
     def diagnose(self, subgroup: str) -> DomainDiagnosis | None:
         need, demand = self._need, self._demand
@@ -137,7 +137,7 @@ class _DomainDiagnoser:
 
     def _capacity(self, level: int) -> IntArray:
         """Return the current capacity per domain, at most that of empty nodes if NUMA matters."""
-        capacity = self._domain_selector.room(self._tree, level, self._demand)
+        capacity = self._domain_selector.capacity(self._tree, level, self._demand)
         if any(cls.needs.zones is not None for cls in self._demand.classes):
             # Counted by resources only so far.
             capacity = np.minimum(capacity, self._capacity_if_empty(level))

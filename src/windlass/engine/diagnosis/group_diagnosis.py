@@ -33,8 +33,8 @@ from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagn
 from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for
 from windlass.engine.diagnosis.smallest_change import SmallestChange
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import PENDING, GroupEntry, nominated, passing_time
-from windlass.engine.groups.next_step import NextTasks, Shortage, least_in_sum, next_step, whole_step
+from windlass.engine.groups.entries import PENDING, GroupEntry, certain_run_time, nominated
+from windlass.engine.groups.next_step import NextTasks, Shortage, min_usage, next_step, whole_step_view
 from windlass.engine.nodes.table import RELEASING
 from windlass.engine.nodes.view import TableView
 from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue
@@ -111,10 +111,10 @@ class Diagnosis:
         if not (in_full or self._state.config.reports):
             return None
         if not _is_waiting(group):
-            return self.diagnose(group, now, in_full=in_full) if group.bereft() else None
+            return self.diagnose(group, now, in_full=in_full) if group.has_lost_members() else None
         if in_full:
             return self._complete(group, self.diagnose(group, now, in_full=True), now)
-        pending_class = group.bucket
+        pending_class = group.pending_class
         if (
             pending_class is None
             or not pending_class.parked
@@ -140,7 +140,7 @@ class Diagnosis:
             diagnoses = self._node_diagnoses(group, step)
             reasons += self._sum_reasons(group, step, diagnoses)
             if (
-                not (reasons or in_full or group.near)
+                not (reasons or in_full or group.has_topology)
                 and len(diagnoses) == 1
                 and (node_reason := _reason_of(diagnoses[0]))
             ):
@@ -218,7 +218,7 @@ class Diagnosis:
         """Return the explanation of a group with nominated capacity that is still being released."""
         table = self._state.table
         names = table.names
-        tasks = Counter(names[entry.promised] for entry in nominated(group))
+        tasks = Counter(names[entry.nominated_row] for entry in nominated(group))
         blockers = tuple(
             Blocker(Reason.WAITING_FOR_VICTIMS, nodes=1, resource="tasks", needed=str(n), detail=name)
             for name, n in sorted(tasks.items())
@@ -227,7 +227,9 @@ class Diagnosis:
             code=Reason.WAITING_FOR_VICTIMS,
             message=messages.nominations(
                 sorted(tasks.items()),
-                present=any(table.planes[entry.promised, RELEASING, 0] > 0 for entry in nominated(group)),
+                present=any(
+                    table.planes[entry.nominated_row, RELEASING, 0] > 0 for entry in nominated(group)
+                ),
             ),
             blockers=blockers,
             nodes_considered=int(self._state.table.live.sum()),
@@ -247,8 +249,8 @@ class Diagnosis:
             reasons.append(_rejected(rejection))
         if not group.tasks and (rejection is not None or self._queue_reasons(group)):
             return reasons  # no controller creates its pods before it is admitted
-        if group.refusal is not None:
-            reasons.append(_rejected(group.refusal))
+        if group.rejection is not None:
+            reasons.append(_rejected(group.rejection))
         elif group.not_before > now:
             sentence = messages.bind_failed(group.failure, group.failures, group.not_before - now)
             reasons.append(_reason(Reason.BIND_FAILED, sentence))
@@ -258,9 +260,9 @@ class Diagnosis:
             code = Reason.SCHEDULING_GATED if _gates_decide(step) else Reason.WAITING_FOR_MEMBERS
             blocker = Blocker(
                 code,
-                resource=step.role or step.part or "tasks",
+                resource=step.role or step.subgroup or "tasks",
                 needed=str(step.needed),
-                available=str(step.there),
+                available=str(step.available),
             )
             reasons.append(PendingReason(code, messages.shortage(step), (blocker,)))
         return reasons
@@ -300,7 +302,7 @@ class Diagnosis:
         """Return the reason if a gang of several classes requires more than all nodes have."""
         if step.extra or len(diagnoses) < 2 or any(v.never is not None for v in diagnoses):
             return []
-        return self._exceeds_cluster(least_in_sum(group, step))
+        return self._exceeds_cluster(min_usage(group, step))
 
     def _exceeds_cluster(self, needs: Mapping[str, int]) -> list[PendingReason]:
         """Return the reason if all nodes together, even empty, have too little."""
@@ -350,7 +352,7 @@ class Diagnosis:
         """Return the rejections of the whole step by queues and plugins."""
         return [
             _rejected(rejection)
-            for rejection in self._gang_allocator.refusals_of(group, whole_step(group, step))
+            for rejection in self._gang_allocator.rejections_of(group, whole_step_view(group, step))
         ]
 
     # ------------------------------------------------------------------ nodes
@@ -413,13 +415,13 @@ class Diagnosis:
             reason = _reason_of(diagnosis)
             if reason is not None:
                 reasons.append(reason)
-        if not reasons and not certain and group.bucket is not None and group.bucket.parked:
+        if not reasons and not certain and group.pending_class is not None and group.pending_class.parked:
             reasons.append(self._gang_reason(group, step, diagnoses, in_full=in_full))
         return reasons
 
     def _domain_diagnosis(self, group: GroupEntry, step: NextTasks) -> DomainDiagnosis | None:
         """Return the diagnosis of the domains that the group requires."""
-        if not group.near:
+        if not group.has_topology:
             return None
         return diagnose_domains(self._state, self._gang_allocator.domain_selector, group, step)
 
@@ -432,7 +434,7 @@ class Diagnosis:
         """
         placed = self._gang_allocator.try_step(self._statement, group, step)
         self._statement.rollback()
-        requires_domain = group.near and self._gang_allocator.domain_selector.requires(group)
+        requires_domain = group.has_topology and self._gang_allocator.domain_selector.requires_domain(group)
         code = Reason.TOPOLOGY_PLACEMENT_FAILED if requires_domain else Reason.INSUFFICIENT_RESOURCES
         sentence = messages.not_together(placed.reached, step.members, near=requires_domain)
         blocker = Blocker(
@@ -443,7 +445,9 @@ class Diagnosis:
             detail="placed together",
         )
         next_pod = (
-            self._next_pod_diagnosis(group, step, placed.reached) if in_full and not group.near else None
+            self._next_pod_diagnosis(group, step, placed.reached)
+            if in_full and not group.has_topology
+            else None
         )
         if next_pod is not None:
             sentence = f"{sentence} {messages.next_pod_sentence(next_pod.sentence)}"
@@ -472,7 +476,7 @@ class Diagnosis:
         """Return the groups that hold what is missing."""
         rejections: list[Rejection] = []
         if isinstance(step, NextTasks):
-            rejections = self._gang_allocator.refusals_of(group, whole_step(group, step))
+            rejections = self._gang_allocator.rejections_of(group, whole_step_view(group, step))
         return self._holders_index.find(group, diagnoses, rejections)
 
 
@@ -498,7 +502,7 @@ def _is_individual(group: GroupEntry, pending_class: PendingClass) -> bool:
 
 def _reservation_reasons(group: GroupEntry) -> list[PendingReason]:
     """Return the reason if capacity is reserved for another group, or if the order is strict."""
-    pending_class = group.bucket
+    pending_class = group.pending_class
     if (
         pending_class is not None
         and pending_class.is_strict
@@ -506,10 +510,10 @@ def _reservation_reasons(group: GroupEntry) -> list[PendingReason]:
         and head is not group
     ):
         return [_reason(Reason.BEHIND_IN_QUEUE, messages.behind_strict(head.key), head.key)]
-    kept_for = group.bucket.wake_conditions.reserved_for if group.bucket is not None else ""
+    kept_for = group.pending_class.wake_conditions.reserved_for if group.pending_class is not None else ""
     if not kept_for:
         return []
-    sentence = messages.reserved(kept_for, passing_time(group), group.spec.learned)
+    sentence = messages.reserved(kept_for, certain_run_time(group), group.spec.learned)
     return [_reason(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
 
 
@@ -518,7 +522,7 @@ def _budget_blockers(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:
 
     In a strict order only those of the first group.
     """
-    pending_class = group.bucket
+    pending_class = group.pending_class
     if (
         pending_class is None
         or not pending_class.budget_blockers
@@ -544,7 +548,7 @@ def _not_evaluated() -> Explanation:
 
 
 def _gates_decide(shortage: Shortage) -> bool:
-    return shortage.gated > 0 and shortage.there + shortage.gated >= shortage.needed
+    return shortage.gated > 0 and shortage.available + shortage.gated >= shortage.needed
 
 
 def _reason(code: Reason, sentence: str, detail: str = "") -> PendingReason:

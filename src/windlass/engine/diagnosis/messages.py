@@ -142,10 +142,10 @@ def outweighed(saved_seconds: float | None) -> str:
 
 def shortage(shortage: Shortage) -> str:
     of_subgroup = f" of role {shortage.role}" if shortage.role else ""
-    if shortage.part:
-        of_subgroup = f" of sub-group {shortage.part}"
-    present = f"{shortage.there} of the {shortage.needed} pods{of_subgroup} that it needs"
-    if shortage.there >= shortage.needed:
+    if shortage.subgroup:
+        of_subgroup = f" of sub-group {shortage.subgroup}"
+    present = f"{shortage.available} of the {shortage.needed} pods{of_subgroup} that it needs"
+    if shortage.available >= shortage.needed:
         verb = "is" if shortage.gated == 1 else "are"
         return f"{count(shortage.gated, 'pod')}{of_subgroup} {verb} held back by a scheduling gate."
     if shortage.gated:

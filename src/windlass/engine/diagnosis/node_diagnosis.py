@@ -129,7 +129,7 @@ def diagnose_nodes(
 def capacity_if_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many tasks of the class each row holds if empty, by resources and NUMA."""
     result = capacity_by_resources(state, cls.needs, rows, empty=True)
-    numa_usage = state.plugins.zone_books
+    numa_usage = state.plugins.numa_accounting
     if numa_usage is None or cls.needs.zones is None:
         return result
     maxima = [numa_usage.most(cls.number, row) for row in rows.tolist()]

@@ -52,8 +52,8 @@ class ExplanationRecheck:
         """
         for queue in reshaped:
             for group in queue.groups.values():
-                if group.bucket is not None and group.bucket.parked:
-                    self.scheduled[group.bucket.signature] = None
+                if group.pending_class is not None and group.pending_class.parked:
+                    self.scheduled[group.pending_class.signature] = None
         table = self._state.table
         if not table.nodes_changed:
             return
@@ -63,7 +63,7 @@ class ExplanationRecheck:
                 self.scheduled[signature] = None
         for key, group in self._state.groups.items():
             if (
-                group.bucket is None
+                group.pending_class is None
                 and group.reported is not None
                 and group.reported.explanation is not None
                 and key not in touched
@@ -77,7 +77,7 @@ class ExplanationRecheck:
             del self.scheduled[item]
             if isinstance(item, str):
                 group = self._state.groups.get(item)
-                if group is not None and group.bucket is None and self._differs(group, now):
+                if group is not None and group.pending_class is None and self._differs(group, now):
                     touched[item] = group
             else:
                 pending_class = self._scheduling_queue.pending_classes.get(item)

@@ -36,10 +36,10 @@ def remedies_for(
         remedies += _node_remedies(code, group, state, diagnoses, nodes_only=not _CLOSED.intersection(codes))
         if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
             what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
-            if step.part:
-                what = f"the minimum of sub-group {step.part}"
-            if step.there:
-                remedies.append(f"Create the missing pods, or lower {what} to {step.there}.")
+            if step.subgroup:
+                what = f"the minimum of sub-group {step.subgroup}"
+            if step.available:
+                remedies.append(f"Create the missing pods, or lower {what} to {step.available}.")
             else:
                 remedies.append(f"Create the {step.needed} pods: the creator of the group has not done so.")
         if code is Reason.SCHEDULING_GATED:
@@ -74,7 +74,7 @@ def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str,
             remedies.append(
                 f"Ask for at most {diagnosis.ever} pods at once, or add nodes to a domain of {level}."
             )
-    elif diagnosis.fitting and group.group is not None and not group.near_parts:
+    elif diagnosis.fitting and group.group is not None and not group.subgroup_topologies:
         minimum = group.held_members + diagnosis.fitting
         if minimum < group.minimum:
             remedies.append(f"With minAvailable (minMember) {minimum} it could start now.")

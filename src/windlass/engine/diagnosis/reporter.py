@@ -24,7 +24,7 @@ class DiagnosisReporter:
         result = []
         explain = self._diagnosis.explain
         for group in touched:
-            spec, tasks, pending_class = group.group, len(group.tasks), group.bucket
+            spec, tasks, pending_class = group.group, len(group.tasks), group.pending_class
             if spec is None and not tasks:
                 continue
             if pending_class is not None and not pending_class.parked:
@@ -59,7 +59,7 @@ class DiagnosisReporter:
             return True
         if spec.held or group.queue is None or closed_reason(group.queue) is not None:
             return False
-        return not self._state.gate.closed(group)
+        return not self._state.gate.is_closed(group)
 
     def queues(self) -> tuple[QueueUsage, ...]:
         """Return the usage of changed queues."""

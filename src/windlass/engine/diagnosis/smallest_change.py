@@ -27,7 +27,7 @@ from windlass.engine.diagnosis.node_diagnosis import capacity_by_resources, capa
 from windlass.engine.diagnosis.transient_blockers import blockers_by
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, Shortage, runs_of, whole_step
+from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, Shortage, batches_of, whole_step_view
 from windlass.engine.nodes.table import PODS
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt
@@ -107,7 +107,7 @@ class SmallestChange:
         if group.roles_enforced and spec.min_member != sum(group.roles_enforced.values()):
             return None
         if isinstance(step, Shortage):
-            batches, missing = runs_of(group.waiting()), spec.min_member - group.held_members
+            batches, missing = batches_of(group.waiting()), spec.min_member - group.held_members
             members = min(missing - 1, len(group.pending))
         elif step.extra:
             return None
@@ -147,8 +147,8 @@ class SmallestChange:
         self, statement: Statement, group: GroupEntry, step: NextTasks
     ) -> SuggestedChange | None:
         """Return the limits to raise, if nothing but limits blocks the group."""
-        view = whole_step(group, step)
-        rejections = self._gang_allocator.refusals_of(group, view)
+        view = whole_step_view(group, step)
+        rejections = self._gang_allocator.rejections_of(group, view)
         if not rejections or any(rejection.code not in _LIMITS for rejection in rejections):
             return None
         exceeded = [
@@ -202,12 +202,12 @@ class SmallestChange:
         root = step.root
         if root is None or not _all_needed(root) or any(spec.topology for spec in group.spec.subgroups):
             return []
-        if group.near or self._placer.constraints(cls) or not self._state.plugins.countable:
+        if group.has_topology or self._placer.constraints(cls) or not self._state.plugins.countable:
             return []
-        if self._gang_allocator.refusals_of(group, whole_step(group, step)):
+        if self._gang_allocator.rejections_of(group, whole_step_view(group, step)):
             return []
         cls.refresh()
-        missing = max(step.members, root.least()) - cls.total
+        missing = max(step.members, root.min_tasks()) - cls.total
         return [self._more_nodes(cls, missing), *self._without_blocker(cls, missing)] if missing > 0 else []
 
     def _with_nodes(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
@@ -217,7 +217,7 @@ class SmallestChange:
             return []
         if group.spec.subgroups:
             return self._for_subgroups(group, step)
-        domains = self._gang_allocator.domain_selector.domains(group) if group.near else None
+        domains = self._gang_allocator.domain_selector.domains(group) if group.has_topology else None
         (cls,) = group.pending_classes
         if self._placer.constraints(cls) or not state.plugins.countable:
             return []
@@ -226,7 +226,7 @@ class SmallestChange:
         if cls.needs.devices:
             changes.append(self._smaller_share(group, cls, step))
         members = _required_tasks(step)
-        if self._gang_allocator.refusals_of(group, whole_step(group, step)):
+        if self._gang_allocator.rejections_of(group, whole_step_view(group, step)):
             return changes
         if domains is None:
             if cls.total >= members:
@@ -263,7 +263,7 @@ class SmallestChange:
         """Return whether the step would start now if its tasks had these needs."""
         rows = self._rows(cls)
         members = _required_tasks(step)
-        domains = self._gang_allocator.domain_selector.domains(group) if group.near else None
+        domains = self._gang_allocator.domain_selector.domains(group) if group.has_topology else None
         capacities = np.minimum(capacity_by_resources(self._state, needs, rows), members)
         if domains is not None:
             sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
@@ -274,7 +274,7 @@ class SmallestChange:
             return False
         whole = {name: each * members for name, each in needs.request}
         view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
-        return not self._gang_allocator.refusals_of(group, view)
+        return not self._gang_allocator.rejections_of(group, view)
 
     def _smaller_share(self, group: GroupEntry, cls: TaskClass, step: NextTasks) -> SuggestedChange | None:
         """Return the largest device share with which the step would start.
@@ -429,7 +429,9 @@ class SmallestChange:
 
 
 def _all_needed(subgroup: MissingSubGroup) -> bool:
-    return subgroup.needed >= len(subgroup.parts) and all(_all_needed(below) for below in subgroup.parts)
+    return subgroup.needed_children >= len(subgroup.children) and all(
+        _all_needed(below) for below in subgroup.children
+    )
 
 
 def _required_tasks(step: NextTasks) -> int:

@@ -35,13 +35,13 @@ def request_of(request_items: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _countable(needs: Needs, plugins: PluginSet) -> bool:
-    return plugins.countable and plugins.rises(needs) and not _uses_device_ranks(needs, plugins)
+    return plugins.countable and plugins.score_never_falls(needs) and not _uses_device_ranks(needs, plugins)
 
 
 def _uses_device_ranks(needs: Needs, plugins: PluginSet) -> bool:
     """Return whether device scores of whole nodes may change how many tasks the devices hold."""
     several = len(needs.devices) > 1 or any(need.count > 1 for need in needs.devices)
-    return bool(plugins.card_ranks) and several
+    return bool(plugins.device_ranks) and several
 
 
 class TaskClass:
@@ -116,21 +116,21 @@ class TaskClass:
     @property
     def domains(self) -> tuple[Domain, ...]:
         """Return the plugins about the relation of pods that need updates about tasks of the class."""
-        if self._plugins_version != self._plugins.told:
+        if self._plugins_version != self._plugins.version:
             self._update_plugins()
         return self._domains
 
     @property
     def domains_without_terminating(self) -> tuple[Domain, ...]:
         """Return those of :attr:`domains` that ignore terminating tasks."""
-        if self._plugins_version != self._plugins.told:
+        if self._plugins_version != self._plugins.version:
             self._update_plugins()
         return self._staying_domains
 
     @property
     def rankers(self) -> tuple[RelativeScore, ...]:
         """Return the scores by other nodes or pods that may apply to the class."""
-        if self._plugins_version != self._plugins.told:
+        if self._plugins_version != self._plugins.version:
             self._update_plugins()
         return self._rankers
 
@@ -141,8 +141,8 @@ class TaskClass:
 
     def _update_plugins(self) -> None:
         plugins = self._plugins
-        self._plugins_version = plugins.told
-        self._domains = plugins.minding(self.number)
+        self._plugins_version = plugins.version
+        self._domains = plugins.interested(self.number)
         self._staying_domains = tuple([p for p in self._domains if not counts_terminating(p)])
         self._rankers = plugins.rankers(self.number, self.needs.dialect)
 

@@ -1,1 +1,1 @@
-"""Groups, their tasks and parts, and what they ask for next."""
+"""Groups, their tasks and sub-groups, and their next tasks."""

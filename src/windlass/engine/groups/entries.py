@@ -1,12 +1,13 @@
-"""Groups and tasks inside the engine, and the arithmetic of gangs.
+"""Groups and tasks in the engine, and the counts of gangs.
 
-A group holds *active* tasks (assumed, bound, running), succeeded ones, and waits with *pending* ones;
-terminating and failed tasks count for nothing, gated ones are not available. A group is *ready* when
-active + succeeded reach ``min_member``, each role its own minimum, and its parts theirs; role minima
-count only if ``min_member`` is at least their sum.
+A group holds *active* tasks (assumed, bound, running) and succeeded ones, and waits
+with *pending* ones. Terminating and failed tasks do not count. Gated tasks are not
+available. A group is *ready* if active and succeeded tasks reach ``min_member``, each
+role its minimum, and each required sub-group its minimum. Role minima count only if
+``min_member`` is at least their sum.
 
-Where pods that ask for nothing are placed ``apart`` from the gang (Volcano's rule), they stand for members
-as long as they wait.
+If pods without requests are separate from the gang (Volcano's rule), they count as
+members as long as they wait.
 """
 
 from __future__ import annotations
@@ -35,34 +36,40 @@ if TYPE_CHECKING:
 PENDING, ASSUMED, BOUND, RUNNING = TaskState.PENDING, TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING
 TERMINATING, STUCK = TaskState.RELEASING, TaskState.STUCK
 SUCCEEDED, FAILED = TaskState.SUCCEEDED, TaskState.FAILED
-"""States as plain names: with Python 3.11 a member of an enumeration takes twenty times as long to look up,
-and every decision asks a dozen times."""
+"""States as plain names.
+
+In Python 3.11 the lookup of a member of an enumeration takes twenty times as long, and
+each decision reads a dozen of them.
+"""
 ACTIVE = frozenset({ASSUMED, BOUND, RUNNING})
 ENDING = frozenset({TERMINATING, STUCK})
-"""States of a task that has been asked to go and still holds its resources."""
+"""States of an evicted task that still holds its resources."""
 OCCUPYING = ACTIVE | ENDING
 """States in which a task holds resources of its node."""
 
 
 _NO_ROLES: dict[str, int] = {}
 _NO_NEEDS: dict[str, TopologyNeed] = {}
-"""Shared by the groups that have none, which are most; nobody writes to them."""
+"""Shared by groups without such entries, which are most. Never modified."""
 
 
 class TaskEntry:
-    """A task as the engine holds it. ``state`` may be ahead of ``task.state``: assumed binds, evictions."""
+    """Task in the engine.
+
+    ``state`` may be ahead of ``task.state``: assumed binds and evictions.
+    """
 
     __slots__ = (
         "cls",
-        "cuts",
         "devices",
         "group",
-        "kept",
-        "kept_zones",
         "key",
         "masks",
-        "promised",
+        "nominated_row",
+        "nominated_shares",
+        "nominated_zones",
         "row",
+        "shares",
         "sort_key",
         "state",
         "task",
@@ -75,21 +82,21 @@ class TaskEntry:
         self.cls = cls
         self.group = group
         self.sort_key: Any = None
-        """Its place in the group; made when first needed."""
+        """Position in the group, computed on first use."""
         self.state = PENDING
         self.row = -1
         self.masks: Masks = ()
-        self.cuts: TaskShares = ()
-        """What it has of cards whose parts are counted one by one."""
+        self.shares: TaskShares = ()
+        """Allocated shares of devices that are counted by share."""
         self.devices: tuple[DeviceShare, ...] = ()
-        self.kept: TaskShares = ()
-        """What of cards is promised to it."""
+        self.nominated_shares: TaskShares = ()
+        """Nominated device shares."""
         self.zones: NumaHolding | None = None
-        """What it holds of its node's NUMA zones, where those are known."""
-        self.kept_zones: NumaHolding | None = None
-        """What of zones is promised to it."""
-        self.promised = -1
-        """The row on which resources being freed are promised to it; -1 for none."""
+        """NUMA holding, if the node reports zones."""
+        self.nominated_zones: NumaHolding | None = None
+        """Nominated NUMA holding."""
+        self.nominated_row = -1
+        """Row on which terminating tasks free capacity for the task; -1 for none."""
 
     def __repr__(self) -> str:
         return f"<TaskEntry {self.key} {self.state.value} row={self.row}>"
@@ -97,7 +104,11 @@ class TaskEntry:
 
 @renamed.attributes_of("GroupView")
 class GroupEntry:
-    """A group with its tasks. ``group`` is None while only tasks name it: then nothing is decided."""
+    """Group with its tasks.
+
+    ``group`` is ``None`` as long as only tasks refer to the group. It is not scheduled
+    then.
+    """
 
     __slots__ = (
         "_first",
@@ -105,36 +116,36 @@ class GroupEntry:
         "_task_order",
         "active",
         "active_roles",
-        "apart",
-        "asking_nothing",
-        "bucket",
-        "claimed_in_part",
-        "consent",
+        "best_effort_pending",
+        "best_effort_separate",
         "failed",
         "failure",
         "failures",
         "group",
+        "has_topology",
         "key",
         "minimum",
-        "near",
-        "near_parts",
         "newly_failed",
+        "nominations",
         "not_before",
         "order_key",
-        "parts",
         "pending",
+        "pending_class",
         "pending_classes",
-        "promises",
+        "preempted_in_part",
         "queue",
         "rank",
-        "refusal",
+        "rejection",
         "releasing",
         "reported",
         "roles_enforced",
-        "shares",
+        "shares_time",
+        "shares_time_memo",
         "stale_since",
         "stale_tried",
         "step",
+        "subgroup_topologies",
+        "subgroups",
         "succeeded",
         "tallies",
         "tasks",
@@ -146,15 +157,15 @@ class GroupEntry:
         self._task_order = task_order
         self.group: Group | None = None
         self.minimum = 0
-        """How many members it needs; 0 while it is only named."""
+        """Number of members that the group needs; 0 as long as only tasks refer to it."""
         self.queue: QueueEntry | None = None
         self.rank: tuple[Any, ...] = ()
-        """Priority, then age: its place among all groups. Of a group that is only named, none."""
+        """Priority, then age: position among all groups. Empty as long as only tasks refer to it."""
         self.tasks: dict[str, TaskEntry] = {}
         self.timed = False
-        """Whether anything may be known of how long it runs; kept by :meth:`World.note_time`."""
+        """True if anything is known about the run time; set by :meth:`ClusterState.update_run_time`."""
         self.pending: dict[str, TaskEntry] = {}
-        """Pending and not gated."""
+        """Pending tasks that are not gated."""
         self.pending_classes: dict[TaskClass, int] = {}
         self._ordered: list[TaskEntry] | None = None
         self._first = 0
@@ -162,62 +173,69 @@ class GroupEntry:
         self.succeeded = 0
         self.failed = 0
         self.releasing = 0
-        self.promises = 0
-        """Pending tasks that room is promised to."""
+        self.nominations = 0
+        """Number of pending tasks with a nomination."""
         self.roles_enforced: dict[str, int] = _NO_ROLES
         self.active_roles: dict[str, int] = _NO_ROLES
-        """Role → active and succeeded tasks; kept only where role minima are enforced."""
-        self.parts: SubGroupTree | None = None
+        """Role → active and succeeded tasks, only if role minima apply."""
+        self.subgroups: SubGroupTree | None = None
         self.tallies = False
-        """Whether roles or parts are counted."""
-        self.apart = False
-        """Whether pods that ask for nothing are placed on their own, outside of the gang."""
-        self.asking_nothing = 0
-        """Pending tasks that ask for nothing."""
-        self.near = False
-        """Whether it, or a part of it, asks how near to one another its tasks are."""
-        self.near_parts: dict[str, TopologyNeed] = _NO_NEEDS
-        """Part → what it asks for in that respect."""
+        """True if tasks are counted by role or sub-group."""
+        self.best_effort_separate = False
+        """True if pods without requests are placed separately from the gang."""
+        self.best_effort_pending = 0
+        """Number of pending tasks without requests."""
+        self.has_topology = False
+        """True if the group or a sub-group has a topology constraint."""
+        self.subgroup_topologies: dict[str, TopologyNeed] = _NO_NEEDS
+        """Sub-group → its topology constraint."""
         self.stale_since: float | None = None
-        """Since when it has held something, but less than its minimum; kept by ``stalegangeviction``."""
+        """Unix seconds since when the group has held less than its minimum; set by
+        ``stalegangeviction``.
+        """
         self.stale_tried: float | None = None
-        """When it was last evicted for that."""
-        self.consent: tuple[Group, QueueEntry, int, bool] | None = None
-        """Whether it opts in to time-sharing: as what, in which queue and version of the tree that was asked."""
-        self.shares = False
-        """Whether it opted in to time-sharing; kept by
-        :class:`~windlass.engine.timesharing.attained_service.TimeSharingState`."""
-        self.bucket: PendingClass | None = None
+        """Unix seconds of its last eviction for that reason."""
+        self.shares_time_memo: tuple[Group, QueueEntry, int, bool] | None = None
+        """Result of the opt-in to time-sharing, with its inputs: group, queue, version of the tree."""
+        self.shares_time = False
+        """True if the group shares time; set by
+        :class:`~windlass.engine.timesharing.attained_service.TimeSharingState`.
+        """
+        self.pending_class: PendingClass | None = None
         self.step: NextTasks | None = None
-        """What it waits for; set while it is in a bucket."""
+        """Its next tasks, set while it is in a pending class."""
         self.order_key: Any = None
         self.failures = 0
         self.newly_failed = False
         self.failure = ""
         self.not_before = 0.0
-        self.refusal: Rejection | None = None
-        """Why what was found for it was not decided when it was last tried."""
-        self.claimed_in_part = False
-        """Whether others went for a part of its minimum that did not let it start (tiers under ``compatibility``)."""
+        self.rejection: Rejection | None = None
+        """Reason why the last placement of the group was rejected."""
+        self.preempted_in_part = False
+        """True if tasks were evicted for a part of its minimum (tiers under ``compatibility``)."""
         self.reported: GroupStatus | None = None
 
-    def set_group(self, group: Group, *, apart: bool = False) -> None:
-        """``apart``: pods that ask for nothing are placed outside of the gang."""
+    def set_group(self, group: Group, *, best_effort_separate: bool = False) -> None:
+        """Set the specification. ``apart``: pods without requests are separate from the gang."""
         self.group = group
         self.minimum = group.min_member
         self.rank = (-group.priority, group.created, group.uid, group.key)
-        self.apart = apart
-        if group.subgroups or self.near_parts:
-            parts = {part.name: part.topology for part in group.subgroups if part.topology is not None}
-            self.near_parts = parts
-        self.near = group.topology is not None or bool(self.near_parts)
+        self.best_effort_separate = best_effort_separate
+        if group.subgroups or self.subgroup_topologies:
+            topologies = {
+                subgroup.name: subgroup.topology
+                for subgroup in group.subgroups
+                if subgroup.topology is not None
+            }
+            self.subgroup_topologies = topologies
+        self.has_topology = group.topology is not None or bool(self.subgroup_topologies)
         if not (self.tallies or group.min_task_member or group.subgroups or group.min_subgroups):
             return
         enforced = {role: n for role, n in group.min_task_member.items() if n > 0}
         self.roles_enforced = enforced if group.min_member >= sum(enforced.values()) else {}
         self.active_roles = {}
-        self.parts = SubGroupTree(group) if group.subgroups or group.min_subgroups else None
-        self.tallies = bool(self.roles_enforced) or self.parts is not None
+        self.subgroups = SubGroupTree(group) if group.subgroups or group.min_subgroups else None
+        self.tallies = bool(self.roles_enforced) or self.subgroups is not None
         if self.tallies:
             for entry in self.tasks.values():
                 if entry.state in ACTIVE or entry.state is SUCCEEDED:
@@ -225,87 +243,91 @@ class GroupEntry:
 
     @property
     def spec(self) -> Group:
-        """What the group is. Raises ``ValueError`` while it is only named."""
+        """Specification of the group. Raises ``ValueError`` as long as only tasks refer to it."""
         if self.group is None:
             raise ValueError(f"group {self.key} is only named, not known")
         return self.group
 
     @property
     def held_members(self) -> int:
-        """Volcano's R: what counts toward the minimum."""
+        """Number of members that count toward the minimum."""
         return self.active + self.succeeded
 
     @property
     def finished(self) -> int:
-        """Tasks that have succeeded or failed."""
+        """Number of tasks that have succeeded or failed."""
         return self.succeeded + self.failed
 
     @property
     def missing(self) -> int:
-        """How many members the group lacks; negative if it has more than its minimum."""
-        lacking = self.minimum - self.active - self.succeeded
-        return lacking - self.asking_nothing if self.apart else lacking
+        """Number of missing members; negative if the group exceeds its minimum."""
+        missing = self.minimum - self.active - self.succeeded
+        return missing - self.best_effort_pending if self.best_effort_separate else missing
 
     def missing_roles(self) -> dict[str, int]:
-        """Role → how many members of it are lacking."""
+        """Return the number of missing members by role."""
         if not self.roles_enforced:
             return {}
-        standing_in: dict[str, int] = {}
-        if self.apart and self.asking_nothing:
+        best_effort: dict[str, int] = {}
+        if self.best_effort_separate and self.best_effort_pending:
             for entry in self.pending.values():
                 if entry.cls.is_best_effort:
-                    standing_in[entry.task.role] = standing_in.get(entry.task.role, 0) + 1
-        found = {}
+                    best_effort[entry.task.role] = best_effort.get(entry.task.role, 0) + 1
+        missing = {}
         for role, n in self.roles_enforced.items():
-            lacking = n - self.active_roles.get(role, 0) - standing_in.get(role, 0)
-            if lacking > 0:
-                found[role] = lacking
-        return found
+            count = n - self.active_roles.get(role, 0) - best_effort.get(role, 0)
+            if count > 0:
+                missing[role] = count
+        return missing
 
     @property
     def holding(self) -> Mapping[str, int]:
-        """What its tasks hold or are promised; what is being given back left out."""
+        """Held and nominated resources of its tasks, without those being released."""
         return self._sum(pending=False)
 
     @property
     def requested(self) -> Mapping[str, int]:
-        """:attr:`holding`, and what its pending tasks ask for."""
+        """:attr:`holding`, and the requests of its pending tasks."""
         return self._sum(pending=True)
 
     def _sum(self, *, pending: bool) -> dict[str, int]:
         sums: dict[str, int] = {}
         for entry in self.tasks.values():
-            held = entry.promised >= 0 or (entry.row >= 0 and entry.state is not TERMINATING)
+            held = entry.nominated_row >= 0 or (entry.row >= 0 and entry.state is not TERMINATING)
             if held or (pending and entry.key in self.pending):
                 for name, units in entry.cls.items:
                     sums[name] = sums.get(name, 0) + units
         return sums
 
     def ready(self) -> bool:
-        """Whether the group holds its minimum."""
+        """Return whether the group holds its minimum."""
         if self.missing > 0:
             return False
         if not self.tallies:
             return True
-        return not self.missing_roles() and (self.parts is None or self.parts.root.complete())
+        return not self.missing_roles() and (self.subgroups is None or self.subgroups.root.is_complete())
 
-    def bereft(self) -> bool:
-        """Whether it holds something and less than its minimum, and nothing of it waits: members are gone or have
-        failed, and nobody has made them anew. While one of those that make up the minimum is still leaving, it is
-        not."""
+    def has_lost_members(self) -> bool:
+        """Return whether a running group has lost members that were not replaced.
+
+        It then holds some tasks, fewer than its minimum, and none is pending. It has
+        lost none as long as a member of its minimum is still terminating.
+        """
         if not 0 < self.active < self.minimum - self.succeeded or self.pending:
             return False
-        whole = len(self.tasks) >= self.minimum
-        return not any(e.state is PENDING or (whole and e.state in ENDING) for e in self.tasks.values())
+        has_all_tasks = len(self.tasks) >= self.minimum
+        return not any(
+            e.state is PENDING or (has_all_tasks and e.state in ENDING) for e in self.tasks.values()
+        )
 
     def surplus(self) -> bool:
-        """Whether it holds more than its minimum: something could go and the rest be a gang still."""
+        """Return whether the group exceeds its minimum, so that it survives the loss of a task."""
         if not self.ready() or self.active + self.succeeded <= self.minimum:
             return False
-        return self.parts is None or self.parts.root.surplus()
+        return self.subgroups is None or self.subgroups.root.has_surplus()
 
     def count(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
-        """Book a task in (or out of) the state's counter."""
+        """Add a task to the counter of a state (1), or remove it (-1)."""
         if state in ACTIVE:
             self.active += sign
         elif state is SUCCEEDED:
@@ -322,20 +344,20 @@ class GroupEntry:
             self.tally(entry, sign)
 
     def tally(self, entry: TaskEntry, sign: int) -> None:
-        """Count a task for its role and its part."""
+        """Count a task for its role and its sub-group."""
         if self.roles_enforced:
             role = entry.task.role
             self.active_roles[role] = self.active_roles.get(role, 0) + sign
-        if self.parts is not None:
-            self.parts.of(entry.task.subgroup).held += sign
+        if self.subgroups is not None:
+            self.subgroups.of(entry.task.subgroup).held += sign
 
     def add_pending(self, entry: TaskEntry, *, new: bool = False) -> None:
-        """``new``: the entry has never been pending before, so it stands in no list yet."""
+        """Add a pending task. ``new``: it has not been pending before and is in no list yet."""
         self.pending[entry.key] = entry
         counts = self.pending_classes
         counts[entry.cls] = counts.get(entry.cls, 0) + 1
         if entry.cls.is_best_effort:
-            self.asking_nothing += 1
+            self.best_effort_pending += 1
         if self._ordered is not None:
             entry.sort_key = self._task_order(entry.task)
             if new and (not self._ordered or self._ordered[-1].sort_key <= entry.sort_key):
@@ -343,7 +365,7 @@ class GroupEntry:
             else:
                 self._ordered = None
 
-    def add_pending_run(self, entries: Sequence[TaskEntry], cls: TaskClass) -> None:
+    def add_pending_batch(self, entries: Sequence[TaskEntry], cls: TaskClass) -> None:
         """:meth:`add_pending` for several new tasks of one class."""
         if self._ordered is not None:
             for entry in entries:
@@ -355,12 +377,12 @@ class GroupEntry:
         counts = self.pending_classes
         counts[cls] = counts.get(cls, 0) + len(entries)
         if cls.is_best_effort:
-            self.asking_nothing += len(entries)
+            self.best_effort_pending += len(entries)
 
     def drop_pending(self, entry: TaskEntry) -> None:
         del self.pending[entry.key]
         if entry.cls.is_best_effort:
-            self.asking_nothing -= 1
+            self.best_effort_pending -= 1
         counts = self.pending_classes
         left = counts[entry.cls] - 1
         if left:
@@ -368,13 +390,13 @@ class GroupEntry:
         else:
             del counts[entry.cls]
 
-    def drop_pending_run(self, entries: Sequence[TaskEntry], cls: TaskClass) -> None:
+    def drop_pending_batch(self, entries: Sequence[TaskEntry], cls: TaskClass) -> None:
         """:meth:`drop_pending` for several tasks of one class."""
         pending, classes = self.pending, self.pending_classes
         for entry in entries:
             del pending[entry.key]
         if cls.is_best_effort:
-            self.asking_nothing -= len(entries)
+            self.best_effort_pending -= len(entries)
         if not pending:
             classes.clear()
         elif left := classes[cls] - len(entries):
@@ -383,7 +405,7 @@ class GroupEntry:
             del classes[cls]
 
     def waiting(self) -> Iterator[TaskEntry]:
-        """The pending tasks in task order. Do not change the group meanwhile."""
+        """Return the pending tasks in task order. The group must not change during iteration."""
         pending = self.pending
         if self._ordered is None:
             order = self._task_order
@@ -409,17 +431,17 @@ class GroupEntry:
                 yield entry
 
     def candidates(self) -> Iterator[TaskEntry]:
-        """:meth:`waiting`, without those that are placed apart from the gang."""
-        if not self.apart:
+        """Return :meth:`waiting` without tasks that are separate from the gang."""
+        if not self.best_effort_separate:
             return self.waiting()
         return (entry for entry in self.waiting() if not entry.cls.is_best_effort)
 
     def waiting_count(self) -> int:
-        """How many :meth:`candidates` there are."""
-        return len(self.pending) - (self.asking_nothing if self.apart else 0)
+        """Return the number of :meth:`candidates`."""
+        return len(self.pending) - (self.best_effort_pending if self.best_effort_separate else 0)
 
     def place_of(self, entry: TaskEntry) -> Any:
-        """The task's place in the order of the group's tasks."""
+        """Return the position of the task in the task order of its group."""
         if entry.sort_key is None:
             entry.sort_key = self._task_order(entry.task)
         return entry.sort_key
@@ -435,40 +457,52 @@ class GroupEntry:
 
 
 def nominated(group: GroupEntry) -> list[TaskEntry]:
-    """The tasks of the group that room is promised to."""
-    return [entry for entry in group.pending.values() if entry.promised >= 0] if group.promises else []
+    """Return the tasks of the group that have a nomination."""
+    return (
+        [entry for entry in group.pending.values() if entry.nominated_row >= 0] if group.nominations else []
+    )
 
 
 def run_time(group: GroupEntry) -> float | None:
-    """How long the group runs, in seconds: by its owner's word, else the longest that all its tasks may, or
-    less by what earlier runs tell, if those were :func:`alike`; ``None`` if nothing is known."""
+    """Return the estimated run time of the group in seconds, or ``None`` if unknown.
+
+    It is the stated estimate, if there is one, else the longest limit of its tasks. A
+    learned estimate counts if earlier runs are alike (:func:`runs_are_alike`) and it is
+    below the limit.
+    """
     spec = group.group
     if spec is None or not spec.run_estimate:
         return run_limit(group)
     if not spec.learned:
         return spec.run_estimate
     limit = run_limit(group)
-    if not alike(spec.runs):
+    if not runs_are_alike(spec.runs):
         return limit
     return spec.run_estimate if limit is None else min(limit, spec.run_estimate)
 
 
-def passing_time(group: GroupEntry) -> float | None:
-    """After how many seconds the group has ended for certain, as far as that is known: what was learned is
-    trusted no further than the longest run, and not at all where its tasks state a limit."""
+def certain_run_time(group: GroupEntry) -> float | None:
+    """Return the seconds after which the group has ended for certain, or ``None`` if unknown.
+
+    Learned run times count up to the longest run, and not at all if tasks state a
+    limit.
+    """
     spec = group.group
     if spec is None or not spec.learned:
         return run_time(group)
     limit = run_limit(group)
-    return limit or ((spec.run_bound or spec.run_estimate) if alike(spec.runs) else None)
+    return limit or ((spec.run_bound or spec.run_estimate) if runs_are_alike(spec.runs) else None)
 
 
 @lru_cache(maxsize=4096)
-def alike(runs: tuple[float, ...]) -> bool:
-    """Whether what is learned of these earlier runs (seconds, ascending) is worth keeping room by: at least half of
-    them ran between half and twice their median. Else the next is more often than not far from what is said of it,
-    and whoever relies on that leaves room idle, or takes it from who waits for it. What rests on none (somebody else
-    says it) is believed."""
+def runs_are_alike(runs: tuple[float, ...]) -> bool:
+    """Return whether earlier run times (seconds, ascending) predict the next one.
+
+    At least half of them have to be between half and twice their median. Otherwise an
+    estimate is wrong more often than right, and backfill by it leaves capacity idle or
+    delays reserved groups. An empty tuple is an estimate from another source, and
+    counts.
+    """
     if not runs:
         return True
     middle = runs[(len(runs) - 1) // 2]
@@ -476,7 +510,7 @@ def alike(runs: tuple[float, ...]) -> bool:
 
 
 def run_limit(group: GroupEntry) -> float | None:
-    """The longest that all its tasks may run, in seconds; ``None`` if one of them may run for ever."""
+    """Return the longest run limit of its tasks in seconds, or ``None`` if a task has no limit."""
     longest = 0.0
     for entry in group.tasks.values():
         if entry.task.run_limit is None:

@@ -1,8 +1,9 @@
-"""What a group asks for next.
+"""Next tasks of a group.
 
-A gang below its minimum asks for what it lacks, all or nothing: members, roles, parts. One that holds its
-minimum asks for one task more, or for the minimum of one more part. Pods that ask for nothing are left out
-where they are placed apart (``GroupEntry.apart``).
+A gang below its minimum needs all missing members, roles and sub-groups at once. A
+group that holds its minimum needs one more task, or the minimum of one more sub-group.
+Pods without requests are left out if they are separate
+(``GroupEntry.best_effort_separate``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from windlass.spi.plugins import StepView
 
 
 class TaskBatch(msgspec.Struct):
-    """Neighbouring tasks of a step that are alike: one class, one role."""
+    """Consecutive tasks of one class and one role."""
 
     cls: TaskClass
     role: str
@@ -29,33 +30,44 @@ class TaskBatch(msgspec.Struct):
 
 @dataclass(slots=True)
 class MissingSubGroup:
-    """What a part of a gang lacks: ``members`` of its own tasks, and ``needed`` of ``parts``."""
+    """Missing tasks of a sub-group: ``members`` of its own, and ``needed_children`` of
+    ``children``.
+    """
 
     name: str
     members: int
     batches: list[TaskBatch]
-    parts: list[MissingSubGroup] = field(default_factory=list)
-    needed: int = 0
+    children: list[MissingSubGroup] = field(default_factory=list)
+    needed_children: int = 0
 
-    def least(self) -> int:
-        """The fewest tasks that complete it."""
-        return self.members + sum(sorted(part.least() for part in self.parts)[: self.needed])
+    def min_tasks(self) -> int:
+        """Return the minimum number of tasks that completes the sub-group."""
+        return self.members + sum(
+            sorted(child.min_tasks() for child in self.children)[: self.needed_children]
+        )
 
     def shape(self) -> Hashable:
-        """Equal for parts that lack the same."""
-        runs = tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in self.batches)
-        return (self.members, self.needed, runs, tuple(part.shape() for part in self.parts))
+        """Return a value that is equal for sub-groups with the same missing tasks."""
+        sizes = tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in self.batches)
+        return (self.members, self.needed_children, sizes, tuple(child.shape() for child in self.children))
 
 
 class NextTasks(msgspec.Struct):
-    """A group's next step.
+    """Next tasks of a group.
 
-    A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many are
-    missing; ``roles``: role → how many are missing; ``root``: what its parts lack. An elastic group
-    (``extra``): one task, of the first run of which one fits; or of a group with parts the first of
-    ``options`` that fits, ``members`` being what the smallest of them lacks. ``pool``: for what a group
-    with parts lacks beyond its parts, the tasks of every part, with what it lacks itself: no part is
-    started below its own minimum.
+    A gang below its minimum:
+
+    * ``batches``: its pending tasks, of which enough to reach the minimum are placed,
+      or none.
+    * ``members``: number of missing members.
+    * ``roles``: role → number of missing members.
+    * ``root``: missing tasks of its sub-groups.
+    * ``pool``: tasks of every sub-group, for members beyond those of sub-groups. No
+      sub-group starts below its own minimum.
+
+    An elastic group (``extra``) needs one task of the first batch that fits. If it has
+    sub-groups, it needs the first of ``options`` that fits, and ``members`` is the size
+    of the smallest one.
     """
 
     batches: list[TaskBatch]
@@ -67,8 +79,8 @@ class NextTasks(msgspec.Struct):
     pool: Sequence[MissingSubGroup] = ()
 
     @property
-    def alone(self) -> bool:
-        """Whether it asks for one certain task and nothing else."""
+    def is_single_task(self) -> bool:
+        """True if exactly one given task is needed, and nothing else."""
         batches = self.batches
         return (
             len(batches) == 1
@@ -85,51 +97,53 @@ class NextTasks(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why a group has no step: it lacks tasks. ``role`` and ``part`` are empty for the group as a whole."""
+    """Reason why a group has no next tasks: too few exist. ``role``, ``subgroup``: ""
+    for the group.
+    """
 
     role: str
     needed: int
-    there: int
+    available: int
     gated: int
-    part: str = ""
+    subgroup: str = ""
 
 
-def next_step(group: GroupEntry, *, unpromised: bool = False) -> NextTasks | Shortage | None:
-    """What the group asks for next; ``None`` if nothing of it waits.
+def next_step(group: GroupEntry, *, unnominated: bool = False) -> NextTasks | Shortage | None:
+    """Return the next tasks of the group, or ``None`` if no task is pending.
 
-    ``unpromised``: leave out tasks of an elastic group that room is already promised to.
+    ``unnominated``: leave out nominated tasks of an elastic group.
     """
     pending = group.pending
-    if len(pending) == 1 and not (group.tallies or group.apart or unpromised):
+    if len(pending) == 1 and not (group.tallies or group.best_effort_separate or unnominated):
         missing = group.minimum - group.active - group.succeeded
         if missing <= 1:
             (entry,) = pending.values()
             return NextTasks([TaskBatch(entry.cls, "", [entry])], 1, {}, missing <= 0)
     missing = group.missing
     if group.ready():
-        return _extra_step(group, unpromised=unpromised) if pending else _gated_extra(group)
+        return _extra_step(group, unnominated=unnominated) if pending else _gated_extra(group)
     waiting = group.waiting_count()
     if missing > waiting:
         return Shortage("", group.minimum, group.minimum - missing + waiting, group.gated())
     roles = group.missing_roles()
-    for role, lacking in roles.items():
-        there = sum(1 for e in group.candidates() if e.task.role == role)
-        if there < lacking:
-            have = group.roles_enforced[role] - lacking
-            return Shortage(role, group.roles_enforced[role], have + there, _gated(group, role=role))
-    if group.parts is None:
-        return NextTasks(_runs(group), max(missing, 0), roles)
-    return _parted_step(group, group.parts, max(missing, 0), roles)
+    for role, missing_of_role in roles.items():
+        available = sum(1 for e in group.candidates() if e.task.role == role)
+        if available < missing_of_role:
+            have = group.roles_enforced[role] - missing_of_role
+            return Shortage(role, group.roles_enforced[role], have + available, _gated(group, role=role))
+    if group.subgroups is None:
+        return NextTasks(_batches(group), max(missing, 0), roles)
+    return _subgroup_step(group, group.subgroups, max(missing, 0), roles)
 
 
-def _gated(group: GroupEntry, *, role: str | None = None, part: str | None = None) -> int:
+def _gated(group: GroupEntry, *, role: str | None = None, subgroup: str | None = None) -> int:
     return sum(
         1
         for e in group.tasks.values()
         if e.state is PENDING
         and e.task.gated
         and (role is None or e.task.role == role)
-        and (part is None or e.task.subgroup == part)
+        and (subgroup is None or e.task.subgroup == subgroup)
     )
 
 
@@ -138,14 +152,14 @@ def _gated_extra(group: GroupEntry) -> Shortage | None:
     return Shortage("", group.minimum, group.held_members, gated) if gated else None
 
 
-def _extra_step(group: GroupEntry, *, unpromised: bool) -> NextTasks | None:
-    """One task: the first that fits of the first of each class."""
-    if group.parts is not None:
-        return _parted_extra(group, group.parts, unpromised=unpromised)
+def _extra_step(group: GroupEntry, *, unnominated: bool) -> NextTasks | None:
+    """Return one task more: the first of each class, in task order."""
+    if group.subgroups is not None:
+        return _subgroup_extra(group, group.subgroups, unnominated=unnominated)
     batches: list[TaskBatch] = []
     seen: set[TaskClass] = set()
     for entry in group.candidates():
-        if entry.cls not in seen and not (unpromised and entry.promised >= 0):
+        if entry.cls not in seen and not (unnominated and entry.nominated_row >= 0):
             seen.add(entry.cls)
             batches.append(TaskBatch(entry.cls, "", [entry]))
             if len(seen) == len(group.pending_classes):
@@ -153,16 +167,16 @@ def _extra_step(group: GroupEntry, *, unpromised: bool) -> NextTasks | None:
     return NextTasks(batches, 1, {}, extra=True) if batches else None
 
 
-def _runs(group: GroupEntry) -> list[TaskBatch]:
-    """What waits of the group in its order, as runs."""
-    if len(group.pending_classes) == 1 and not group.roles_enforced and not group.apart:
+def _batches(group: GroupEntry) -> list[TaskBatch]:
+    """Return the pending tasks of the group in task order, as batches."""
+    if len(group.pending_classes) == 1 and not group.roles_enforced and not group.best_effort_separate:
         (cls,) = group.pending_classes
         return [TaskBatch(cls, "", list(group.waiting()))]
-    return runs_of(group.candidates(), by_role=bool(group.roles_enforced))
+    return batches_of(group.candidates(), by_role=bool(group.roles_enforced))
 
 
-def runs_of(entries: Iterable[TaskEntry], *, by_role: bool = False) -> list[TaskBatch]:
-    """Neighbours of one class (and role, if asked for) together."""
+def batches_of(entries: Iterable[TaskEntry], *, by_role: bool = False) -> list[TaskBatch]:
+    """Return batches of consecutive tasks of one class (and one role, if ``by_role``)."""
     batches: list[TaskBatch] = []
     for entry in entries:
         role = entry.task.role if by_role else ""
@@ -176,125 +190,141 @@ def runs_of(entries: Iterable[TaskEntry], *, by_role: bool = False) -> list[Task
 
 # ---------------------------------------------------------------------- groups with parts
 
-_Waiting = dict[SubGroupEntry, list[TaskEntry]]
+_PendingTasks = dict[SubGroupEntry, list[TaskEntry]]
 
 
-def _by_part(group: GroupEntry, tree: SubGroupTree, *, unpromised: bool = False) -> _Waiting:
-    found: _Waiting = {}
+def _by_subgroup(group: GroupEntry, tree: SubGroupTree, *, unnominated: bool = False) -> _PendingTasks:
+    by_subgroup: _PendingTasks = {}
     for entry in group.candidates():
-        if not (unpromised and entry.promised >= 0):
-            found.setdefault(tree.of(entry.task.subgroup), []).append(entry)
-    return found
+        if not (unnominated and entry.nominated_row >= 0):
+            by_subgroup.setdefault(tree.of(entry.task.subgroup), []).append(entry)
+    return by_subgroup
 
 
-def _parted_step(
+def _subgroup_step(
     group: GroupEntry, tree: SubGroupTree, missing: int, roles: dict[str, int]
 ) -> NextTasks | Shortage:
-    waiting = _by_part(group, tree)
+    waiting = _by_subgroup(group, tree)
     by_role = bool(group.roles_enforced)
-    root = _lack(tree.root, waiting, by_role)
+    root = _missing(tree.root, waiting, by_role)
     if root is None:
-        return _short_part(group, tree.root, waiting)
-    members = max(missing, sum(roles.values()), root.least())
+        return _subgroup_shortage(group, tree.root, waiting)
+    members = max(missing, sum(roles.values()), root.min_tasks())
     pool = [
-        MissingSubGroup(part.name, max(0, part.minimum - part.held), runs_of(own, by_role=by_role))
-        for part in tree.root.walk()
-        if (own := waiting.get(part))
+        MissingSubGroup(
+            subgroup.name, max(0, subgroup.minimum - subgroup.held), batches_of(own, by_role=by_role)
+        )
+        for subgroup in tree.root.walk()
+        if (own := waiting.get(subgroup))
     ]
-    return NextTasks(runs_of(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
+    return NextTasks(batches_of(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
 
 
-def _lack(part: SubGroupEntry, waiting: _Waiting, by_role: bool) -> MissingSubGroup | None:
-    """What the part lacks; ``None`` if the tasks that are there cannot complete it."""
-    own = waiting.get(part, [])
-    members = max(0, part.minimum - part.held)
+def _missing(subgroup: SubGroupEntry, waiting: _PendingTasks, by_role: bool) -> MissingSubGroup | None:
+    """Return the missing tasks of the sub-group, or ``None`` if its pending tasks do
+    not suffice.
+    """
+    own = waiting.get(subgroup, [])
+    members = max(0, subgroup.minimum - subgroup.held)
     if members > len(own):
         return None
-    needed = max(0, part.required - part.completed())
+    needed = max(0, subgroup.required - subgroup.complete_children())
     children: list[MissingSubGroup] = []
     if needed:
-        incomplete = (child for child in part.children if not child.complete())
-        children = [lack for child in incomplete if (lack := _lack(child, waiting, by_role)) is not None]
+        incomplete = (child for child in subgroup.children if not child.is_complete())
+        children = [
+            missing for child in incomplete if (missing := _missing(child, waiting, by_role)) is not None
+        ]
         if len(children) < needed:
             return None
-        children.sort(key=MissingSubGroup.least)
-    return MissingSubGroup(part.name, members, runs_of(own, by_role=by_role), children, needed)
+        children.sort(key=MissingSubGroup.min_tasks)
+    return MissingSubGroup(subgroup.name, members, batches_of(own, by_role=by_role), children, needed)
 
 
-def _short_part(group: GroupEntry, root: SubGroupEntry, waiting: _Waiting) -> Shortage:
-    """The first part, from the top, of which too few tasks are there."""
-    for part in root.walk():
-        there = part.held + len(waiting.get(part, ()))
-        if there < part.minimum:
-            gated = _gated(group, part=part.name)
-            return Shortage("", part.minimum, there, gated, part.name)
-    for part in root.walk():
-        able = sum(c.complete() or _lack(c, waiting, False) is not None for c in part.children)
-        if able < part.required:
-            return Shortage("", part.required, able, 0, part.name)
+def _subgroup_shortage(group: GroupEntry, root: SubGroupEntry, waiting: _PendingTasks) -> Shortage:
+    """Return the first sub-group, from the root, for which too few tasks exist."""
+    for subgroup in root.walk():
+        available = subgroup.held + len(waiting.get(subgroup, ()))
+        if available < subgroup.minimum:
+            gated = _gated(group, subgroup=subgroup.name)
+            return Shortage("", subgroup.minimum, available, gated, subgroup.name)
+    for subgroup in root.walk():
+        can_complete = sum(
+            c.is_complete() or _missing(c, waiting, False) is not None for c in subgroup.children
+        )
+        if can_complete < subgroup.required:
+            return Shortage("", subgroup.required, can_complete, 0, subgroup.name)
     raise RuntimeError(f"nothing is short in {group!r}")
 
 
-def _parted_extra(group: GroupEntry, tree: SubGroupTree, *, unpromised: bool) -> NextTasks | None:
-    """What may come next of a complete group, best first: parts that are not complete, then the emptiest."""
-    waiting = _by_part(group, tree, unpromised=unpromised)
+def _subgroup_extra(group: GroupEntry, tree: SubGroupTree, *, unnominated: bool) -> NextTasks | None:
+    """Return the options of a complete group, best first.
+
+    Incomplete sub-groups precede complete ones, and emptier ones precede fuller ones.
+    """
+    waiting = _by_subgroup(group, tree, unnominated=unnominated)
     options = list(_options(tree.root, waiting, bool(group.roles_enforced)))
     if not options:
         return None
-    batches = [batch for option in options for batch in _all_runs(option)]
-    return NextTasks(batches, min(option.least() for option in options), {}, extra=True, options=options)
+    batches = [batch for option in options for batch in _all_batches(option)]
+    return NextTasks(batches, min(option.min_tasks() for option in options), {}, extra=True, options=options)
 
 
-def _options(part: SubGroupEntry, waiting: _Waiting, by_role: bool) -> Iterable[MissingSubGroup]:
-    if part.children:
-        ranked = sorted(part.children, key=lambda child: (child.complete(), child.fullness(), child.position))
+def _options(subgroup: SubGroupEntry, waiting: _PendingTasks, by_role: bool) -> Iterable[MissingSubGroup]:
+    if subgroup.children:
+        ranked = sorted(
+            subgroup.children, key=lambda child: (child.is_complete(), child.fullness(), child.position)
+        )
         for child in ranked:
-            if child.complete():
+            if child.is_complete():
                 yield from _options(child, waiting, by_role)
-            elif (lack := _lack(child, waiting, by_role)) is not None:
-                yield lack
+            elif (missing := _missing(child, waiting, by_role)) is not None:
+                yield missing
     seen: set[TaskClass] = set()
-    for entry in waiting.get(part, ()):
+    for entry in waiting.get(subgroup, ()):
         if entry.cls not in seen:
             seen.add(entry.cls)
             yield MissingSubGroup(
-                part.name, 1, [TaskBatch(entry.cls, entry.task.role if by_role else "", [entry])]
+                subgroup.name, 1, [TaskBatch(entry.cls, entry.task.role if by_role else "", [entry])]
             )
 
 
-def nominated_units(group: GroupEntry) -> list[tuple[SubGroupEntry | None, list[TaskEntry]]]:
-    """What a group that holds its minimum is promised beyond it, by what may come without the rest: every task by
-    itself, but those that are to complete a part (told with them) together."""
-    if group.parts is None:
+def nominated_sets(group: GroupEntry) -> list[tuple[SubGroupEntry | None, list[TaskEntry]]]:
+    """Return the nominated tasks of a group that holds its minimum, by sets that start together.
+
+    Each task is a set of its own, except tasks that complete a sub-group. Those form
+    one set, returned with the sub-group.
+    """
+    if group.subgroups is None:
         return [(None, [entry]) for entry in nominated(group)]
     alone: list[tuple[SubGroupEntry | None, list[TaskEntry]]] = []
-    together: _Waiting = {}
+    together: _PendingTasks = {}
     for entry in nominated(group):
-        lacking = group.parts.of(entry.task.subgroup).outermost_incomplete()
-        if lacking is None:
+        incomplete = group.subgroups.of(entry.task.subgroup).outermost_incomplete()
+        if incomplete is None:
             alone.append((None, [entry]))
         else:
-            together.setdefault(lacking, []).append(entry)
+            together.setdefault(incomplete, []).append(entry)
     return [*together.items(), *alone]
 
 
-def _all_runs(part: MissingSubGroup) -> Iterable[TaskBatch]:
-    yield from part.batches
-    for child in part.parts:
-        yield from _all_runs(child)
+def _all_batches(subgroup: MissingSubGroup) -> Iterable[TaskBatch]:
+    yield from subgroup.batches
+    for child in subgroup.children:
+        yield from _all_batches(child)
 
 
 def is_nominated(group: GroupEntry, step: NextTasks) -> bool:
-    """Whether the group waits for promised room already."""
-    there = len(nominated(group))
-    return there >= (len(group.pending) if step.extra else max(step.members, 1))
+    """Return whether the group waits for nominated capacity already."""
+    count = len(nominated(group))
+    return count >= (len(group.pending) if step.extra else max(step.members, 1))
 
 
 # ---------------------------------------------------------------------- in sum
 
 
-def whole_step(group: GroupEntry, step: NextTasks) -> StepView:
-    """The least that the step asks for in sum: the tasks that would be taken in task order."""
+def whole_step_view(group: GroupEntry, step: NextTasks) -> StepView:
+    """Return the minimum request of the next tasks: the sum over the first ones in task order."""
     if len(step.batches) == 1 and step.root is None and not step.options:
         batch = step.batches[0]
         n = min(len(batch.entries), step.members)
@@ -306,25 +336,25 @@ def whole_step(group: GroupEntry, step: NextTasks) -> StepView:
     roles, members = dict(step.roles), step.members
     if step.extra:
         if step.options:
-            _take_part(min(step.options, key=MissingSubGroup.least), taken)
+            _take_subgroup(min(step.options, key=MissingSubGroup.min_tasks), taken)
         else:
             taken[step.batches[0].entries[0].key] = step.batches[0].entries[0]
         return view_of(group, taken.values(), extra=True)
     if step.root is not None:
-        _take_part(step.root, taken)
+        _take_subgroup(step.root, taken)
         for entry in taken.values():
             role = entry.task.role
             if roles.get(role, 0):
                 roles[role] -= 1
     members = max(0, members - len(taken))
     for batch in step.batches:
-        lacking = roles.get(batch.role, 0)
+        missing = roles.get(batch.role, 0)
         free = max(0, members - sum(roles.values()))
         for entry in batch.entries:
             if entry.key in taken:
                 continue
-            if lacking:
-                lacking -= 1
+            if missing:
+                missing -= 1
                 roles[batch.role] -= 1
             elif free:
                 free -= 1
@@ -335,44 +365,47 @@ def whole_step(group: GroupEntry, step: NextTasks) -> StepView:
     return view_of(group, taken.values(), extra=False)
 
 
-def least_in_sum(group: GroupEntry, step: NextTasks) -> dict[str, int]:
-    """Of each resource the least that the gang holds of nodes, in units, once the step is done, whichever of its tasks
-    are taken: what it holds already, and the smallest that are missing, of each role as many as it must have."""
-    found: Counter[str] = Counter()
+def min_usage(group: GroupEntry, step: NextTasks) -> dict[str, int]:
+    """Return the minimum node resources of the gang after its next tasks are placed, in units.
+
+    For each resource separately, this is its present usage plus the smallest missing
+    tasks, as many of each role as required.
+    """
+    usage: Counter[str] = Counter()
     for entry in group.tasks.values():
         if entry.row >= 0:
-            found.update(dict(entry.cls.node_items))
+            usage.update(dict(entry.cls.node_items))
     for name in {name for batch in step.batches for name, _ in batch.cls.node_items}:
-        found[name] += _least_of(step, name)
-    return dict(found)
+        usage[name] += _min_units(step, name)
+    return dict(usage)
 
 
-def _least_of(step: NextTasks, resource: str) -> int:
-    lacking, total = dict(step.roles), 0
-    free = max(0, step.members - sum(lacking.values()))
+def _min_units(step: NextTasks, resource: str) -> int:
+    missing, total = dict(step.roles), 0
+    free = max(0, step.members - sum(missing.values()))
     sizes = [(dict(run.cls.node_items).get(resource, 0), run) for run in step.batches]
     for units, batch in sorted(sizes, key=lambda size: size[0]):
-        of_role = min(len(batch.entries), lacking.get(batch.role, 0))
+        of_role = min(len(batch.entries), missing.get(batch.role, 0))
         others = min(len(batch.entries) - of_role, free)
         if of_role:
-            lacking[batch.role] -= of_role
+            missing[batch.role] -= of_role
         free -= others
         total += units * (of_role + others)
     return total
 
 
-def _take_part(part: MissingSubGroup, taken: dict[str, TaskEntry]) -> None:
-    left = part.members
-    for batch in part.batches:
-        for entry in batch.entries[:left]:
+def _take_subgroup(subgroup: MissingSubGroup, taken: dict[str, TaskEntry]) -> None:
+    missing = subgroup.members
+    for batch in subgroup.batches:
+        for entry in batch.entries[:missing]:
             taken[entry.key] = entry
-        left = max(0, left - len(batch.entries))
-    for child in part.parts[: part.needed]:
-        _take_part(child, taken)
+        missing = max(0, missing - len(batch.entries))
+    for child in subgroup.children[: subgroup.needed_children]:
+        _take_subgroup(child, taken)
 
 
 def view_of(group: GroupEntry, taken: Collection[TaskEntry], *, extra: bool) -> StepView:
-    """What these tasks ask for in sum."""
+    """Return the sum of the requests of these tasks."""
     request: dict[str, int] = {}
     for entry in taken:
         for name, units in entry.cls.items:

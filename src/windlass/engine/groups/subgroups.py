@@ -1,8 +1,8 @@
-"""The parts of a gang: a tree of sub-groups, each with a minimum of its own.
+"""Sub-groups of a gang: a tree in which each has a minimum of its own.
 
-A part is *complete* when it holds its minimum of own tasks and enough of the parts below it are
-complete. The group itself is the root; tasks that name no part, or one that is not there, belong to it.
-Held are active and succeeded tasks.
+A sub-group is *complete* if it holds its minimum of own tasks and enough of its
+children are complete. The root is the group itself. It owns the tasks that name no
+sub-group, or an unknown one. Held tasks are active and succeeded ones.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from windlass.spi.objects import Group, SubGroup
 
 
 class SubGroupEntry:
-    """One part, with its count. ``needed``: how many of ``children`` must be complete."""
+    """Sub-group with its count. ``needed``: number of ``children`` that must be complete."""
 
     __slots__ = ("children", "held", "minimum", "name", "needed", "parent", "position")
 
     def __init__(self, spec: SubGroup, position: int) -> None:
         self.name = spec.name
         self.position = position
-        """Its place in the group's list: what goes first among equals."""
+        """Position in the list of the group, the last criterion of its order."""
         self.minimum = max(0, spec.min_members)
         self.needed = spec.min_subgroups
         self.children: list[SubGroupEntry] = []
@@ -29,47 +29,47 @@ class SubGroupEntry:
 
     @property
     def required(self) -> int:
-        """How many of the parts below must be complete."""
+        """Number of children that must be complete."""
         return len(self.children) if self.needed is None else max(0, self.needed)
 
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         if self.held < self.minimum:
             return False
         if not self.children:
             return self.required == 0
-        return self.completed() >= self.required
+        return self.complete_children() >= self.required
 
-    def completed(self) -> int:
-        """How many of the parts below are complete."""
-        return sum(child.complete() for child in self.children)
+    def complete_children(self) -> int:
+        """Return the number of complete children."""
+        return sum(child.is_complete() for child in self.children)
 
     def outermost_incomplete(self) -> SubGroupEntry | None:
-        """Of this part and those that it lies in, the outermost that is not complete."""
-        part, found = self, None
-        while part is not None:
-            if not part.complete():
-                found = part
-            part = part.parent
-        return found
+        """Return the outermost incomplete sub-group among this one and its ancestors."""
+        subgroup, outermost = self, None
+        while subgroup is not None:
+            if not subgroup.is_complete():
+                outermost = subgroup
+            subgroup = subgroup.parent
+        return outermost
 
-    def surplus(self) -> bool:
-        """Whether it holds more than its minimum, or one below it does, or one that it could do without."""
-        if self.held > self.minimum or any(child.surplus() for child in self.children):
+    def has_surplus(self) -> bool:
+        """Return whether it, or a child, exceeds its minimum, or it has more children than needed."""
+        if self.held > self.minimum or any(child.has_surplus() for child in self.children):
             return True
-        return sum(child.holds() for child in self.children) > self.required
+        return sum(child.holds_any() for child in self.children) > self.required
 
-    def holds(self) -> bool:
-        """Whether anything of it, or below it, is held."""
-        return self.held > 0 or any(child.holds() for child in self.children)
+    def holds_any(self) -> bool:
+        """Return whether it or a descendant holds a task."""
+        return self.held > 0 or any(child.holds_any() for child in self.children)
 
     def fullness(self) -> float:
-        """How far beyond its minimum it is: 1 is exactly, less is below."""
+        """Return the ratio to its minimum: 1 is exact, below 1 is incomplete."""
         if self.children:
-            return self.completed() / max(self.required, 1)
+            return self.complete_children() / max(self.required, 1)
         return self.held / max(self.minimum, 1)
 
     def walk(self) -> Iterator[SubGroupEntry]:
-        """This part and all below it."""
+        """Yield this sub-group and its descendants."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -79,7 +79,7 @@ class SubGroupEntry:
 
 
 class SubGroupTree:
-    """The parts of one group."""
+    """Sub-groups of one group."""
 
     __slots__ = ("by_name", "root")
 
@@ -87,19 +87,19 @@ class SubGroupTree:
         self.root = SubGroupEntry(SubGroup("", min_subgroups=group.min_subgroups), -1)
         self.by_name = {spec.name: SubGroupEntry(spec, at) for at, spec in enumerate(group.subgroups)}
         for spec in group.subgroups:
-            part = self.by_name[spec.name]
+            subgroup = self.by_name[spec.name]
             parent = self.by_name.get(spec.parent) if spec.parent else self.root
-            part.parent = self.root if parent is None or _below(parent, part) else parent
-            part.parent.children.append(part)
+            subgroup.parent = self.root if parent is None or _below(parent, subgroup) else parent
+            subgroup.parent.children.append(subgroup)
 
     def of(self, name: str) -> SubGroupEntry:
-        """The part of that name; the root if there is none."""
+        """Return the sub-group of that name, or the root if there is none."""
         return self.by_name.get(name, self.root)
 
 
-def _below(part: SubGroupEntry | None, ancestor: SubGroupEntry) -> bool:
-    while part is not None:
-        if part is ancestor:
+def _below(subgroup: SubGroupEntry | None, ancestor: SubGroupEntry) -> bool:
+    while subgroup is not None:
+        if subgroup is ancestor:
             return True
-        part = part.parent
+        subgroup = subgroup.parent
     return False

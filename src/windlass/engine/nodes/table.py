@@ -71,7 +71,7 @@ class NodeTable:
         self.names: list[str] = []
         self.nodes: list[Node | None] = []
         self.tasks: list[dict[str, TaskEntry]] = []
-        self.expected: dict[int, dict[str, TaskEntry]] = {}
+        self.nominated_tasks: dict[int, dict[str, TaskEntry]] = {}
         """Row → tasks that are nominated to it."""
         self.devices = WholeDeviceTable()
         self.unhealthy_rows: set[int] = set()

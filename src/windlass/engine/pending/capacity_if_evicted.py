@@ -219,7 +219,7 @@ class CapacityIfEvicted:
     def total_if_evicted(self, entries: Iterable[TaskEntry]) -> int:
         """Return how many tasks would fit if all of ``entries`` were evicted."""
         entries = list(entries)
-        if self.cls.needs.devices or any(entry.cuts for entry in entries):
+        if self.cls.needs.devices or any(entry.shares for entry in entries):
             self.change(entries, 1)
             best = self.total
             self.change(entries, -1)
@@ -254,7 +254,7 @@ class CapacityIfEvicted:
         touched: set[int] = set()
         for entry in entries:
             free[entry.row] += sign * self._table.released_by(entry)[columns]
-            if entry.cuts or self.cls.needs.devices:
+            if entry.shares or self.cls.needs.devices:
                 self._change_devices(entry, sign)
             touched.add(entry.row)
         for row in touched:

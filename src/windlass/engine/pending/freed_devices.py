@@ -36,7 +36,7 @@ class FreedDevices:
             evicted.add(entry.key)
         else:
             evicted.discard(entry.key)
-        if not entry.cuts:
+        if not entry.shares:
             return {}
         change: dict[str, int] = {}
         cells = self._cells.get(row)
@@ -44,7 +44,7 @@ class FreedDevices:
             cells = self._cells[row] = self._table.shares.cells[row].copy()
         device_set = self._table.shares.row(row).device_set
         consumed = self._consumed.setdefault(row, Counter())
-        for share in entry.cuts:
+        for share in entry.shares:
             for name, units, _ in share.draws:
                 consumed[name] += sign * units
             if share.index < 0:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Explanation
 from windlass.engine.feasibility.task_class import NodeFit, TaskClass
-from windlass.engine.groups.entries import GroupEntry, passing_time
+from windlass.engine.groups.entries import GroupEntry, certain_run_time
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.pending.capacity_if_evicted import FutureFree
 from windlass.engine.queues.group_order import OrderedGroups
@@ -137,22 +137,22 @@ class PendingClass:
 
     def add(self, group: GroupEntry) -> None:
         self.members[group.key] = group
-        group.bucket = self
-        self.order.add(group.order_key, group.key, passing_time(group) if group.timed else None)
+        group.pending_class = self
+        self.order.add(group.order_key, group.key, certain_run_time(group) if group.timed else None)
         if self.ranked is not None:
             self.ranked.add(group.rank, group.key, None)
         self.update_nominated(group)
 
     def update_nominated(self, group: GroupEntry) -> None:
         """Update :attr:`nominated` after a change of a member's nominations."""
-        if group.promises and self.is_strict:
+        if group.nominations and self.is_strict:
             self.nominated[group.key] = group
         else:
             self.nominated.pop(group.key, None)
 
     def drop(self, group: GroupEntry) -> None:
         del self.members[group.key]
-        group.bucket = None
+        group.pending_class = None
         self.nominated.pop(group.key, None)
         self.owners.pop(group.key, None)
         self.order.remove(group.key)
@@ -212,7 +212,7 @@ class PendingClass:
             self.ranked.remove(group.key)
             self.ranked.add(group.rank, group.key, None)
         before = self.order.times.get(group.key)
-        time = passing_time(group) if group.timed else None
+        time = certain_run_time(group) if group.timed else None
         self.order.set_time(group.key, time)
         return time is not None and (before is None or time < before)
 
@@ -261,7 +261,7 @@ class SchedulingQueue:
         return pending_class
 
     def leave(self, group: GroupEntry) -> None:
-        pending_class = group.bucket
+        pending_class = group.pending_class
         if pending_class is None:
             return
         pending_class.drop(group)
@@ -370,7 +370,7 @@ class SchedulingQueue:
                         if total < needed:
                             continue
                 head = pending_class.head()
-                if head is None or not head.near or self.fits_in_domain(head):
+                if head is None or not head.has_topology or self.fits_in_domain(head):
                     woken[pending_class] = None
 
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:

@@ -1,12 +1,14 @@
-"""The action ``allocate``: give waiting groups what they ask for next, as long as it can be had.
+"""Placement of the next tasks of a group (level: gang).
 
-One attempt is one group's next step inside one statement: a gang's missing minimum, all or nothing,
-or one more task of an elastic group. A gang of several classes that does not fit in task order is
-tried in a few other orders: the scarcest class first, and what depends on other pods last.
+An attempt concerns the next tasks of one group inside one statement: the missing
+minimum of a gang, all or nothing, or one more task of an elastic group. A gang of
+several classes that does not fit in task order is tried in other orders: the scarcest
+class first, and classes that depend on other pods last.
 
-A step that cannot be had now may be promised room that is being vacated (``future``): then nothing of it
-is bound, all of it is promised, and what is promised stays so over cycles until it is free, or until it
-no longer fits (the one who leaves is stuck, a node went away).
+Tasks that do not fit now may be nominated to capacity that is being released
+(``future``). Then none of them is bound and all are nominated. Nominations last over
+cycles until the capacity is free, or until it no longer suffices (a terminating task is
+stuck, a node was removed).
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from windlass.engine.groups.next_step import (
     NextTasks,
     TaskBatch,
     next_step,
-    nominated_units,
+    nominated_sets,
     view_of,
-    whole_step,
+    whole_step_view,
 )
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.pending.scheduling_queue import WakeConditions
@@ -33,11 +35,11 @@ from windlass.engine.plugin_set import PluginSet
 from windlass.engine.state.statement import Statement
 from windlass.spi.plugins import Rejection, StepView
 
-__all__ = ["GangAllocator", "PlacementAttempt", "waits_for"]
+__all__ = ["GangAllocator", "PlacementAttempt", "wake_conditions"]
 
 
 class GangAllocator:
-    """``gated`` is false for a trial that asks no queue and no policy for its consent."""
+    """Places groups. ``gated``: if false, admission by queues and plugins is not checked."""
 
     def __init__(self, table: NodeTable, plugins: PluginSet, placer: Placer, *, gated: bool = True) -> None:
         self._placer = placer
@@ -45,26 +47,30 @@ class GangAllocator:
         self._filler = GangFiller(table, plugins.admissions if gated else [], placer, self.domain_selector)
 
     def allocate_step(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
-        """Let a group have its step now, or else promise it room that is being vacated.
+        """Place the next tasks of a group now, or nominate them to capacity that is being released.
 
-        Promises that it has and that still hold are left alone; those that do not are given up.
+        Valid nominations are kept, broken ones are withdrawn.
         """
-        if not group.promises:
-            if group.near:
+        if not group.nominations:
+            if group.has_topology:
                 if self._filler.place_within_domain(statement, group, step):
                     return PlacementAttempt(True, step.members)
-            elif step.alone:
-                found = self._filler.place_single_task(statement, group, step)
-                if found is not None and (found.done or not statement.leaving):
-                    return found
+            elif step.is_single_task:
+                simple = self._filler.place_single_task(statement, group, step)
+                if simple is not None and (simple.done or not statement.terminating):
+                    return simple
         attempt = self.try_step(statement, group, step)
-        if attempt.done or not (statement.leaving or group.promises):
+        if attempt.done or not (statement.terminating or group.nominations):
             return attempt
-        mine = nominated(group)
-        if not step.extra and mine and self._gang_as_nominated(statement, group, step, mine):
-            return PlacementAttempt(True, len(mine))
-        self._give_up_broken(statement, mine)
-        if not statement.leaving:
+        nominated_tasks = nominated(group)
+        if (
+            not step.extra
+            and nominated_tasks
+            and self._gang_as_nominated(statement, group, step, nominated_tasks)
+        ):
+            return PlacementAttempt(True, len(nominated_tasks))
+        self._withdraw_broken(statement, nominated_tasks)
+        if not statement.terminating:
             return attempt
         if not step.extra:
             kept = nominated(group)
@@ -75,48 +81,52 @@ class GangAllocator:
         later = self.try_step(statement, group, step, future=True)
         if not later.done:
             return attempt
-        later.rejections += attempt.rejections  # it may wait for them rather than for its nodes
+        later.rejections += attempt.rejections  # they may be what it waits for, not nodes
         return later
 
-    def redeem(self, statement: Statement, group: GroupEntry, step: NextTasks) -> list[Rejection]:
-        """Let a group have what it is promised and nothing else, as far as that is free by now; what does not hold
-        is given up. Returns what policies say against what is free."""
+    def place_nominated(self, statement: Statement, group: GroupEntry, step: NextTasks) -> list[Rejection]:
+        """Place nominated tasks as far as their capacity is free now, and withdraw
+        broken nominations.
+
+        Returns the rejections of plugins.
+        """
         rejections: list[Rejection] = []
         if not step.extra:
             self._gang_as_nominated(statement, group, step, nominated(group), rejections)
         else:
-            for part, entries in nominated_units(group):
+            for subgroup, entries in nominated_sets(group):
                 view = view_of(group, entries, extra=True)
-                complete = group.ready if part is None else part.complete
+                complete = group.ready if subgroup is None else subgroup.is_complete
                 self._as_nominated(statement, group, view, entries, complete, rejections)
-        self._give_up_broken(statement, nominated(group))
+        self._withdraw_broken(statement, nominated(group))
         return rejections
 
     def try_step(
         self, statement: Statement, group: GroupEntry, step: NextTasks, *, future: bool = False
     ) -> PlacementAttempt:
-        """Try a group's step. On failure the statement is as it was before.
+        """Try to place the next tasks of a group. On failure the statement is as before.
 
-        What is promised to the group's own tasks is theirs to use. ``future``: room that is being vacated
-        will do. If any member of a gang's minimum needs it, all of the step is promised and nothing is
-        bound; of an elastic group one more task, beside those that are promised room already.
+        The group may use the capacity of its own nominations. With ``future``, capacity
+        that is being released suffices. If any missing member of a gang needs it, all
+        of its tasks are nominated and none is bound. An elastic group gets one more
+        nomination.
         """
         mark = statement.checkpoint()
-        mine = [] if future and step.extra else nominated(group)
-        for entry in mine:
+        nominated_tasks = [] if future and step.extra else nominated(group)
+        for entry in nominated_tasks:
             statement.withdraw_nomination(entry)
-        if future and step.extra and group.promises:
-            other = next_step(group, unpromised=True)
+        if future and step.extra and group.nominations:
+            other = next_step(group, unnominated=True)
             if not isinstance(other, NextTasks):
                 return PlacementAttempt(False)
             step = other
         start = statement.checkpoint()
-        found = (
+        simple = (
             None
-            if future or group.near or not step.alone
+            if future or group.has_topology or not step.is_single_task
             else self._filler.place_single_task(statement, group, step)
         )
-        attempt = found or self._try_in_domains(statement, group, step, future)
+        attempt = simple or self._try_in_domains(statement, group, step, future)
         if not attempt.done:
             statement.rollback(mark)
             return attempt
@@ -124,34 +134,39 @@ class GangAllocator:
             if statement.placed(start):
                 self._nominate_all(statement, start)
             attempt.pipelined = True
-        elif step.extra and mine:
-            self._nominate_again(statement, mine)
+        elif step.extra and nominated_tasks:
+            self._nominate_again(statement, nominated_tasks)
         return attempt
 
     def nominate_at(self, statement: Statement, group: GroupEntry, step: NextTasks, row: int) -> bool:
-        """:meth:`try_step` with ``future`` of one task, on a row that is the only one to take it once all that
-        terminates is gone, without the ceremony. Not done is not a no."""
+        """Nominate one task to the only row that can take it after terminating tasks are gone.
+
+        A shortcut for :meth:`try_step` with ``future``. A false result decides nothing.
+        """
         if (
             step.members != 1
-            or not self.by_amounts(group, step)
+            or not self.is_by_resources(group, step)
             or not step.batches[0].cls.fit.fits_after_release(row)
         ):
             return False
         statement.pipeline(step.batches[0].entries[0], row)
         return True
 
-    def by_amounts(self, group: GroupEntry, step: NextTasks) -> bool:
-        """Whether nothing but what nodes have left decides where and when the step goes: tasks of one class, of which
-        no other pod, no domain, no card and no queue has a say."""
+    def is_by_resources(self, group: GroupEntry, step: NextTasks) -> bool:
+        """Return whether only free resources decide on the placement of the tasks.
+
+        They then have one class and no constraint by other pods, domains, devices or
+        queues.
+        """
         if len(step.batches) != 1 or step.extra or step.roles or step.options or step.root is not None:
             return False
         cls = step.batches[0].cls
         return (
-            not group.near
-            and not group.promises
+            not group.has_topology
+            and not group.nominations
             and cls.fit.evaluator.plain_future
-            and self._placer.by_amounts(group, cls)
-            and not self._filler.asked(group.queue)
+            and self._placer.is_by_resources(group, cls)
+            and not self._filler.admissions_of(group.queue)
         )
 
     def _gang_as_nominated(
@@ -159,13 +174,13 @@ class GangAllocator:
         statement: Statement,
         group: GroupEntry,
         step: NextTasks,
-        mine: Sequence[TaskEntry],
+        entries: Sequence[TaskEntry],
         rejections: list[Rejection] | None = None,
     ) -> bool:
-        """Place what a gang lacks exactly where it was promised room, if all of it is free by now."""
-        view = whole_step(group, step)
-        return len(mine) >= step.members and self._as_nominated(
-            statement, group, view, mine, group.ready, rejections
+        """Place the missing tasks of a gang on their nominated rows, if all capacity is free now."""
+        view = whole_step_view(group, step)
+        return len(entries) >= step.members and self._as_nominated(
+            statement, group, view, entries, group.ready, rejections
         )
 
     def _as_nominated(
@@ -173,100 +188,109 @@ class GangAllocator:
         statement: Statement,
         group: GroupEntry,
         view: StepView,
-        mine: Sequence[TaskEntry],
+        entries: Sequence[TaskEntry],
         complete: Callable[[], bool],
         rejections: list[Rejection] | None = None,
     ) -> bool:
-        """Place tasks exactly where they were promised room, if all of it is free by now and they make ``complete``
-        what needs them. What policies say against it is added to ``refusals``."""
+        """Place tasks on their nominated rows, if all capacity is free now and
+        ``complete`` holds then.
+
+        Rejections of plugins are added to ``rejections``.
+        """
         mark = statement.checkpoint()
-        rows = [(entry, entry.promised, entry.kept) for entry in mine]
-        for entry in mine:
+        rows = [(entry, entry.nominated_row, entry.nominated_shares) for entry in entries]
+        for entry in entries:
             statement.withdraw_nomination(entry)
-        said = self._filler.refusals_of(group, view)
+        found = self._filler.rejections_of(group, view)
         done = (
-            not said
-            and all(self._placer.place_at(statement, group, entry, row, cuts) for entry, row, cuts in rows)
+            not found
+            and all(
+                self._placer.place_at(statement, group, entry, row, shares) for entry, row, shares in rows
+            )
             and complete()
-            and self.domain_selector.keeps(group)
+            and self.domain_selector.is_satisfied(group)
         )
         if not done:
             statement.rollback(mark)
         if rejections is not None:
-            rejections += said
+            rejections += found
         return done
 
-    def _give_up_broken(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
-        """Take those promises back that will not be kept."""
+    def _withdraw_broken(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
+        """Withdraw nominations to capacity that will not become free."""
         for entry in entries:
-            if not (statement.leaving and self._placer.holds(statement, entry)):
+            if not (statement.terminating and self._placer.will_hold(statement, entry)):
                 statement.withdraw_nomination(entry)
 
     @staticmethod
     def _nominate_all(statement: Statement, start: int) -> None:
-        """Turn what was placed since ``start`` into promises of the same room."""
-        seats = statement.device_placements(start)
+        """Turn placements since ``start`` into nominations of the same capacity."""
+        placements = statement.device_placements(start)
         statement.rollback(start)
-        for entry, row, cuts in seats:
-            statement.pipeline(entry, row, cuts)
+        for entry, row, shares in placements:
+            statement.pipeline(entry, row, shares)
 
     def _nominate_again(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
-        """One of several elastic tasks got a place: the others keep waiting for what is being vacated."""
-        left: dict[tuple[TaskClass, str], list[TaskEntry]] = {}
+        """Nominate the remaining elastic tasks again after one of them was placed."""
+        remaining: dict[tuple[TaskClass, str], list[TaskEntry]] = {}
         for entry in entries:
             if entry.row < 0:
-                part = entry.task.subgroup if entry.group is not None and entry.group.near_parts else ""
-                left.setdefault((entry.cls, part), []).append(entry)
-        for (cls, part), waiting in left.items():
+                subgroup = (
+                    entry.task.subgroup if entry.group is not None and entry.group.subgroup_topologies else ""
+                )
+                remaining.setdefault((entry.cls, subgroup), []).append(entry)
+        for (cls, subgroup), waiting in remaining.items():
             group = waiting[0].group
-            near = group is not None and group.near
-            scope = self.domain_selector.allowed(group, part) if group is not None and near else None
+            has_topology = group is not None and group.has_topology
+            scope = (
+                self.domain_selector.allowed(group, subgroup) if group is not None and has_topology else None
+            )
             with self._placer.within(scope):
                 self._placer.nominate(statement, cls, waiting)
 
     def _try_in_domains(
         self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
     ) -> PlacementAttempt:
-        """The step, in the best domain that takes it where one is asked for."""
-        if not group.near:
+        """Place the tasks in the best domain that takes them, if a domain is requested."""
+        if not group.has_topology:
             return self._try_in_domain(statement, group, step, future)
         best = PlacementAttempt(False)
-        for scope in self._scopes(group, step, future):
+        for scope in self._domains(group, step, future):
             mark = statement.checkpoint()
             with self._placer.within(scope):
-                found = self._try_in_domain(statement, group, step, future)
-            if found.done and (not group.near_parts or self.domain_selector.keeps(group)):
-                return found
+                attempt = self._try_in_domain(statement, group, step, future)
+            if attempt.done and (not group.subgroup_topologies or self.domain_selector.is_satisfied(group)):
+                return attempt
             statement.rollback(mark)
-            if found.reached > best.reached or (found.rejections and not best.rejections):
+            if attempt.reached > best.reached or (attempt.rejections and not best.rejections):
                 best = PlacementAttempt(
-                    False, max(found.reached, best.reached), found.rejections or best.rejections
+                    False, max(attempt.reached, best.reached), attempt.rejections or best.rejections
                 )
-            if found.rejections:
-                return best  # the queues say the same everywhere
+            if attempt.rejections:
+                return best  # queues reject it in every domain
         if not best.reached:
-            best.reached = self.domain_selector.most(group, step, future=future)
+            best.reached = self.domain_selector.max_members(group, step, future=future)
         return best
 
-    def _scopes(self, group: GroupEntry, step: NextTasks, future: bool) -> Iterable[DomainRows | None]:
+    def _domains(self, group: GroupEntry, step: NextTasks, future: bool) -> Iterable[DomainRows | None]:
         if group.spec.topology is None:
             return (None,)
-        return self.domain_selector.of_step(group, step, future=future)
+        return self.domain_selector.step_candidates(group, step, future=future)
 
     def _try_in_domain(
         self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
     ) -> PlacementAttempt:
         filler = self._filler
         if step.options:
-            return filler.options(statement, group, step, future)
+            return filler.place_option(statement, group, step, future)
         simple = step.members == 1 and len(step.batches) == 1 and not step.roles and step.root is None
         if step.extra or simple:
             return filler.place_task(statement, group, step, future)
         if len(step.batches) == 1:
-            room = self._room(step.batches[0].cls, future)
-            if room < step.members:
+            capacity = self._capacity(step.batches[0].cls, future)
+            if capacity < step.members:
                 rejections = filler.rejections(group, step.batches[0], step.members, step, future)
-                return PlacementAttempt(False, min(room, step.members), rejections)
+                return PlacementAttempt(False, min(capacity, step.members), rejections)
         mark = statement.checkpoint()
         first = filler.place_gang(statement, group, step, step.batches, future)
         if first.done:
@@ -281,47 +305,50 @@ class GangAllocator:
         return first
 
     def _other_orders(self, step: NextTasks) -> list[list[TaskBatch]]:
-        """Orders of a gang's runs, beside task order, in which it may fit where it else would not."""
+        """Return orders of the batches other than task order in which the gang may fit."""
         if step.single_class:
             return []
         for batch in step.batches:
             batch.cls.refresh()
         scarcest = sorted(step.batches, key=lambda run: run.cls.total)
         dependent_last = sorted(scarcest, key=lambda run: bool(self._placer.constraints(run.cls)))
-        found: list[list[TaskBatch]] = []
+        orders: list[list[TaskBatch]] = []
         for order in (scarcest, dependent_last):
-            if order != step.batches and order not in found:
-                found.append(order)
-        return found
+            if order != step.batches and order not in orders:
+                orders.append(order)
+        return orders
 
-    def _room(self, cls: TaskClass, future: bool) -> int:
-        """How many of a class the nodes hold, taken one by one: if too few, nothing needs to be tried."""
+    def _capacity(self, cls: TaskClass, future: bool) -> int:
+        """Return the number of tasks of a class that nodes can take: an upper bound for the gang."""
         if future:
             return cls.future_total()
         cls.refresh()
         return cls.total
 
-    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Rejection]:
-        """What the policies say against a step, the queues being as they are."""
-        return self._filler.refusals_of(group, view)
+    def rejections_of(self, group: GroupEntry, view: StepView) -> list[Rejection]:
+        """Return the rejections of the tasks by plugins in the present state of queues."""
+        return self._filler.rejections_of(group, view)
 
 
-def waits_for(
+def wake_conditions(
     group: GroupEntry, step: NextTasks, rejections: Sequence[Rejection], placer: Placer
 ) -> WakeConditions:
-    """What would help a step that failed, and in a strict line those behind it to what is promised to them."""
-    waits = WakeConditions(rows={entry.promised for entry in nominated(group)})
-    for other in group.bucket.nominated.values() if group.bucket is not None else ():
+    """Return the conditions under which tasks that did not fit are tried again.
+
+    In a strict queue, conditions of nominated groups behind the head are included.
+    """
+    waits = WakeConditions(rows={entry.nominated_row for entry in nominated(group)})
+    for other in group.pending_class.nominated.values() if group.pending_class is not None else ():
         for entry in nominated(other):
-            waits.rows.add(entry.promised)
+            waits.rows.add(entry.nominated_row)
             if placer.constraints(entry.cls):
                 waits.domains.add(entry.cls)
     if waits.rows and group.queue is not None:
-        # It may be the queue, not the node, that is being vacated.
+        # The queue may be what is being released, not the node.
         waits.queues.update(ancestor.name for ancestor in group.queue.path)
     if group.queue is not None:
         waits.queues |= {queue.name for queue in group.queue.path if queue.flavored}
-        waits.queues |= group.queue.tree.entitled_by_queue.keys()  # what is kept for them
+        waits.queues |= group.queue.tree.entitled_by_queue.keys()  # its reserved capacity
     for rejection in rejections:
         if rejection.queue:
             waits.queues.add(rejection.queue)
@@ -333,9 +360,7 @@ def waits_for(
             waits.domains.add(cls)
     (first, *others) = classes
     if others or not classes.isdisjoint(waits.domains) or (step.members == 1 and not rejections):
-        waits.any_capacity |= (
-            classes  # for a single task the same as room for one: nobody needs to count how much there is
-        )
+        waits.any_capacity |= classes  # a single task needs no count
         return waits
     first.refresh()
     if first.total < step.members:

@@ -1,7 +1,9 @@
-"""Placing what a step lacks, run by run, as the queues admit it and as the nodes hold it.
+"""Placement of batches of a gang (level: sub-group and class).
 
-One order of the runs is tried here; which orders there are to try is up to ``allocate``. Nothing is taken
-back here but a part of a gang that cannot be completed while another one may stand in for it.
+One order of the batches is placed here.
+:mod:`~windlass.engine.placement.gang_allocator` chooses the orders. Placements are
+undone here only for a sub-group that cannot be completed while another one may replace
+it.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from windlass.spi.topology import TopologyNeed
 
 
 class PlacementAttempt(msgspec.Struct):
-    """What came of a step. Its placements stand in the statement if ``done``, else nothing does.
+    """Result of an attempt. If ``done``, the statement contains its placements, else none.
 
-    ``reached``: how many of the missing members could be placed at best. ``pipelined``: they are
-    promises, on room part of which is being vacated.
+    ``reached``: maximum number of missing members that could be placed. ``pipelined``:
+        the tasks are nominated, since part of the capacity is still being released.
     """
 
     done: bool
@@ -40,22 +42,22 @@ class PlacementAttempt(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class _Want:
-    """What is still lacking: members in all, and of each role among them."""
+class _Missing:
+    """Tasks still missing: members in total, and members by role among them."""
 
     members: int
     roles: dict[str, int]
 
-    def booked(self, role: str, placed: int) -> None:
+    def take(self, role: str, placed: int) -> None:
         for_role = min(self.roles.get(role, 0), placed)
         if for_role:
             self.roles[role] -= for_role
         self.members -= placed
 
-    def of(self, role: str) -> int:
-        """How many more of a role may be taken without taking what other roles need."""
-        lacking = self.roles.get(role, 0)
-        return lacking + max(0, self.members - sum(self.roles.values()))
+    def available_to(self, role: str) -> int:
+        """Return the number of tasks of a role that may be placed without using other roles' share."""
+        missing = self.roles.get(role, 0)
+        return missing + max(0, self.members - sum(self.roles.values()))
 
     @property
     def met(self) -> bool:
@@ -64,33 +66,35 @@ class _Want:
 
 @dataclass(slots=True)
 class _Trial:
-    """One try of one group's step."""
+    """Attempt to place the next tasks of a group in one order."""
 
     statement: Statement
     group: GroupEntry
     step: NextTasks
     future: bool
-    want: _Want
+    missing: _Missing
     result: PlacementAttempt
     placed: dict[str, int] = field(default_factory=dict)
-    """Part → tasks of it that were placed."""
+    """Sub-group → number of placed tasks."""
 
     def mark(self) -> _Mark:
-        """Where it stands, to come back to."""
-        want = replace(self.want, roles=dict(self.want.roles))
-        return self.statement.checkpoint(), want, self.result.reached, dict(self.placed)
+        """Return a mark for :meth:`undo`."""
+        missing = replace(self.missing, roles=dict(self.missing.roles))
+        return self.statement.checkpoint(), missing, self.result.reached, dict(self.placed)
 
     def undo(self, mark: _Mark) -> None:
-        """Come back to where it stood."""
+        """Undo everything since ``mark``."""
         self.statement.rollback(mark[0])
-        self.want = replace(mark[1], roles=dict(mark[1].roles))
+        self.missing = replace(mark[1], roles=dict(mark[1].roles))
         self.result.reached, self.placed = mark[2], dict(mark[3])
 
 
-_Mark = tuple[int, _Want, int, dict[str, int]]
+_Mark = tuple[int, _Missing, int, dict[str, int]]
 
 
 class GangFiller:
+    """Places batches as admitted by queues and as nodes permit."""
+
     def __init__(
         self, table: NodeTable, admissions: Sequence[Admit], placer: Placer, domain_selector: DomainSelector
     ) -> None:
@@ -100,14 +104,14 @@ class GangFiller:
         self._admissions = [
             (plugin, plugin if isinstance(plugin, AdmitUnconditionally) else None) for plugin in admissions
         ]
-        self._concerned: dict[str, tuple[int, list[Admit]]] = {}
-        """Queue → the version of the queue tree, and the policies that may have something against a step."""
+        self._admissions_by_queue: dict[str, tuple[int, list[Admit]]] = {}
+        """Queue → version of the queue tree, and admission plugins that may reject tasks."""
         self._nodes = TableView(table)
 
     def place_task(
         self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
     ) -> PlacementAttempt:
-        """Place one task: of the first run that is admitted and fits."""
+        """Place one task: of the first batch that is admitted and fits."""
         rejections: list[Rejection] = []
         for batch in step.batches:
             refused = self.rejections(group, batch, 1, step, future)
@@ -122,26 +126,32 @@ class GangFiller:
     def place_single_task(
         self, statement: Statement, group: GroupEntry, step: NextTasks
     ) -> PlacementAttempt | None:
-        """:meth:`place_task` for a step of a single task, if policies and nodes by themselves decide: what most steps
-        of a busy cluster are, without the ceremony. ``None`` if more has to be asked."""
+        """Place a single task if only admission plugins and nodes decide. ``None`` if more applies.
+
+        A shortcut for :meth:`place_task`. In a busy cluster most attempts are of this
+        kind.
+        """
         batch = step.batches[0]
         queue = group.queue
-        if queue is not None and group.group is not None and (concerned := self.asked(queue)):
+        if queue is not None and group.group is not None and (concerned := self.admissions_of(queue)):
             view = StepView(group.group, batch.cls.request, 1, step.extra, False, (batch.cls.needs,))
             path, nodes = queue.path, self._nodes
-            found = [no for plugin in concerned if (no := plugin.admits(view, path, nodes)) is not None]
-            if found:
-                return PlacementAttempt(False, 0, found)
+            rejections = [no for plugin in concerned if (no := plugin.admits(view, path, nodes)) is not None]
+            if rejections:
+                return PlacementAttempt(False, 0, rejections)
         placed = self._placer.place_plain(statement, group, batch.cls, batch.entries)
         return None if placed is None else PlacementAttempt(placed, int(placed))
 
     def place_within_domain(self, statement: Statement, group: GroupEntry, step: NextTasks) -> bool:
-        """:meth:`place_gang` for one of one class without members yet, in the best domain by the counts, if nothing
-        else decides: what most gangs are that have to be near, without the ceremony. Not done is not a no."""
+        """Place a gang of one class without members in the best domain by counts.
+
+        A shortcut for :meth:`place_gang`, for most gangs with a topology constraint. A
+        false result decides nothing.
+        """
         need = group.spec.topology
         if (
             need is None
-            or group.near_parts
+            or group.subgroup_topologies
             or group.active
             or step.extra
             or step.roles
@@ -149,7 +159,7 @@ class GangFiller:
         ):
             return False
         batch, n = step.batches[0], step.members
-        scope = self._domain_selector.first(need, batch.cls, n) if len(step.batches) == 1 else None
+        scope = self._domain_selector.best_by_count(need, batch.cls, n) if len(step.batches) == 1 else None
         if scope is None or self.rejections(group, batch, n, step, False):
             return False
         mark = statement.checkpoint()
@@ -158,16 +168,16 @@ class GangFiller:
         statement.rollback(mark)
         return False
 
-    def options(
+    def place_option(
         self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
     ) -> PlacementAttempt:
-        """Complete the first of the step's options that can be."""
+        """Complete the first option of the next tasks that fits."""
         rejections: list[Rejection] = []
         for option in step.options:
-            trial = _Trial(statement, group, step, future, _Want(0, {}), PlacementAttempt(False))
+            trial = _Trial(statement, group, step, future, _Missing(0, {}), PlacementAttempt(False))
             mark = statement.checkpoint()
-            with self._placer.within(self._beside(group, option.name)):
-                done = self._part(trial, option)
+            with self._placer.within(self._scope_of(group, option.name)):
+                done = self._place_subgroup(trial, option)
             if done:
                 trial.result.done = True
                 return trial.result
@@ -183,137 +193,144 @@ class GangFiller:
         batches: Sequence[TaskBatch],
         future: bool,
     ) -> PlacementAttempt:
-        """Place until the minimum is reached: what parts and roles lack, and any task for the rest."""
+        """Place tasks up to the minimum: for sub-groups and roles first, then any others."""
         trial = _Trial(
-            statement, group, step, future, _Want(step.members, dict(step.roles)), PlacementAttempt(False)
+            statement, group, step, future, _Missing(step.members, dict(step.roles)), PlacementAttempt(False)
         )
         if step.root is not None:
-            trial.want.members = max(0, group.missing)
+            trial.missing.members = max(0, group.missing)
             root = _ordered(step.root, batches)
-            if not self._part(trial, _tightest_first(root, group.near_parts) if group.near_parts else root):
+            if not self._place_subgroup(
+                trial, _tightest_first(root, group.subgroup_topologies) if group.subgroup_topologies else root
+            ):
                 return trial.result
-            self._from_pool(trial, step.pool)
+            self._place_elastic(trial, step.pool)
         else:
             self._place_batches(trial, batches)
-        trial.result.done = trial.want.met
+        trial.result.done = trial.missing.met
         return trial.result
 
     # ------------------------------------------------------------------ pieces
 
-    def _place_batches(self, trial: _Trial, batches: Sequence[TaskBatch], part: str = "") -> None:
-        """Place what is still lacking from these runs."""
+    def _place_batches(self, trial: _Trial, batches: Sequence[TaskBatch], subgroup: str = "") -> None:
+        """Place missing tasks from these batches."""
         for batch in batches:
-            if trial.want.met:
+            if trial.missing.met:
                 return
-            wanted = min(len(batch.entries), trial.want.of(batch.role))
+            wanted = min(len(batch.entries), trial.missing.available_to(batch.role))
             if wanted > 0:
-                self._place_batch(trial, batch, wanted, part)
+                self._place_batch(trial, batch, wanted, subgroup)
 
-    def _from_pool(self, trial: _Trial, pool: Sequence[MissingSubGroup]) -> None:
-        """Place what is still lacking beyond the parts: of parts that are complete first, then whole parts."""
+    def _place_elastic(self, trial: _Trial, pool: Sequence[MissingSubGroup]) -> None:
+        """Place missing tasks beyond sub-groups: of complete sub-groups first, then whole ones."""
         for started in (True, False):
-            for part in pool:
-                if trial.want.met:
+            for subgroup in pool:
+                if trial.missing.met:
                     return
-                lacks = part.members - trial.placed.get(part.name, 0)
-                rest = [altered(batch, entries=_unplaced(batch.entries)) for batch in part.batches]
-                if started is (lacks <= 0) and (
-                    lacks <= 0 or self._unit(trial, MissingSubGroup(part.name, lacks, rest))
+                missing = subgroup.members - trial.placed.get(subgroup.name, 0)
+                batches = [altered(batch, entries=_unplaced(batch.entries)) for batch in subgroup.batches]
+                if started is (missing <= 0) and (
+                    missing <= 0
+                    or self._try_subgroup(trial, MissingSubGroup(subgroup.name, missing, batches))
                 ):
-                    rest = [altered(batch, entries=_unplaced(batch.entries)) for batch in rest]
-                    with self._placer.within(self._beside(trial.group, part.name)):
-                        self._place_batches(trial, rest, part.name)
+                    batches = [altered(batch, entries=_unplaced(batch.entries)) for batch in batches]
+                    with self._placer.within(self._scope_of(trial.group, subgroup.name)):
+                        self._place_batches(trial, batches, subgroup.name)
 
-    def _unit(self, trial: _Trial, part: MissingSubGroup) -> bool:
-        """Complete a part, or leave everything as it was."""
+    def _try_subgroup(self, trial: _Trial, subgroup: MissingSubGroup) -> bool:
+        """Complete a sub-group. On failure everything is as before."""
         mark = trial.mark()
-        if self._part(trial, part):
+        if self._place_subgroup(trial, subgroup):
             return True
         trial.undo(mark)
         return False
 
-    def _beside(self, group: GroupEntry, part: str) -> DomainRows | None:
-        """Where tasks of a part may be, by what is required of it and of those that it lies in."""
+    def _scope_of(self, group: GroupEntry, subgroup: str) -> DomainRows | None:
+        """Return the rows for tasks of a sub-group by its constraints and those of its ancestors."""
         scope = self._placer.scope
-        return self._domain_selector.allowed(group, part, scope) if group.near_parts else scope
+        return self._domain_selector.allowed(group, subgroup, scope) if group.subgroup_topologies else scope
 
-    def _place_batch(self, trial: _Trial, batch: TaskBatch, wanted: int, part: str) -> int:
-        """Place up to ``wanted`` tasks of a run, as far as they are admitted and fit."""
+    def _place_batch(self, trial: _Trial, batch: TaskBatch, wanted: int, subgroup: str) -> int:
+        """Place up to ``wanted`` tasks of a batch, as far as they are admitted and fit."""
         group, step, future = trial.group, trial.step, trial.future
         refused = self.rejections(group, batch, wanted, step, future)
         if refused:
             trial.result.rejections += refused
-            wanted = self._admitted(group, batch, wanted, step, future)
+            wanted = self._max_admitted(group, batch, wanted, step, future)
         elif future and self.rejections(group, batch, wanted, step, False):
             trial.result.pipelined = True
         entries = _first(batch.entries, wanted)
         placed = self._placer.place_class(trial.statement, group, batch.cls, entries, future=future)
         trial.result.reached += placed
-        trial.want.booked(batch.role, placed)
-        trial.placed[part] = trial.placed.get(part, 0) + placed
+        trial.missing.take(batch.role, placed)
+        trial.placed[subgroup] = trial.placed.get(subgroup, 0) + placed
         return placed
 
-    def _part(self, trial: _Trial, part: MissingSubGroup) -> bool:
-        """Complete a part: its own tasks, then as many of the parts below as it needs."""
-        if trial.group.near_parts:
-            return self._subgroup_filler.complete(trial, part)
-        left = part.members
-        for batch in part.batches:
-            if not left:
+    def _place_subgroup(self, trial: _Trial, subgroup: MissingSubGroup) -> bool:
+        """Complete a sub-group: its own tasks, then as many children as needed."""
+        if trial.group.subgroup_topologies:
+            return self._subgroup_filler.complete(trial, subgroup)
+        missing = subgroup.members
+        for batch in subgroup.batches:
+            if not missing:
                 break
-            left -= self._place_batch(trial, batch, min(left, len(batch.entries)), part.name)
-        if left:
+            missing -= self._place_batch(trial, batch, min(missing, len(batch.entries)), subgroup.name)
+        if missing:
             return False
         done = 0
-        for child in part.parts:
-            if done == part.needed:
+        for child in subgroup.children:
+            if done == subgroup.needed_children:
                 break
-            done += self._unit(trial, child)
-        return done == part.needed
+            done += self._try_subgroup(trial, child)
+        return done == subgroup.needed_children
 
     # ------------------------------------------------------------------ admission
 
     def rejections(
         self, group: GroupEntry, batch: TaskBatch, n: int, step: NextTasks, future: bool
     ) -> list[Rejection]:
-        """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
-        if group.queue is None or group.group is None or not self.asked(group.queue):
+        """Return the rejections of ``n`` more tasks of the batch in the present state."""
+        if group.queue is None or group.group is None or not self.admissions_of(group.queue):
             return []
         request = batch.cls.request
         if n > 1:
             request = {name: units * n for name, units in batch.cls.items}
-        return self.refusals_of(
+        return self.rejections_of(
             group, StepView(group.group, request, n, step.extra, future, (batch.cls.needs,))
         )
 
-    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Rejection]:
-        """What the policies say against a step, the queues being as they are."""
+    def rejections_of(self, group: GroupEntry, view: StepView) -> list[Rejection]:
+        """Return the rejections of the tasks by plugins in the present state of queues."""
         if group.queue is None:
             return []
         path = group.queue.path
-        found = []
-        for plugin in self.asked(group.queue):
+        rejections = []
+        for plugin in self.admissions_of(group.queue):
             rejection = plugin.admits(view, path, self._nodes)
             if rejection is not None:
-                found.append(rejection)
-        return found
+                rejections.append(rejection)
+        return rejections
 
-    def asked(self, queue: QueueEntry | None) -> list[Admit]:
-        """The policies that may have something against a step of a group of the queue."""
+    def admissions_of(self, queue: QueueEntry | None) -> list[Admit]:
+        """Return the admission plugins that may reject tasks of groups in the queue."""
         if queue is None:
             return []
-        known, version = self._concerned.get(queue.name), queue.tree.version
+        known, version = self._admissions_by_queue.get(queue.name), queue.tree.version
         if known is not None and known[0] == version:
             return known[1]
         path = queue.path
-        concerned = [p for p, says in self._admissions if says is None or says.may_reject(path)]
-        self._concerned[queue.name] = version, concerned
-        return concerned
+        admissions = [
+            p
+            for p, unconditional in self._admissions
+            if unconditional is None or unconditional.may_reject(path)
+        ]
+        self._admissions_by_queue[queue.name] = version, admissions
+        return admissions
 
-    def _admitted(
+    def _max_admitted(
         self, group: GroupEntry, batch: TaskBatch, refused: int, step: NextTasks, future: bool
     ) -> int:
-        """The largest number below ``refused`` that is admitted."""
+        """Return the largest number below ``refused`` that is admitted."""
         low, high = 0, refused
         while high - low > 1:
             middle = (low + high) // 2
@@ -329,38 +346,43 @@ def _first(entries: list[TaskEntry], n: int) -> list[TaskEntry]:
 
 
 def _unplaced(entries: list[TaskEntry]) -> list[TaskEntry]:
-    return [entry for entry in entries if entry.row < 0 and entry.promised < 0]
+    return [entry for entry in entries if entry.row < 0 and entry.nominated_row < 0]
 
 
-def _ordered(part: MissingSubGroup, batches: Sequence[TaskBatch]) -> MissingSubGroup:
-    """The part with its runs, and the parts below it, in the order in which their classes come in ``runs``."""
+def _ordered(subgroup: MissingSubGroup, batches: Sequence[TaskBatch]) -> MissingSubGroup:
+    """Return the sub-group with batches and children in the order of the classes in ``batches``."""
     rank: dict[int, int] = {}
     for at, batch in enumerate(batches):
         rank.setdefault(batch.cls.number, at)
-    return _ranked(part, rank)
+    return _ranked(subgroup, rank)
 
 
-def _tightest_first(part: MissingSubGroup, needs: Mapping[str, TopologyNeed]) -> MissingSubGroup:
-    """The parts below in the order in which domains are best given away: where all are needed, those bound to
-    the finest level first, then the largest."""
-    children = [_tightest_first(child, needs) for child in part.parts]
-    if part.needed == len(children):
-        children.sort(key=lambda child: (-_fineness(child, needs), -child.least()))
-    return replace(part, parts=children)
+def _tightest_first(subgroup: MissingSubGroup, needs: Mapping[str, TopologyNeed]) -> MissingSubGroup:
+    """Return the sub-group with its children in the best order for the allocation of domains.
+
+    If all are needed, those bound to the finest level come first, then the largest
+    ones.
+    """
+    children = [_tightest_first(child, needs) for child in subgroup.children]
+    if subgroup.needed_children == len(children):
+        children.sort(key=lambda child: (-_fineness(child, needs), -child.min_tasks()))
+    return replace(subgroup, children=children)
 
 
-def _fineness(part: MissingSubGroup, needs: Mapping[str, TopologyNeed]) -> int:
-    """The number of the finest level that it, or one below it, has to be in one domain of; -1 for none."""
-    own = needs[part.name].required if part.name in needs else -1
-    return max([own, *(_fineness(below, needs) for below in part.parts)])
+def _fineness(subgroup: MissingSubGroup, needs: Mapping[str, TopologyNeed]) -> int:
+    """Return the finest level required in its subtree; -1 for none."""
+    own = needs[subgroup.name].required if subgroup.name in needs else -1
+    return max([own, *(_fineness(below, needs) for below in subgroup.children)])
 
 
-def _ranked(part: MissingSubGroup, rank: dict[int, int]) -> MissingSubGroup:
-    children = [_ranked(child, rank) for child in part.parts]
-    if part.needed == len(children):  # all of them are needed: those of the first classes go first
+def _ranked(subgroup: MissingSubGroup, rank: dict[int, int]) -> MissingSubGroup:
+    children = [_ranked(child, rank) for child in subgroup.children]
+    if subgroup.needed_children == len(children):  # all are needed: first those of the first classes
         children.sort(
             key=lambda child: min((rank[batch.cls.number] for batch in child.batches), default=len(rank))
         )
     return replace(
-        part, batches=sorted(part.batches, key=lambda batch: rank[batch.cls.number]), parts=children
+        subgroup,
+        batches=sorted(subgroup.batches, key=lambda batch: rank[batch.cls.number]),
+        children=children,
     )

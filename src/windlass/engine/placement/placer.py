@@ -1,16 +1,17 @@
-"""Placing like tasks on the best nodes.
+"""Placement of tasks of one class on the best nodes (level: class and node).
 
-A class whose constraints are static or in its node's own row, and whose score never falls as a node
-fills, is placed by counting: the best node takes as many as it holds, then the next. That equals
-placing one by one (a property test holds it). Anything else is placed one by one: each time the best
-node is taken, and what the placement touched is looked at again (see ``rounds``).
+A class is placed by counting if its constraints are static or read only the node's own
+row, and if its score never falls as a node fills. The best node takes as many tasks as
+fit, then the next one. The result equals placement one by one (checked by a property
+test). Other classes are placed one by one: the best node takes a task, and only what
+that changed is evaluated again (:mod:`windlass.engine.feasibility.one_by_one`).
 
-On request, what fits nowhere now is promised room that is being vacated: nodes are then judged as they
-will be once everything that terminates is gone and every promise is kept. Room that is free now goes
-first, unless a score outranks that.
+With ``future``, tasks that fit nowhere now are nominated to capacity that is being
+released. Nodes are evaluated as if all terminating tasks were gone and all nominations
+fulfilled. Free capacity comes first, unless a score outranks that.
 
-All of it may be confined to some rows (:attr:`Placer.scope`): those of a domain of a topology, which may say
-in which order portions of it are to be used up.
+Placement may be limited to some rows (:attr:`Placer.scope`), such as a topology domain.
+A scope may define portions that are filled one after the other.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.plugins import Domain
 
 
-class _Within(DomainBound):
-    """Closes the nodes outside of a scope: a domain policy for as long as it is in force."""
+class _ScopeBound(DomainBound):
+    """Domain plugin that excludes the nodes outside of a scope."""
 
     name = "scope"
 
@@ -49,24 +50,26 @@ class _Within(DomainBound):
         return self._mask[nodes.rows]
 
     def touched(self, number: int, row: int) -> tuple[tuple[str, int], ...]:
-        """Nothing that is placed moves it."""
+        """Return nothing: placements do not change the scope."""
         return ()
 
 
 class Placer:
+    """Places tasks of one class."""
+
     def __init__(self, table: NodeTable, plugins: PluginSet) -> None:
         self._table = table
-        self._until_gone = [plugin for plugin in plugins.domains if counts_terminating(plugin)]
-        """The policies about other pods to whom what terminates is there until it is gone."""
+        self._count_terminating = [plugin for plugin in plugins.domains if counts_terminating(plugin)]
+        """Domain plugins that count terminating tasks until they are gone."""
         self._ranks = Ranks(table, plugins)
         self._everything = TableView(table)
         self._bound: FlavorBound | None = None
         self.scope: DomainRows | None = None
-        """The rows to which everything is confined; ``None``: all."""
+        """Rows to which placement is limited; ``None`` for all rows."""
 
     @contextmanager
     def within(self, scope: DomainRows | None) -> Iterator[None]:
-        """Confine what happens inside to a scope."""
+        """Limit placement to a scope inside the context."""
         before, self.scope = self.scope, scope
         try:
             yield
@@ -82,10 +85,10 @@ class Placer:
         *,
         future: bool = False,
     ) -> int:
-        """Place the first tasks of ``entries`` (pending, of ``cls``) as far as nodes take them.
+        """Place as many of ``entries`` (pending, of class ``cls``) as nodes take, in order.
 
-        ``future``: those that fit nowhere now are promised room that is being vacated. Returns how many
-        were placed or promised room, always a prefix.
+        ``future``: tasks that fit nowhere now are nominated to capacity that is being
+            released. Returns the number of placed and nominated tasks, always a prefix.
         """
         self._bound = flavor_bound_of(group, cls, future=False)
         try:
@@ -96,9 +99,11 @@ class Placer:
     def place_plain(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> bool | None:
-        """Place one task on its best node, if one takes it; ``None`` if a policy weighs it against other pods, or
-        :attr:`scope` is in force."""
-        if self.scope is not None or not self._plain(group, cls):
+        """Place one task on its best node, if there is one.
+
+        ``None`` if a policy compares it with other pods, or :attr:`scope` is set.
+        """
+        if self.scope is not None or not self._is_plain(group, cls):
             return None
         row = cls.fit.best()
         if row < 0:
@@ -114,19 +119,19 @@ class Placer:
         entries: Sequence[TaskEntry],
         scope: DomainRows,
     ) -> bool:
-        """Place tasks on the rows of a scope, which by the counts hold them, if nothing but counts decides."""
+        """Place tasks on the rows of a scope that holds them by counts, if only counts decide."""
         return (
             cls.countable
-            and self._plain(group, cls)
+            and self._is_plain(group, cls)
             and len(entries) == self._fill_scope(statement, group, cls, entries, scope)
         )
 
-    def by_amounts(self, group: GroupEntry, cls: TaskClass) -> bool:
-        """Whether tasks of the class are placed by counting, now as later."""
-        return self._plain(group, cls) and not self._ranks.outranked(cls)
+    def is_by_resources(self, group: GroupEntry, cls: TaskClass) -> bool:
+        """Return whether tasks of the class are placed by counting, now and as nominations."""
+        return self._is_plain(group, cls) and not self._ranks.outranked(cls)
 
-    def _plain(self, group: GroupEntry, cls: TaskClass) -> bool:
-        """Whether no policy weighs tasks of the class against other pods, so that one goes to the best node."""
+    def _is_plain(self, group: GroupEntry, cls: TaskClass) -> bool:
+        """Return whether no policy relates tasks of the class to other pods."""
         if cls.rankers and self._ranks.rankers(cls):
             return False
         for plugin in cls.domains:
@@ -143,15 +148,15 @@ class Placer:
         entries: Sequence[TaskEntry],
         future: bool,
     ) -> int:
-        if future and statement.leaving and self._ranks.outranked(cls):
-            return self._by_rank(statement, group, cls, entries)
-        if self.scope is not None and self.scope.nearest:
-            placed = self._gather(statement, group, cls, entries, self.scope)
+        if future and statement.terminating and self._ranks.outranked(cls):
+            return self._place_by_rank(statement, group, cls, entries)
+        if self.scope is not None and self.scope.portions:
+            placed = self._place_in_portions(statement, group, cls, entries, self.scope)
         else:
             placed = self._place_class_now(statement, group, cls, entries)
-        if future and placed < len(entries) and statement.leaving:
+        if future and placed < len(entries) and statement.terminating:
             if self._bound is not None:
-                self._bound.future = True  # only what is promised counts on what leaves
+                self._bound.future = True  # only nominations use capacity that is being released
             placed += self.nominate(statement, cls, entries[placed:])
         return placed
 
@@ -159,14 +164,14 @@ class Placer:
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
         if self._related(cls) or self._ranks.rankers(cls):
-            return self._in_rounds(statement, group, cls, entries)
+            return self._place_in_rounds(statement, group, cls, entries)
         if cls.countable and self.scope is not None:
             return self._fill_scope(statement, group, cls, entries, self.scope)
         if cls.countable:
             return self._fill_nodes(statement, group, cls, entries)
-        return self._one_by_one(statement, group, cls, entries)
+        return self._place_one_by_one(statement, group, cls, entries)
 
-    def _gather(
+    def _place_in_portions(
         self,
         statement: Statement,
         group: GroupEntry,
@@ -174,9 +179,9 @@ class Placer:
         entries: Sequence[TaskEntry],
         scope: DomainRows,
     ) -> int:
-        """Use up the portions of a scope, one after the other."""
+        """Fill the portions of a scope one after the other."""
         placed = 0
-        for portion in scope.nearest:
+        for portion in scope.portions:
             with self.within(portion):
                 placed += self._place_class_now(statement, group, cls, entries[placed:])
             if placed == len(entries):
@@ -184,22 +189,24 @@ class Placer:
         return placed
 
     def constraints(self, cls: TaskClass) -> list[Domain]:
-        """The policies that may refuse nodes for the class because of pods elsewhere, what the queues
-        of the group that is being placed say about device models, and the scope that is in force."""
-        found = self._related(cls)
+        """Return the domain plugins that may exclude nodes for the class.
+
+        They include limits on device models of the group's queues, and the scope.
+        """
+        constraints = self._related(cls)
         if self.scope is not None:
-            found.append(_Within(self.scope))
-        return found
+            constraints.append(_ScopeBound(self.scope))
+        return constraints
 
     def _related(self, cls: TaskClass) -> list[Domain]:
-        """:meth:`constraints` without the scope."""
-        found = [plugin for plugin in cls.domains if plugin.constrains(cls.number)]
+        """Return :meth:`constraints` without the scope."""
+        related = [plugin for plugin in cls.domains if plugin.constrains(cls.number)]
         if self._bound is not None:
-            found.append(self._bound)
-        return found
+            related.append(self._bound)
+        return related
 
     def domain_mask(self, cls: TaskClass, domains: Sequence[Domain]) -> NDArray[np.bool_] | None:
-        """Where these policies let a task of the class go; ``None`` for everywhere."""
+        """Return the rows that these plugins permit for the class; ``None`` for all rows."""
         mask: NDArray[np.bool_] | None = None
         for plugin in domains:
             verdict = plugin.verdict(cls.number, self._everything)
@@ -221,7 +228,7 @@ class Placer:
             placed += n
         return placed
 
-    def _one_by_one(
+    def _place_one_by_one(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
         for placed, entry in enumerate(entries):
@@ -239,8 +246,11 @@ class Placer:
         entries: Sequence[TaskEntry],
         scope: DomainRows,
     ) -> int:
-        """:meth:`_fill_nodes` on the rows of a scope. A node is filled at once, and what stands on one moves no
-        other, so one look at all of them will do; what is left over is looked for once more."""
+        """:meth:`_fill_nodes` on the rows of a scope.
+
+        A node is filled at once and does not change others, so one evaluation suffices.
+        The remaining tasks are tried once more.
+        """
         cls.refresh()
         rows, key = scope.rows, cls.key[scope.rows]
         wanted, placed = len(entries), 0
@@ -259,10 +269,10 @@ class Placer:
             placed += n
         return placed
 
-    def _in_rounds(
+    def _place_in_rounds(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
-        """One by one, where each placement bears on the next."""
+        """Place one by one, if each placement affects the next."""
         current = PlacementRound(
             self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls)
         )
@@ -278,7 +288,7 @@ class Placer:
     # ------------------------------------------------------------------ room that is being vacated
 
     def nominate(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
-        """Promise the first of ``entries`` room on nodes that something is leaving. Returns how many got it."""
+        """Nominate the first of ``entries`` to capacity that is being released. Return their number."""
         if cls.countable and not self._related(cls) and not self._ranks.rankers(cls):
             return self._nominate_by_counting(statement, cls, entries)
         with self.vacated(statement):
@@ -295,15 +305,17 @@ class Placer:
                     current.placed(row)
         return len(entries)
 
-    def holds(self, statement: Statement, entry: TaskEntry) -> bool:
-        """Whether what a task is promised will still be there once all that terminates is gone."""
-        cls, row = entry.cls, entry.promised
-        with statement.withheld(entry):
+    def will_hold(self, statement: Statement, entry: TaskEntry) -> bool:
+        """Return whether the nominated capacity of a task still exists after
+        terminating tasks are gone.
+        """
+        cls, row = entry.cls, entry.nominated_row
+        with statement.without_nomination(entry):
             count = cls.future_count(np.array([row], dtype=np.int64))
             if count[0] <= 0:
                 return False
             if not self.constraints(cls):
-                return True  # whoever leaves does not bring any
+                return True  # terminating tasks do not add any
             with self.vacated(statement):
                 mask = self.domain_mask(cls, self.constraints(cls))
         return mask is None or bool(mask[row])
@@ -314,9 +326,9 @@ class Placer:
         group: GroupEntry,
         entry: TaskEntry,
         row: int,
-        cuts: TaskShares | None = None,
+        shares: TaskShares | None = None,
     ) -> bool:
-        """Place one task on the given node, if it may go there now; on these cards, if that can be."""
+        """Place one task on the given node, if it fits now, and on the given devices, if available."""
         cls = entry.cls
         cls.refresh()
         if cls.count[row] <= 0:
@@ -325,8 +337,8 @@ class Placer:
         mask = self.domain_mask(cls, domains) if domains else None
         if mask is not None and not mask[row]:
             return False
-        kept = cuts if cuts and statement.fits(row, cuts) else None
-        statement.allocate(group, cls, row, (entry,), kept)
+        available = shares if shares and statement.fits(row, shares) else None
+        statement.allocate(group, cls, row, (entry,), available)
         return True
 
     def _nominate_by_counting(
@@ -348,10 +360,10 @@ class Placer:
             done += n
         return done
 
-    def _by_rank(
+    def _place_by_rank(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
-        """One by one, where a score counts more than whether the room is free now."""
+        """Place one by one, if a score outranks the preference for free capacity."""
         for done, entry in enumerate(entries):
             now = self._ranked_now(cls)
             with self.vacated(statement):
@@ -372,9 +384,10 @@ class Placer:
         return key.copy() if mask is None else np.where(mask, key, -1)
 
     def _best_ranked(self, cls: TaskClass, now: NDArray[np.int64]) -> tuple[int, bool]:
-        """The best node, and whether its room is still being vacated; -1 if there is none.
+        """Return the best row, and whether its capacity is still being released; -1 for none.
 
-        First what the outranking scores say, then free now before vacating, then all scores.
+        Outranking scores come first, then free capacity before releasing capacity, then
+        all scores.
         """
         rows = np.arange(self._table.height, dtype=np.int64)
         _, later = cls.future(rows)
@@ -382,11 +395,11 @@ class Placer:
         mask = self.domain_mask(cls, domains) if domains else None
         if mask is not None:
             later = np.where(mask, later, -1)
-        rivals = (now >= 0) | (later >= 0)
-        if not rivals.any():
+        candidates = (now >= 0) | (later >= 0)
+        if not candidates.any():
             return -1, False
-        rank = self._ranks.outranking(cls, rivals)
-        best = rivals & (rank == rank[rivals].max())
+        rank = self._ranks.outranking(cls, candidates)
+        best = candidates & (rank == rank[candidates].max())
         rankers = self._ranks.rankers(cls)
         for key, vacating in ((now, False), (later, True)):
             at = self._ranks.best(cls, rankers, np.where(best, key, -1))
@@ -396,23 +409,25 @@ class Placer:
 
     @contextmanager
     def vacated(self, statement: Statement) -> Iterator[None]:
-        """Inside, what terminates is gone to all policies about pods in relation to one another."""
-        domains = self._until_gone
-        leaving = Counter((entry.cls.number, entry.row) for entry in statement.leaving) if domains else {}
+        """Inside, terminating tasks are gone for all domain plugins."""
+        domains = self._count_terminating
+        terminating = (
+            Counter((entry.cls.number, entry.row) for entry in statement.terminating) if domains else {}
+        )
         for plugin in domains:
-            for (number, row), n in leaving.items():
+            for (number, row), n in terminating.items():
                 plugin.add(number, row, -n)
         try:
-            with statement.zones_vacated():
+            with statement.without_terminating_zones():
                 yield
         finally:
             for plugin in domains:
-                for (number, row), n in leaving.items():
+                for (number, row), n in terminating.items():
                     plugin.add(number, row, n)
 
 
 def _best_of(cls: TaskClass, scope: DomainRows) -> int:
-    """The best row of a scope that takes a task of the class now; -1 if none."""
+    """Return the best row of a scope that takes a task of the class now; -1 for none."""
     cls.refresh()
     key = cls.key[scope.rows]
     at = int(key.argmax()) if len(key) else -1

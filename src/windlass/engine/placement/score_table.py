@@ -1,4 +1,4 @@
-"""How the nodes rank for one kind of pods, score by score: what ``explain`` shows."""
+"""Scores of nodes for one class of pods, plugin by plugin, as shown by ``explain``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from windlass.spi.scoring import ScoreParts
 
 @dataclass(frozen=True, slots=True)
 class ScoreColumn:
-    """One opinion: of a plugin, or of a named part of it. It counts ``weight`` times its points, which run
-    from 0 to 100."""
+    """Score of a plugin, or of a named part of it: ``weight`` times points from 0 to 100."""
 
     plugin: str
     part: str
@@ -33,8 +32,11 @@ class ScoreColumn:
 
 @dataclass(frozen=True, slots=True)
 class NodeScore:
-    """``points``: one for each column; ``total``: the sum of weight times points. ``fits``: the node takes
-    one more such pod now."""
+    """Scores of a node.
+
+    ``points``: one value per column. ``total``: sum of weight times points. ``fits``:
+        the node takes one more such pod now.
+    """
 
     node: str
     fits: bool
@@ -44,7 +46,7 @@ class NodeScore:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
-    """``pods``: how many of the group are of this kind. Nodes by rank, those that take the pod first."""
+    """Nodes by rank, feasible ones first. ``pods``: number of pods of this class in the group."""
 
     pods: int
     columns: tuple[ScoreColumn, ...]
@@ -54,42 +56,45 @@ class ScoreTable:
 def score_table(
     table: NodeTable, plugins: PluginSet, placer: Placer, cls: TaskClass, pods: int
 ) -> ScoreTable:
-    """The table for one more task of ``cls``, the cluster being as it is."""
+    """Return the table for one more task of ``cls`` in the present state."""
     cls.refresh()
     rows = np.flatnonzero(table.live[: table.height])
     view = TableView(table, rows)
     domains = placer.constraints(cls)
     mask = placer.domain_mask(cls, domains) if domains else None
-    open_ = cls.key[: table.height][rows] >= 0
+    feasible = cls.key[: table.height][rows] >= 0
     if mask is not None:
-        open_ = open_ & mask[rows]
-    columns, points = _opinions(plugins, cls, view, open_, table)
+        feasible = feasible & mask[rows]
+    columns, points = _columns(plugins, cls, view, feasible, table)
     weights = np.array([column.weight for column in columns])
     total = points @ weights if columns else np.zeros(len(rows))
-    order = np.lexsort((-table.ranking.tie[rows], -np.round(total, 6), ~open_))
+    order = np.lexsort((-table.ranking.tie[rows], -np.round(total, 6), ~feasible))
     return ScoreTable(
         pods,
         tuple(columns),
         tuple(
             NodeScore(
-                table.names[rows[at]], bool(open_[at]), float(total[at]), tuple(float(p) for p in points[at])
+                table.names[rows[at]],
+                bool(feasible[at]),
+                float(total[at]),
+                tuple(float(p) for p in points[at]),
             )
             for at in order.tolist()
         ),
     )
 
 
-def _opinions(
-    plugins: PluginSet, cls: TaskClass, view: TableView, rivals: NDArray[np.bool_], table: NodeTable
+def _columns(
+    plugins: PluginSet, cls: TaskClass, view: TableView, candidates: NDArray[np.bool_], table: NodeTable
 ) -> tuple[list[ScoreColumn], NDArray[np.float64]]:
     scores = plugins.scores(cls.needs.dialect)
-    found: list[tuple[ScoreColumn, NDArray[np.float64]]] = []
+    columns: list[tuple[ScoreColumn, NDArray[np.float64]]] = []
     for plugin in (*scores.static, *scores.row):
-        found += _of(plugin, cls, view)
-    if rivals.any():
-        found += _relative(scores.relative, cls, view, rivals, table)
-    stacked = np.stack([points for _, points in found], axis=1) if found else np.zeros((view.size, 0))
-    return [column for column, _ in found], stacked
+        columns += _of(plugin, cls, view)
+    if candidates.any():
+        columns += _relative(scores.relative, cls, view, candidates, table)
+    stacked = np.stack([points for _, points in columns], axis=1) if columns else np.zeros((view.size, 0))
+    return [column for column, _ in columns], stacked
 
 
 def _of(plugin: Score, cls: TaskClass, view: TableView) -> list[tuple[ScoreColumn, NDArray[np.float64]]]:
@@ -107,12 +112,12 @@ def _relative(
     plugins: Sequence[RelativeScore],
     cls: TaskClass,
     view: TableView,
-    rivals: NDArray[np.bool_],
+    candidates: NDArray[np.bool_],
     table: NodeTable,
 ) -> list[tuple[ScoreColumn, NDArray[np.float64]]]:
     everything = TableView(table)
     wide = np.zeros(table.height, dtype=np.bool_)
-    wide[view.rows] = rivals
+    wide[view.rows] = candidates
     return [
         (
             ScoreColumn(plugin.name, "", plugin.weight),

@@ -1,8 +1,10 @@
-"""Completing the parts of a gang, each in a domain of its own inside that of the part above it.
+"""Placement of sub-groups with topology constraints (level: sub-group).
 
-Parts are placed one after the other, each in the best domain that takes it. Where a later one then finds none,
-earlier ones are tried in their next best, a bounded number of times; so what a small gang asks for is found if
-it can be had at all. A gang of very many parts is placed without second thoughts.
+Each sub-group is placed in a domain of its own, inside the domain of its parent.
+Sub-groups are placed in order, each in the best domain that takes it. If a later one
+fits in no domain, earlier ones are tried in their next best, up to a limit. Thus a
+feasible placement of a small gang is found. A gang with very many sub-groups is placed
+without backtracking.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.placer import Placer
 from windlass.engine.placement.topology_domains import DomainRows
 
-SECOND_THOUGHTS = 128
-"""How many placements are taken back for one step."""
-MANY = 64
-"""Of more parts than this, each is placed for itself."""
+MAX_ROLLBACKS = 128
+"""Maximum number of placements that are undone for one group."""
+MAX_BACKTRACKED = 64
+"""Maximum number of sub-groups that are placed with backtracking."""
 
 Then = Callable[[], bool]
 
 
 class SubGroupTrial(Protocol):
-    """The try of a step, as far as it concerns parts."""
+    """Attempt to place a group, as far as sub-groups use it."""
 
     @property
     def group(self) -> GroupEntry: ...
@@ -34,11 +36,11 @@ class SubGroupTrial(Protocol):
     def future(self) -> bool: ...
 
     def mark(self) -> Any:
-        """The state of the try, to come back to."""
+        """Return a mark for :meth:`undo`."""
         ...
 
     def undo(self, mark: Any) -> None:
-        """Come back to a state."""
+        """Undo everything since ``mark``."""
         ...
 
 
@@ -46,7 +48,9 @@ T = TypeVar("T", bound=SubGroupTrial)
 
 
 class SubGroupFiller(Generic[T]):
-    """``place`` places up to so many tasks of a run for a part."""
+    """Completes sub-groups. ``place``: places up to a number of tasks of a batch for a
+    sub-group.
+    """
 
     def __init__(
         self, placer: Placer, domain_selector: DomainSelector, place: Callable[[T, TaskBatch, int, str], int]
@@ -54,48 +58,56 @@ class SubGroupFiller(Generic[T]):
         self._placer = placer
         self._domain_selector = domain_selector
         self._place = place
-        self._left = 0
+        self._rollbacks_left = 0
 
-    def complete(self, trial: T, part: MissingSubGroup) -> bool:
-        """Complete a part with what it needs below it. On failure the try is left as it was."""
-        self._left = SECOND_THOUGHTS
-        if _parts(part) > MANY:
-            return self._each(trial, part)
-        return self._nest(trial, part, _yes)
+    def complete(self, trial: T, subgroup: MissingSubGroup) -> bool:
+        """Complete a sub-group with the required children. On failure the trial is as before."""
+        self._rollbacks_left = MAX_ROLLBACKS
+        if _count(subgroup) > MAX_BACKTRACKED:
+            return self._complete_greedily(trial, subgroup)
+        return self._complete_and(trial, subgroup, _yes)
 
-    def _scopes(self, trial: T, part: MissingSubGroup) -> Iterator[DomainRows | None]:
+    def _scopes(self, trial: T, subgroup: MissingSubGroup) -> Iterator[DomainRows | None]:
         outer = self._placer.scope
-        if part.name not in trial.group.near_parts:
+        if subgroup.name not in trial.group.subgroup_topologies:
             yield outer
             return
-        yield from self._domain_selector.of_part(trial.group, part, outer, future=trial.future)
+        yield from self._domain_selector.subgroup_candidates(
+            trial.group, subgroup, outer, future=trial.future
+        )
 
     # ------------------------------------------------------------------ with second thoughts
 
-    def _nest(self, trial: T, part: MissingSubGroup, then: Then) -> bool:
-        """Complete a part and go on with ``then``, which is for what comes after it."""
+    def _complete_and(self, trial: T, subgroup: MissingSubGroup, then: Then) -> bool:
+        """Complete a sub-group, then call ``then``, which places what follows."""
         outer = self._placer.scope
-        for scope in self._scopes(trial, part):
+        for scope in self._scopes(trial, subgroup):
             mark = trial.mark()
             with self._placer.within(scope):
-                done = self._own(trial, part) and self._below(trial, part, 0, 0, self._outside(outer, then))
+                done = self._place_own(trial, subgroup) and self._complete_children(
+                    trial, subgroup, 0, 0, self._outside(outer, then)
+                )
             if done:
                 return True
             trial.undo(mark)
-            self._left -= 1
-            if self._left <= 0:
+            self._rollbacks_left -= 1
+            if self._rollbacks_left <= 0:
                 return False
         return False
 
-    def _below(self, trial: T, part: MissingSubGroup, at: int, done: int, then: Then) -> bool:
-        """Complete as many of the parts below as are needed, from the ``at``-th on, ``done`` being complete."""
-        if done == part.needed:
+    def _complete_children(self, trial: T, subgroup: MissingSubGroup, at: int, done: int, then: Then) -> bool:
+        """Complete the required children from index ``at`` on. ``done``: number of complete ones."""
+        if done == subgroup.needed_children:
             return then()
-        if len(part.parts) - at < part.needed - done or self._left <= 0:
+        if len(subgroup.children) - at < subgroup.needed_children - done or self._rollbacks_left <= 0:
             return False
-        if self._nest(trial, part.parts[at], lambda: self._below(trial, part, at + 1, done + 1, then)):
+        if self._complete_and(
+            trial,
+            subgroup.children[at],
+            lambda: self._complete_children(trial, subgroup, at + 1, done + 1, then),
+        ):
             return True
-        return self._below(trial, part, at + 1, done, then)
+        return self._complete_children(trial, subgroup, at + 1, done, then)
 
     def _outside(self, outer: DomainRows | None, then: Then) -> Then:
         def go_on() -> bool:
@@ -106,35 +118,35 @@ class SubGroupFiller(Generic[T]):
 
     # ------------------------------------------------------------------ without
 
-    def _each(self, trial: T, part: MissingSubGroup) -> bool:
-        for scope in self._scopes(trial, part):
+    def _complete_greedily(self, trial: T, subgroup: MissingSubGroup) -> bool:
+        for scope in self._scopes(trial, subgroup):
             mark = trial.mark()
             with self._placer.within(scope):
-                if self._own(trial, part) and self._children(trial, part):
+                if self._place_own(trial, subgroup) and self._children_greedily(trial, subgroup):
                     return True
             trial.undo(mark)
         return False
 
-    def _children(self, trial: T, part: MissingSubGroup) -> bool:
+    def _children_greedily(self, trial: T, subgroup: MissingSubGroup) -> bool:
         done = 0
-        for child in part.parts:
-            if done == part.needed:
+        for child in subgroup.children:
+            if done == subgroup.needed_children:
                 break
-            done += self._each(trial, child)
-        return done == part.needed
+            done += self._complete_greedily(trial, child)
+        return done == subgroup.needed_children
 
-    def _own(self, trial: T, part: MissingSubGroup) -> bool:
-        left = part.members
-        for batch in part.batches:
-            if not left:
+    def _place_own(self, trial: T, subgroup: MissingSubGroup) -> bool:
+        missing = subgroup.members
+        for batch in subgroup.batches:
+            if not missing:
                 break
-            left -= self._place(trial, batch, min(left, len(batch.entries)), part.name)
-        return not left
+            missing -= self._place(trial, batch, min(missing, len(batch.entries)), subgroup.name)
+        return not missing
 
 
 def _yes() -> bool:
     return True
 
 
-def _parts(part: MissingSubGroup) -> int:
-    return 1 + sum(_parts(below) for below in part.parts)
+def _count(subgroup: MissingSubGroup) -> int:
+    return 1 + sum(_count(below) for below in subgroup.children)

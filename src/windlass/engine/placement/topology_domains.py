@@ -1,8 +1,8 @@
-"""The domains of topologies: which node lies in which, and what each could take.
+"""Domains of topologies: the nodes and the capacity of each.
 
-A :class:`DomainTree` numbers the domains of every level, in the order of their names; 0 stands for none. How many
-tasks of a class each domain takes is kept beside it and brought up to date from the table's change log, so that
-a bind costs one entry per level.
+A :class:`DomainTree` numbers the domains of every level in name order, and 0 is no
+domain. The number of tasks of a class that each domain takes is cached and updated from
+the change log of the table, so a bind costs one entry per level.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.topology import NODE_NAME, Level, TopologyNeed
 
-KEPT = 4_000_000
-"""For so many classes times nodes the numbers of one topology are kept."""
+MAX_CACHED = 4_000_000
+"""Maximum product of classes and nodes with cached counts, per topology."""
 SEPARATOR = "/"
 
 
 @dataclass(slots=True)
 class _Totals:
-    """What the domains take of one class. ``seen``: the counts by row that are in the sums."""
+    """Capacity of domains for one class. ``seen``: counts by row that the sums include."""
 
     source: IntArray
     seen: IntArray
@@ -35,11 +35,14 @@ class _Totals:
 
 
 class DomainRows:
-    """Some rows: those of one domain, or of one domain inside another. ``nearest``: the same rows in smaller
-    portions, which are used up one after the other. ``level`` and ``code`` say which domain of its tree it is
-    (or lies in); -1 and 0 for a portion or the whole cluster."""
+    """Rows of a domain, or of its part inside another domain.
 
-    __slots__ = ("_mask", "code", "height", "level", "name", "nearest", "rows")
+    * ``portions``: the same rows in portions that are filled one after the other.
+    * ``level``, ``code``: the domain in its tree, or -1 and 0 for a portion or the
+      whole cluster.
+    """
+
+    __slots__ = ("_mask", "code", "height", "level", "name", "portions", "rows")
 
     def __init__(
         self,
@@ -56,19 +59,19 @@ class DomainRows:
         self.level = level
         self.code = code
         self.name = name
-        self.nearest = nearest
+        self.portions = nearest
         self._mask: BoolArray | None = None
 
     @property
     def mask(self) -> BoolArray:
-        """True on these rows, of all there are."""
+        """Boolean mask of these rows over all rows."""
         if self._mask is None:
             self._mask = np.zeros(self.height, dtype=np.bool_)
             self._mask[self.rows] = True
         return self._mask
 
     def inside(self, outer: DomainRows | None) -> DomainRows:
-        """What of it lies in ``outer``."""
+        """Return the rows that are also in ``outer``."""
         if outer is None or outer.rows is self.rows:
             return self
         rows = self.rows[outer.mask[self.rows]]
@@ -78,7 +81,7 @@ class DomainRows:
 
 
 class DomainTree:
-    """One topology over the nodes as they are; made anew when they change."""
+    """Topology over the present nodes. Rebuilt when nodes change."""
 
     def __init__(self, table: NodeTable, levels: Sequence[Level], *, nested: bool) -> None:
         self._table = table
@@ -86,9 +89,11 @@ class DomainTree:
         self.version = table.static_log.mark
         self.height = table.height
         self.codes: list[IntArray] = []
-        """Per level and row: the domain's number."""
+        """Domain number per level and row."""
         self.names: list[list[str]] = []
-        """Per level: number → name. A nested domain's name has those of the domains that it lies in before it."""
+        """Domain name per level and number. Names of nested domains begin with those of
+        their parents.
+        """
         self._rows: dict[tuple[int, int], DomainRows] = {}
         self._totals: dict[NodeFit, _Totals] = {}
         live = table.live[: table.height]
@@ -106,12 +111,12 @@ class DomainTree:
             return live.astype(np.int64), ["", level.shown]
         if level.label == NODE_NAME:
             nodes = self._table.nodes[: self.height]
-            found = sorted(
+            named_rows = sorted(
                 (node.name, row) for row, node in enumerate(nodes) if node is not None and live[row]
             )
             codes = np.zeros(self.height, dtype=np.int64)
-            codes[[row for _, row in found]] = np.arange(1, len(found) + 1)
-            return codes, ["", *(name for name, _ in found)]
+            codes[[row for _, row in named_rows]] = np.arange(1, len(named_rows) + 1)
+            return codes, ["", *(name for name, _ in named_rows)]
         interner, column = self._table.label_column(level.label)
         raw = np.where(live, column[: self.height], 0)
         present = np.unique(raw)
@@ -124,24 +129,24 @@ class DomainTree:
     # ------------------------------------------------------------------ domains
 
     def scope(self, level: int, code: int) -> DomainRows:
-        """The nodes of one domain."""
-        found = self._rows.get((level, code))
-        if found is None:
+        """Return the rows of a domain."""
+        domain = self._rows.get((level, code))
+        if domain is None:
             rows = np.flatnonzero(self.codes[level] == code)
             name = self.names[level][code] if code > 0 else ""
-            found = DomainRows(rows, self.height, level=level, code=code, name=name)
-            self._rows[level, code] = found
-        return found
+            domain = DomainRows(rows, self.height, level=level, code=code, name=name)
+            self._rows[level, code] = domain
+        return domain
 
     def code_of(self, name: str) -> tuple[int, int] | None:
-        """Level and number of the domain of that name, the finest of several; ``None`` if there is none."""
+        """Return level and number of the finest domain of that name, or ``None``."""
         for level in range(len(self.levels) - 1, -1, -1):
             if name in self.names[level]:
                 return level, self.names[level].index(name)
         return None
 
     def common(self, level: int, rows: Sequence[int]) -> int:
-        """The domain of a level that all of these rows lie in; 0 if there is none."""
+        """Return the domain of a level that contains all of these rows; 0 if there is none."""
         codes = self.codes[level]
         first = int(codes[rows[0]]) if rows[0] < self.height else 0
         if not first or any(row >= self.height or codes[row] != first for row in rows):
@@ -149,7 +154,7 @@ class DomainTree:
         return first
 
     def tightest(self, rows: Sequence[int]) -> tuple[int, int]:
-        """The finest level, and its domain, that holds all of these rows; -1, 0 if no level does."""
+        """Return the finest level and its domain that contains all of these rows; -1, 0 for none."""
         for level in range(len(self.levels) - 1, -1, -1):
             code = self.common(level, rows)
             if code:
@@ -159,12 +164,15 @@ class DomainTree:
     # ------------------------------------------------------------------ what they take
 
     def totals(self, cls: TaskClass, level: int) -> IntArray:
-        """Per domain of a level, how many tasks of the class its nodes take now; of 0 those of none."""
+        """Return the number of tasks of the class that each domain of a level takes now.
+
+        Entry 0 is for nodes without a domain.
+        """
         cls.refresh()
-        return self._fresh(cls.fit).by_level[level]
+        return self._updated_totals(cls.fit).by_level[level]
 
     def future_totals(self, cls: TaskClass, level: int) -> IntArray:
-        """:meth:`totals` as they will be once all that terminates is gone."""
+        """Return :meth:`totals` after all terminating tasks are gone."""
         now = self.totals(cls, level)
         rows = self._table.releasing_rows()
         if not len(rows):
@@ -174,64 +182,64 @@ class DomainTree:
         return now + _sums(self.codes[level][rows], more, len(now))
 
     def sums(self, level: int, per_row: NDArray[np.int64], rows: IntArray | None = None) -> IntArray:
-        """Per domain of a level the sum of what is given per row: of all rows, or of some."""
+        """Return the sums of per-row values by domain of a level, over all rows or the given ones."""
         codes = self.codes[level] if rows is None else self.codes[level][rows]
         return _sums(codes, per_row, len(self.names[level]))
 
-    def _fresh(self, fit: NodeFit) -> _Totals:
+    def _updated_totals(self, fit: NodeFit) -> _Totals:
         log = self._table.resource_log
-        known = self._totals.get(fit)
-        if known is not None and known.source is fit.count:
-            behind = log.mark - known.mark
+        totals = self._totals.get(fit)
+        if totals is not None and totals.source is fit.count:
+            behind = log.mark - totals.mark
             if not behind:
-                return known
-            changed = log.since(known.mark)
+                return totals
+            changed = log.since(totals.mark)
             if changed is not None and behind <= self.height:
-                self._follow(known, fit, set(changed))
-                known.mark = log.mark
-                return known
-        if len(self._totals) >= max(32, KEPT // max(self.height, 1)):
+                self._update(totals, fit, set(changed))
+                totals.mark = log.mark
+                return totals
+        if len(self._totals) >= max(32, MAX_CACHED // max(self.height, 1)):
             self._totals.clear()
         count = fit.count[: self.height]
         by_level = [self.sums(level, count) for level in range(len(self.levels))]
         fresh = self._totals[fit] = _Totals(fit.count, count.copy(), log.mark, by_level)
         return fresh
 
-    def _follow(self, known: _Totals, fit: NodeFit, changed: set[int]) -> None:
-        seen, count = known.seen, fit.count
+    def _update(self, cached: _Totals, fit: NodeFit, changed: set[int]) -> None:
+        seen, count = cached.seen, fit.count
         for row in changed:
             more = int(count[row]) - int(seen[row])
             if more:
                 seen[row] += more
-                for codes, totals in zip(self.codes, known.by_level, strict=True):
+                for codes, totals in zip(self.codes, cached.by_level, strict=True):
                     totals[codes[row]] += more
 
 
 def _sums(codes: IntArray, values: NDArray[np.int64], size: int) -> IntArray:
-    """Exact sums by code, as ``np.bincount`` gives them, which would go by way of floats: right up to 2^53."""
-    found = np.zeros(size, dtype=np.int64)
-    np.add.at(found, codes, values)
-    return found
+    """Return exact sums by code. ``np.bincount`` would use floats, exact only up to 2^53."""
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, codes, values)
+    return sums
 
 
 def _inside(
     outer: tuple[IntArray, list[str]], inner: tuple[IntArray, list[str]]
 ) -> tuple[IntArray, list[str]]:
-    """The domains of a level, told by those of the coarser level that they lie in."""
+    """Return the domains of a level, separated by the coarser domains that contain them."""
     codes = np.where((outer[0] > 0) & (inner[0] > 0), outer[0] * len(inner[1]) + inner[0], 0)
     present = np.unique(codes)
     present = present[present > 0]
-    found = np.zeros(len(codes), dtype=np.int64)
+    numbers = np.zeros(len(codes), dtype=np.int64)
     at = np.searchsorted(present, codes)
-    known = codes > 0
-    found[known] = at[known] + 1
-    whole, part = np.divmod(present, len(inner[1]))
-    names = [f"{outer[1][a]}{SEPARATOR}{inner[1][b]}" for a, b in zip(whole, part, strict=True)]
-    return found, ["", *names]
+    has_domain = codes > 0
+    numbers[has_domain] = at[has_domain] + 1
+    outer_codes, inner_codes = np.divmod(present, len(inner[1]))
+    names = [f"{outer[1][a]}{SEPARATOR}{inner[1][b]}" for a, b in zip(outer_codes, inner_codes, strict=True)]
+    return numbers, ["", *names]
 
 
 class DomainTrees:
-    """The trees that groups ask for."""
+    """Cached trees by topology constraint."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
@@ -239,24 +247,24 @@ class DomainTrees:
         self._last: tuple[TopologyNeed | None, DomainTree | None] = (None, None)
 
     def of(self, need: TopologyNeed) -> DomainTree:
-        """The tree of what is asked for, over the nodes as they are."""
+        """Return the tree of the constraint over the present nodes."""
         table = self._table
         last, tree = self._last
         if last is need and tree is not None and tree.version == table.static_log.mark:
             return tree
         key = (need.levels, need.nested)
-        found = self._trees.get(key)
-        if found is None or found.version != table.static_log.mark:
+        tree = self._trees.get(key)
+        if tree is None or tree.version != table.static_log.mark:
             if len(self._trees) > 64:
                 self._trees.clear()
-            found = self._trees[key] = DomainTree(table, need.levels, nested=need.nested)
-        self._last = (need, found)
-        return found
+            tree = self._trees[key] = DomainTree(table, need.levels, nested=need.nested)
+        self._last = (need, tree)
+        return tree
 
 
 @dataclass(slots=True)
 class DomainSums:
-    """What :class:`~windlass.spi.plugins.DomainsView` shows of some domains of one level."""
+    """Sums over some domains of one level (:class:`~windlass.spi.plugins.DomainsView`)."""
 
     table: NodeTable
     tree: DomainTree
@@ -275,11 +283,11 @@ class DomainSums:
         column = self.table.resources.codes.get(resource)
         if column is None:
             return np.zeros(len(self.codes), dtype=np.int64)
-        found = self._known.get((plane, resource))
-        if found is None:
+        sums = self._known.get((plane, resource))
+        if sums is None:
             cells = self.table.planes[: self.tree.height, plane, column]
             if self.within is not None:
                 cells = cells[self.within]
-            sums = self.tree.sums(self.level, cells, self.within)
-            found = self._known[plane, resource] = sums[self.codes]
-        return found
+            by_code = self.tree.sums(self.level, cells, self.within)
+            sums = self._known[plane, resource] = by_code[self.codes]
+        return sums

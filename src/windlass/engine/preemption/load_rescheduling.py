@@ -60,7 +60,7 @@ class LoadRescheduler(Relocator):
             return False
         self._mark = self._statement.checkpoint()
         for entry in entries:
-            self._statement.evict(entry, action, why=reasons[entry.key])
+            self._statement.evict(entry, action, reason=reasons[entry.key])
         if not self._place(group, entries, move=True, packed=True):
             self._statement.rollback(self._mark)
             return False

@@ -134,7 +134,7 @@ class Relocator:
 
         ``target``: preferred row of a single task; -1 for any.
         """
-        single = entries[0] if len(entries) == 1 and not group.near else None
+        single = entries[0] if len(entries) == 1 and not group.has_topology else None
         if single is not None and target not in (-1, single.row) and self._best(single.cls, target) == target:
             self._statement.pipeline(single, target)
             return True
@@ -142,14 +142,14 @@ class Relocator:
         unplaced: list[TaskEntry] = []
         for entry in entries:
             fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.allocator.could_stay(entry)
-            if fits and (not group.near or self._is_allowed(entry)):
+            if fits and (not group.has_topology or self._is_allowed(entry)):
                 self._statement.withdraw_eviction(entry)
             else:
                 unplaced.append(entry)
         if unplaced and not move:
             return None
         for at, entry in enumerate(unplaced):
-            if group.near:
+            if group.has_topology:
                 row = self._best_near(group, unplaced[at:])
             else:
                 row = self._best(entry.cls) if entry.cls not in self._exhausted else -1
@@ -196,8 +196,8 @@ class Relocator:
             demand = DomainDemand(len(unplaced))
             for task in unplaced:
                 demand.classes[task.cls] = demand.classes.get(task.cls, 0) + 1
-            home_domain = self._domain_selector.home(group, need)
-            scope = next(self._domain_selector.scopes(home_domain, demand, (), scope, future=True), None)
+            home_domain = self._domain_selector.anchored_need(group, need)
+            scope = next(self._domain_selector.candidates(home_domain, demand, (), scope, future=True), None)
             if scope is None:
                 return -1
         with self._placer.within(scope):

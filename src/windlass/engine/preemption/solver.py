@@ -20,7 +20,7 @@ from msgspec.structs import replace as altered
 from numpy.typing import NDArray
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import NextTasks, whole_step
+from windlass.engine.groups.next_step import NextTasks, whole_step_view
 from windlass.engine.nodes.table import PODS, NodeTable
 from windlass.engine.pending.capacity_if_evicted import CapacityIfEvicted, FutureFree, missing_fractions
 from windlass.engine.placement.gang_allocator import GangAllocator
@@ -171,7 +171,9 @@ class PreemptionSolver:
             self.obstacle = candidates.no_victims
             if self._insufficient(preemption, step) is not None:
                 return None  # no plugin is asked
-        limited = bool(self._gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True)))
+        limited = bool(
+            self._gang_allocator.rejections_of(group, altered(whole_step_view(group, step), future=True))
+        )
         counted = not limited and self._countable(group, step)
         attempt = VictimSearch(
             self._context, preemption, terms, group, step, counted=counted, may_protect=not limited
@@ -181,7 +183,7 @@ class PreemptionSolver:
         if (terms.move is RelocationMode.MUST or not counted or candidates.is_unsorted) and not possible():
             return None
         attempt.is_possible = possible
-        if terms.move is RelocationMode.MUST and not group.promises:
+        if terms.move is RelocationMode.MUST and not group.nominations:
             attempt.could_pack = partial(self._could_repack_with, self._wants(step))
         if attempt.without_victims():
             return []
@@ -203,7 +205,7 @@ class PreemptionSolver:
 
     @property
     def _uses_budgets(self) -> bool:
-        return self._plugins.heeds_budgets and self._state.budgets.any
+        return self._plugins.uses_budgets and self._state.budgets.any
 
     def _search(
         self, attempt: VictimSearch, terms: PreemptionTerms, candidates: VictimCandidates, *, limited: bool
@@ -317,7 +319,7 @@ class PreemptionSolver:
 
     def _countable(self, group: GroupEntry, step: NextTasks) -> bool:
         """Return whether counting capacity decides exactly if the step fits."""
-        if len(step.batches) != 1 or group.near_parts:
+        if len(step.batches) != 1 or group.subgroup_topologies:
             return False
         cls = step.batches[0].cls
         return self._plugins.countable and not self._placer.constraints(cls)
@@ -356,7 +358,7 @@ class PreemptionSolver:
 
         Each resource is checked alone. This avoids most searches without a result.
         """
-        if group.promises:
+        if group.nominations:
             return True
         fragmented = self.fragmentation(candidates, limit, step)
         if not fragmented.holds_now(candidates):
@@ -436,7 +438,7 @@ class PreemptionSolver:
         return any(count > 0 for count in counts.values())
 
     def _domains(self, group: GroupEntry) -> NDArray[np.int64] | None:
-        return self._gang_allocator.domain_selector.domains(group) if group.near else None
+        return self._gang_allocator.domain_selector.domains(group) if group.has_topology else None
 
 
 def _same(first: Sequence[object], second: Sequence[object]) -> bool:

@@ -129,7 +129,9 @@ class VictimSearch:
         moved: set[PooledVictimSet] = set()
         if self._may_protect:
             staying, moved = self._relocator.find_places(
-                victim_sets, move=self._terms.move is not RelocationMode.NEVER, needless=self._group.near
+                victim_sets,
+                move=self._terms.move is not RelocationMode.NEVER,
+                needless=self._group.has_topology,
             )
         victims = [victim_set for victim_set in victim_sets if victim_set not in staying]
         if victims and self._is_allowed(
@@ -264,7 +266,7 @@ class VictimSearch:
                 all_sets,
                 move=True,
                 strategy=strategy,
-                needless=self._group.near,
+                needless=self._group.has_topology,
                 places=self._terms.place_of if strategy is RelocationStrategy.IN_ORDER else ANYWHERE,
                 whole=must,
             )
@@ -283,7 +285,9 @@ class VictimSearch:
 
     def _capacity(self) -> CapacityIfEvicted:
         """Return the capacity for the step's class, in one domain if the group requires one."""
-        domains = self._gang_allocator.domain_selector.domains(self._group) if self._group.near else None
+        domains = (
+            self._gang_allocator.domain_selector.domains(self._group) if self._group.has_topology else None
+        )
         return CapacityIfEvicted(self._state.table, self._step.batches[0].cls, domains=domains)
 
     def _fill(self, capacity: CapacityIfEvicted, order: LazyVictimOrder) -> int | None:

@@ -41,7 +41,7 @@ class Enqueuer:
 
     def update(self, group: GroupEntry, now: float) -> None:
         """Update the position of a group after a change of its state."""
-        pending_class = group.bucket
+        pending_class = group.pending_class
         if not group.pending and not group.failures and not group.newly_failed:
             if pending_class is not None:
                 self._take_out(group, pending_class)
@@ -52,11 +52,11 @@ class Enqueuer:
         elif group.failures and not group.pending and all_confirmed(group):
             group.failures = 0
         step = self.step(group, now)
-        if group.promises:
+        if group.nominations:
             nominations = nominated(group)
             if step is None or (not step.extra and len(nominations) < step.members):
                 for entry in nominations:  # a part of what it lacks is useless
-                    self._state.ledger.withdraw(entry)
+                    self._state.ledger.withdraw_nomination(entry)
         if step is None:
             self._remove(group)
             return
@@ -92,8 +92,8 @@ class Enqueuer:
         return self._strict and (pending_class.head() is group or group.key in pending_class.nominated)
 
     def _remove(self, group: GroupEntry) -> None:
-        if group.bucket is not None:
-            self._take_out(group, group.bucket)
+        if group.pending_class is not None:
+            self._take_out(group, group.pending_class)
         group.order_key = None
         group.step = None
 
@@ -124,7 +124,7 @@ class Enqueuer:
         version, reason = queue.closed
         if (reason if version == state.queues.version else closed_reason(queue)) is not None:
             return None
-        if state.gate.serves is not None and state.gate.closed(group):
+        if state.gate.applies_to is not None and state.gate.is_closed(group):
             return None
         step = next_step(group)
         return step if type(step) is NextTasks else None
@@ -136,7 +136,7 @@ class Enqueuer:
             not_before, key = heapq.heappop(self._pauses)
             group = self._state.groups.get(key)
             if group is not None and group.not_before == not_before:
-                group.not_before, group.refusal = 0.0, None
+                group.not_before, group.rejection = 0.0, None
                 due.append(group)
         return due
 
@@ -155,7 +155,7 @@ class Enqueuer:
 
     def _start_backoff(self, group: GroupEntry, now: float) -> None:
         config = self._state.config
-        group.newly_failed, group.refusal = False, None
+        group.newly_failed, group.rejection = False, None
         group.failures += 1
         pause = min(config.backoff_cap_seconds, config.backoff_seconds * 2.0 ** min(group.failures - 1, 40))
         self.resume_pause(group, now + pause)
@@ -210,16 +210,16 @@ def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
         step.extra,
         step.members,
     )
-    if step.alone and not (group.promises or group.near):
+    if step.is_single_task and not (group.nominations or group.has_topology):
         number = batches[0].cls.number
-        return (*key, "shares", number) if group.shares else (*key, number)
-    if group.shares:
+        return (*key, "shares", number) if group.shares_time else (*key, number)
+    if group.shares_time:
         key = (*key, "shares")  # the first time-sharing group may suspend others
-    if group.promises:
+    if group.nominations:
         # Nominations are for this group alone. They change as its moved tasks are
         # recreated.
         key = (*key, group.key, len(nominated(group)))
-    if group.near:
+    if group.has_topology:
         key = (*key, *_topology_key(group))
     if step.root is not None:
         key = (*key, step.root.shape(), tuple(subgroup.shape() for subgroup in step.pool))
@@ -237,8 +237,8 @@ def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
 def _topology_key(group: GroupEntry) -> tuple[str, ...]:
     """Return the topology constraints of the group. A group with placed members is unique."""
     needs = [] if group.spec.topology is None else [topology_text(group.spec.topology)]
-    needs += [f"{subgroup}: {topology_text(need)}" for subgroup, need in group.near_parts.items()]
-    return (*needs, group.key) if group.active or group.near_parts else tuple(needs)
+    needs += [f"{subgroup}: {topology_text(need)}" for subgroup, need in group.subgroup_topologies.items()]
+    return (*needs, group.key) if group.active or group.subgroup_topologies else tuple(needs)
 
 
 @lru_cache(maxsize=1024)

@@ -24,7 +24,7 @@ class PermitCheck:
     """Permit check of the open statement. Without such plugins it costs nothing."""
 
     def __init__(self, plugins: PluginSet, statement: Statement, table: NodeTable) -> None:
-        self._plugins = plugins.consenting
+        self._plugins = plugins.permits
         self._statement = statement
         self._table = table
         self.is_active = bool(self._plugins)
@@ -32,7 +32,7 @@ class PermitCheck:
 
     def rejection(self, group: GroupEntry | None, now: float) -> Rejection | None:
         """Return why the statement may not be committed for ``group``; ``None`` if it may."""
-        placed, victims = self._statement.deciding()
+        placed, victims = self._statement.proposed()
         if not placed and not victims:
             return None
         gang = EngineGangView(group) if group is not None else None

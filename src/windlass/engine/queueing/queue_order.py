@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import whole_step
+from windlass.engine.groups.next_step import whole_step_view
 from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queues.tree import QueueEntry, QueueTree
@@ -119,7 +119,7 @@ class QueueHeap:
             if (
                 current
                 and not pending_class.parked
-                and group.bucket is pending_class
+                and group.pending_class is pending_class
                 and group.order_key == order_key
             ):
                 return pending_class, group
@@ -195,7 +195,7 @@ def _step(group: GroupEntry) -> StepView | None:
         return None
     if step.members == 1 and len(step.batches) == 1:
         return StepView(spec, step.batches[0].cls.request, 1, step.extra)
-    return whole_step(group, step)
+    return whole_step_view(group, step)
 
 
 def _depth(entry: QueueEntry) -> int:

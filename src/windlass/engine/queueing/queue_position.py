@@ -102,8 +102,8 @@ class QueuePositions:
 
 def hopeless(group: GroupEntry) -> bool:
     """Return whether the group was found to never run, on the present nodes and queues."""
-    if group.bucket is not None:
-        return all_hopeless(group.bucket)
+    if group.pending_class is not None:
+        return all_hopeless(group.pending_class)
     explanation = group.reported.explanation if group.reported is not None else None
     return explanation is not None and explanation.facts.tier == 1
 

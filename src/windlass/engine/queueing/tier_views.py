@@ -31,7 +31,7 @@ class EngineGangView:
 
     @property
     def nominated_members(self) -> int:
-        return self.entry.promises
+        return self.entry.nominations
 
     @property
     def members(self) -> int:

@@ -1,8 +1,8 @@
-"""Which groups are let in at all, where an action decides that (Volcano's ``enqueue``).
+"""Admission of groups, if an action decides it (Volcano's ``enqueue``).
 
-A group that is not let in gets no step: its controller creates no pods, and nothing of it is placed.
-Without such an action everybody is in. What holds something is in, and what held something until its object says
-otherwise.
+A group that is not admitted has no next tasks: its controller creates no pods, and none
+of its tasks is placed. Without such an action every group is admitted. A group that
+holds tasks is admitted, and stays so until its object states otherwise.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from windlass.spi.plugins import Rejection
 
 
 class AdmissionGate:
-    """``serves``: set by the action that decides, for the queues of which it decides."""
+    """Admission of groups. ``applies_to``: set by the deciding action, for the queues it serves."""
 
     def __init__(self) -> None:
-        self.serves: Callable[[QueueEntry], bool] | None = None
-        self.let_in: set[str] = set()
-        """Keys of groups that were let in here, whether their objects say so yet or not."""
-        self.lines: dict[str, Hashable] = {}
-        """Group that waits → the line in which it stands: groups of one line ask for the same."""
+        self.applies_to: Callable[[QueueEntry], bool] | None = None
+        self.admitted: set[str] = set()
+        """Keys of groups that were admitted here, whether or not their objects state it yet."""
+        self.waiting: dict[str, Hashable] = {}
+        """Waiting group → its booking. Groups with the same booking request the same."""
         self.rejections: dict[Hashable, Rejection] = {}
-        """Line → why its first group was not let in when it was last looked at."""
+        """Booking → last rejection of its first group."""
 
-    def closed(self, group: GroupEntry) -> bool:
-        """Whether the group has to wait for being let in."""
+    def is_closed(self, group: GroupEntry) -> bool:
+        """Return whether the group has to wait for admission."""
         spec = group.group
-        if self.serves is None or spec is None or spec.admitted or group.key in self.let_in:
+        if self.applies_to is None or spec is None or spec.admitted or group.key in self.admitted:
             return False
         if group.active or group.succeeded or group.queue is None:
             return False
-        return self.serves(group.queue)
+        return self.applies_to(group.queue)
 
     def rejection(self, group: GroupEntry) -> Rejection | None:
-        """Why the group has not been let in; ``None`` if it is in, or was not looked at yet."""
-        line = self.lines.get(group.key)
-        return None if line is None or not self.closed(group) else self.rejections.get(line)
+        """Return the rejection of the group, or ``None`` if it is admitted or not yet evaluated."""
+        line = self.waiting.get(group.key)
+        return None if line is None or not self.is_closed(group) else self.rejections.get(line)
 
-    def refuse(self, line: Hashable, rejection: Rejection) -> bool:
-        """Note why not. Whether that is news."""
-        known = self.rejections.get(line)
-        self.rejections[line] = rejection
+    def reject(self, booking: Hashable, rejection: Rejection) -> bool:
+        """Record a rejection. Return whether it differs from the last one."""
+        known = self.rejections.get(booking)
+        self.rejections[booking] = rejection
         if known is None:
             return True
         return (known.code, known.resource, known.queue) != (
@@ -53,5 +53,5 @@ class AdmissionGate:
         )
 
     def forget(self, key: str) -> None:
-        """The group is gone, or has to be let in anew."""
-        self.let_in.discard(key)
+        """Forget a group that is deleted or needs a new admission."""
+        self.admitted.discard(key)

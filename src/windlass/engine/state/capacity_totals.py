@@ -1,4 +1,4 @@
-"""What there is in the cluster, for scores that learn (:class:`windlass.spi.scoring.ClusterTotals`)."""
+"""Totals of the cluster for learning scores (:class:`windlass.spi.scoring.ClusterTotals`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _WHOLE = 1000
 
 @renamed.attributes_of("ClusterTotals")
 class CapacityTotals:
+    """Totals over nodes and task classes."""
+
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._shape = -1
-        self._cards: Mapping[tuple[str, int], int] = {}
+        self._devices: Mapping[tuple[str, int], int] = {}
         self._sliceable = False
 
     def empty(self) -> bool:
@@ -36,11 +38,15 @@ class CapacityTotals:
         return ((cls.needs, cls.tasks) for cls in self._state.classes if cls.tasks)
 
     def devices(self) -> Mapping[tuple[str, int], int]:
-        """Counted once as long as no node changes. Nodes of one shape share their tuple of devices, which is
-        looked at once; cards that no node lists are what is left of the sums."""
+        """Return the number of devices by model and memory.
+
+        The result is computed again only if nodes change. Nodes of one shape share
+        their tuple of devices, which is read once. Devices that no node lists are the
+        remainder of the sums.
+        """
         table = self._state.table
         if self._shape == table.shape:
-            return self._cards
+            return self._devices
         shapes: dict[int, tuple[tuple[Device, ...], int]] = {}
         for node in table.nodes:
             if node is not None and node.devices:
@@ -57,5 +63,5 @@ class CapacityTotals:
         every = sum(units // _WHOLE for name, units in table.total.items() if is_device(name))
         if every > listed:
             found["", 0] += every - listed
-        self._shape, self._cards, self._sliceable = table.shape, dict(found), sliceable
-        return self._cards
+        self._shape, self._devices, self._sliceable = table.shape, dict(found), sliceable
+        return self._devices

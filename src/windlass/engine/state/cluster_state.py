@@ -1,4 +1,4 @@
-"""The engine's whole state, and nothing that acts on it."""
+"""State of the engine, without any decision logic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
 
 
 class ClusterState:
-    """Tables, queues, groups, tasks and the books over them."""
+    """Node table, queues, groups, tasks, and the ledger of placements."""
 
     def __init__(self, config: EngineConfig, plugins: PluginSet) -> None:
         self.config = config
@@ -37,10 +37,10 @@ class ClusterState:
         self.ledger = PlacementLedger(self.table, self.queues, self.classes, plugins)
         self.gate = AdmissionGate()
         self.time_sharing = TimeSharingState()
-        """Whose time is shared; the action ``timeshare`` gives it its policy."""
+        """Groups that share time. The action ``timeshare`` sets its policy."""
         self.namespace_quotas: dict[str, NamespaceQuota] = {}
         self.stamp = 0
-        """Counts the times the engine was told or decided something."""
+        """Number of updates and cycles so far."""
         self.groups: dict[str, GroupEntry] = {}
         self._task_keys = [order.task_key for order in plugins.task_orders]
         self._group_keys = [order.group_key for order in plugins.group_orders]
@@ -48,7 +48,7 @@ class ClusterState:
         self.tasks: dict[str, TaskEntry] = {}
         self.budgets = EvictionBudgets(self.tasks)
         self.timed: dict[str, GroupEntry] = {}
-        """The groups of which it is known how long they run."""
+        """Groups with a known run time."""
         for plugin in plugins.domains:
             plugin.attach(TableView(self.table))
         for hearer in plugins.plugins:
@@ -63,14 +63,14 @@ class ClusterState:
         return self.ledger.dirty
 
     def group(self, key: str) -> GroupEntry:
-        """The group, made now if it is unknown."""
+        """Return the group, created if unknown."""
         entry = self.groups.get(key)
         if entry is None:
             entry = self.groups[key] = GroupEntry(key, self._task_order)
         return entry
 
-    def note_time(self, entry: GroupEntry) -> None:
-        """Keep :attr:`timed` true after what the group is, or which tasks it has, has changed."""
+    def update_run_time(self, entry: GroupEntry) -> None:
+        """Update :attr:`timed` after a change of the group or its set of tasks."""
         timed = entry.group is not None and run_time(entry) is not None
         if not timed and not entry.timed:
             return
@@ -79,28 +79,31 @@ class ClusterState:
             self.timed[entry.key] = entry
         else:
             self.timed.pop(entry.key, None)
-        self.ledger.ends.stir(entry)
+        self.ledger.expected_ends.mark_changed(entry)
 
     def waiting(self, group: str) -> Mapping[int, int]:
         """See :class:`windlass.spi.inputs.PendingTasks`."""
         entry = self.groups.get(group)
         tasks = entry.pending.values() if entry is not None else ()
-        return Counter(task.cls.number for task in tasks if task.promised < 0)
+        return Counter(task.cls.number for task in tasks if task.nominated_row < 0)
 
-    def apart(self, group: Group) -> bool:
-        """Whether the group's pods that ask for nothing are placed outside of the gang."""
+    def best_effort_separate(self, group: Group) -> bool:
+        """Return whether pods without requests are separate from their gang in this group."""
         return self.config.best_effort_apart and group.dialect is Dialect.VOLCANO
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
-        """The task's place in its group; the key is last, so that no two are equal."""
+        """Return the sort key of a task in its group. The task's key comes last, so keys are unique."""
         keys = self._task_keys
         if len(keys) == 1:
             return (keys[0](task), task.key)
         return (*[key(task) for key in keys], task.key)
 
     def group_order(self, entry: GroupEntry) -> tuple[Any, ...]:
-        """The group's place in its queue: by the policies, its rank among those that share time, then age, uid
-        and key."""
+        """Return the sort key of a group in its queue.
+
+        It consists of the keys of policies, its rank among time-sharing groups, age,
+        uid and key.
+        """
         group, keys = entry.spec, self._group_keys
         if len(keys) == 2:
             first, second = keys
@@ -115,8 +118,8 @@ class ClusterState:
         own = [key(entry) for key in keys]
         return (*own, self.time_sharing.rank_of(entry), group.created, group.uid, group.key)
 
-    def relabel(self) -> None:
-        """Let the domain policies count afresh where nodes with tasks changed their labels."""
+    def update_labels(self) -> None:
+        """Announce changed labels of nodes with tasks to domain plugins, which count again."""
         relabelled, self.table.relabelled = self.table.relabelled, set()
         if any(self.table.tasks[row] for row in relabelled):
             for plugin in self.plugins.domains:

@@ -1,7 +1,8 @@
-"""What groups hold, ask for and are promised, in their own counters and in the sums of their queues.
+"""Counters of held, requested and nominated resources, by group and by queue.
 
-Where queues speak of single device models (:mod:`windlass.engine.queues.flavors`), those have sums of their own beside
-the resources; work of other schedulers, which has no group, is summed up apart.
+If queues have quotas by device model (:mod:`windlass.engine.queues.flavors`), models
+are counted in addition to resources. Work of other schedulers has no group and is
+counted separately.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NO_MODELS: dict[str, int] = {}
 
 
 class StateCounters:
-    """``ends`` is told of every change of what runs."""
+    """Counters. ``ends`` is notified of every change of running tasks."""
 
     def __init__(self, table: NodeTable, queues: QueueTree, ends: ExpectedEnds) -> None:
         self._table = table
@@ -33,29 +34,29 @@ class StateCounters:
 
     # ------------------------------------------------------------------ single changes
 
-    def start(self, group: GroupEntry, cls: TaskClass, row: int, n: int) -> None:
-        """``n`` waiting tasks are placed on ``row`` as decided; negative: the decision is undone."""
+    def place(self, group: GroupEntry, cls: TaskClass, row: int, n: int) -> None:
+        """Count ``n`` pending tasks as placed on ``row``; negative: a placement is undone."""
         group.active += n
         if group.timed:
-            self._ends.stir(group)
+            self._ends.mark_changed(group)
         queue, spec, queues = group.queue, group.group, self._queues
         if queue is None:
             return
         queues.start(queue, cls.items, n, firm=spec is not None and not spec.preemptible)
         if queues.flavors:
-            models = self.by_model(cls, row), self.wished_models(cls)
+            models = self.by_model(cls, row), self.eligible_models(cls)
             queues.start_flavored(queue, models[0].items(), models[1].items(), n)
 
-    def ask(self, queue: QueueEntry | None, cls: TaskClass, n: int) -> None:
-        """``n`` tasks wait; negative: they wait no longer."""
+    def request(self, queue: QueueEntry | None, cls: TaskClass, n: int) -> None:
+        """Count ``n`` pending tasks in the queue; negative: they are no longer pending."""
         if queue is None:
             return
         self._queues.add_pending(queue, cls.items, n)
         if self._queues.flavors:
-            self._queues.add_pending(queue, self.wished_models(cls).items(), n)
+            self._queues.add_pending(queue, self.eligible_models(cls).items(), n)
 
-    def promise(self, group: GroupEntry, cls: TaskClass, row: int, sign: int) -> None:
-        """Room on ``row`` is promised to a task of the group (1), or no longer (-1)."""
+    def nominate(self, group: GroupEntry, cls: TaskClass, row: int, sign: int) -> None:
+        """Count a nomination of a task of the group on ``row`` (1), or its removal (-1)."""
         if group.queue is None:
             return
         self._queues.nominate(group.queue, cls.items, sign, firm=is_firm(group))
@@ -63,7 +64,7 @@ class StateCounters:
             self._queues.nominate(group.queue, self.by_model(cls, row).items(), sign)
 
     def release(self, entry: TaskEntry, sign: int) -> None:
-        """A task begins to terminate (1), or goes on after all (-1)."""
+        """Count a task that begins to terminate (1), or does not terminate after all (-1)."""
         group = entry.group
         if group is None or group.queue is None:
             return
@@ -72,7 +73,7 @@ class StateCounters:
             self._queues.release(group.queue, self.by_model(entry.cls, entry.row).items(), sign)
 
     def count(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
-        """Enter a task in its group's counters and its queue's sums as being in ``state``."""
+        """Count a task in ``state`` in its group and its queue (1), or remove it (-1)."""
         group = entry.group
         if group is None:
             if state in OCCUPYING:
@@ -81,7 +82,7 @@ class StateCounters:
             return
         group.count(entry, state, sign)
         if group.timed and state in OCCUPYING:
-            self._ends.stir(group)
+            self._ends.mark_changed(group)
         if state is PENDING and not entry.task.gated:
             if sign > 0:
                 group.add_pending(entry)
@@ -102,12 +103,12 @@ class StateCounters:
                 if state is TERMINATING:
                     queues.release(queue, by_model, sign)
         elif state is PENDING and not entry.task.gated:
-            self.ask(queue, entry.cls, sign)
+            self.request(queue, entry.cls, sign)
 
     # ------------------------------------------------------------------ groups and queues
 
     def join(self, group: GroupEntry, queue: QueueEntry) -> None:
-        """The group's tasks count for this queue from now on."""
+        """Add the group and its tasks to the queue."""
         group.queue = queue
         queue.groups[group.key] = group
         self._queues.touch(queue)
@@ -115,7 +116,7 @@ class StateCounters:
             self._count_all(group, queue, 1)
 
     def leave(self, group: GroupEntry, queue: QueueEntry) -> None:
-        """The inverse of :meth:`join`."""
+        """Undo :meth:`join`."""
         self._count_all(group, queue, -1)
         del queue.groups[group.key]
         self._queues.touch(queue)
@@ -125,23 +126,23 @@ class StateCounters:
     def _count_all(self, group: GroupEntry, queue: QueueEntry, sign: int) -> None:
         for entry in group.tasks.values():
             self._count_queue(queue, entry, sign, entry.state)
-            if entry.promised >= 0:
-                self.promise(group, entry.cls, entry.promised, sign)
+            if entry.nominated_row >= 0:
+                self.nominate(group, entry.cls, entry.nominated_row, sign)
 
     # ------------------------------------------------------------------ device models
 
     def by_model(self, cls: TaskClass, row: int) -> dict[str, int]:
-        """What a task holds on a row by the names of single device models."""
+        """Return the units that a task holds on a row, by device model."""
         names = self._queues.flavors
         return held_flavors(cls, labels_at(self._table, row), names) if names and row >= 0 else NO_MODELS
 
-    def wished_models(self, cls: TaskClass) -> dict[str, int]:
-        """What a task asks for by the names of the models that would do."""
+    def eligible_models(self, cls: TaskClass) -> dict[str, int]:
+        """Return the units that a task requests, by eligible device model."""
         names = self._queues.flavors
         return eligible_flavors(cls, names) if names else NO_MODELS
 
     def recount_models(self, groups: Iterable[GroupEntry], holds: Iterable[RelocationHold]) -> None:
-        """Make the sums by device model anew, from all groups and from the work of other schedulers."""
+        """Recompute the sums by device model from all groups and the work of other schedulers."""
         queues = self._queues
         queues.recount = False
         queues.drop_flavored()
@@ -160,16 +161,16 @@ class StateCounters:
     def _recount(self, queue: QueueEntry, entry: TaskEntry) -> None:
         queues = self._queues
         if entry.state is PENDING and not entry.task.gated:
-            queues.add_pending(queue, self.wished_models(entry.cls).items(), 1)
+            queues.add_pending(queue, self.eligible_models(entry.cls).items(), 1)
         if entry.state in OCCUPYING:
             by_model = self.by_model(entry.cls, entry.row).items()
             queues.allocate(queue, by_model, 1)
             if entry.state is TERMINATING:
                 queues.release(queue, by_model, 1)
-        elif entry.promised >= 0:
-            queues.nominate(queue, self.by_model(entry.cls, entry.promised).items(), 1)
+        elif entry.nominated_row >= 0:
+            queues.nominate(queue, self.by_model(entry.cls, entry.nominated_row).items(), 1)
 
 
 def is_firm(group: GroupEntry) -> bool:
-    """Whether no one may evict what the group holds."""
+    """Return whether the group is not preemptible."""
     return group.group is not None and not group.group.preemptible

@@ -1,16 +1,17 @@
-"""When what runs is expected to end, in order, at the cost of what has changed.
+"""Expected ends of running tasks, in order, updated at the cost of what has changed.
 
-Whoever changes where tasks of a group are, their states, or what is known of how long they run, says so with
-:meth:`ExpectedEnds.stir`; only that, and what should have ended by now, is looked at again.
+:meth:`ExpectedEnds.mark_changed` has to be called when the nodes or states of tasks of
+a group change, or what is known about its run time. Only such groups are read again,
+and groups with an expected end that has passed.
 
-A group that has outlived what its owner said is expected to end within :data:`GRACE_SECONDS` at first: work takes a
-moment to begin and to end, and its end is heard of somewhat later. After that, or where its run time was learned, it is
-taken to run on for as long as it was estimated, again and again doubled (as predicted run times are corrected in
-backfilling schedulers: Tsafrir, Etsion, Feitelson, "Backfilling Using System-Generated Predictions", IEEE TPDS 18(6),
-2007).
+A group that exceeds its stated run time is first expected to end within
+:data:`GRACE_SECONDS`, since work takes time to start, to stop and to be reported. After
+that, or if its run time was learned, the estimate is doubled again and again. This
+correction is known from backfilling schedulers (Tsafrir, Etsion, Feitelson,
+"Backfilling Using System-Generated Predictions", IEEE TPDS 18(6), 2007).
 
-Who waits for room that he is promised counts as if he started now: whom it was freed for, and when he ends, is known as
-soon as others are asked to go, and not only when they have gone.
+A nominated task counts as if it started now. So its expected end is known as soon as
+tasks are evicted for it, and not only once they have ended.
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ from windlass.engine.groups.entries import (
     TERMINATING,
     GroupEntry,
     TaskEntry,
-    alike,
+    runs_are_alike,
 )
 
 GRACE_SECONDS = 30.0
-"""As much as Kubernetes gives pods to end (``terminationGracePeriodSeconds``), and Slurm jobs (``KillWait``)."""
+"""Grace period in seconds, as in Kubernetes (``terminationGracePeriodSeconds``) and
+Slurm (``KillWait``).
+"""
 NEVER = float(1 << 60)
-"""When ends of whom nobody knows when."""
+"""End of tasks without a known end."""
 End = tuple[float, str, list[TaskEntry]]
-"""Moment, group, and its tasks that end then. No two have moment and group in common."""
+"""Time, group key, and the tasks that end then. The pair of time and group is unique."""
 
 
 def end_of(entry: TaskEntry, now: float) -> float | None:
-    """When a task that holds resources, or waits for promised ones, is expected to end, in Unix seconds; ``None`` if
-    nothing is known.
+    """Return the expected end of a holding or nominated task in Unix seconds, or ``None``.
 
-    Once it is known that a task has started, this changes with time only when the moment has come."""
+    Once the start of a task is known, the result changes with time only when the end
+    has passed.
+    """
     if entry.state is TERMINATING:
         return now
     if entry.state is STUCK:
@@ -50,7 +54,7 @@ def end_of(entry: TaskEntry, now: float) -> float | None:
     hard = max(started + limit, now) if limit is not None else None
     group = entry.group.group if entry.group is not None else None
     estimate = group.run_estimate if group is not None else None
-    if group is None or not estimate or estimate <= 0 or (group.learned and not alike(group.runs)):
+    if group is None or not estimate or estimate <= 0 or (group.learned and not runs_are_alike(group.runs)):
         return hard
     end = started + estimate
     if end <= now < end + GRACE_SECONDS < end + estimate and not group.learned:
@@ -62,62 +66,70 @@ def end_of(entry: TaskEntry, now: float) -> float | None:
 
 
 def declared_end(entry: TaskEntry) -> float:
-    """When a task was to end by what its owner or the earlier runs said, in Unix seconds, whether it has outlived that
-    or not; :data:`NEVER` if nothing is known."""
+    """Return the end of a task by its stated or learned run time, even if it has passed.
+
+    :data:`NEVER` if nothing is known.
+    """
     task, group = entry.task, entry.group.group if entry.group is not None else None
     estimate = group.run_estimate if group is not None else None
     if task.started is None or group is None:
         return NEVER
-    unknown = not estimate or (group.learned and not alike(group.runs))
+    unknown = not estimate or (group.learned and not runs_are_alike(group.runs))
     end = NEVER if unknown or estimate is None else task.started + estimate
     return end if task.run_limit is None else min(end, task.started + task.run_limit)
 
 
-def place_of(entry: TaskEntry) -> int:
-    """The row on which a task makes room at its end: where it is, or where room is promised to it; -1 if it has none,
-    or is leaving."""
+def releasing_row(entry: TaskEntry) -> int:
+    """Return the row on which the end of a task frees capacity; -1 if there is none.
+
+    It is the row of the task or its nominated row. Terminating tasks have none.
+    """
     if entry.state is PENDING:
-        return entry.promised
+        return entry.nominated_row
     return entry.row if entry.state in OCCUPYING and entry.state is not TERMINATING else -1
 
 
 class ExpectedEnds:
-    """The known ends of what runs, or is promised its room, and is not leaving, of groups of which anything is
-    known."""
+    """Known ends of holding and nominated tasks that are not terminating."""
 
     def __init__(self) -> None:
-        self._stirred: dict[str, GroupEntry] = {}
-        self._of: dict[str, list[End]] = {}
+        self._changed: dict[str, GroupEntry] = {}
+        self._by_group: dict[str, list[End]] = {}
         self._order: list[End] = []
         self._floating: dict[str, GroupEntry] = {}
-        """Groups with tasks that have not been seen to start: they end later with every moment that passes."""
+        """Groups with tasks of unknown start. Their ends move with the present time."""
         self.now = 0.0
-        """From when they were looked at last."""
+        """Time of the last update."""
         self.moved: set[int] = set()
-        """Rows on which something ends otherwise than before; whoever reads that empties it."""
+        """Rows with changed ends; cleared by the reader."""
         self.left: tuple[float, float] | None = None
-        """The first and the last moment at which those were to end that have left (:data:`NEVER` where nobody knew);
-        whoever reads that empties it."""
+        """First and last expected end of tasks that have left (:data:`NEVER` if unknown).
 
-    def stir(self, group: GroupEntry) -> None:
-        """Something of the group has changed that ends depend on."""
-        self._stirred[group.key] = group
+        Cleared by the reader.
+        """
 
-    def leave(self, moment: float) -> None:
-        """Somebody who was to end at a moment has left his node, or gives up what he was promised there."""
+    def mark_changed(self, group: GroupEntry) -> None:
+        """Mark a group, since its ends may have changed."""
+        self._changed[group.key] = group
+
+    def record_left(self, moment: float) -> None:
+        """Record that a task left its node, or lost its nomination, that was to end at ``moment``."""
         first, last = self.left or (moment, moment)
         self.left = min(first, moment), max(last, moment)
 
     def forget(self, group: GroupEntry) -> None:
-        """The group is gone for good."""
-        if self._stirred.get(group.key) is group:
-            del self._stirred[group.key]
+        """Remove a deleted group."""
+        if self._changed.get(group.key) is group:
+            del self._changed[group.key]
         self._floating.pop(group.key, None)
-        self._enter(group.key, [])
+        self._replace(group.key, [])
 
     def at(self, now: float) -> list[End]:
-        """All of them as seen from ``now``, the earliest first. Not to be changed; it holds until the next call."""
-        changed = self._stirred
+        """Return all ends as of ``now``, earliest first.
+
+        The list must not be changed and is valid until the next call.
+        """
+        changed = self._changed
         if now != self.now:
             for key, group in self._floating.items():
                 changed.setdefault(key, group)
@@ -129,28 +141,28 @@ class ExpectedEnds:
                 changed.setdefault(end[1], group)
         self.now = now
         for group in changed.values():
-            self._look_at(group, now)
+            self._update(group, now)
         changed.clear()
         return self._order
 
-    def _look_at(self, group: GroupEntry, now: float) -> None:
-        found: dict[float, list[TaskEntry]] = {}
+    def _update(self, group: GroupEntry, now: float) -> None:
+        tasks_by_end: dict[float, list[TaskEntry]] = {}
         floating = False
         for entry in group.tasks.values() if group.timed else ():
-            if place_of(entry) >= 0:
+            if releasing_row(entry) >= 0:
                 moment = end_of(entry, now)
                 if moment is not None:
-                    found.setdefault(moment, []).append(entry)
+                    tasks_by_end.setdefault(moment, []).append(entry)
                     floating = floating or entry.task.started is None
         if floating:
             self._floating[group.key] = group
         else:
             self._floating.pop(group.key, None)
-        self._enter(group.key, [(moment, group.key, entries) for moment, entries in found.items()])
+        self._replace(group.key, [(moment, group.key, entries) for moment, entries in tasks_by_end.items()])
 
-    def _enter(self, key: str, ends: list[End]) -> None:
-        """What a group's ends are now."""
-        order, before = self._order, self._of.get(key, [])
+    def _replace(self, key: str, ends: list[End]) -> None:
+        """Replace the ends of a group."""
+        order, before = self._order, self._by_group.get(key, [])
         if before == ends:
             return
         for end in before:
@@ -158,8 +170,8 @@ class ExpectedEnds:
         for end in ends:
             insort(order, end)
         if ends:
-            self._of[key] = ends
+            self._by_group[key] = ends
         else:
-            del self._of[key]
-        rows = [place_of(entry) for end in (*before, *ends) for entry in end[2]]
+            del self._by_group[key]
+        rows = [releasing_row(entry) for end in (*before, *ends) for entry in end[2]]
         self.moved.update([row for row in rows if row >= 0])

@@ -1,8 +1,8 @@
-"""NUMA zones in the books of the engine: which zones' amounts each task holds.
+"""Accounting of NUMA zones: the zones that each task uses.
 
-A policy keeps the zones' books (:class:`~windlass.spi.numa.NumaAccounting`); what it books for a task is kept with
-the task here, so that it is given back to the last unit, whoever undoes what. Nodes without zones cost one
-look into a dictionary.
+A plugin accounts for the zones (:class:`~windlass.spi.numa.NumaAccounting`). The
+holding of a task is stored with the task, so its release is exact, whatever causes it.
+On nodes without zones this costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -22,30 +22,34 @@ from windlass.spi.objects import Needs, TaskState
 
 
 class NumaUsage:
-    """``leaving``: the tasks that terminate, kept by the ledger."""
+    """NUMA holdings of tasks. ``terminating``: kept by the ledger."""
 
-    def __init__(self, table: NodeTable, plugins: PluginSet, leaving: Mapping[str, TaskEntry]) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet, terminating: Mapping[str, TaskEntry]) -> None:
         self._table = table
-        self._leaving = leaving
+        self._terminating = terminating
         self._vacant = False
-        """Whether what terminates counts as gone at present."""
-        self._books: NumaAccounting | None = plugins.zone_books
+        """True inside :meth:`vacated`."""
+        self._accounting: NumaAccounting | None = plugins.numa_accounting
         self.rows = table.numa
-        """The rows that have zones."""
-        self._promised: dict[int, Counter[NumaHolding]] = {}
-        """Row → what is booked there for promises."""
-        if self._books is not None:
-            table.on_numa_change = self.reopen
+        """Rows with NUMA zones."""
+        self._nominated: dict[int, Counter[NumaHolding]] = {}
+        """Row → holdings of its nominations."""
+        if self._accounting is not None:
+            table.on_numa_change = self.rebuild
 
     # ------------------------------------------------------------------ tasks on a node
 
     def plan(self, cls: TaskClass, row: int) -> NumaHolding | None:
-        """What a task would get on a node with zones, in the state in which they are."""
-        return self._books.plan(cls.number, row) if self._books is not None else None
+        """Return the holding that a task would get now on a node with zones."""
+        return self._accounting.plan(cls.number, row) if self._accounting is not None else None
 
-    def choose(self, row: int, resource: str, count: int, free: int, planned: NumaHolding | None) -> int:
-        """Devices in the zones of a plan, the lowest of each; as a mask. 0 if nothing is planned of them, or
-        it is not known in which zones the free ones are."""
+    def choose_devices(
+        self, row: int, resource: str, count: int, free: int, planned: NumaHolding | None
+    ) -> int:
+        """Return a mask of the lowest devices in the planned zones.
+
+        0 if no device is planned, or the zones of free devices are unknown.
+        """
         node = self.rows.get(row)
         if planned is None or node is None or not node.cards:
             return 0
@@ -59,105 +63,111 @@ class NumaUsage:
         return mask if mask.bit_count() == count else 0
 
     def narrowed(self, row: int, needs: Needs, planned: NumaHolding) -> Needs | None:
-        """The needs with their whole cards from the zones of a plan; ``None`` where nothing is to be narrowed."""
-        node, place = self.rows.get(row), self._table.nodes[row]
-        if node is None or place is None or not any(need.whole for need in needs.devices):
+        """Return needs that take whole devices from the planned zones, or ``None`` if unchanged."""
+        node, reported_node = self.rows.get(row), self._table.nodes[row]
+        if node is None or reported_node is None or not any(need.whole for need in needs.devices):
             return None
         zones = {
             (name, number) for number, amounts in planned.zones for name, units in amounts if units >= WHOLE
         }
-        there = {(name, index) for name, index, zone in node.cards if (name, zone) in zones}
-        found = []
+        planned_devices = {(name, index) for name, index, zone in node.cards if (name, zone) in zones}
+        narrowed = []
         for need in needs.devices:
             uuids = tuple(
-                card.uuid
-                for card in place.devices
-                if (card.resource, card.index) in there and card.uuid and card.resource == need.resource
+                device.uuid
+                for device in reported_node.devices
+                if (device.resource, device.index) in planned_devices
+                and device.uuid
+                and device.resource == need.resource
             )
             chosen = tuple(uuid for uuid in uuids if uuid in need.uuids) if need.uuids else uuids
-            found.append(replace(need, uuids=chosen) if need.whole and chosen else need)
-        return replace(needs, devices=tuple(found)) if tuple(found) != needs.devices else None
+            narrowed.append(replace(need, uuids=chosen) if need.whole and chosen else need)
+        return replace(needs, devices=tuple(narrowed)) if tuple(narrowed) != needs.devices else None
 
-    def came(self, entry: TaskEntry, reported: NumaHolding | None) -> None:
-        """A task is on its node, its devices known: book what it holds."""
-        if self._books is not None and entry.row in self.rows:
-            cards = tuple((share.resource, share.index) for share in entry.devices)
-            entry.zones = self._books.take(entry.cls.number, entry.row, cards, reported)
+    def occupy(self, entry: TaskEntry, reported: NumaHolding | None) -> None:
+        """Enter the zones of a task that is on its node. Its devices have to be known."""
+        if self._accounting is not None and entry.row in self.rows:
+            devices = tuple((share.resource, share.index) for share in entry.devices)
+            entry.zones = self._accounting.take(entry.cls.number, entry.row, devices, reported)
 
-    def left(self, entry: TaskEntry, row: int) -> None:
-        """A task leaves ``row``."""
+    def vacate(self, entry: TaskEntry, row: int) -> None:
+        """Release the zones of a task that leaves ``row``."""
         zones, entry.zones = entry.zones, None
-        if zones is not None and self._books is not None and row in self.rows:
-            self._books.give(row, zones)
+        if zones is not None and self._accounting is not None and row in self.rows:
+            self._accounting.give(row, zones)
 
-    def again(self, entry: TaskEntry, reported: NumaHolding | None) -> None:
-        """It is told anew what a task holds: its devices, or its zones."""
+    def update(self, entry: TaskEntry, reported: NumaHolding | None) -> None:
+        """Enter the zones of a task again after its devices or zones were reported."""
         if entry.row in self.rows and (reported is None or not _same(reported, entry.zones)):
             before = entry.zones
-            self.left(entry, entry.row)
-            self.came(entry, reported or before)
+            self.vacate(entry, entry.row)
+            self.occupy(entry, reported or before)
 
     # ------------------------------------------------------------------ promises
 
-    def promise(self, cls: TaskClass, row: int, zones: NumaHolding | None = None) -> NumaHolding | None:
-        """Book for a task that is promised room what it would get once those are gone who leave, or exactly
-        ``zones``: which are remembered where the node has no zones (any more), in case it gets them (again)."""
-        there = row in self.rows
-        if self._books is None or (zones is None and not there):
+    def nominate(self, cls: TaskClass, row: int, zones: NumaHolding | None = None) -> NumaHolding | None:
+        """Enter the zones of a nominated task.
+
+        Without ``zones``, they are planned as if terminating tasks were gone. Given
+        ``zones`` are stored even if the node has no zones at present, in case it
+        reports them again.
+        """
+        has_zones = row in self.rows
+        if self._accounting is None or (zones is None and not has_zones):
             return None
         if zones is None:
-            with self.vacated([entry for entry in self._leaving.values() if entry.row == row]):
-                zones = self._books.plan(cls.number, row) or NO_HOLDING
-        if there:
-            self._books.hold(row, zones)
-        self._promised.setdefault(row, Counter())[zones] += 1
+            with self.vacated([entry for entry in self._terminating.values() if entry.row == row]):
+                zones = self._accounting.plan(cls.number, row) or NO_HOLDING
+        if has_zones:
+            self._accounting.hold(row, zones)
+        self._nominated.setdefault(row, Counter())[zones] += 1
         return zones
 
-    def unpromise(self, row: int, zones: NumaHolding | None) -> None:
-        """The task is not promised that any more."""
-        promised = self._promised.get(row)
-        if self._books is None or zones is None or promised is None:
+    def remove_nomination(self, row: int, zones: NumaHolding | None) -> None:
+        """Undo :meth:`nominate`."""
+        promised = self._nominated.get(row)
+        if self._accounting is None or zones is None or promised is None:
             return
         promised[zones] -= 1
         if not promised[zones]:
             del promised[zones]
             if not promised:
-                del self._promised[row]
+                del self._nominated[row]
         if row in self.rows:
-            self._books.give(row, zones)
+            self._accounting.give(row, zones)
 
     # ------------------------------------------------------------------ what changes around them
 
-    def reopen(self, row: int) -> None:
-        """A node's zones are others now, or say otherwise what is free: book all its tasks anew."""
-        if self._books is None:
+    def rebuild(self, row: int) -> None:
+        """Enter all tasks of a node again after its zones have changed."""
+        if self._accounting is None:
             return
-        self._books.open(row, self.rows.get(row))
+        self._accounting.open(row, self.rows.get(row))
         for entry in self._table.tasks[row].values():
-            known = entry.task.zones
-            if known is None and entry.state is not TaskState.RUNNING:
-                known = entry.zones
+            zones_of_task = entry.task.zones
+            if zones_of_task is None and entry.state is not TaskState.RUNNING:
+                zones_of_task = entry.zones
             entry.zones = None
-            self.came(entry, known)
-        for zones in self._promised.get(row, Counter()).elements():
-            self._books.hold(row, zones)
+            self.occupy(entry, zones_of_task)
+        for zones in self._nominated.get(row, Counter()).elements():
+            self._accounting.hold(row, zones)
 
     @contextmanager
-    def vacated(self, leaving: Collection[TaskEntry]) -> Iterator[None]:
-        """Inside, what terminates holds nothing of any zone."""
-        gone = [(entry.row, entry.zones) for entry in leaving if entry.zones is not None]
-        if self._books is None or self._vacant or not gone:
+    def vacated(self, terminating: Collection[TaskEntry]) -> Iterator[None]:
+        """Inside, terminating tasks use no zone."""
+        holdings = [(entry.row, entry.zones) for entry in terminating if entry.zones is not None]
+        if self._accounting is None or self._vacant or not holdings:
             yield
             return
         self._vacant = True
-        for row, zones in gone:
-            self._books.give(row, zones)
+        for row, zones in holdings:
+            self._accounting.give(row, zones)
         try:
             yield
         finally:
             self._vacant = False
-            for row, zones in gone:
-                self._books.hold(row, zones)
+            for row, zones in holdings:
+                self._accounting.hold(row, zones)
 
 
 def _same(one: NumaHolding, other: NumaHolding | None) -> bool:

@@ -1,9 +1,14 @@
-"""The books: every placement passes here, whoever decided it.
+"""Ledger of placements. Every placement is entered here.
 
-One placement is entered in five places, which always agree (``invariants`` checks it): the node's
-amounts, its devices (:mod:`windlass.engine.state.device_holdings`), the class's tasks by row, the sums of the queue and
-its ancestors, the group's counters (:mod:`windlass.engine.state.counters`). What was really given back (not merely
-undone) is noted, for the groups that wait for it.
+A placement is entered in five places, which always agree (``invariants`` checks it):
+
+* the resources of the node,
+* its devices (:mod:`windlass.engine.state.device_holdings`),
+* the tasks of the class by row,
+* the sums of the queue and its ancestors,
+* the counters of the group (:mod:`windlass.engine.state.counters`).
+
+Released capacity, as opposed to an undone placement, is recorded for waiting groups.
 """
 
 from __future__ import annotations
@@ -34,29 +39,33 @@ from windlass.spi.objects import TaskState
 
 
 class PlacementLedger:
+    """Ledger of placements over nodes, classes, queues and groups."""
+
     def __init__(self, table: NodeTable, queues: QueueTree, classes: ClassIndex, plugins: PluginSet) -> None:
         self.table = table
         self.queues = queues
         self.classes = classes
         self.allocator = classes.allocator
-        self.moved: set[int] = set()
-        """Classes of which a task came to or left a node since the engine last looked."""
+        self.moved_classes: set[int] = set()
+        """Classes with a task that came to or left a node since the last cycle."""
         self.dirty: dict[str, GroupEntry] = {}
-        """Groups whose next step, order or standing may have changed since the engine last looked."""
+        """Groups with a possible change of next tasks, order or status since the last update."""
         self.holds = RelocationHolds(self)
         self.confirmed = 0
-        """Counts the placements that the world has confirmed, since what is confirmed may be asked to go; and the
-        changes of what protects tasks from that."""
-        self.restated: dict[str, GroupEntry] = {}
-        """Groups of which a task that was known was reported again since the engine last looked."""
-        self.leaving: dict[str, TaskEntry] = {}
-        """Tasks that terminate: what they hold is being given back."""
-        self.allocator.rows.releasing = self.leaving
-        self.numa_usage = NumaUsage(table, plugins, self.leaving)
-        self.ends = ExpectedEnds()
-        """When what runs will end; told of every change here."""
+        """Number of confirmed placements and of changes in the protection of tasks.
+
+        Confirmed placements may be evicted, so both change the candidates for eviction.
+        """
+        self.reported_again: dict[str, GroupEntry] = {}
+        """Groups with a known task that was reported again since the last cycle."""
+        self.terminating: dict[str, TaskEntry] = {}
+        """Terminating tasks. Their resources are being released."""
+        self.allocator.rows.releasing = self.terminating
+        self.numa_usage = NumaUsage(table, plugins, self.terminating)
+        self.expected_ends = ExpectedEnds()
+        """Expected ends of running tasks, notified of every change."""
         self.holdings = DeviceHoldings(table, self.allocator, self.numa_usage)
-        self.counters = StateCounters(table, queues, self.ends)
+        self.counters = StateCounters(table, queues, self.expected_ends)
 
     # ------------------------------------------------------------------ decided placements
 
@@ -66,11 +75,11 @@ class PlacementLedger:
         cls: TaskClass,
         row: int,
         entries: Sequence[TaskEntry],
-        cuts: TaskShares | None = None,
+        shares: TaskShares | None = None,
     ) -> None:
-        """Place pending tasks of one class, of one group, on a node. They must fit.
+        """Place pending tasks of one class and group on a node, where they must fit.
 
-        ``cuts``: what a single one gets of cards; else that is chosen here.
+        ``shares``: device shares of a single task, if chosen already.
         """
         n = len(entries)
         table, vector, placed = self.table, cls.fit.evaluator.vector, cls.placed
@@ -78,7 +87,7 @@ class PlacementLedger:
         cells += vector if n == 1 else vector * n
         table.touch(row)
         placed[row] = placed.get(row, 0) + n
-        self.counters.start(group, cls, row, n)
+        self.counters.place(group, cls, row, n)
         on_row = table.tasks[row]
         for entry in entries:
             entry.state = ASSUMED
@@ -87,24 +96,24 @@ class PlacementLedger:
         if group.tallies:
             for entry in entries:
                 group.tally(entry, 1)
-        group.drop_pending_run(entries, cls)
-        self.holdings.hand_out(cls, row, entries, cuts)
+        group.drop_pending_batch(entries, cls)
+        self.holdings.assign(cls, row, entries, shares)
         for plugin in cls.domains:
             plugin.add(cls.number, row, n)
 
     def unassume(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
-        """The inverse of :meth:`assume`: the tasks are pending again, nothing counts as given back."""
+        """Undo :meth:`assume`: the tasks are pending again, and nothing counts as released."""
         n = len(entries)
         table = self.table
         table.planes[row, USED] -= cls.vector * n
         table.touch(row)
         _count(cls.placed, row, -n)
-        self.counters.start(group, cls, row, -n)
+        self.counters.place(group, cls, row, -n)
         for entry in entries:
             entry.state = PENDING
             entry.row = -1
             del table.tasks[row][entry.key]
-            self.holdings.take_back(entry, row)
+            self.holdings.unassign(entry, row)
             group.add_pending(entry)
             if group.tallies:
                 group.tally(entry, -1)
@@ -113,105 +122,108 @@ class PlacementLedger:
 
     # ------------------------------------------------------------------ promises
 
-    def promise(
+    def nominate(
         self,
         entry: TaskEntry,
         row: int,
-        cuts: TaskShares | None = None,
+        shares: TaskShares | None = None,
         zones: NumaHolding | None = None,
         *,
         plan: bool = True,
     ) -> None:
-        """Keep room on ``row``, part of which is still being freed, for a pending task.
+        """Nominate capacity on ``row``, part of which is still being released, for a pending task.
 
-        To policies about pods in relation to one another, and in its queue's ``promised``, it stands there.
-        ``cuts``, ``zones``: what it is promised of cards and of zones; else that is chosen here. Without ``plan``
-        no zones are: the node had none when it was promised.
+        Domain plugins and queues count the task there.
+
+        * ``cuts``, ``zones``: nominated device shares and zones, if chosen already.
+        * ``plan``: if false, no zones are planned, since the node had none at
+          nomination.
         """
-        entry.promised = row
-        entry.kept_zones = (
-            self.numa_usage.promise(entry.cls, row, zones) if plan or zones is not None else None
+        entry.nominated_row = row
+        entry.nominated_zones = (
+            self.numa_usage.nominate(entry.cls, row, zones) if plan or zones is not None else None
         )
         if entry.cls.needs.devices:
-            entry.kept = self.allocator.take(row, entry.key, entry.cls.needs, cuts, later=True)
-        self._count_promise(entry, row, 1)
+            entry.nominated_shares = self.allocator.take(row, entry.key, entry.cls.needs, shares, later=True)
+        self._add_nomination(entry, row, 1)
 
-    def unpromise(self, entry: TaskEntry) -> TaskShares:
-        """Take the promise back. Returns what was promised of cards."""
-        row, entry.promised = entry.promised, -1
-        cuts, entry.kept = entry.kept, ()
+    def remove_nomination(self, entry: TaskEntry) -> TaskShares:
+        """Remove the nomination of a task. Return its nominated device shares."""
+        row, entry.nominated_row = entry.nominated_row, -1
+        shares, entry.nominated_shares = entry.nominated_shares, ()
         if entry.cls.needs.devices:
-            self.table.shares.put(row, entry.key, cuts, NOMINATED_SIDE, -1)
-        self.numa_usage.unpromise(row, entry.kept_zones)
-        entry.kept_zones = None
-        self._count_promise(entry, row, -1)
-        return cuts
+            self.table.shares.put(row, entry.key, shares, NOMINATED_SIDE, -1)
+        self.numa_usage.remove_nomination(row, entry.nominated_zones)
+        entry.nominated_zones = None
+        self._add_nomination(entry, row, -1)
+        return shares
 
-    def promise_again(
-        self, entry: TaskEntry, row: int, cuts: TaskShares, zones: NumaHolding | None = None
+    def restore_nomination(
+        self, entry: TaskEntry, row: int, shares: TaskShares, zones: NumaHolding | None = None
     ) -> None:
-        """After :meth:`unpromise`: the same room, other cards of it if those are not to be had any more."""
-        if entry.cls.needs.devices and not self.allocator.are_available(row, cuts, later=True):
+        """Undo :meth:`remove_nomination`, with other devices if the former ones are not available."""
+        if entry.cls.needs.devices and not self.allocator.are_available(row, shares, later=True):
             other = self.allocator.pick(row, entry.cls.needs, later=True)
-            cuts = other if other is not None else cuts
-        self.promise(entry, row, cuts, zones)
+            shares = other if other is not None else shares
+        self.nominate(entry, row, shares, zones)
 
-    def withdraw(self, entry: TaskEntry) -> None:
-        """:meth:`unpromise` for good: whoever waits for the room may have it."""
-        row = entry.promised
-        self.unpromise(entry)
-        self.give_up(entry.group, entry.cls, row)
+    def withdraw_nomination(self, entry: TaskEntry) -> None:
+        """Remove the nomination of a task for good, so that waiting groups may use the capacity."""
+        row = entry.nominated_row
+        self.remove_nomination(entry)
+        self.wake_after_withdrawal(entry.group, entry.cls, row)
 
-    def give_up(self, group: GroupEntry | None, cls: TaskClass, row: int) -> None:
-        """A promise to a task of the group was taken back: whoever waits for the room may have it."""
+    def wake_after_withdrawal(self, group: GroupEntry | None, cls: TaskClass, row: int) -> None:
+        """Wake groups that wait for the capacity of a withdrawn nomination."""
         self.table.improved.add(row)
-        self.ends.leave(NEVER)
-        self.moved.add(cls.number)
+        self.expected_ends.record_left(NEVER)
+        self.moved_classes.add(cls.number)
         if group is not None and group.queue is not None:
             self.queues.mark_freed(group.queue)
         self.table.release_row(row)
 
-    def keeps(self, cls: TaskClass, row: int, who: str, cuts: TaskShares) -> bool:
-        """Whether a node will have all that is promised on it, of what tasks of the class ask for.
+    def can_keep(self, cls: TaskClass, row: int, holder: str, shares: TaskShares) -> bool:
+        """Return whether a node will have the capacity of all nominations on it.
 
-        ``cuts``: what is promised of cards there to ``who``.
+        Only resources that the class requests are compared. ``shares``: device shares
+        that are nominated there to ``holder``.
         """
         if cls.needs.devices:
-            self.table.shares.put(row, who, cuts, NOMINATED_SIDE, -1)
-            there = self.allocator.are_available(row, cuts, later=True)
-            self.table.shares.put(row, who, cuts, NOMINATED_SIDE, 1)
-            if not there:
+            self.table.shares.put(row, holder, shares, NOMINATED_SIDE, -1)
+            available = self.allocator.are_available(row, shares, later=True)
+            self.table.shares.put(row, holder, shares, NOMINATED_SIDE, 1)
+            if not available:
                 return False
         allocatable, used, releasing, promised = self.table.planes[row]
         return bool((used - releasing + promised <= allocatable)[cls.vector > 0].all())
 
-    def _count_promise(self, entry: TaskEntry, row: int, sign: int) -> None:
-        self.expect(entry, row, sign)
-        self.count_promise(entry.group, entry.cls, row, sign)
+    def _add_nomination(self, entry: TaskEntry, row: int, sign: int) -> None:
+        self.link_nomination(entry, row, sign)
+        self.count_nomination(entry.group, entry.cls, row, sign)
 
-    def expect(self, entry: TaskEntry, row: int, sign: int) -> None:
-        """Whose a promise is: the task's from now on (1), or no longer (-1). What is promised stands elsewhere."""
-        group, expected = entry.group, self.table.expected
+    def link_nomination(self, entry: TaskEntry, row: int, sign: int) -> None:
+        """Link a nomination on ``row`` to the task (1), or unlink it (-1), without counting it."""
+        group, nominated_tasks = entry.group, self.table.nominated_tasks
         if sign > 0:
-            expected.setdefault(row, {})[entry.key] = entry
+            nominated_tasks.setdefault(row, {})[entry.key] = entry
         else:
-            del expected[row][entry.key]
-            if not expected[row]:
-                del expected[row]
+            del nominated_tasks[row][entry.key]
+            if not nominated_tasks[row]:
+                del nominated_tasks[row]
         if group is not None:
-            group.promises += sign
+            group.nominations += sign
             if group.timed:
-                self.ends.stir(group)
+                self.expected_ends.mark_changed(group)
 
-    def count_promise(self, group: GroupEntry | None, cls: TaskClass, row: int, sign: int) -> None:
-        """Enter a promise to a task of the group in the books (1), or take it out (-1)."""
+    def count_nomination(self, group: GroupEntry | None, cls: TaskClass, row: int, sign: int) -> None:
+        """Count a nomination of a task of the group (1), or its removal (-1)."""
         self.table.planes[row, NOMINATED] += sign * cls.vector
         self.table.touch(row)
         _count(cls.placed, row, sign)
         for plugin in cls.domains:
             plugin.add(cls.number, row, sign)
         if group is not None:
-            self.counters.promise(group, cls, row, sign)
+            self.counters.nominate(group, cls, row, sign)
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -221,33 +233,36 @@ class PlacementLedger:
         row: int,
         state: TaskState,
         indices: tuple[int, ...],
-        cuts: TaskShares | None = None,
+        shares: TaskShares | None = None,
         zones: NumaHolding | None = None,
     ) -> None:
-        """A task is on a node, whether it fits or not. ``cuts``: what it has of cards, where that is known
-        here; else ``indices``, and what is reported of slices, say it. ``zones`` likewise."""
+        """Enter a task that is reported on a node, whether or not it fits.
+
+        ``shares``: its device shares, if known here. Otherwise ``indices`` and the
+            reported slices determine them. ``zones``: likewise.
+        """
         table, cls = self.table, entry.cls
         table.planes[row, USED] += cls.vector
         if table.planes[row, NOMINATED, 0] > 0:
-            table.improved.add(row)  # whoever was promised room here must look again
+            table.improved.add(row)  # nominated tasks on this row are checked again
         entry.row = row
         entry.state = state
         table.tasks[row][entry.key] = entry
-        self.holdings.came(entry, indices, cuts, zones)
+        self.holdings.occupy(entry, indices, shares, zones)
         if state is TERMINATING:
             table.mark_releasing(entry, 1)
-            self.leaving[entry.key] = entry
+            self.terminating[entry.key] = entry
         table.touch(row)
         _count(cls.placed, row, 1)
         for plugin in cls.domains:
             plugin.add(cls.number, row, 1)
         if state in ENDING:
             self.count_ending(entry, 1)
-        self.moved.add(cls.number)
+        self.moved_classes.add(cls.number)
         self.counters.count(entry, state, 1)
 
     def vacate(self, entry: TaskEntry, state: TaskState) -> None:
-        """A task has left its node: what it held is free, its state is ``state``."""
+        """Remove a task from its node. Its resources are free, and ``state`` is its new state."""
         row = entry.row
         self.depart(entry)
         entry.state = state
@@ -255,18 +270,18 @@ class PlacementLedger:
         self.table.release_row(row)
 
     def depart(self, entry: TaskEntry) -> None:
-        """The first part of :meth:`vacate`: all of it for a task that is gone for good, but for its row."""
+        """First part of :meth:`vacate`. Suffices for a deleted task, except for its row."""
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
-        self.ends.leave(declared_end(entry))
+        self.expected_ends.record_left(declared_end(entry))
         if entry.state is TERMINATING:
             table.mark_releasing(entry, -1)
-            del self.leaving[entry.key]
-        self.holdings.left(entry)
+            del self.terminating[entry.key]
+        self.holdings.vacate(entry)
         if entry.state in ENDING:
             self.count_ending(entry, -1)
-        if entry.promised >= 0:
-            self.holds.keep(entry)
+        if entry.nominated_row >= 0:
+            self.holds.add(entry)
         self.counters.count(entry, entry.state, -1)
         entry.row = -1
         del table.tasks[row][entry.key]
@@ -275,78 +290,81 @@ class PlacementLedger:
         _count(cls.placed, row, -1)
         for plugin in cls.domains:
             plugin.add(cls.number, row, -1)
-        self.moved.add(cls.number)
+        self.moved_classes.add(cls.number)
 
     def change_state(self, entry: TaskEntry, state: TaskState) -> None:
-        """Between states that hold resources (assumed, bound, running, releasing)."""
+        """Change the state between states that hold resources (assumed, bound, running, releasing)."""
         if entry.state is not state:
             self._enter_state(entry, state)
 
     def count_ending(self, entry: TaskEntry, sign: int) -> None:
-        """A task on a node begins to terminate (1), in earnest or in thought, or does so no more (-1): to some
-        policies it is gone meanwhile."""
+        """Count a task that begins to terminate (1), also tentatively, or no longer does so (-1).
+
+        For some plugins it counts as gone from then on.
+        """
         cls, row = entry.cls, entry.row
         _count(cls.terminating, row, sign)
         for plugin in cls.domains_without_terminating:
             plugin.add(cls.number, row, -sign)
 
-    def heed_ending(self, cls: TaskClass) -> None:
-        """A task of the class began to terminate, or goes on after all, for good: whoever waits for that must look
-        again."""
+    def mark_ending(self, cls: TaskClass) -> None:
+        """Wake groups that wait for the termination of tasks of the class, which has
+        changed for good.
+        """
         if cls.domains_without_terminating:
-            self.moved.add(cls.number)
+            self.moved_classes.add(cls.number)
 
-    def add_waiting(self, entry: TaskEntry) -> None:
-        """A new task appears that holds nothing."""
+    def add_pending(self, entry: TaskEntry) -> None:
+        """Enter a new task without resources."""
         group = entry.group
         if entry.state is PENDING and group is not None and not entry.task.gated:
             group.add_pending(entry, new=True)
-            self.counters.ask(group.queue, entry.cls, 1)
-            self.holds.hand_over(entry)
+            self.counters.request(group.queue, entry.cls, 1)
+            self.holds.transfer_to(entry)
             return
         self.counters.count(entry, entry.state, 1)
 
-    def add_new(self, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]) -> None:
-        """:meth:`add_waiting` for new tasks of one class of a group that wait and are not gated."""
-        group.add_pending_run(entries, cls)
-        self.counters.ask(group.queue, cls, len(entries))
+    def add_pending_batch(self, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]) -> None:
+        """:meth:`add_pending` for new tasks of one class and group that are pending and not gated."""
+        group.add_pending_batch(entries, cls)
+        self.counters.request(group.queue, cls, len(entries))
         if self.holds.by_group and self.holds.of(group.key):
             for entry in entries:
-                self.holds.hand_over(entry)
+                self.holds.transfer_to(entry)
 
     def remove(self, entry: TaskEntry) -> None:
-        """A task disappears, whether it holds anything or not."""
+        """Remove a task, whether or not it holds resources."""
         row = entry.row
         if row < 0:
-            self.remove_waiting(entry)
+            self.remove_pending(entry)
             return
         self.depart(entry)
         self.table.release_row(row)
 
-    def remove_waiting(self, entry: TaskEntry) -> None:
-        """A task that holds nothing disappears."""
-        if entry.promised >= 0:
-            self.withdraw(entry)
+    def remove_pending(self, entry: TaskEntry) -> None:
+        """Remove a task without resources."""
+        if entry.nominated_row >= 0:
+            self.withdraw_nomination(entry)
         self.counters.count(entry, entry.state, -1)
 
     # ------------------------------------------------------------------ queues
 
     def leave_queue(self, group: GroupEntry) -> None:
-        """The inverse of :meth:`StateCounters.join`; what is kept for the group is given up."""
+        """Undo :meth:`StateCounters.join`, and give up the holds of the group."""
         if group.queue is not None:
             self.holds.drop_group(group.key)
             self.counters.leave(group, group.queue)
 
     def recount_models(self, groups: Iterable[GroupEntry]) -> None:
-        """Make the sums by device model anew, from all groups and from the work of other schedulers."""
+        """Recompute the sums by device model from all groups and the work of other schedulers."""
         self.counters.recount_models(groups, self.holds)
 
     # ------------------------------------------------------------------ parts
 
     def _enter_state(self, entry: TaskEntry, state: TaskState) -> None:
         group, before = entry.group, entry.state
-        if entry.promised >= 0:
-            self.withdraw(entry)  # it was to move, and does not
+        if entry.nominated_row >= 0:
+            self.withdraw_nomination(entry)  # it does not move after all
         if before in ACTIVE and state in ACTIVE:
             entry.state = state
             self.confirmed += 1
@@ -354,12 +372,12 @@ class PlacementLedger:
         sign = (state is TERMINATING) - (before is TERMINATING)
         if sign:
             self.table.mark_releasing(entry, sign)
-            self.holdings.ends(entry, sign)
+            self.holdings.mark_releasing(entry, sign)
             self.table.touch(entry.row)
             if sign > 0:
-                self.leaving[entry.key] = entry
+                self.terminating[entry.key] = entry
             else:
-                del self.leaving[entry.key]
+                del self.terminating[entry.key]
             self.counters.release(entry, sign)
         ending = (state in ENDING) - (before in ENDING)
         if ending:
@@ -368,7 +386,7 @@ class PlacementLedger:
             group.count(entry, before, -1)
             group.count(entry, state, 1)
             if group.timed:
-                self.ends.stir(group)
+                self.expected_ends.mark_changed(group)
         entry.state = state
 
 

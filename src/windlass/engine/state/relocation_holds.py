@@ -1,8 +1,8 @@
-"""Places that are kept for moved tasks until they come back.
+"""Capacity that is held for moved tasks until their successors exist.
 
-A task that is moved is stopped, and its controller makes another one in its stead: under the same name or
-not. The room that was promised to the first is kept for its group, for a task of the same class, over the
-time in between, and is given up if none comes.
+A moved task is stopped, and its controller creates a successor, possibly under another
+name. In the meantime its nominated capacity is held for a task of the same class and
+group. It is given up if no successor appears.
 """
 
 from __future__ import annotations
@@ -22,97 +22,103 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class RelocationHold:
-    """``until``: Unix seconds; ``None`` before the engine has looked at it."""
+    """Held capacity. ``until``: Unix seconds, ``None`` before the next cycle."""
 
     group: GroupEntry
     cls: TaskClass
     row: int
     until: float | None = None
-    cuts: TaskShares = ()
-    """What is kept of cards."""
+    shares: TaskShares = ()
+    """Held device shares."""
     zones: NumaHolding | None = None
-    """What is kept of NUMA zones."""
+    """Held NUMA zones."""
 
     @property
-    def who(self) -> str:
-        """Its name among those who are promised parts of cards."""
+    def holder(self) -> str:
+        """Name of its entry in the table of device shares."""
         return f"hold {id(self)}"
 
 
 class RelocationHolds:
-    """In the books a hold stands as the promise that it was: on its node, for its class, in its queue."""
+    """All holds. In the ledger a hold counts like the nomination that it was."""
 
     def __init__(self, ledger: PlacementLedger) -> None:
         self._ledger = ledger
         self.by_group: dict[str, list[RelocationHold]] = {}
-        """Those of each group that has any."""
+        """Holds by group key."""
 
     def __iter__(self) -> Iterator[RelocationHold]:
         return (hold for holds in self.by_group.values() for hold in holds)
 
     def of(self, key: str) -> Sequence[RelocationHold]:
-        """Those of a group."""
+        """Return the holds of a group."""
         return self.by_group.get(key, ())
 
-    def keep(self, entry: TaskEntry) -> None:
-        """A task that was to move has left: keep what was promised to it."""
+    def add(self, entry: TaskEntry) -> None:
+        """Hold the nominated capacity of a moved task that has ended."""
         group = entry.group
         if group is None or group.queue is None:
-            self._ledger.withdraw(entry)
+            self._ledger.withdraw_nomination(entry)
             return
-        row, entry.promised = entry.promised, -1
-        self._ledger.expect(entry, row, -1)
-        hold = RelocationHold(group, entry.cls, row, cuts=entry.kept, zones=entry.kept_zones)
-        entry.kept, entry.kept_zones = (), None
+        row, entry.nominated_row = entry.nominated_row, -1
+        self._ledger.link_nomination(entry, row, -1)
+        hold = RelocationHold(
+            group, entry.cls, row, shares=entry.nominated_shares, zones=entry.nominated_zones
+        )
+        entry.nominated_shares, entry.nominated_zones = (), None
         self.by_group.setdefault(group.key, []).append(hold)
-        self._pass_on(hold, entry.key, hold.who)
+        self._move_shares(hold, entry.key, hold.holder)
 
-    def _pass_on(self, hold: RelocationHold, before: str, after: str) -> None:
-        """What is kept of cards is another's from now on."""
+    def _move_shares(self, hold: RelocationHold, before: str, after: str) -> None:
+        """Move nominated device shares to another holder."""
         if hold.cls.needs.devices:
-            cards = self._ledger.table.shares
-            cards.put(hold.row, before, hold.cuts, NOMINATED_SIDE, -1)
-            cards.put(hold.row, after, hold.cuts, NOMINATED_SIDE, 1)
+            share_table = self._ledger.table.shares
+            share_table.put(hold.row, before, hold.shares, NOMINATED_SIDE, -1)
+            share_table.put(hold.row, after, hold.shares, NOMINATED_SIDE, 1)
 
-    def hand_over(self, entry: TaskEntry) -> None:
-        """A pending task has come to a group: a place that is kept for its like is promised to it."""
+    def transfer_to(self, entry: TaskEntry) -> None:
+        """Nominate held capacity of the same class to a new pending task."""
         group = entry.group
         holds = self.by_group.get(group.key, []) if group is not None else []
         for hold in holds:
             if group is not None and hold.cls is entry.cls:
                 self._forget(hold)
-                entry.promised, entry.kept, entry.kept_zones = hold.row, hold.cuts, hold.zones
-                self._pass_on(hold, hold.who, entry.key)
-                self._ledger.expect(entry, hold.row, 1)
+                entry.nominated_row, entry.nominated_shares, entry.nominated_zones = (
+                    hold.row,
+                    hold.shares,
+                    hold.zones,
+                )
+                self._move_shares(hold, hold.holder, entry.key)
+                self._ledger.link_nomination(entry, hold.row, 1)
                 return
 
     def restore(self, hold: RelocationHold) -> None:
-        """Enter a hold anew, from a dump."""
+        """Restore a hold from a dump."""
         self.by_group.setdefault(hold.group.key, []).append(hold)
         if hold.cls.needs.devices:
-            self._ledger.table.shares.put(hold.row, hold.who, hold.cuts, NOMINATED_SIDE, 1)
-        hold.zones = self._ledger.numa_usage.promise(hold.cls, hold.row, hold.zones)
-        self._ledger.count_promise(hold.group, hold.cls, hold.row, 1)
+            self._ledger.table.shares.put(hold.row, hold.holder, hold.shares, NOMINATED_SIDE, 1)
+        hold.zones = self._ledger.numa_usage.nominate(hold.cls, hold.row, hold.zones)
+        self._ledger.count_nomination(hold.group, hold.cls, hold.row, 1)
 
     def drop_group(self, key: str) -> None:
-        """The group is gone, or counts for another queue now."""
+        """Give up the holds of a group that was deleted or has changed its queue."""
         for hold in self.by_group.get(key, [])[:]:
             self._drop(hold)
 
     def expire(self, now: float, seconds: float) -> None:
-        """Give up what has been kept for ``seconds``, and places that are not there any more."""
+        """Give up holds older than ``seconds``, and holds of capacity that no longer exists."""
         ledger = self._ledger
-        if not self.by_group and not ledger.leaving:
+        if not self.by_group and not ledger.terminating:
             return
         for hold in list(self):
-            keeps = ledger.keeps(hold.cls, hold.row, hold.who, hold.cuts)
+            keeps = ledger.can_keep(hold.cls, hold.row, hold.holder, hold.shares)
             if not keeps or (hold.until is not None and hold.until <= now):
                 self._drop(hold)
             elif hold.until is None:
                 hold.until = now + seconds
-        for entry in [entry for entry in ledger.leaving.values() if entry.promised >= 0]:
-            if not ledger.keeps(entry.cls, entry.promised, entry.key, entry.kept):
-                ledger.withdraw(entry)
+        for entry in [entry for entry in ledger.terminating.values() if entry.nominated_row >= 0]:
+            if not ledger.can_keep(entry.cls, entry.nominated_row, entry.key, entry.nominated_shares):
+                ledger.withdraw_nomination(entry)
 
     def next_due(self) -> float | None:
         if not self.by_group:
@@ -123,10 +129,10 @@ class RelocationHolds:
         self._forget(hold)
         ledger = self._ledger
         if hold.cls.needs.devices:
-            ledger.table.shares.put(hold.row, hold.who, hold.cuts, NOMINATED_SIDE, -1)
-        ledger.numa_usage.unpromise(hold.row, hold.zones)
-        ledger.count_promise(hold.group, hold.cls, hold.row, -1)
-        ledger.give_up(hold.group, hold.cls, hold.row)
+            ledger.table.shares.put(hold.row, hold.holder, hold.shares, NOMINATED_SIDE, -1)
+        ledger.numa_usage.remove_nomination(hold.row, hold.zones)
+        ledger.count_nomination(hold.group, hold.cls, hold.row, -1)
+        ledger.wake_after_withdrawal(hold.group, hold.cls, hold.row)
 
     def _forget(self, hold: RelocationHold) -> None:
         holds = self.by_group[hold.group.key]

@@ -1,8 +1,9 @@
-"""Tentative changes with an undo log: the only way in which the engine decides anything.
+"""Tentative changes with an undo log. Every decision of the engine is made here.
 
-``allocate`` places pending tasks, ``evict`` turns running ones to releasing, ``pipeline`` promises a
-pending task room that is being freed. ``checkpoint`` and ``rollback`` nest; ``commit`` turns what is
-left into decisions. An open statement must end in ``commit`` or ``rollback()``.
+``allocate`` places pending tasks, ``evict`` turns running tasks to releasing,
+``pipeline`` nominates capacity that is being released to a pending task. ``checkpoint``
+and ``rollback`` nest. ``commit`` turns the rest into decisions. An open statement must
+end in ``commit`` or ``rollback()``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from windlass.spi.objects import TaskState
 
 
 class Outbox(msgspec.Struct):
-    """What the cycle has decided so far, in order."""
+    """Decisions of the cycle so far, in order."""
 
     binds: list[Bind]
     evictions: list[Eviction]
@@ -45,11 +46,11 @@ class _Evicted(msgspec.Struct):
     entry: TaskEntry
     before: TaskState
     action: str
-    claimer: str
-    why: str
+    preemptor: str
+    reason: str
 
 
-class _Spared(msgspec.Struct):
+class _EvictionWithdrawn(msgspec.Struct):
     entry: TaskEntry
 
 
@@ -58,27 +59,29 @@ class _Pipelined(msgspec.Struct):
     row: int
 
 
-class _Unpromised(msgspec.Struct):
+class _NominationWithdrawn(msgspec.Struct):
     entry: TaskEntry
     row: int
-    cuts: TaskShares
+    shares: TaskShares
     zones: NumaHolding | None
 
 
-_Operation = _Allocated | _Evicted | _Spared | _Pipelined | _Unpromised
+_Operation = _Allocated | _Evicted | _EvictionWithdrawn | _Pipelined | _NominationWithdrawn
 
 
 class Statement:
+    """Log of tentative changes."""
+
     def __init__(self, ledger: PlacementLedger, budgets: EvictionBudgets | None = None) -> None:
         self._ledger = ledger
         self._budgets = budgets
         self._log: list[_Operation] = []
-        self.decided = 0
-        """Counts the times that something was decided."""
+        self.commits = 0
+        """Number of commits with changes."""
         self._before: dict[str, TaskState] = {}
-        """Evicted task → the state it was in."""
-        self._stirred = False
-        """Whether there was news for those who claim room before anything was tried: trials are none."""
+        """Evicted task → its previous state."""
+        self._usage_changed = False
+        """True if queue usage had changed before the first change. Tentative changes do not count."""
 
     def __len__(self) -> int:
         return len(self._log)
@@ -89,132 +92,135 @@ class Statement:
         cls: TaskClass,
         row: int,
         entries: Sequence[TaskEntry],
-        cuts: TaskShares | None = None,
+        shares: TaskShares | None = None,
     ) -> None:
-        """Place tasks of one class of a group on a node where they fit now. ``cuts``: what a single one
-        gets of cards, if that is settled."""
+        """Place tasks of one class of a group on a node, where they fit now.
+
+        ``shares``: device shares of a single task, if chosen already.
+        """
         if not self._log:
             self._begin()
-        if group.promises:
+        if group.nominations:
             for entry in entries:
-                if entry.promised >= 0:
+                if entry.nominated_row >= 0:
                     self.withdraw_nomination(entry)
-        self._ledger.assume(group, cls, row, entries, cuts)
+        self._ledger.assume(group, cls, row, entries, shares)
         self._log.append(_Allocated(group, cls, row, entries))
 
-    def evict(self, entry: TaskEntry, action: str, claimer: str = "", why: str = "") -> None:
-        """Ask a task that holds resources to leave; it keeps them until the world says it is gone. ``why``: in words,
-        where it is for nobody's sake."""
+    def evict(self, entry: TaskEntry, action: str, preemptor: str = "", reason: str = "") -> None:
+        """Evict a task. It keeps its resources until it is reported gone.
+
+        ``reason``: for evictions without a preemptor.
+        """
         if not self._log:
             self._begin()
         before = self._before[entry.key] = entry.state
         self._ledger.change_state(entry, TERMINATING)
         if self._budgets is not None and entry.task.budgets:
             self._budgets.evict(entry)
-        self._log.append(_Evicted(entry, before, action, claimer, why))
+        self._log.append(_Evicted(entry, before, action, preemptor, reason))
 
     def withdraw_eviction(self, entry: TaskEntry) -> None:
-        """A task that was evicted in this statement stays after all."""
+        """Withdraw the eviction of a task that was evicted in this statement."""
         self._ledger.change_state(entry, self._before[entry.key])
-        self._log.append(_Spared(entry))
+        self._log.append(_EvictionWithdrawn(entry))
 
-    def pipeline(self, entry: TaskEntry, row: int, cuts: TaskShares | None = None) -> None:
-        """Promise room on a node, some of which is still being freed, to a pending task.
+    def pipeline(self, entry: TaskEntry, row: int, shares: TaskShares | None = None) -> None:
+        """Nominate capacity on a node, some of which is still being released, to a pending task.
 
-        To a task that is evicted here it is the place to which it moves: whoever takes its place in its
-        group finds the room kept. ``cuts``: what it gets of cards, if that is settled.
+        For a task that is evicted here, it is the node to which it moves. Its successor
+        in the group gets the capacity. ``shares``: device shares, if chosen already.
         """
         if not self._log:
             self._begin()
-        self._ledger.promise(entry, row, cuts)
+        self._ledger.nominate(entry, row, shares)
         self._log.append(_Pipelined(entry, row))
 
     def withdraw_nomination(self, entry: TaskEntry) -> None:
-        """Give up the room promised to a task."""
+        """Withdraw the nomination of a task."""
         if not self._log:
             self._begin()
-        row, zones = entry.promised, entry.kept_zones
-        cuts = self._ledger.unpromise(entry)
-        self._log.append(_Unpromised(entry, row, cuts, zones))
+        row, zones = entry.nominated_row, entry.nominated_zones
+        shares = self._ledger.remove_nomination(entry)
+        self._log.append(_NominationWithdrawn(entry, row, shares, zones))
 
     @contextmanager
-    def withheld(self, entry: TaskEntry) -> Iterator[None]:
-        """Inside, the task is not promised what it is promised."""
+    def without_nomination(self, entry: TaskEntry) -> Iterator[None]:
+        """Inside, the task has no nomination."""
         queues = self._ledger.queues
-        row, zones, stirred = entry.promised, entry.kept_zones, queues.was_changed
-        cuts = self._ledger.unpromise(entry)
+        row, zones, was_changed = entry.nominated_row, entry.nominated_zones, queues.was_changed
+        shares = self._ledger.remove_nomination(entry)
         try:
             yield
         finally:
-            self._ledger.promise_again(entry, row, cuts, zones)
-            queues.was_changed = stirred
+            self._ledger.restore_nomination(entry, row, shares, zones)
+            queues.was_changed = was_changed
 
     def _begin(self) -> None:
-        """The first operation is about to be tried."""
-        self._stirred = self._ledger.queues.was_changed
+        """Prepare for the first change."""
+        self._usage_changed = self._ledger.queues.was_changed
 
     def checkpoint(self) -> int:
-        """A mark to roll back to."""
+        """Return a mark for :meth:`rollback`."""
         return len(self._log)
 
     @property
-    def leaving(self) -> Collection[TaskEntry]:
-        """The tasks that terminate, those evicted here included."""
-        return self._ledger.leaving.values()
+    def terminating(self) -> Collection[TaskEntry]:
+        """Terminating tasks, including those evicted here."""
+        return self._ledger.terminating.values()
 
     def pipelined(self, mark: int = 0) -> bool:
-        """Whether anything was promised since ``mark``."""
+        """Return whether a nomination was made since ``mark``."""
         return any(isinstance(operation, _Pipelined) for operation in self._log[mark:])
 
     def placed(self, mark: int) -> bool:
-        """Whether anything was placed since ``mark``."""
+        """Return whether a task was placed since ``mark``."""
         return any(isinstance(operation, _Allocated) for operation in self._log[mark:])
 
     def placements(self, mark: int = 0) -> list[tuple[TaskEntry, int]]:
-        """The tasks that were placed or promised room since ``mark``, with their rows, in order."""
-        found: list[tuple[TaskEntry, int]] = []
+        """Return the tasks placed or nominated since ``mark``, with their rows, in order."""
+        placements: list[tuple[TaskEntry, int]] = []
         for operation in self._log[mark:]:
             match operation:
                 case _Allocated(_, _, row, entries):
-                    found += [(entry, row) for entry in entries]
+                    placements += [(entry, row) for entry in entries]
                 case _Pipelined(entry, row):
-                    found.append((entry, row))
+                    placements.append((entry, row))
                 case _:
                     pass
-        return found
+        return placements
 
     def device_placements(self, mark: int = 0) -> list[tuple[TaskEntry, int, TaskShares | None]]:
-        """:meth:`placements`, and what each has or is promised of cards (``None`` where that is counted
-        otherwise)."""
+        """Return :meth:`placements` with device shares (``None`` for classes without them)."""
         return [
-            (entry, row, (entry.cuts or entry.kept) if entry.cls.needs.devices else None)
+            (entry, row, (entry.shares or entry.nominated_shares) if entry.cls.needs.devices else None)
             for entry, row in self.placements(mark)
         ]
 
-    def fits(self, row: int, cuts: TaskShares) -> bool:
-        """Whether exactly these parts of cards can be had now."""
-        return self._ledger.allocator.are_available(row, cuts)
+    def fits(self, row: int, shares: TaskShares) -> bool:
+        """Return whether exactly these device shares are available now."""
+        return self._ledger.allocator.are_available(row, shares)
 
-    def zones_vacated(self) -> AbstractContextManager[None]:
-        """Inside, what terminates holds nothing of any NUMA zone."""
-        return self._ledger.numa_usage.vacated(self.leaving)
+    def without_terminating_zones(self) -> AbstractContextManager[None]:
+        """Inside, terminating tasks use no NUMA zone."""
+        return self._ledger.numa_usage.vacated(self.terminating)
 
-    def deciding(self) -> tuple[list[TaskEntry], list[TaskEntry]]:
-        """Who would be bound, and who asked to go, if everything were decided now; in order."""
+    def proposed(self) -> tuple[list[TaskEntry], list[TaskEntry]]:
+        """Return the tasks that a commit would bind, and those that it would evict, in order."""
         placed: list[TaskEntry] = []
-        going: list[TaskEntry] = []
+        evicted: list[TaskEntry] = []
         for operation in self._log:
             match operation:
                 case _Allocated(_, _, _, entries):
                     placed += entries
                 case _Evicted(entry) if entry.state is TERMINATING:
-                    going.append(entry)
+                    evicted.append(entry)
                 case _:
                     pass
-        return placed, list(dict.fromkeys(going))
+        return placed, list(dict.fromkeys(evicted))
 
     def rollback(self, mark: int = 0) -> None:
-        """Undo everything done since ``mark``, last first."""
+        """Undo all changes since ``mark``, last first."""
         ledger = self._ledger
         if not self._log:
             return
@@ -224,20 +230,20 @@ class Statement:
                     ledger.unassume(group, cls, row, entries)
                 case _Evicted(entry, before):
                     ledger.change_state(entry, before)
-                case _Spared(entry):
+                case _EvictionWithdrawn(entry):
                     ledger.change_state(entry, TERMINATING)
                 case _Pipelined(entry):
-                    ledger.unpromise(entry)
-                case _Unpromised(entry, row, cuts, zones):
-                    ledger.promise(entry, row, cuts, zones)
+                    ledger.remove_nomination(entry)
+                case _NominationWithdrawn(entry, row, cuts, zones):
+                    ledger.nominate(entry, row, cuts, zones)
         if not self._log:
             self._before.clear()
-            ledger.queues.was_changed = self._stirred
+            ledger.queues.was_changed = self._usage_changed
 
     def commit(self, out: Outbox) -> None:
-        """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""
-        table, moved, dirty = self._ledger.table, self._ledger.moved, self._ledger.dirty
-        self.decided += bool(self._log)
+        """Add the changes to ``out`` as binds, evictions and nominations, in order."""
+        table, moved, dirty = self._ledger.table, self._ledger.moved_classes, self._ledger.dirty
+        self.commits += bool(self._log)
         binds = out.binds
         for operation in self._log:
             if type(operation) is _Allocated:  # most are, and patterns cost more
@@ -250,9 +256,9 @@ class Statement:
             match operation:
                 case _Evicted(entry, _, action, claimer, why):
                     if entry.state is not TERMINATING:
-                        continue  # spared
+                        continue  # withdrawn
                     task = entry.task
-                    self._ledger.heed_ending(entry.cls)
+                    self._ledger.mark_ending(entry.cls)
                     if entry.group is not None:
                         dirty[entry.group.key] = entry.group
                     out.evictions.append(
@@ -262,9 +268,9 @@ class Statement:
                     if entry.group is not None:
                         dirty[entry.group.key] = entry.group
                     out.nominations.append(Nomination(entry.key, entry.task.uid, table.names[row]))
-                case _Unpromised(entry, row, cuts, zones):
+                case _NominationWithdrawn(entry, row, cuts, zones):
                     if entry.row == row and not cuts and zones is None:
-                        continue  # it has what it was promised: nobody else may have more than before
+                        continue  # it got its nominated capacity: no other group gains any
                     table.improved.add(row)
                     moved.add(entry.cls.number)
                     table.release_row(row)

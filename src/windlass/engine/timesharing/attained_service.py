@@ -241,14 +241,14 @@ class TimeSharingState:
         cached = self.accounts.get(group.key)
         if policy is None or spec is None or queue is None:
             return cached
-        consent = group.consent
+        consent = group.shares_time_memo
         if (
             consent is None
             or consent[0] is not spec
             or consent[1] is not queue
             or consent[2] != queue.version
         ):
-            consent = group.consent = spec, queue, queue.version, policy.joins(spec, queue.path)
+            consent = group.shares_time_memo = spec, queue, queue.version, policy.joins(spec, queue.path)
         if not consent[3]:
             if cached is not None:
                 self._close(cached)
@@ -262,7 +262,7 @@ class TimeSharingState:
         time_account = TimeAccount(group, RunSegment(spec, _devices(group)))
         self._load_history(time_account, spec, self.now)
         self.accounts[group.key] = time_account
-        group.shares = True
+        group.shares_time = True
         self._rank(time_account)
         return time_account
 
@@ -560,7 +560,7 @@ class TimeSharingState:
             self._remove_runner(time_account)
             time_account.segment.started = None
         del self.accounts[time_account.group.key]
-        time_account.group.shares = False
+        time_account.group.shares_time = False
 
 
 def _is_over(group: GroupEntry) -> bool:

@@ -85,7 +85,7 @@ def restore(time_sharing: TimeSharingState, record: TimeSharingRecord, groups: d
             continue
         time_account = _restored(account_record, group, spec)
         time_sharing.accounts[group.key] = time_account
-        group.shares = True
+        group.shares_time = True
         time_sharing.update_waiting(time_account)
         if time_account.started is not None:
             time_sharing.runners.setdefault(time_account.queue_name, RunningAccounts()).add(time_account)

@@ -27,9 +27,9 @@ def elastic_and_minimum(group: GroupEntry) -> tuple[list[TaskList], TaskList]:
     active = sorted((entry for entry in group.tasks.values() if entry.state in ACTIVE), key=group.place_of)
     if not group.ready():
         return [], active[::-1]
-    if group.parts is None:
+    if group.subgroups is None:
         return _flat(group, active)
-    return _GroupTaker(group, group.parts, active).victim_sets()
+    return _GroupTaker(group, group.subgroups, active).victim_sets()
 
 
 def _flat(group: GroupEntry, active: Sequence[TaskEntry]) -> tuple[list[TaskList], TaskList]:
@@ -168,8 +168,8 @@ def evicted_with(group: GroupEntry, entry: TaskEntry) -> TaskList:
     active = [each for each in group.tasks.values() if each.state in ACTIVE]
     if not group.ready():
         return active
-    if group.parts is not None:
-        return [entry] if _GroupTaker(group, group.parts, active).can_do_without(entry) else active
+    if group.subgroups is not None:
+        return [entry] if _GroupTaker(group, group.subgroups, active).can_do_without(entry) else active
     role = entry.task.role
     minimum_of_role = group.roles_enforced.get(role)
     is_dispensable = group.held_members > group.minimum and (

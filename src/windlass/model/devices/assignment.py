@@ -76,7 +76,7 @@ def allocated_devices(share: DeviceShare) -> AllocatedDevice:
         return AllocatedDevice(share.index, compute_share(share.profile), share.profile)
     if share.draws:
         return AllocatedDevice(share.index, share_of(share.draws))
-    memory = -(-share.memory_mib * WHOLE // share.card_mib) if share.card_mib else 0
+    memory = -(-share.memory_mib * WHOLE // share.device_mib) if share.device_mib else 0
     return AllocatedDevice(share.index, min(WHOLE, max(share.milli, memory)))
 
 
@@ -142,7 +142,7 @@ def _per_container(bind: Bind, pod: views.Pod, uuids: Mapping[int, str]) -> Sequ
             continue
         own, remaining = remaining[: request.count], remaining[request.count :]
         texts[places.get(request.container, 0)] = "".join(
-            f"{uuids.get(share.index, '')},{_VOLCANO_TYPE},{share.memory_mib or share.card_mib},{share.milli // 10}:"
+            f"{uuids.get(share.index, '')},{_VOLCANO_TYPE},{share.memory_mib or share.device_mib},{share.milli // 10}:"
             for share in own
         )
     return [texts.get(place, "") for place in range(max(texts, default=-1) + 1)]

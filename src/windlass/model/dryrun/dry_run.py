@@ -56,13 +56,13 @@ class PlannedBind:
 
 @dataclass(frozen=True, slots=True)
 class PlannedEviction:
-    """Eviction in a plan. ``claimer``: the key of the group that needs the capacity, or ``""``."""
+    """Eviction in a plan. ``preemptor``: the key of the group that needs the capacity, or ``""``."""
 
     pod: str
     node: str
     cycle: int
     action: str
-    claimer: str = ""
+    preemptor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class DryRun:
             for bind in decision.binds
         ]
         self._evictions += [
-            PlannedEviction(eviction.task, eviction.node, cycle, eviction.action, eviction.claimer)
+            PlannedEviction(eviction.task, eviction.node, cycle, eviction.action, eviction.preemptor)
             for eviction in decision.evictions
         ]
         self._nominations += [

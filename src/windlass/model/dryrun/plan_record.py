@@ -63,8 +63,8 @@ def _device(share: AllocatedDevice) -> dict[str, Any]:
 def _eviction(eviction: PlannedEviction) -> dict[str, Any]:
     entry = _place(eviction)
     entry["action"] = eviction.action
-    if eviction.claimer:
-        entry["for"] = podgroups.shown_key(eviction.claimer)
+    if eviction.preemptor:
+        entry["for"] = podgroups.shown_key(eviction.preemptor)
     return entry
 
 

@@ -77,7 +77,7 @@ def decode(text: str) -> GangReservation | None:
 
 def _devices_text(shares: Sequence[DeviceShare]) -> Any:
     """Return the short form if all shares are whole devices of one kind, else fields per share."""
-    kinds = {(s.resource, s.card_mib) for s in shares}
+    kinds = {(s.resource, s.device_mib) for s in shares}
     plain = (WHOLE, 0, "", -1, ())
     whole = all((s.milli, s.memory_mib, s.profile, s.start, s.draws) == plain for s in shares)
     if not shares:
@@ -96,12 +96,12 @@ def _devices(encoded: Any) -> tuple[DeviceShare, ...]:
         resource, _, listing = encoded.rpartition(":")
         indices, _, mib = listing.partition("@")
         return tuple(
-            DeviceShare(int(index), resource, card_mib=int(mib or 0)) for index in indices.split(",")
+            DeviceShare(int(index), resource, device_mib=int(mib or 0)) for index in indices.split(",")
         )
     return tuple(msgspec.convert(dict(zip(_FIELDS, fields, strict=False)), DeviceShare) for fields in encoded)
 
 
-_FIELDS = ("index", "resource", "milli", "memory_mib", "profile", "start", "card_mib", "draws")
+_FIELDS = ("index", "resource", "milli", "memory_mib", "profile", "start", "device_mib", "draws")
 
 
 def _seat(pod: str, fields: Sequence[Any]) -> ReservedPlace:

@@ -138,4 +138,4 @@ def _holds_resources(pod: Pod) -> bool:
 def _new_record(evictions: list[Eviction], now: float) -> eviction_record.EvictionRecord:
     first = evictions[0]
     pods = {eviction.task.partition("/")[2]: eviction.uid for eviction in evictions}
-    return eviction_record.EvictionRecord(now, first.action, first.claimer, pods)
+    return eviction_record.EvictionRecord(now, first.action, first.preemptor, pods)

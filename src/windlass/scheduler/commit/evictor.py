@@ -109,12 +109,12 @@ class _Rejection:
 def order_for(eviction: Eviction) -> EvictionOrder:
     """Return the order for an eviction that the engine has decided."""
     message = f"evicted by {eviction.action}"
-    if eviction.claimer:
-        message += f" to free capacity for {shown_key(eviction.claimer)}"
-    elif eviction.why:
-        message += f": {eviction.why}"
+    if eviction.preemptor:
+        message += f" to free capacity for {shown_key(eviction.preemptor)}"
+    elif eviction.reason:
+        message += f": {eviction.reason}"
     guarded = eviction.action not in WITHOUT_BUDGETS
-    return EvictionOrder(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded)
+    return EvictionOrder(eviction.task, eviction.uid, PREEMPTION, message, eviction.preemptor, guarded)
 
 
 def _has_several_budgets(error: StatusError) -> bool:

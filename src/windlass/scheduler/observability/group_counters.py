@@ -171,7 +171,7 @@ class GroupCounters:
     def _count_evictions(self, evictions: tuple[Eviction, ...], now: float) -> None:
         preemptions: Counter[tuple[str, str]] = Counter()
         for eviction in evictions:
-            preemptions[eviction.action, eviction.claimer] += 1
+            preemptions[eviction.action, eviction.preemptor] += 1
             life = self.lives.get(eviction.group)
             if life is not None:
                 life.evicted[eviction.action] += 1
@@ -179,7 +179,7 @@ class GroupCounters:
             self.transactions[action] += 1
             if preemptor:
                 self.victims.add(pods)
-        for group, (action, preemptor) in {e.group: (e.action, e.claimer) for e in evictions}.items():
+        for group, (action, preemptor) in {e.group: (e.action, e.preemptor) for e in evictions}.items():
             self.group_evicted(group, NOT_READY if action == "stale-gang" else PREEMPTED, now)
             if preemptor:
                 queue = self._model.queue_named(preemptor)

@@ -134,9 +134,9 @@ class SchedulingTraces:
             "windlass.action": eviction.action,
         }
         links = []
-        if eviction.claimer:
-            attributes["windlass.claimer"] = shown_key(eviction.claimer)
-            preemptor = self._jobs.get(eviction.claimer)
+        if eviction.preemptor:
+            attributes["windlass.claimer"] = shown_key(eviction.preemptor)
+            preemptor = self._jobs.get(eviction.preemptor)
             if preemptor is not None:
                 links.append(Link(preemptor.trace, {"windlass.relation": "claimer"}))
         self._export(job, "evicted", now, now, attributes, links=links)

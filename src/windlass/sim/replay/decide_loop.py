@@ -33,9 +33,9 @@ class DecideLoop:
         pause: Callable[[], None] = lambda: None,
     ) -> None:
         self.changes: list[Delta] = []
-        self.confirmed: list[Delta] = [] if engine.claimants else self.changes
+        self.confirmed: list[Delta] = [] if engine.plain_preempt_actions else self.changes
         self.engine = engine
-        self._claims = bool(engine.claimants)
+        self._claims = bool(engine.plain_preempt_actions)
         self._hears = self._claims or engine.state.time_sharing.policy is not None
         self._carry_out = carry_out
         self._pause = pause
