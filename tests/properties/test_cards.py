@@ -23,8 +23,8 @@ from windlass.engine.deltas import GroupUpserted, NodeUpserted, TaskUpserted
 from windlass.engine.devices.share_table import DeviceFacts, TaskShare
 from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.engine import Engine
-from windlass.engine.groups.entries import OCCUPYING
-from windlass.engine.groups.next_step import NextTasks, next_step
+from windlass.engine.groups.entries import OCCUPYING, NextTasks
+from windlass.engine.groups.next_step import next_step
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Node, TaskState

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.queue_entry import QueueEntry
 from windlass.engine.nodes.view import TableView
 from windlass.engine.queueing.tier_views import EngineGangView
-from windlass.engine.queues.queue import QueueEntry
 from windlass.engine.state.capacity_totals import CapacityTotals
 from windlass.plugins import registry
 from windlass.plugins.volcano.tiers import VolcanoTiers

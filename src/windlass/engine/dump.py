@@ -22,9 +22,9 @@ from windlass.engine.decision import GroupStatus, QueueUsage
 from windlass.engine.devices.share_table import TaskShare
 from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import NextTasks, next_step
-from windlass.engine.pending.scheduling_queue import NO_CONDITIONS, PendingClass, Signature, WakeConditions
+from windlass.engine.groups.entries import GroupEntry, NextTasks, TaskEntry
+from windlass.engine.groups.next_step import next_step
+from windlass.engine.groups.pending_class import NO_CONDITIONS, PendingClass, Signature, WakeConditions
 from windlass.engine.queues.decayed_usage import Meter
 from windlass.engine.queues.fair_shares import SharesRecord
 from windlass.engine.state.cluster_state import ClusterState

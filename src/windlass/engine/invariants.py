@@ -16,11 +16,19 @@ from windlass.engine.decision import Bind, Decision
 from windlass.engine.device_invariants import add_device_charges, device_problems, open_devices
 from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.feasibility.task_class import TaskClass, request_of
-from windlass.engine.groups.entries import ACTIVE, ENDING, OCCUPYING, GroupEntry, TaskEntry, nominated
-from windlass.engine.groups.next_step import NextTasks, Shortage, next_step
+from windlass.engine.groups.entries import (
+    ACTIVE,
+    ENDING,
+    OCCUPYING,
+    GroupEntry,
+    NextTasks,
+    TaskEntry,
+    nominated,
+)
+from windlass.engine.groups.next_step import Shortage, next_step
+from windlass.engine.groups.pending_class import PendingClass, Signature, strict_signature
 from windlass.engine.groups.subgroups import SubGroupTree
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
-from windlass.engine.pending.scheduling_queue import PendingClass, Signature, strict_signature
 from windlass.engine.queueing.enqueue import signature_of
 from windlass.engine.queues.tree import SUMS, QueueEntry
 from windlass.engine.state.counters import is_firm

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
-from windlass.engine.groups.entries import runs_are_alike
+from windlass.engine.groups.run_times import runs_are_alike
 from windlass.engine.state.statement import Outbox
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import TaskState

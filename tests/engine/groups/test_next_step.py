@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from cluster_dsl import GPU, Cluster, needs
 
-from windlass.engine.groups.next_step import NextTasks, Shortage, next_step
+from windlass.engine.groups.entries import NextTasks
+from windlass.engine.groups.next_step import Shortage, next_step
 from windlass.spi.objects import TaskState
 
 

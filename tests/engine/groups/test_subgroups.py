@@ -8,7 +8,8 @@ import pytest
 from cluster_dsl import Cluster, needs
 
 from windlass.engine.config import EngineConfig
-from windlass.engine.groups.next_step import NextTasks, Shortage, next_step, whole_step_view
+from windlass.engine.groups.entries import NextTasks
+from windlass.engine.groups.next_step import Shortage, next_step, whole_step_view
 from windlass.engine.groups.subgroups import SubGroupTree
 from windlass.spi.objects import Dialect, Group, SubGroup, TaskState
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.pending_class import PendingClass, WakeConditions
 from windlass.engine.nodes.table import NOMINATED, RELEASING, USED, NodeTable
-from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue, WakeConditions
+from windlass.engine.pending.scheduling_queue import SchedulingQueue
 from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queueing.queue_order import QueueHeap
 from windlass.engine.queues.tree import QueueTree

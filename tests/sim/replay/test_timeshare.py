@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import NextTasks
+from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.statement import Statement
 from windlass.sim.cluster import make_nodes, parse

@@ -9,9 +9,8 @@ limits the binds of a cycle. The rest follows in the next cycle.
 from __future__ import annotations
 
 from windlass.engine.actions.context import ActionContext, CycleContext
-from windlass.engine.groups.entries import GroupEntry, nominated
-from windlass.engine.groups.next_step import NextTasks
-from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.groups.entries import GroupEntry, NextTasks, nominated
+from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.placement.gang_allocator import PlacementAttempt, wake_conditions
 from windlass.spi.plugins import Rejection
 

@@ -17,7 +17,8 @@ import msgspec
 from windlass.engine.backfill.reservations import Reservations
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue
+from windlass.engine.groups.pending_class import PendingClass
+from windlass.engine.pending.scheduling_queue import SchedulingQueue
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
 from windlass.engine.plugin_set import PluginSet

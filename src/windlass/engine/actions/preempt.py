@@ -25,10 +25,10 @@ from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.actions.preemptor_order import PreemptorOrder
 from windlass.engine.actions.retry_backoff import BackoffRecord, Obstacle, RetryBackoff
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step_view
+from windlass.engine.groups.entries import GroupEntry, NextTasks, TaskEntry
+from windlass.engine.groups.next_step import is_nominated, whole_step_view
+from windlass.engine.groups.pending_class import BudgetBlocker, PendingClass
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.placement.gang_allocator import wake_conditions
 from windlass.engine.preemption.retake_guard import CompetingGroups, exceeded_resources, nothing_free
 from windlass.engine.preemption.solver import Fragmented, InsufficientTotal, PreemptionSolver
@@ -37,7 +37,7 @@ from windlass.engine.queueing.never_fits import NeverFits
 from windlass.engine.queueing.permit import PAUSE_SECONDS
 from windlass.engine.queues.flavors import with_required_flavors
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.victims.budget_blockers import BudgetBlocker, blockers_of, grants
+from windlass.engine.victims.budget_blockers import blockers_of, grants
 from windlass.engine.victims.victim_pool import VictimPool
 from windlass.spi.victims import CompetingGroup, Preemption, PreemptionDenied, PreemptionTerms
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.engine.groups.next_step import whole_step_view
-from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.plugins import QueueOrder
 

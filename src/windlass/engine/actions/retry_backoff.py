@@ -20,8 +20,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue
-from windlass.engine.victims.budget_blockers import BudgetBlocker
+from windlass.engine.groups.pending_class import BudgetBlocker, PendingClass
+from windlass.engine.pending.scheduling_queue import SchedulingQueue
 
 Obstacle = Callable[[], bool]
 """Function that returns whether the reason for a failure still holds.

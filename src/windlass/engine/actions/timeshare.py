@@ -35,9 +35,17 @@ from msgspec.structs import replace as altered
 from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.actions.preempt import park_nominated
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import ASSUMED, OCCUPYING, TERMINATING, GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step_view
-from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.groups.entries import (
+    ASSUMED,
+    OCCUPYING,
+    TERMINATING,
+    GroupEntry,
+    NextTasks,
+    TaskEntry,
+    tasks_on,
+)
+from windlass.engine.groups.next_step import is_nominated, whole_step_view
+from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.preemption.relocation import Relocator
 from windlass.engine.preemption.suspension_search import SuspensionSearch
 from windlass.engine.preemption.victim_search import LazyVictimOrder, SearchContext, VictimSearch
@@ -639,10 +647,10 @@ class TimeShare:
 
     def _accounts_on(self, rows: set[int]) -> Iterable[TimeAccount]:
         """Return the running accounts with tasks on these nodes."""
-        tasks, accounts = self._context.state.table.tasks, self._time_sharing.accounts
+        table, accounts = self._context.state.table, self._time_sharing.accounts
         result: dict[str, TimeAccount] = {}
         for row in rows:
-            for entry in tasks[row].values():
+            for entry in tasks_on(table, row).values():
                 time_account = accounts.get(entry.task.group)
                 if time_account is not None and time_account.started is not None:
                     result[entry.task.group] = time_account

@@ -28,7 +28,7 @@ from windlass.engine.actions.preempt import PreemptAction, PreemptionOutcome, pa
 from windlass.engine.actions.volcano_node_search import NodeSearch, NodeSearchRequest
 from windlass.engine.groups.entries import GroupEntry, TaskEntry, nominated
 from windlass.engine.groups.next_step import whole_step_view
-from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.placement.domain_selector import DomainDemand, held_rows
 from windlass.engine.placement.topology_domains import DomainRows
 from windlass.engine.plugin_set import PluginSet

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.actions.context import ActionContext
+from windlass.engine.device_allocation.freed_devices import FreedDevices
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.nodes.view import TableView
-from windlass.engine.pending.freed_devices import FreedDevices
 from windlass.engine.queueing.tier_views import EngineGangView, EngineTaskView
 from windlass.engine.queues.flavors import flavor_bound_of
 from windlass.spi.objects import TaskState

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.backfill.reserved_devices import shares_by_row
 from windlass.engine.devices.share_table import TaskShares
-from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry
+from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry, tasks_on
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.queueing.never_fits import NeverFits
 from windlass.engine.state.cluster_state import ClusterState
@@ -126,7 +126,7 @@ class Aging:
             return None
         mark = statement.checkpoint()
         for row in rows:
-            for entry in list(self._state.table.tasks[row].values()):
+            for entry in list(tasks_on(self._state.table, row).values()):
                 runs = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
                 if runs and entry.group is not group:
                     statement.evict(entry, "aging")

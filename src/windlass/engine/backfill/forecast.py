@@ -21,8 +21,8 @@ from windlass.engine.backfill.peak_demand import Event, Units, peak
 from windlass.engine.backfill.reserved_devices import shares_by_row
 from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry, run_time
-from windlass.engine.groups.next_step import NextTasks
+from windlass.engine.groups.entries import OCCUPYING, GroupEntry, NextTasks, TaskEntry
+from windlass.engine.groups.run_times import run_time
 from windlass.engine.nodes.table import NOMINATED
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.cluster_state import ClusterState

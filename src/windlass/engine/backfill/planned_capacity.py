@@ -36,8 +36,8 @@ from windlass.engine.backfill.forecast import MAX_EVENTS, Forecast
 from windlass.engine.backfill.peak_demand import Event, Units, peak
 from windlass.engine.backfill.reservation import Reservation
 from windlass.engine.feasibility.node_fit import NodeFit
-from windlass.engine.groups.entries import GroupEntry, TaskEntry, run_time
-from windlass.engine.groups.next_step import TaskBatch
+from windlass.engine.groups.entries import GroupEntry, TaskBatch, TaskEntry, nominated_on, tasks_on
+from windlass.engine.groups.run_times import run_time
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.cluster_state import ClusterState
@@ -265,9 +265,9 @@ class PlannedCapacity:
 
     def _releases_on(self, row: int) -> list[_Release]:
         table = self._table
-        releases = self._known_releases(table.tasks[row].values(), row, USED)
+        releases = self._known_releases(tasks_on(table, row).values(), row, USED)
         if row in table.nominated_tasks:
-            releases += self._known_releases(table.nominated_tasks[row].values(), row, NOMINATED)
+            releases += self._known_releases(nominated_on(table, row).values(), row, NOMINATED)
         return releases
 
     def _known_releases(self, entries: Iterable[TaskEntry], row: int, plane: int) -> list[_Release]:

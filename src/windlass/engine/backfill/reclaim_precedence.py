@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from windlass.engine.backfill.reservation import UNKNOWN, Reservation
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import whole_step_view
-from windlass.engine.queues.queue import QueueEntry, add
+from windlass.engine.groups.queue_entry import QueueEntry, add
 from windlass.engine.state.cluster_state import ClusterState
 
 RECLAIM = "reclaim"

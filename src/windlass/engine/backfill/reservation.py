@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from windlass.engine.backfill.forecast import ReservedCounts
 from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, run_time
-from windlass.engine.pending.scheduling_queue import Signature
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.pending_class import Signature
+from windlass.engine.groups.run_times import run_time
 
 UNKNOWN = float(1 << 60)
 """Start of a reservation with an unknown start."""

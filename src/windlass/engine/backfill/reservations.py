@@ -37,9 +37,10 @@ from windlass.engine.backfill.reservation import UNKNOWN, Reservation, Resources
 from windlass.engine.backfill.reserved_capacity import ReservedCapacity
 from windlass.engine.devices.share_table import TaskShare, TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, certain_run_time, runs_are_alike
-from windlass.engine.groups.next_step import NextTasks, is_nominated
-from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.groups.entries import GroupEntry, NextTasks
+from windlass.engine.groups.next_step import is_nominated
+from windlass.engine.groups.pending_class import PendingClass
+from windlass.engine.groups.run_times import certain_run_time, runs_are_alike
 from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt
 from windlass.engine.queueing.never_fits import NeverFits
 from windlass.engine.state.cluster_state import ClusterState

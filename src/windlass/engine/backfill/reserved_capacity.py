@@ -18,7 +18,7 @@ from windlass.engine.backfill.reservation import Reservation, Resources
 from windlass.engine.backfill.reserved_devices import ReservedDevices
 from windlass.engine.devices.share_table import NOMINATED_SIDE, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
-from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.groups.entries import GroupEntry, TaskEntry, nominated_on, tasks_on
 from windlass.engine.nodes.table import NOMINATED, NodeTable
 from windlass.engine.state.expected_ends import end_of, releasing_row
 
@@ -114,7 +114,7 @@ class ReservedCapacity:
         Terminating tasks are not included, since they cover nominations already.
         """
         table = self._table
-        entries = [*table.tasks[row].values(), *table.nominated_tasks.get(row, {}).values()]
+        entries = [*tasks_on(table, row).values(), *nominated_on(table, row).values()]
         known = [(end_of(entry, now), entry) for entry in entries if releasing_row(entry) == row]
         return [(end, entry) for end, entry in known if end is not None]
 

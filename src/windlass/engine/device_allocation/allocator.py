@@ -8,13 +8,13 @@ are evaluated once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.decision import DeviceShare
 from windlass.engine.device_allocation.bulk_count import is_plain, plain_counts
+from windlass.engine.device_allocation.freed_devices import FreedDevices
 from windlass.engine.device_allocation.node_devices import MAX_CACHED, MAX_CACHES, DeviceRows, cache_of
 from windlass.engine.device_allocation.plugin_choice import PluginDeviceChoice
 from windlass.engine.device_allocation.plugin_scores import PluginDeviceScores
@@ -34,16 +34,11 @@ from windlass.engine.devices.share_table import (
     shares_fit,
 )
 from windlass.engine.devices.whole_device_table import WHOLE, bits
-from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.table import NodeTable, RowTask
 from windlass.engine.nodes.view import TableView
 from windlass.engine.plugin_set import PluginSet
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
-
-if TYPE_CHECKING:
-    from windlass.engine.groups.entries import TaskEntry
-    from windlass.engine.pending.freed_devices import FreedDevices
-
 
 Counter = Callable[[int, Sequence[int]], int]
 """Function that returns how many tasks a row holds, from the free amount of each column."""
@@ -271,7 +266,7 @@ class DeviceAllocator:
             for need, plan in zip(devices, self.rows.plan(row, devices), strict=True)
         ]
 
-    def could_stay(self, entry: TaskEntry) -> bool:
+    def could_stay(self, entry: RowTask) -> bool:
         """Return whether a terminating task could keep its devices while all nominations hold."""
         row = entry.row
         if self._shares.rows[row] is None:

@@ -23,18 +23,15 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.devices.mig import MigGeometry, geometry_of
-from windlass.engine.devices.whole_device_table import UNCOUNTED, WHOLE, bits
+from windlass.engine.devices.whole_device_table import UNCOUNTED, WHOLE, WholeDeviceTable, bits
 from windlass.spi.devices import ConsumedCounters, DeviceMode
-from windlass.spi.objects import Device
-
-if TYPE_CHECKING:
-    from windlass.engine.nodes.table import NodeTable
+from windlass.spi.objects import Device, Node
 
 HELD_SIDE, RELEASING_SIDE, NOMINATED_SIDE = range(3)
 """The three sums of a device: held, releasing (the part that terminates), nominated."""
@@ -191,10 +188,34 @@ class RowDevices:
     draws: dict[str, list[int]] = field(default_factory=dict)
 
 
+class DevicePlanes(Protocol):
+    """Node table, as far as the table of shares uses it."""
+
+    @property
+    def nodes(self) -> Sequence[Node | None]: ...
+
+    @property
+    def devices(self) -> WholeDeviceTable: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def planes(self) -> NDArray[np.int64]: ...
+
+    def column(self, resource: str) -> int:
+        """Return the column of a resource."""
+        ...
+
+    def write_allocatable(self, row: int) -> None:
+        """Write the allocatable resources of a row again."""
+        ...
+
+
 class ShareTable:
     """Shares of the devices of all nodes."""
 
-    def __init__(self, table: NodeTable) -> None:
+    def __init__(self, table: DevicePlanes) -> None:
         self._table = table
         self.rows: list[RowDevices | None] = []
         self.cells: NDArray[np.int64] = np.zeros((0, 0, COLUMNS), dtype=np.int64)

@@ -14,8 +14,7 @@ import numpy as np
 from windlass.api.reasons import Blocker, NearMiss, Reason
 from windlass.engine.diagnosis.node_diagnosis import capacity_if_empty
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import MissingSubGroup, NextTasks
+from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks
 from windlass.engine.nodes.table import PODS
 from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector, held_rows
 from windlass.engine.placement.topology_domains import DomainSums, DomainTree

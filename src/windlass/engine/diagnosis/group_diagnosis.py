@@ -33,11 +33,13 @@ from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagn
 from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for
 from windlass.engine.diagnosis.smallest_change import SmallestChange
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import PENDING, GroupEntry, certain_run_time, nominated
-from windlass.engine.groups.next_step import NextTasks, Shortage, min_usage, next_step, whole_step_view
+from windlass.engine.groups.entries import PENDING, GroupEntry, NextTasks, nominated
+from windlass.engine.groups.next_step import Shortage, min_usage, next_step, whole_step_view
+from windlass.engine.groups.pending_class import PendingClass
+from windlass.engine.groups.run_times import certain_run_time
 from windlass.engine.nodes.table import RELEASING
 from windlass.engine.nodes.view import TableView
-from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue
+from windlass.engine.pending.scheduling_queue import SchedulingQueue
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
 from windlass.engine.queueing.enqueue import closed_reason

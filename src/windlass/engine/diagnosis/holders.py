@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
-from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.entries import GroupEntry, tasks_on
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.plugins import Rejection
 
@@ -51,7 +51,7 @@ class Holders:
         table = self._state.table
         examined = 0
         for row in sorted(diagnosis.matching.tolist(), key=table.names.__getitem__):
-            for entry in table.tasks[row].values():
+            for entry in tasks_on(table, row).values():
                 examined += 1
                 units = sum(entry.cls.request.get(name, 0) for name in scarce)
                 if units and entry.group is not None:

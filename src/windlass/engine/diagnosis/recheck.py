@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from windlass.api.reasons import Explanation
 from windlass.engine.diagnosis.group_diagnosis import Diagnosis
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue, Signature
+from windlass.engine.groups.pending_class import PendingClass, Signature
+from windlass.engine.pending.scheduling_queue import SchedulingQueue
 from windlass.engine.queueing.queue_position import all_hopeless
 from windlass.engine.queues.tree import QueueEntry
 from windlass.engine.state.cluster_state import ClusterState

@@ -9,8 +9,8 @@ from windlass.api.reasons import Reason
 from windlass.engine.diagnosis.device_advice import advice_on_devices
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import NextTasks, Shortage
+from windlass.engine.groups.entries import GroupEntry, NextTasks
+from windlass.engine.groups.next_step import Shortage
 from windlass.engine.queueing.enqueue import closed_reason
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import Dialect

@@ -26,8 +26,8 @@ from windlass.engine.diagnosis.device_messages import describe_need
 from windlass.engine.diagnosis.node_diagnosis import capacity_by_resources, capacity_if_empty
 from windlass.engine.diagnosis.transient_blockers import blockers_by
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, Shortage, batches_of, whole_step_view
+from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks
+from windlass.engine.groups.next_step import Shortage, batches_of, whole_step_view
 from windlass.engine.nodes.table import PODS
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt

@@ -12,15 +12,19 @@ members as long as they wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from windlass.engine.decision import DeviceShare, GroupStatus
 from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.devices.whole_device_table import Masks
+from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.subgroups import SubGroupTree
+from windlass.engine.nodes.table import NodeTable
 from windlass.spi import renamed
 from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Group, Task, TaskState
@@ -28,10 +32,8 @@ from windlass.spi.plugins import Rejection
 from windlass.spi.topology import TopologyNeed
 
 if TYPE_CHECKING:
-    from windlass.engine.feasibility.task_class import TaskClass
-    from windlass.engine.groups.next_step import NextTasks
-    from windlass.engine.pending.scheduling_queue import PendingClass
-    from windlass.engine.queues.tree import QueueEntry
+    from windlass.engine.groups.pending_class import PendingClass
+    from windlass.engine.groups.queue_entry import QueueEntry
 
 PENDING, ASSUMED, BOUND, RUNNING = TaskState.PENDING, TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING
 TERMINATING, STUCK = TaskState.RELEASING, TaskState.STUCK
@@ -100,6 +102,81 @@ class TaskEntry:
 
     def __repr__(self) -> str:
         return f"<TaskEntry {self.key} {self.state.value} row={self.row}>"
+
+
+class TaskBatch(msgspec.Struct):
+    """Consecutive tasks of one class and one role."""
+
+    cls: TaskClass
+    role: str
+    entries: list[TaskEntry]
+
+
+@dataclass(slots=True)
+class MissingSubGroup:
+    """Missing tasks of a sub-group: ``members`` of its own, and ``needed_children`` of
+    ``children``.
+    """
+
+    name: str
+    members: int
+    batches: list[TaskBatch]
+    children: list[MissingSubGroup] = field(default_factory=list)
+    needed_children: int = 0
+
+    def min_tasks(self) -> int:
+        """Return the minimum number of tasks that completes the sub-group."""
+        return self.members + sum(
+            sorted(child.min_tasks() for child in self.children)[: self.needed_children]
+        )
+
+    def shape(self) -> Hashable:
+        """Return a value that is equal for sub-groups with the same missing tasks."""
+        sizes = tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in self.batches)
+        return (self.members, self.needed_children, sizes, tuple(child.shape() for child in self.children))
+
+
+class NextTasks(msgspec.Struct):
+    """Next tasks of a group.
+
+    A gang below its minimum:
+
+    * ``batches``: its pending tasks, of which enough to reach the minimum are placed,
+      or none.
+    * ``members``: number of missing members.
+    * ``roles``: role → number of missing members.
+    * ``root``: missing tasks of its sub-groups.
+    * ``pool``: tasks of every sub-group, for members beyond those of sub-groups. No
+      sub-group starts below its own minimum.
+
+    An elastic group (``extra``) needs one task of the first batch that fits. If it has
+    sub-groups, it needs the first of ``options`` that fits, and ``members`` is the size
+    of the smallest one.
+    """
+
+    batches: list[TaskBatch]
+    members: int
+    roles: dict[str, int]
+    extra: bool = False
+    root: MissingSubGroup | None = None
+    options: Sequence[MissingSubGroup] = ()
+    pool: Sequence[MissingSubGroup] = ()
+
+    @property
+    def is_single_task(self) -> bool:
+        """True if exactly one given task is needed, and nothing else."""
+        batches = self.batches
+        return (
+            len(batches) == 1
+            and len(batches[0].entries) == 1
+            and not self.roles
+            and self.root is None
+            and not self.options
+        )
+
+    @property
+    def single_class(self) -> bool:
+        return len({batch.cls for batch in self.batches}) == 1
 
 
 @renamed.attributes_of("GroupView")
@@ -463,60 +540,14 @@ def nominated(group: GroupEntry) -> list[TaskEntry]:
     )
 
 
-def run_time(group: GroupEntry) -> float | None:
-    """Return the estimated run time of the group in seconds, or ``None`` if unknown.
-
-    It is the stated estimate, if there is one, else the longest limit of its tasks. A
-    learned estimate counts if earlier runs are alike (:func:`runs_are_alike`) and it is
-    below the limit.
-    """
-    spec = group.group
-    if spec is None or not spec.run_estimate:
-        return run_limit(group)
-    if not spec.learned:
-        return spec.run_estimate
-    limit = run_limit(group)
-    if not runs_are_alike(spec.runs):
-        return limit
-    return spec.run_estimate if limit is None else min(limit, spec.run_estimate)
+def tasks_on(table: NodeTable, row: int) -> Mapping[str, TaskEntry]:
+    """Return the tasks on a row, by key."""
+    return cast("Mapping[str, TaskEntry]", table.tasks[row])
 
 
-def certain_run_time(group: GroupEntry) -> float | None:
-    """Return the seconds after which the group has ended for certain, or ``None`` if unknown.
-
-    Learned run times count up to the longest run, and not at all if tasks state a
-    limit.
-    """
-    spec = group.group
-    if spec is None or not spec.learned:
-        return run_time(group)
-    limit = run_limit(group)
-    return limit or ((spec.run_bound or spec.run_estimate) if runs_are_alike(spec.runs) else None)
-
-
-@lru_cache(maxsize=4096)
-def runs_are_alike(runs: tuple[float, ...]) -> bool:
-    """Return whether earlier run times (seconds, ascending) predict the next one.
-
-    At least half of them have to be between half and twice their median. Otherwise an
-    estimate is wrong more often than right, and backfill by it leaves capacity idle or
-    delays reserved groups. An empty tuple is an estimate from another source, and
-    counts.
-    """
-    if not runs:
-        return True
-    middle = runs[(len(runs) - 1) // 2]
-    return 2 * sum(middle <= 2 * seconds <= 4 * middle for seconds in runs) >= len(runs)
-
-
-def run_limit(group: GroupEntry) -> float | None:
-    """Return the longest run limit of its tasks in seconds, or ``None`` if a task has no limit."""
-    longest = 0.0
-    for entry in group.tasks.values():
-        if entry.task.run_limit is None:
-            return None
-        longest = max(longest, entry.task.run_limit)
-    return longest or None
+def nominated_on(table: NodeTable, row: int) -> Mapping[str, TaskEntry]:
+    """Return the tasks that are nominated to a row, by key."""
+    return cast("Mapping[str, TaskEntry]", table.nominated_tasks.get(row, {}))
 
 
 _sort_key = attrgetter("sort_key")

@@ -1,4 +1,4 @@
-"""Next tasks of a group.
+"""Choice of the next tasks of a group.
 
 A gang below its minimum needs all missing members, roles and sub-groups at once. A
 group that holds its minimum needs one more task, or the minimum of one more sub-group.
@@ -9,90 +9,21 @@ Pods without requests are left out if they are separate
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-
-import msgspec
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import PENDING, GroupEntry, TaskEntry, nominated
+from windlass.engine.groups.entries import (
+    PENDING,
+    GroupEntry,
+    MissingSubGroup,
+    NextTasks,
+    TaskBatch,
+    TaskEntry,
+    nominated,
+)
 from windlass.engine.groups.subgroups import SubGroupEntry, SubGroupTree
 from windlass.spi.plugins import StepView
-
-
-class TaskBatch(msgspec.Struct):
-    """Consecutive tasks of one class and one role."""
-
-    cls: TaskClass
-    role: str
-    entries: list[TaskEntry]
-
-
-@dataclass(slots=True)
-class MissingSubGroup:
-    """Missing tasks of a sub-group: ``members`` of its own, and ``needed_children`` of
-    ``children``.
-    """
-
-    name: str
-    members: int
-    batches: list[TaskBatch]
-    children: list[MissingSubGroup] = field(default_factory=list)
-    needed_children: int = 0
-
-    def min_tasks(self) -> int:
-        """Return the minimum number of tasks that completes the sub-group."""
-        return self.members + sum(
-            sorted(child.min_tasks() for child in self.children)[: self.needed_children]
-        )
-
-    def shape(self) -> Hashable:
-        """Return a value that is equal for sub-groups with the same missing tasks."""
-        sizes = tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in self.batches)
-        return (self.members, self.needed_children, sizes, tuple(child.shape() for child in self.children))
-
-
-class NextTasks(msgspec.Struct):
-    """Next tasks of a group.
-
-    A gang below its minimum:
-
-    * ``batches``: its pending tasks, of which enough to reach the minimum are placed,
-      or none.
-    * ``members``: number of missing members.
-    * ``roles``: role → number of missing members.
-    * ``root``: missing tasks of its sub-groups.
-    * ``pool``: tasks of every sub-group, for members beyond those of sub-groups. No
-      sub-group starts below its own minimum.
-
-    An elastic group (``extra``) needs one task of the first batch that fits. If it has
-    sub-groups, it needs the first of ``options`` that fits, and ``members`` is the size
-    of the smallest one.
-    """
-
-    batches: list[TaskBatch]
-    members: int
-    roles: dict[str, int]
-    extra: bool = False
-    root: MissingSubGroup | None = None
-    options: Sequence[MissingSubGroup] = ()
-    pool: Sequence[MissingSubGroup] = ()
-
-    @property
-    def is_single_task(self) -> bool:
-        """True if exactly one given task is needed, and nothing else."""
-        batches = self.batches
-        return (
-            len(batches) == 1
-            and len(batches[0].entries) == 1
-            and not self.roles
-            and self.root is None
-            and not self.options
-        )
-
-    @property
-    def single_class(self) -> bool:
-        return len({batch.cls for batch in self.batches}) == 1
 
 
 @dataclass(frozen=True, slots=True)

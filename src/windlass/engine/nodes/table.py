@@ -14,23 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.devices.share_table import ShareTable
-from windlass.engine.devices.whole_device_table import WHOLE, WholeDeviceTable, slots_of
+from windlass.engine.devices.share_table import ShareTable, TaskShares
+from windlass.engine.devices.whole_device_table import WHOLE, Masks, WholeDeviceTable, slots_of
 from windlass.engine.nodes.change_log import ChangeLog
 from windlass.engine.nodes.images import ImageTable
 from windlass.engine.nodes.interning import Interner
 from windlass.engine.nodes.name_order import NameRanking
 from windlass.spi.numa import NumaTopology
 from windlass.spi.objects import Node, Taint, TaskState
-
-if TYPE_CHECKING:
-    from windlass.engine.groups.entries import TaskEntry
 
 ALLOCATABLE, USED, RELEASING, NOMINATED = range(4)
 PLANES = 4
@@ -45,6 +42,37 @@ class WideRow(Protocol):
     def widen(self) -> None:
         """Adapt to a block that may have become wider."""
         ...
+
+
+class RowClass(Protocol):
+    """Class of a task, as far as the table reads it."""
+
+    @property
+    def vector(self) -> NDArray[np.int64]:
+        """Request of one task by column."""
+        ...
+
+
+class RowTask(Protocol):
+    """Task on a row, as far as the table and the allocation of devices read it."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def row(self) -> int: ...
+
+    @property
+    def state(self) -> TaskState: ...
+
+    @property
+    def cls(self) -> RowClass: ...
+
+    @property
+    def masks(self) -> Masks: ...
+
+    @property
+    def shares(self) -> TaskShares: ...
 
 
 def _no_numa_accounting(row: int) -> None:
@@ -70,8 +98,8 @@ class NodeTable:
         self.labels: dict[str, tuple[Interner[str], NDArray[np.int64]]] = {}
         self.names: list[str] = []
         self.nodes: list[Node | None] = []
-        self.tasks: list[dict[str, TaskEntry]] = []
-        self.nominated_tasks: dict[int, dict[str, TaskEntry]] = {}
+        self.tasks: list[dict[str, RowTask]] = []
+        self.nominated_tasks: dict[int, dict[str, RowTask]] = {}
         """Row → tasks that are nominated to it."""
         self.devices = WholeDeviceTable()
         self.unhealthy_rows: set[int] = set()
@@ -285,7 +313,7 @@ class NodeTable:
         """Return the rows with terminating tasks."""
         return np.flatnonzero(self.planes[: self.height, RELEASING, 0] > 0)
 
-    def released_by(self, entry: TaskEntry) -> NDArray[np.int64]:
+    def released_by(self, entry: RowTask) -> NDArray[np.int64]:
         """Return what a task on a node releases, without its unhealthy devices."""
         vector = entry.cls.vector
         if entry.row in self.unhealthy_rows:
@@ -296,7 +324,7 @@ class NodeTable:
                     vector[self.resources.codes[resource]] -= unhealthy.bit_count() * WHOLE
         return vector
 
-    def mark_releasing(self, entry: TaskEntry, sign: int) -> None:
+    def mark_releasing(self, entry: RowTask, sign: int) -> None:
         """Add a task to the releasing plane of its row (1), or remove it (-1)."""
         if sign > 0:
             self.planes[entry.row, RELEASING] += self.released_by(entry)

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.device_allocation.freed_devices import FreedDevices
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.pending.capacity_after_termination import CapacityAfterTermination
-from windlass.engine.pending.freed_devices import FreedDevices
 
 _FEW_ROWS = 16
 """Maximum number of rows that are updated one by one; more are faster at once."""

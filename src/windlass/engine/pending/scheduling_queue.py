@@ -20,209 +20,22 @@ Wake conditions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.api.reasons import Explanation
 from windlass.engine.feasibility.task_class import NodeFit, TaskClass
-from windlass.engine.groups.entries import GroupEntry, certain_run_time
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.pending_class import NO_CONDITIONS, PendingClass, Signature, WakeConditions
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED, NodeTable
 from windlass.engine.pending.capacity_if_evicted import FutureFree
-from windlass.engine.queues.group_order import OrderedGroups
 from windlass.engine.queues.tree import QueueEntry, QueueTree
-from windlass.engine.victims.budget_blockers import BudgetBlocker
-from windlass.spi.objects import Dialect
 from windlass.spi.plugins import Domain, Listeners
 
-Signature = tuple[Hashable, ...]
-NO_LIMIT = -1.0
-"""Run time limit that no group meets."""
 _FEW_ROWS, _FEW_CLASSES = 8, 64
 """Maximum numbers of rows and classes that are checked one by one; more are faster at once."""
-_rank = attrgetter("rank")
-
-
-def strict_signature(queue: QueueEntry) -> Signature:
-    """Return the signature of all groups of a queue with a strict order."""
-    return (queue.name,)
-
-
-@dataclass(slots=True)
-class WakeConditions:
-    """Conditions to try a parked class again; any one of them is enough."""
-
-    capacity: dict[TaskClass, int] = field(default_factory=dict)
-    """Class → number of its tasks that the cluster must hold."""
-    any_capacity: set[TaskClass] = field(default_factory=set)
-    queues: set[str] = field(default_factory=set)
-    domains: set[TaskClass] = field(default_factory=set)
-    anything: bool = False
-    rows: set[int] = field(default_factory=set)
-    """Rows with capacity nominated to the group, or in a strict order to one behind it."""
-    reserved_for: str = ""
-    """Group with the reserved capacity that this one could have used."""
-
-
-NO_CONDITIONS = WakeConditions()
-"""Conditions of an active class. Do not change it."""
-
-
-class PendingClass:
-    """Groups of one queue with the same next step, in order."""
-
-    __slots__ = (
-        "budget_blockers",
-        "dialect",
-        "entered",
-        "entered_key",
-        "explanation",
-        "limit",
-        "members",
-        "nominated",
-        "order",
-        "owners",
-        "parked",
-        "queue",
-        "ranked",
-        "reported_codes",
-        "signature",
-        "ticket",
-        "wake_conditions",
-    )
-
-    def __init__(self, signature: Signature, queue: QueueEntry, dialect: Dialect | None = None) -> None:
-        self.signature = signature
-        self.queue = queue
-        self.dialect = dialect
-        """API of its groups; ``None`` for a strict order, where they may be of several APIs."""
-        self.members: dict[str, GroupEntry] = {}
-        self.order = OrderedGroups()
-        self.ranked: OrderedGroups | None = None
-        """Members by rank, built at the first call of :meth:`by_rank`."""
-        self.limit: float | None = None
-        """Run time in seconds below which another group passes the first one.
-
-        Set while the first group has to wait for capacity reserved for another group.
-        """
-        self.owners: dict[str, GroupEntry] = {}
-        """Meanwhile, groups with reserved capacity that the first may not use.
-
-        They are tried as well.
-        """
-        self.nominated: dict[str, GroupEntry] = {}
-        """In a strict order, members with nominated capacity.
-
-        They get it when it is free, in any position.
-        """
-        self.parked = False
-        self.wake_conditions = NO_CONDITIONS
-        self.explanation: Explanation | None = None
-        """Shared by all members while they are parked."""
-        self.reported_codes = ""
-        """Reason codes that were reported for every member; empty if some lack them."""
-        self.budget_blockers: dict[str, tuple[BudgetBlocker, ...]] = {}
-        """Action → budgets that alone blocked the last preemption of the first group by this action."""
-        self.ticket = -1
-        """Number of the entry among the classes of its queue; -1 for none.
-
-        ``QueueHeap`` maintains this field and the next two.
-        """
-        self.entered: GroupEntry | None = None
-        self.entered_key: Any = None
-
-    def add(self, group: GroupEntry) -> None:
-        self.members[group.key] = group
-        group.pending_class = self
-        self.order.add(group.order_key, group.key, certain_run_time(group) if group.timed else None)
-        if self.ranked is not None:
-            self.ranked.add(group.rank, group.key, None)
-        self.update_nominated(group)
-
-    def update_nominated(self, group: GroupEntry) -> None:
-        """Update :attr:`nominated` after a change of a member's nominations."""
-        if group.nominations and self.is_strict:
-            self.nominated[group.key] = group
-        else:
-            self.nominated.pop(group.key, None)
-
-    def drop(self, group: GroupEntry) -> None:
-        del self.members[group.key]
-        group.pending_class = None
-        self.nominated.pop(group.key, None)
-        self.owners.pop(group.key, None)
-        self.order.remove(group.key)
-        if self.ranked is not None:
-            self.ranked.remove(group.key)
-
-    def by_rank(self) -> OrderedGroups:
-        """Return the members by rank, independent of the order of plugins."""
-        if self.ranked is None:
-            self.ranked = OrderedGroups()
-            for group in sorted(self.members.values(), key=_rank):
-                self.ranked.add(group.rank, group.key, None)
-        return self.ranked
-
-    def head(self) -> GroupEntry | None:
-        """Return the group to try next.
-
-        It is the first group in order. While there is a :attr:`limit`, it is the first
-        that stays below the limit or is one of :attr:`owners`.
-        """
-        if self.limit is None:
-            key = self.order.head()
-        else:
-            key = self.order.first_within(self.limit)
-            if self.owners:
-                key = self.order.first_of([*self.owners] if key is None else [key, *self.owners])
-        return None if key is None else self.members[key]
-
-    def allow_passing(self, limit: float | None, owners: Iterable[GroupEntry]) -> None:
-        """Let groups that end within ``limit`` seconds pass the first one, and try ``owners`` too.
-
-        ``None``: no group passes.
-        """
-        self.limit = NO_LIMIT if limit is None else limit
-        self.owners = {group.key: group for group in owners}
-
-    def reset_passing(self) -> None:
-        """Make the first group the next one to try again."""
-        self.limit = None
-        self.owners = {}
-
-    def mark_tried(self, group: GroupEntry) -> bool:
-        """Record that a member is tried now.
-
-        Return whether it counts as the first or as passing the first. One of
-        :attr:`owners` that could not pass by itself is tried once only.
-        """
-        owner = self.owners.pop(group.key, None) is not None
-        return not owner or self.limit is None or self.order.ends_within(group.key, self.limit)
-
-    def update_member(self, group: GroupEntry) -> bool:
-        """Update the rank and run time of a member.
-
-        Return whether it might pass now, but not before.
-        """
-        if self.ranked is not None and self.ranked.order_key(group.key) != group.rank:
-            self.ranked.remove(group.key)
-            self.ranked.add(group.rank, group.key, None)
-        before = self.order.times.get(group.key)
-        time = certain_run_time(group) if group.timed else None
-        self.order.set_time(group.key, time)
-        return time is not None and (before is None or time < before)
-
-    @property
-    def is_strict(self) -> bool:
-        """Return whether the order is strict: different requests, and only the first group is tried."""
-        return len(self.signature) == 1
-
-    def __repr__(self) -> str:
-        return f"<Bucket {self.queue.name} {len(self.members)} {'parked' if self.parked else 'active'}>"
 
 
 class SchedulingQueue:

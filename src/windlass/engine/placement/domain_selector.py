@@ -24,8 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import ACTIVE, GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, TaskBatch
+from windlass.engine.groups.entries import (
+    ACTIVE,
+    GroupEntry,
+    MissingSubGroup,
+    NextTasks,
+    TaskBatch,
+    TaskEntry,
+)
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.placement.topology_domains import DomainRows, DomainSums, DomainTree, DomainTrees
 from windlass.spi.nodes import IntArray

@@ -16,17 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, TaskEntry, nominated
-from windlass.engine.groups.next_step import (
-    NextTasks,
-    TaskBatch,
-    next_step,
-    nominated_sets,
-    view_of,
-    whole_step_view,
-)
+from windlass.engine.groups.entries import GroupEntry, NextTasks, TaskBatch, TaskEntry, nominated
+from windlass.engine.groups.next_step import next_step, nominated_sets, view_of, whole_step_view
+from windlass.engine.groups.pending_class import WakeConditions
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.pending.scheduling_queue import WakeConditions
 from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.gang_filler import GangFiller, PlacementAttempt
 from windlass.engine.placement.placer import Placer

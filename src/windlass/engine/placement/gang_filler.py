@@ -14,15 +14,14 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from msgspec.structs import replace as altered
 
-from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, TaskBatch
+from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks, TaskBatch, TaskEntry
+from windlass.engine.groups.queue_entry import QueueEntry
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.placer import Placer
 from windlass.engine.placement.subgroup_filler import SubGroupFiller
 from windlass.engine.placement.topology_domains import DomainRows
-from windlass.engine.queues.queue import QueueEntry
 from windlass.engine.state.statement import Statement
 from windlass.spi.plugins import Admit, AdmitUnconditionally, Rejection, StepView
 from windlass.spi.topology import TopologyNeed

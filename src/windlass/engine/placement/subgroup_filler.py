@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import MissingSubGroup, TaskBatch
+from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, TaskBatch
 from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.placer import Placer
 from windlass.engine.placement.topology_domains import DomainRows

@@ -19,8 +19,8 @@ import numpy as np
 from msgspec.structs import replace as altered
 from numpy.typing import NDArray
 
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import NextTasks, whole_step_view
+from windlass.engine.groups.entries import GroupEntry, NextTasks, tasks_on
+from windlass.engine.groups.next_step import whole_step_view
 from windlass.engine.nodes.table import PODS, NodeTable
 from windlass.engine.pending.capacity_if_evicted import CapacityIfEvicted, FutureFree, missing_fractions
 from windlass.engine.placement.gang_allocator import GangAllocator
@@ -311,7 +311,7 @@ class PreemptionSolver:
             missing = missing_fractions(table, free, cls)
             rows = np.argsort(missing, kind="stable")[: MAX_NODES + step.members]
             for row in rows.tolist():
-                groups = (entry.group for entry in table.tasks[row].values())
+                groups = (entry.group for entry in tasks_on(table, row).values())
                 result.update((group.key, group) for group in groups if group is not None)
         return list(result.values())
 

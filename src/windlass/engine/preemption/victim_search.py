@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import NextTasks
+from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.pending.capacity_if_evicted import CapacityIfEvicted
 from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.plugin_set import PluginSet

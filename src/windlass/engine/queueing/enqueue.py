@@ -5,14 +5,10 @@ from __future__ import annotations
 import heapq
 from functools import lru_cache
 
-from windlass.engine.groups.entries import GroupEntry, nominated
-from windlass.engine.groups.next_step import NextTasks, next_step
-from windlass.engine.pending.scheduling_queue import (
-    PendingClass,
-    SchedulingQueue,
-    Signature,
-    strict_signature,
-)
+from windlass.engine.groups.entries import GroupEntry, NextTasks, nominated
+from windlass.engine.groups.next_step import next_step
+from windlass.engine.groups.pending_class import PendingClass, Signature, strict_signature
+from windlass.engine.pending.scheduling_queue import SchedulingQueue
 from windlass.engine.queueing.permit import PAUSE_SECONDS
 from windlass.engine.queueing.queue_order import QueueHeap
 from windlass.engine.queues.tree import QueueEntry

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import NextTasks
+from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.pending.capacity_if_evicted import could_hold
 from windlass.engine.queueing.queue_position import hopeless

@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import whole_step_view
-from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queues.tree import QueueEntry, QueueTree
 from windlass.spi.plugins import StepView

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.queues.tree import QueueEntry
 from windlass.engine.state.cluster_state import ClusterState
 

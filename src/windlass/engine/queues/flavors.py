@@ -21,8 +21,7 @@ import numpy as np
 
 from windlass.engine.domain_bound import DomainBound
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import NextTasks
+from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.nodes import BoolArray, NodeView

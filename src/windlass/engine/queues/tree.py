@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from windlass.engine.queues.queue import NO_SHARE, SUMS, Items, QueueEntry, add, count_few, count_up, subtract
+from windlass.engine.groups.queue_entry import (
+    NO_SHARE,
+    SUMS,
+    Items,
+    QueueEntry,
+    add,
+    count_few,
+    count_up,
+    subtract,
+)
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect, Queue
 from windlass.spi.plugins import FLAVOR

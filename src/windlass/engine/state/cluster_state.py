@@ -8,7 +8,8 @@ from typing import Any
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.feasibility.task_class import ClassIndex
-from windlass.engine.groups.entries import GroupEntry, TaskEntry, run_time
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.groups.run_times import run_time
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.plugin_set import PluginSet

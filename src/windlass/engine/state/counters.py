@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import OCCUPYING, PENDING, TERMINATING, GroupEntry, TaskEntry
+from windlass.engine.groups.entries import OCCUPYING, PENDING, TERMINATING, GroupEntry, TaskEntry, tasks_on
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.queues.flavors import eligible_flavors, held_flavors, labels_at
 from windlass.engine.queues.tree import QueueEntry, QueueTree
@@ -146,8 +146,8 @@ class StateCounters:
         queues = self._queues
         queues.recount = False
         queues.drop_flavored()
-        for on_row in self._table.tasks if queues.flavors else ():
-            for entry in on_row.values():
+        for row in range(len(self._table.tasks)) if queues.flavors else ():
+            for entry in tasks_on(self._table, row).values():
                 if entry.group is None:
                     queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), 1)
         for group in groups:

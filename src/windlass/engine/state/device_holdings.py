@@ -13,7 +13,7 @@ from windlass.engine.device_allocation.allocator import DeviceAllocator
 from windlass.engine.devices.share_table import HELD_SIDE, RELEASING_SIDE, UNKNOWN_START, TaskShares
 from windlass.engine.devices.whole_device_table import Masks
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import TERMINATING, TaskEntry
+from windlass.engine.groups.entries import TERMINATING, TaskEntry, tasks_on
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.state.numa_usage import NumaUsage
 from windlass.spi.numa import NumaHolding
@@ -172,7 +172,7 @@ class DeviceHoldings:
 
     def resolve_unknown(self, row: int) -> None:
         """Resolve shares of devices that were unknown until the node reported its devices."""
-        for entry in list(self._table.tasks[row].values()):
+        for entry in list(tasks_on(self._table, row).values()):
             if any(share.start == UNKNOWN_START for share in entry.shares):
                 plain = sum(count for _, count in entry.cls.device_requests)
                 named, slices = entry.task.devices[plain:], entry.task.slices

@@ -18,15 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from windlass.engine.groups.entries import (
-    OCCUPYING,
-    PENDING,
-    STUCK,
-    TERMINATING,
-    GroupEntry,
-    TaskEntry,
-    runs_are_alike,
-)
+from windlass.engine.groups.entries import OCCUPYING, PENDING, STUCK, TERMINATING, GroupEntry, TaskEntry
+from windlass.engine.groups.run_times import runs_are_alike
 
 GRACE_SECONDS = 30.0
 """Grace period in seconds, as in Kubernetes (``terminationGracePeriodSeconds``) and

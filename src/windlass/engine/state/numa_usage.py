@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.groups.entries import TaskEntry, tasks_on
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.plugin_set import PluginSet
 from windlass.spi.numa import NO_HOLDING, NumaAccounting, NumaHolding
@@ -143,7 +143,7 @@ class NumaUsage:
         if self._accounting is None:
             return
         self._accounting.open(row, self.rows.get(row))
-        for entry in self._table.tasks[row].values():
+        for entry in tasks_on(self._table, row).values():
             zones_of_task = entry.task.zones
             if zones_of_task is None and entry.state is not TaskState.RUNNING:
                 zones_of_task = entry.zones

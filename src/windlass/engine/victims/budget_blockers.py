@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from windlass.api.reasons import Blocker, Reason
 from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.groups.pending_class import BudgetBlocker
 from windlass.engine.victims.disruption_budgets import EvictionBudgets
-
-
-class BudgetBlocker(msgspec.Struct, frozen=True):
-    """Budget that blocks a preemption.
-
-    ``needed``: number of evictions that are necessary, 0 if unknown.
-    ``allowed``: number of evictions that the budget allows.
-    """
-
-    budget: str
-    needed: int
-    allowed: int = msgspec.field(name="left")
 
 
 def blockers_of(budgets: EvictionBudgets, victims: Iterable[TaskEntry]) -> tuple[BudgetBlocker, ...]:

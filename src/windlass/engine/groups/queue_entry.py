@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.spi import renamed
 from windlass.spi.objects import Queue
@@ -11,14 +11,48 @@ from windlass.spi.shares import QueueShare
 
 if TYPE_CHECKING:
     from windlass.engine.groups.entries import GroupEntry
-    from windlass.engine.pending.scheduling_queue import PendingClass
-    from windlass.engine.queues.tree import QueueTree
+    from windlass.engine.groups.pending_class import PendingClass
+    from windlass.spi.nodes import NodeView
     from windlass.spi.plugins import StepView
 
 Items = Iterable[tuple[str, int]]
 NO_SHARE = QueueShare()
 SUMS = ("allocated", "releasing", "pending", "nominated", "nonpreemptible")
 """Sums of every queue over its subtree."""
+
+
+class QueueTreeView(Protocol):
+    """Tree of a queue, as far as its entries and their readers use it."""
+
+    @property
+    def stamp(self) -> int:
+        """Number of changes of sums and rules."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Number of changes of rules and of the tree."""
+        ...
+
+    @property
+    def flavors(self) -> tuple[str, ...]: ...
+
+    @property
+    def entitled_flavors(self) -> tuple[str, ...]: ...
+
+    @property
+    def entitled_by_queue(self) -> Mapping[str, set[str]]: ...
+
+    @property
+    def nodes(self) -> NodeView: ...
+
+    def known_tops(self) -> Sequence[QueueEntry]:
+        """Return the known queues without a parent, by name."""
+        ...
+
+    def reserved(self) -> Mapping[str, int]:
+        """Return the sum of all guarantees."""
+        ...
 
 
 @renamed.attributes_of("QueueView")
@@ -57,7 +91,7 @@ class QueueEntry:
         "waiting",
     )
 
-    def __init__(self, name: str, cluster: Mapping[str, int], tree: QueueTree) -> None:
+    def __init__(self, name: str, cluster: Mapping[str, int], tree: QueueTreeView) -> None:
         self.name = name
         self.spec = Queue(name)
         self.missing = True

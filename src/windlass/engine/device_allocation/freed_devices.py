@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.devices.share_table import FIELDS, RELEASING_SIDE, charges
 from windlass.engine.devices.whole_device_table import WHOLE
-from windlass.engine.groups.entries import TaskEntry
-from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.table import NodeTable, RowTask
 
 
 class FreedDevices:
@@ -24,7 +23,7 @@ class FreedDevices:
         self._freed: dict[int, dict[str, int]] = {}
         self._consumed: dict[int, Counter[str]] = {}
 
-    def set_evicted(self, entry: TaskEntry, sign: int) -> dict[str, int]:
+    def set_evicted(self, entry: RowTask, sign: int) -> dict[str, int]:
         """Evict a task (``sign`` 1), or take the eviction back (-1).
 
         Return what the planes get back for its device shares by resource, in addition

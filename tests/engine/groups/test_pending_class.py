@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import PendingClass
-from windlass.engine.queues.group_order import OrderedGroups
+from windlass.engine.groups.pending_class import OrderedGroups, PendingClass
 from windlass.engine.queues.tree import QueueTree
 from windlass.spi.objects import Group
 
