@@ -76,7 +76,7 @@ def test_affinity_of_kai_pods_goes_before_room_that_is_free_now() -> None:
     group = c.engine.state.groups["ns/g"]
     c.engine.update_groups(c.now)
     context = c.engine._context
-    attempt = context.gang_allocator.try_step(context.statement, group, group.step, future=True)
+    attempt = context.gang_allocator.try_group(context.statement, group, group.step, future=True)
     assert attempt.pipelined
     assert context.statement.placements()[0][1] == c.engine.state.table.rows["n2"]
     context.statement.rollback()

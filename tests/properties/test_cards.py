@@ -102,7 +102,7 @@ def test_rollback_restores_the_state(history: list[Op], seed: int) -> None:
                 group = rng.choice(waiting)
                 step = next_step(group)
                 if isinstance(step, NextTasks):
-                    gang_allocator.try_step(statement, group, step, future=rng.random() < 0.5)
+                    gang_allocator.try_group(statement, group, step, future=rng.random() < 0.5)
             case _:
                 if rng.random() < 0.3:
                     statement.rollback(rng.choice([mark for mark in marks if mark <= len(statement)]))

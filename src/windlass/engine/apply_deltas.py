@@ -52,7 +52,7 @@ class DeltaApplier:
         self._handlers: dict[type, Callable[[Any], object]] = {
             d.NodeUpserted: lambda delta: self._node(delta.node),
             d.NodeRemoved: lambda delta: self._node_removed(delta.name),
-            d.QueueUpserted: lambda delta: self._state.queues.upsert(delta.queue),
+            d.QueueUpserted: lambda delta: self._state.set_queue(delta.queue),
             d.QueueRemoved: lambda delta: self._state.queues.remove(delta.name),
             d.GroupUpserted: self._group,
             d.GroupRemoved: self._group_removed,
@@ -169,10 +169,10 @@ class DeltaApplier:
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
             if before is not None:
                 ledger.leave_queue(entry)
-            entry.set_group(group, best_effort_separate=state.best_effort_separate(group))
+            state.set_group(entry, group)
             ledger.counters.join(entry, state.queues.get(group.queue))
         else:
-            entry.set_group(group, best_effort_separate=state.best_effort_separate(group))
+            state.set_group(entry, group)
         if entry.timed or group.run_estimate or entry.tasks:
             state.update_run_time(entry)
         ledger.dirty[group.key] = entry

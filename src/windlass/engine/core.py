@@ -143,23 +143,30 @@ class Core:
         """Decide what can be decided. ``now``: Unix seconds, never less than in the cycle before."""
         self.cycles += 1
         self.state.stamp += 1
-        if self.is_quiet(now):
+        if not self._quiet_cycle.has_other_deltas and self.is_quiet(now):
             return self._run_quiet_cycle(now)
-        for plugin in self.state.plugins.cycle_observers:
+        state = self.state
+        for plugin in state.plugins.cycle_observers:
             plugin.opened(now)
         varied = self._update_plugins(now)
-        self.state.budgets.prune(now)
-        budgets_changed = self._budgets_changed()
-        improved = frozenset(self.state.table.improved)
-        cycle = CycleContext(self._context, now, Outbox.empty(), self.update_groups(now), improved, varied)
+        if state.budgets.spent:
+            state.budgets.prune(now)
+        budgets_changed = state.budgets.version != self._budgets_seen
+        self._budgets_seen = state.budgets.version
+        improved = frozenset(state.table.improved)
+        cycle = CycleContext(
+            self._context, now, Outbox([], [], []), self.update_groups(now), improved, varied
+        )
         if self._uses_running and self.scheduling_queue.pending_classes:
-            cycle.state_changed = bool(improved or self.state.queues.was_changed or budgets_changed) or any(
+            cycle.state_changed = bool(improved or state.queues.was_changed or budgets_changed) or any(
                 map(_may_preempt, cycle.touched.values())
             )
-        self._record_reported_again()
+        if state.ledger.reported_again:
+            self._record_reported_again()
         if self.stopwatch is None:
             for action in self._actions:
-                action.run(cycle)
+                if action.subjects:
+                    action.run(cycle)
         else:
             self.passes = tuple(self._timed(cycle, self.stopwatch))
         if not self._allocates:
@@ -185,7 +192,7 @@ class Core:
         if self._has_no_preemptor(now):
             return Decision(self.cycles, wake_at=self._next_due())
         state.fair_shares.refresh()
-        cycle = CycleContext(self._context, now, Outbox.empty(), {}, _NOWHERE)
+        cycle = CycleContext(self._context, now, Outbox([], [], []), {}, _NOWHERE)
         for action in quiet_cycle.actions:
             action.run(cycle)
         out = cycle.out
@@ -213,34 +220,40 @@ class Core:
         ledger = self.state.ledger
         restated, ledger.reported_again = ledger.reported_again, {}
         if self._uses_running and restated:
-            self._context.running.record(restated)
+            running = self._context.running
+            running.recorded.update(restated)
+            running.limit_recorded()
 
     def _finish(self, cycle: CycleContext) -> Decision:
         """Finish a cycle after its actions have run. Return its decision."""
         touched, now, state, wake = cycle.touched, cycle.now, self.state, cycle.wake
         if self._uses_running:
-            self._context.running.record(touched)
-        if self.config.reports:
+            self._context.running.recorded.update(touched)
+        if self.config.reports and (cycle.parked or self.rechecks.scheduled):
             touched.update(self.rechecks.explain_parked(cycle.parked, now))
             touched.update(self.rechecks.check(now))
             if self.rechecks.revived:
                 self.rechecks.revived = False
                 wake(now if self.reservations.search_again() else None)
         state.classes.trim(self.scheduling_queue.by_class)
-        wake(self.enqueuer.next_due())
-        wake(state.ledger.holds.next_due())
+        if self.enqueuer.pauses:
+            wake(self.enqueuer.next_due())
+        if state.ledger.holds.by_group:
+            wake(state.ledger.holds.next_due())
         for plugin in state.plugins.varying:
             wake(plugin.due(now))
-        state.budgets.prune(now)
-        wake(state.budgets.next_due())
+        if state.budgets.spent:
+            state.budgets.prune(now)
+            wake(state.budgets.next_due())
         if self.scheduling_queue.pending_classes:
             wake(state.usage.due)
         if cycle.unfinished or self.rechecks.scheduled or state.ledger.dirty or state.table.improved:
             wake(now)
         self._quiet_cycle.has_other_deltas, self._quiet_cycle.next_requested = False, cycle.wake_at
-        if self.time_share is not None:
+        if self.time_share is not None and self.time_share.subjects:
             wake(self.time_share.next_due())
-        state.usage.record(state.queues.changed, now)
+        if state.usage.half_life:
+            state.usage.record(state.queues.changed, now)
         state.queues.was_changed = False
         groups, queues = self._reports(touched, now)
         for plugin in self.state.plugins.cycle_observers:
@@ -259,7 +272,8 @@ class Core:
         """Run the actions and yield the duration and the binds of each."""
         begun, binds = clock(), 0
         for action in self._actions:
-            action.run(cycle)
+            if action.subjects:
+                action.run(cycle)
             ended = clock()
             yield ActionPass(action.name, ended - begun, range(binds, len(cycle.out.binds)))
             begun, binds = ended, len(cycle.out.binds)
@@ -272,12 +286,6 @@ class Core:
             return self.reporter.groups(touched.values(), now), self.reporter.queues()
         self.state.queues.changed = {}
         return (), ()
-
-    def _budgets_changed(self) -> bool:
-        """Return whether budgets have changed since the last call."""
-        changed = self.budgets_unseen
-        self._budgets_seen = self.state.budgets.version
-        return changed
 
     def _update_plugins(self, now: float) -> bool:
         """Update plugins that vary with time or learn. Return whether to retry placement.
@@ -369,25 +377,18 @@ class Core:
         for queue in reshaped.values():
             for key in sorted(queue.groups):
                 ledger.dirty[key] = queue.groups[key]
-        ledger.holds.expire(now, self.config.move_hold_seconds)
-        state.time_sharing.catch_up(now)
+        if ledger.holds.by_group or ledger.terminating:
+            ledger.holds.expire(now, self.config.move_hold_seconds)
+        if state.time_sharing.users:
+            state.time_sharing.catch_up(now)
         touched, ledger.dirty = ledger.dirty, {}
-        for group in touched.values():
-            self.enqueuer.update(group, now)
-            if group.group is None:
-                self.reservations.aging.forget(group.key)
-            if group.group is None and not group.tasks:
-                del state.groups[group.key]
-                state.gate.forget(group.key)
-                ledger.expected_ends.forget(group)
-        for group in self.enqueuer.due(now):
-            touched[group.key] = group
-            self.enqueuer.update(group, now)
-        if self.config.reports:
+        self._enqueue(touched, now)
+        if self.config.reports and (reshaped or state.table.nodes_changed):
             self.rechecks.schedule(touched, reshaped.values())
         if queues.recount:
             ledger.recount_models(state.groups.values())
-        state.usage.renew(now)
+        if state.usage.half_life:
+            state.usage.renew(now)
         if self.scheduling_queue.pending_classes or self._uses_shares:
             state.fair_shares.refresh()
         moved, ledger.moved_classes = ledger.moved_classes, set()
@@ -396,6 +397,19 @@ class Core:
         if reshaped:
             self.requeue_active()
         return touched
+
+    def _enqueue(self, touched: dict[str, GroupEntry], now: float) -> None:
+        """Update the queue position of these groups, and of groups with a finished pause."""
+        for group in touched.values():
+            self.enqueuer.update(group, now)
+            if group.group is None:
+                self.reservations.aging.forget(group.key)
+                if not group.tasks:
+                    self.state.forget_group(group)
+        if self.enqueuer.pauses:
+            for group in self.enqueuer.due(now):
+                touched[group.key] = group
+                self.enqueuer.update(group, now)
 
     def _park_untried(self, cycle: CycleContext) -> None:
         """Park all pending classes of a cycle without the action ``allocate``."""

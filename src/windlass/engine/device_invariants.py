@@ -135,8 +135,8 @@ def device_problems(engine: Core, overcommitted: bool) -> list[str]:
             continue
         table.shares.sync(row)
         whole = _whole(engine, row)
-        if consumption.get(row, {}) != devices.draws:
-            problems.append(f"consumption on {name}: {consumption.get(row)}, recorded {devices.draws}")
+        if consumption.get(row, {}) != devices.consumption:
+            problems.append(f"consumption on {name}: {consumption.get(row)}, recorded {devices.consumption}")
         for (resource, index), slot in devices.device_set.slots.items():
             facts, device_holders = (
                 devices.device_set.devices[slot],

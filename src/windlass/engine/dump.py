@@ -419,7 +419,7 @@ def _load_objects(engine: Core, document: DumpDocument) -> None:
     state = engine.state
     state.namespace_quotas = {quota.key: quota for quota in document.namespace_quotas}
     for queue in document.queues:
-        state.queues.upsert(queue)
+        state.set_queue(queue)
     for node in document.nodes:
         state.table.upsert(node)
     for record in document.classes:
@@ -430,7 +430,7 @@ def _load_objects(engine: Core, document: DumpDocument) -> None:
             group = state.group(record.key)
             if record.admitted:
                 state.gate.admitted.add(record.key)
-            group.set_group(record.group, best_effort_separate=state.best_effort_separate(record.group))
+            state.set_group(group, record.group)
             state.update_run_time(group)
             state.ledger.counters.join(group, state.queues.get(record.group.queue))
         else:

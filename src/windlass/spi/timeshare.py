@@ -86,7 +86,11 @@ class QueueContention(Protocol):
 
 @runtime_checkable
 class TimeSharing(Protocol):
-    """Policy of time-sharing. The engine uses the last one, so an added one replaces others."""
+    """Policy of time-sharing. The engine uses the last one, so an added one replaces others.
+
+    A policy may declare ``opt_in_keys: frozenset[str]``: annotations of groups and queues
+    without which no group joins. Then the engine does not ask until one occurs.
+    """
 
     name: str
 

@@ -72,7 +72,7 @@ def test_room_that_is_free_is_given_also_to_those_who_would_wait() -> None:
     c.engine.update_groups(c.now)
     group, context = c.engine.state.groups["ns/g"], c.engine._context
     assert group.step is not None
-    attempt = context.gang_allocator.try_step(context.statement, group, group.step, future=True)
+    attempt = context.gang_allocator.try_group(context.statement, group, group.step, future=True)
     assert (attempt.done, attempt.pipelined) == (True, False)
     assert (c.placed("g"), group.nominations) == (2, 0)
     context.statement.rollback()
@@ -189,7 +189,7 @@ def test_the_others_keep_their_promises_when_one_elastic_task_gets_a_place() -> 
     group = c.engine.state.groups["ns/g"]
     context = c.engine._context
     assert group.step is not None
-    assert context.gang_allocator.try_step(context.statement, group, group.step).done
+    assert context.gang_allocator.try_group(context.statement, group, group.step).done
     assert (c.placed("g"), group.nominations) == (3, 3), "nobody else may come between"
     context.statement.rollback()
     assert (c.placed("g"), group.nominations) == (2, 4)
@@ -281,7 +281,7 @@ def test_a_score_that_outranks_vacancy_goes_before_free_room() -> None:
     c.engine.update_groups(c.now)
     context = c.engine._context
     assert group.step is not None
-    attempt = context.gang_allocator.try_step(context.statement, group, group.step, future=True)
+    attempt = context.gang_allocator.try_group(context.statement, group, group.step, future=True)
     assert (attempt.done, attempt.pipelined) == (True, True)
     assert context.statement.placements()[0][1] == c.engine.state.table.rows["n1"]
     context.statement.rollback()

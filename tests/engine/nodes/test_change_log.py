@@ -1,11 +1,11 @@
-"""``engine.nodes.change_log``: one log, many readers."""
+"""``engine.nodes.table.ChangeLog``: one log, many readers."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.engine.nodes.change_log import ChangeLog
+from windlass.engine.nodes.table import ChangeLog
 
 
 def test_a_reader_sees_what_came_after_its_mark() -> None:

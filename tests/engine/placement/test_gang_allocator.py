@@ -364,8 +364,8 @@ def test_parked_groups_are_one_bucket_and_are_not_looked_at(monkeypatch: pytest.
     c.cycle()
     assert len(c.engine.scheduling_queue.pending_classes) == 1
     tried = []
-    advance = GangAllocator.allocate_step
-    monkeypatch.setattr(GangAllocator, "allocate_step", lambda *a: tried.append(a[2].key) or advance(*a))
+    advance = GangAllocator.allocate_group
+    monkeypatch.setattr(GangAllocator, "allocate_group", lambda *a: tried.append(a[2].key) or advance(*a))
     c.running("x", "n1", "gpu=1")
     c.finish("x")
     c.cycle()

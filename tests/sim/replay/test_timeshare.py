@@ -162,7 +162,7 @@ def test_one_task_is_promised_room_without_ceremony_where_it_would_be_with_it(
 
     def both(self: GangAllocator, statement: Statement, group: GroupEntry, step: NextTasks, row: int) -> bool:
         mark = statement.checkpoint()
-        attempt = self.try_step(statement, group, step, future=True)
+        attempt = self.try_group(statement, group, step, future=True)
         there = statement.placements(mark)
         statement.rollback(mark)
         done = promise_at(self, statement, group, step, row)

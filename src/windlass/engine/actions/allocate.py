@@ -8,7 +8,7 @@ limits the binds of a cycle. The rest follows in the next cycle.
 
 from __future__ import annotations
 
-from windlass.engine.actions.context import ActionContext, CycleContext
+from windlass.engine.actions.context import EVERY_CYCLE, ActionContext, CycleContext
 from windlass.engine.groups.entries import GroupEntry, NextTasks, nominated
 from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.placement.gang_allocator import PlacementAttempt, wake_conditions
@@ -19,6 +19,7 @@ class Allocate:
     """The action. It passes the queue heap until no group can be placed."""
 
     name = "allocate"
+    subjects = EVERY_CYCLE
 
     def __init__(self, context: ActionContext) -> None:
         self._context = context
@@ -28,12 +29,18 @@ class Allocate:
         """Owners of reservations that were tried in this cycle and need no second attempt."""
 
     def run(self, cycle: CycleContext) -> None:
-        reservations = self._context.reservations
-        statement, served = self._context.statement, self._context.queue_heap.waiting
-        reservations.start_action(statement, cycle.now, cycle.touched.values(), served=served)
+        reservations, state = self._context.reservations, self._context.state
+        if (
+            reservations.in_use
+            or reservations.planned_shape != state.table.shape
+            or state.ledger.expected_ends.left is not None
+        ):
+            statement, served = self._context.statement, self._context.queue_heap.waiting
+            reservations.start_action(statement, cycle.now, cycle.touched.values(), served=served)
         self._serve(cycle)
-        reservations.finish_action(statement, cycle.now)
-        cycle.wake(reservations.next_change(cycle.now))
+        if reservations.in_use:
+            reservations.finish_action(self._context.statement, cycle.now)
+            cycle.wake(reservations.next_change(cycle.now))
 
     def _serve(self, cycle: CycleContext) -> None:
         context = self._context
@@ -62,7 +69,7 @@ class Allocate:
                 self._requeue(cycle, pending_class)
             elif attempt.done or len(context.statement):  # broken nominations may be withdrawn
                 self._commit(cycle, group)
-                if attempt.done and not attempt.pipelined:
+                if attempt.done and not attempt.pipelined and context.reservations.in_use:
                     context.reservations.aging.forget(group.key)
                 if attempt.pipelined and not step.extra:
                     self._park(cycle, group, attempt)
@@ -87,9 +94,9 @@ class Allocate:
         if alone:
             self._tried_owners.add(group.key)
             return context.reservations.allocate_now(context.statement, group, step, now), ""
-        if context.reservations.affects_placement:
-            return context.reservations.allocate_step(context.statement, group, step, now)
-        return context.gang_allocator.allocate_step(context.statement, group, step), ""
+        if context.reservations.in_use and context.reservations.affects_placement:
+            return context.reservations.allocate_group(context.statement, group, step, now)
+        return context.gang_allocator.allocate_group(context.statement, group, step), ""
 
     def _commit(self, cycle: CycleContext, group: GroupEntry) -> None:
         """Commit the statement for the group and update its next tasks."""

@@ -9,6 +9,7 @@ change the state at once, so the next action builds on them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -124,9 +125,18 @@ class ActionPass(NamedTuple):
     binds: range
 
 
+EVERY_CYCLE: Collection[object] = ("cycle",)
+"""Subjects of an action that no cycle skips."""
+
+
 class Action(Protocol):
-    """Pass of the cycle. One instance serves one engine and may remember what it has tried."""
+    """Pass of the cycle. One instance serves one engine and may remember what it has tried.
+
+    ``subjects``: live collection of what it acts on. A cycle skips the action while it is
+    empty, so an optional feature costs nothing until an object uses it.
+    """
 
     name: str
+    subjects: Collection[object]
 
     def run(self, cycle: CycleContext) -> None: ...

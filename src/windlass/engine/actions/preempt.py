@@ -15,7 +15,7 @@ groups that failed often pause between their tries.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -71,6 +71,7 @@ class PreemptAction:
     def __init__(self, name: str, context: ActionContext) -> None:
         self.name = name
         self._context = context
+        self.subjects: Collection[object] = context.scheduling_queue.pending_classes
         self._solver = PreemptionSolver(
             context.state, context.plugins, context.placer, context.gang_allocator, context.statement
         )

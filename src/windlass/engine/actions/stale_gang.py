@@ -13,7 +13,7 @@ groups are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.groups.entries import ACTIVE, GroupEntry
@@ -22,10 +22,13 @@ ACTION = "stale-gang"
 
 
 class StaleGangEviction:
+    """The action, skipped while no group has a grace period."""
+
     name = "stalegangeviction"
 
     def __init__(self, context: ActionContext) -> None:
         self._context = context
+        self.subjects: Collection[object] = context.state.groups_with_grace
         self._watched: dict[str, GroupEntry] | None = None
         """Groups below their minimum."""
         self._ended: dict[str, float] = {}

@@ -24,7 +24,7 @@ rules may give other results than before, all groups are tried again.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -93,12 +93,15 @@ class _DeviceRequest(NamedTuple):
 
 
 class TimeShare:
+    """The action, skipped while no group or queue has opted in."""
+
     name = ACTION
 
     def __init__(self, context: ActionContext) -> None:
         self._context = context
         self._time_sharing = context.state.time_sharing
-        self._time_sharing.policy = context.plugins.time_sharing
+        self._time_sharing.set_policy(context.plugins.time_sharing)
+        self.subjects: Collection[object] = self._time_sharing.users
         self._future_free = context.scheduling_queue.leftover
         relocator = Relocator(
             context.state, context.placer, context.statement, context.gang_allocator.domain_selector
@@ -538,7 +541,7 @@ class TimeShare:
             and context.gang_allocator.nominate_at(context.statement, group, step, rows.pop())
         ):
             return True
-        if context.gang_allocator.try_step(context.statement, group, step, future=True).done:
+        if context.gang_allocator.try_group(context.statement, group, step, future=True).done:
             return True
         context.statement.rollback()
         return False

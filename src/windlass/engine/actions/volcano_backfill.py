@@ -7,7 +7,7 @@ reservations, which belongs to ``allocate``.
 
 from __future__ import annotations
 
-from windlass.engine.actions.context import ActionContext, CycleContext
+from windlass.engine.actions.context import EVERY_CYCLE, ActionContext, CycleContext
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.view import TableView
@@ -17,6 +17,7 @@ from windlass.spi.plugins import StepView
 
 class VolcanoBackfill:
     name = "volcano-backfill"
+    subjects = EVERY_CYCLE
 
     def __init__(self, context: ActionContext) -> None:
         self._context = context

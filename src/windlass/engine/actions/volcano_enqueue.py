@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.engine.actions.context import ActionContext, CycleContext
+from windlass.engine.actions.context import EVERY_CYCLE, ActionContext, CycleContext
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.nodes.table import USED
@@ -67,6 +67,7 @@ class VolcanoEnqueue:
     """
 
     name = "volcano-enqueue"
+    subjects = EVERY_CYCLE
 
     def __init__(self, context: ActionContext) -> None:
         self._context = context

@@ -218,7 +218,7 @@ class _TieredPreemption(PreemptAction):
                 continue
             mark = statement.checkpoint()
             statement.withdraw_eviction(victim)
-            if not self._context.gang_allocator.try_step(statement, group, step, future=True).done:
+            if not self._context.gang_allocator.try_group(statement, group, step, future=True).done:
                 statement.rollback(mark)
 
     def _needs_more(self, tiers: Tiers, gang: EngineGangView) -> bool:
@@ -250,7 +250,7 @@ class _TieredPreemption(PreemptAction):
         context = self._context
         for entry in nominated(group):
             context.statement.withdraw_nomination(entry)
-        return context.gang_allocator.try_step(context.statement, group, group.step, future=True).done
+        return context.gang_allocator.try_group(context.statement, group, group.step, future=True).done
 
     def _cannot_fit(self, search: NodeSearch, group: GroupEntry) -> bool:
         step = group.step

@@ -7,7 +7,7 @@ that it requested.
 
 from __future__ import annotations
 
-from windlass.engine.actions.context import ActionContext, CycleContext
+from windlass.engine.actions.context import EVERY_CYCLE, ActionContext, CycleContext
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.nodes.view import TableView
 from windlass.engine.preemption.load_rescheduling import LoadRescheduler
@@ -20,6 +20,7 @@ SHUFFLE = "shuffle"
 
 class VolcanoShuffle:
     name = "volcano-shuffle"
+    subjects = EVERY_CYCLE
 
     def __init__(self, context: ActionContext) -> None:
         self._context = context

@@ -131,7 +131,7 @@ class Aging:
                 if runs and entry.group is not group:
                     statement.evict(entry, "aging")
         before = statement.checkpoint()
-        done = self._gang_allocator.try_step(statement, group, step, future=True).done
+        done = self._gang_allocator.try_group(statement, group, step, future=True).done
         placements = statement.placements(before) if done else []
         shares = shares_by_row(statement.device_placements(before)) if done else {}
         statement.rollback(mark)

@@ -306,7 +306,7 @@ class Forecaster:
         return first, forecasts
 
     def _attempt(self, statement: Statement, group: GroupEntry, step: NextTasks) -> bool:
-        return self._gang_allocator.try_step(statement, group, step, future=True).done
+        return self._gang_allocator.try_group(statement, group, step, future=True).done
 
     def _hold(self, planning: _Planning, group: GroupEntry, reserved: ReservedCounts) -> bool:
         """Let the group hold its reserved capacity at its start. If it does not fit, change nothing."""
@@ -339,7 +339,7 @@ class Forecaster:
             return None
         state, stride = planning.state(), 0
         before = statement.checkpoint()
-        while not self._gang_allocator.try_step(statement, group, step, future=True).done:
+        while not self._gang_allocator.try_group(statement, group, step, future=True).done:
             state = planning.state()
             stride = 2 * stride or 1
             if not planning.advance(stride):
@@ -348,7 +348,7 @@ class Forecaster:
         if stride > 1:
             self._bisect(planning, group, state, stride)
             before = statement.checkpoint()
-            self._gang_allocator.try_step(statement, group, step, future=True)
+            self._gang_allocator.try_group(statement, group, step, future=True)
         forecast = _forecast(planning, before)
         planning.add_placed(group, forecast.placements)
         return forecast
@@ -374,7 +374,7 @@ class Forecaster:
         step = group.step
         done = (
             step is not None
-            and self._gang_allocator.try_step(planning.statement, group, step, future=True).done
+            and self._gang_allocator.try_group(planning.statement, group, step, future=True).done
         )
         planning.statement.rollback(mark)
         return done

@@ -70,6 +70,11 @@ class Reservations:
         self._depth = DEPTHS[state.config.backfill]
         self._reserved = ReservedCapacity(state.table)
         self._precedence = ReclaimPrecedence(state)
+        self.in_use = True
+        """False if nothing is reserved, no group has failed, and no earlier cycle left work.
+
+        Then the action ``allocate`` calls nothing here, unless tasks or nodes have changed.
+        """
         self._plans = 0
         self._nodes_mark = -1
         """Mark up to which changes of nodes have been processed."""
@@ -85,7 +90,7 @@ class Reservations:
         """Groups that got no reservation in the last plan because they can start now."""
         self._capacity_gained = False
         """True if reserved capacity is unused, or not used yet, so that others may start sooner."""
-        self._planned_shape = -1
+        self.planned_shape = -1
         """State of the nodes in the last plan."""
         self._first_due: list[Reservation] = []
         """Due reservations that are tried first in this cycle."""
@@ -111,6 +116,9 @@ class Reservations:
         nodes_changed, vacant = self.nodes_changed, self.may_lack_reservations
         gained = self._check_gained(now)
         if not self.by_group and not self.aging.since:
+            self.in_use = (
+                self.vacant or self._capacity_gained or self._overtaken or self._share_precedence_used
+            )
             return
         self.vacant = vacant
         ended, broken, due = self._review(now)
@@ -298,7 +306,7 @@ class Reservations:
     @property
     def nodes_changed(self) -> bool:
         """Return whether the nodes differ from those of the last plan."""
-        return self._planned_shape != self._state.table.shape
+        return self.planned_shape != self._state.table.shape
 
     @property
     def capacity_gained(self) -> bool:
@@ -331,7 +339,7 @@ class Reservations:
         ends = self._state.ledger.expected_ends
         left, ends.left = ends.left, None
         gained = self.capacity_gained or (left is not None and left != (now, now))
-        self._planned_shape = self._state.table.shape
+        self.planned_shape = self._state.table.shape
         return gained
 
     def _move_forward(self, statement: Statement, now: float) -> None:
@@ -369,10 +377,10 @@ class Reservations:
 
     # ------------------------------------------------------------------ during the action
 
-    def allocate_step(
+    def allocate_group(
         self, statement: Statement, group: GroupEntry, step: NextTasks, now: float
     ) -> tuple[PlacementAttempt, str]:
-        """Run ``GangAllocator.allocate_step`` past the reservations that the group may pass.
+        """Run ``GangAllocator.allocate_group`` past the reservations that the group may pass.
 
         With a failed attempt comes the group that holds the reserved capacity it could
         have used, or "".
@@ -391,14 +399,14 @@ class Reservations:
         behind: list[Reservation] = []
         until = self._latest_end(group, now)
         mark = statement.checkpoint()
-        attempt = self._gang_allocator.allocate_step(statement, group, step)
+        attempt = self._gang_allocator.allocate_group(statement, group, step)
         rows = {row for _, row in statement.placements(mark)} if attempt.done else ()
         if rows and not self._reserved.is_respected(group, rows, reservations, now, until):
             statement.rollback(mark)
             behind = self._precedence.passable(group, reservations, self.by_group.values(), now)
             reservations = [r for r in reservations if r not in behind]
             with self._reserved.booked(reservations, now, until, rows=self._usable_rows(statement, step)):
-                attempt = self._gang_allocator.allocate_step(statement, group, step)
+                attempt = self._gang_allocator.allocate_group(statement, group, step)
             if not attempt.done:
                 return attempt, "" if len(statement) else self._first_binding(reservations, until)
         if attempt.done:
@@ -446,7 +454,7 @@ class Reservations:
         if self._share_precedence_used:
             self._replan(statement, now)
         before, mark = dict(self.by_group), statement.checkpoint()
-        attempt, _ = self.allocate_step(statement, group, step, now)
+        attempt, _ = self.allocate_group(statement, group, step, now)
         if attempt.done and not attempt.pipelined:
             return attempt
         statement.rollback(mark)
@@ -508,6 +516,7 @@ class Reservations:
         if attempt.rejections:
             self.without_capacity.pop(group.pending_class, None)
             return
+        self.in_use = True
         self.aging.record_failure(group, now)
         is_known = group.pending_class in self.without_capacity
         self.without_capacity[group.pending_class] = None
@@ -629,7 +638,7 @@ class Reservations:
         ``due_cycles``: group key → number of cycles since its start was reached.
         """
         table = self._state.table
-        self._capacity_gained, self._planned_shape = gained, table.shape - nodes_changed
+        self._capacity_gained, self.planned_shape = gained, table.shape - nodes_changed
         for key, r in self.by_group.items():
             r.due_cycles = due_cycles.get(key, 0)
             for name, numbers in tasks.get(key, {}).items():

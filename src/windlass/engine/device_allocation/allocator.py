@@ -298,7 +298,9 @@ class DeviceAllocator:
             cells = self._shares.cells[row, slot].tolist()
             if not shares_fit(facts, cells, whole=bool(cells[TAKEN]) and slot not in vacated):
                 return False
-        consuming = devices_here.draws or any(facts.device.draws for facts in devices_here.device_set.devices)
+        consuming = devices_here.consumption or any(
+            facts.device.draws for facts in devices_here.device_set.devices
+        )
         return not consuming or self.rows.open(row, {}, None, later=True).counters_hold()
 
     def pick(self, row: int, needs: Needs, *, later: bool = False, scored: bool = True) -> TaskShares | None:

@@ -45,8 +45,8 @@ class DeviceRows:
         devices_here = self._shares.row(row)
         if any(need.by_name for need in needs):
             key += repr(devices_here.uuids).encode()
-        if devices_here.draws and any(need.joint is not None for need in needs):
-            key += repr(sorted(devices_here.draws.items())).encode()
+        if devices_here.consumption and any(need.joint is not None for need in needs):
+            key += repr(sorted(devices_here.consumption.items())).encode()
         if devices_here.tokens and any(need.carries or need.avoids for need in needs):
             tokens = {token for need in needs for token in (*need.carries, *need.avoids)}
             relevant = [

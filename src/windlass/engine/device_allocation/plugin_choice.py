@@ -22,24 +22,21 @@ class PluginDeviceChoice:
     def __init__(self, table: NodeTable, plugins: PluginSet, scores: PluginDeviceScores) -> None:
         self._table = table
         self._shares = table.shares
-        self._plugins = plugins
+        self.plugins = plugins
         self._scores = scores
-        self._choosers = {
+        self.by_api = {
             dialect: [p for p in plugins.device_choices if supports(p, dialect)] for dialect in Dialect
         }
-
-    def chooses(self, needs: Needs) -> bool:
-        """Return whether a plugin may choose devices for such tasks."""
-        return bool(self._plugins.device_ranks or self._choosers[needs.dialect])
+        """Plugins that choose single devices, by API."""
 
     def choosers(self, needs: Needs) -> list[DeviceChoice]:
         """Return the plugins that may choose single devices for such tasks."""
-        return self._choosers[needs.dialect]
+        return self.by_api[needs.dialect]
 
     def choice(self, needs: Needs, row: int = -1, *, later: bool = False) -> Choose | None:
         """Return the plugin scores of devices: of plugins for one device and for the whole node."""
         plugins = self.choosers(needs)
-        ranks = self._plugins.device_ranks if row >= 0 else ()
+        ranks = self.plugins.device_ranks if row >= 0 else ()
         if not plugins and not ranks:
             return None
         view = TableView(self._table, np.array([row], dtype=np.int64), future=later) if ranks else None
@@ -78,11 +75,11 @@ class PluginDeviceChoice:
         if len(free) <= count:
             return 0
         need = DeviceNeed(resource, count, WHOLE)
-        if self._plugins.device_ranks and not self.choosers(needs):
+        if self.plugins.device_ranks and not self.choosers(needs):
             rankers = self._scores.rankers(needs, need)
             if rankers is not None:
                 return self._best_whole(row, resource, need, free, rankers) if rankers else 0
-        choose = self.choice(needs, row if self._plugins.device_ranks else -1)
+        choose = self.choice(needs, row if self.plugins.device_ranks else -1)
         if choose is None:
             return 0
         device_set = self._shares.row(row).device_set

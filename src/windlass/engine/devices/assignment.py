@@ -27,7 +27,7 @@ from windlass.engine.devices.dra_allocator import (
     OfferedDevice,
     allocate,
     allocations,
-    draws_fit,
+    consumption_fits,
     shared_consumption,
 )
 from windlass.engine.devices.need_on_device import NeedOnDevice
@@ -113,10 +113,10 @@ class NodeDeviceAssignment:
         self._tokens: dict[int, list[TaskShare]] = {}
         self._consumed: dict[str, int] = {
             name: self._counted_side(sums, later=later) - released.get(name, 0)
-            for name, sums in row_devices.draws.items()
+            for name, sums in row_devices.consumption.items()
         }
         """Consumption of devices that resource claims share, by name."""
-        for name, units in row_devices.device_set.drawn:
+        for name, units in row_devices.device_set.unknown_consumption:
             self._consumed[name] = self._consumed.get(name, 0) + units
 
     @staticmethod
@@ -356,7 +356,7 @@ class NodeDeviceAssignment:
             return False
         in_use = device.facts.device.shared and device.shares > 0
         draws = share.draws if in_use else (*device.facts.device.draws, *share.draws)
-        if draws and not draws_fit(draws, self._consumption()):
+        if draws and not consumption_fits(draws, self._consumption()):
             return False
         if not self._charge_opening(device):
             return False

@@ -51,7 +51,7 @@ class HeldDevice(NamedTuple):
     """Allocated device by its position among the offers, with the consumption of a shared one."""
 
     position: int
-    draws: ConsumedCounters = ()
+    consumption: ConsumedCounters = ()
 
 
 class PickedDevice(NamedTuple):
@@ -182,7 +182,7 @@ class _Search:
             return True
         if self._required is not None:
             return any(held.position == position for held in self._required)
-        return draws_fit(self._consumption(option, position), self._used)
+        return consumption_fits(self._consumption(option, position), self._used)
 
     def _consumption(self, option: DeviceOption, position: int) -> ConsumedCounters:
         return option.share_by_device.get(self._offers[position].uuid, ())
@@ -327,7 +327,9 @@ class _Search:
             return False
         if self._required is not None:
             return self._held < len(self._required) and self._required[self._held].position == position
-        return self._offers[position].free and draws_fit(self._offers[position].device.draws, self._used)
+        return self._offers[position].free and consumption_fits(
+            self._offers[position].device.draws, self._used
+        )
 
     def _is_share_free(self, option: DeviceOption, position: int) -> bool:
         consumption = self._consumption(option, position)
@@ -335,7 +337,7 @@ class _Search:
             return self._held < len(self._required) and self._required[self._held] == (position, consumption)
         in_use = self._user_counts[position] > 0
         draws = consumption if in_use else (*self._offers[position].device.draws, *consumption)
-        return (self._offers[position].free or option.admin) and draws_fit(draws, self._used)
+        return (self._offers[position].free or option.admin) and consumption_fits(draws, self._used)
 
     def _satisfies_rules(self, place: _Place, position: int) -> bool:
         for number in self._rules.get(place, ()):
@@ -350,7 +352,7 @@ class _Search:
         return True
 
 
-def draws_fit(draws: ConsumedCounters, used: Mapping[str, int]) -> bool:
+def consumption_fits(draws: ConsumedCounters, used: Mapping[str, int]) -> bool:
     """Return whether all consumed counters have enough left."""
     return all(used.get(name, 0) + units <= total for name, units, total in draws)
 

@@ -157,14 +157,14 @@ class DeviceSet:
     """Devices of a node, without their UUIDs. Nodes with equal devices share one set.
 
     ``code``: number of the set.
-    ``drawn``: consumption of shared devices by unknown holders.
+    ``unknown_consumption``: consumption of shared devices by unknown holders.
     """
 
     code: int
     devices: tuple[DeviceFacts, ...]
     slots: dict[tuple[str, int], int]
     """(Resource, index) → slot."""
-    drawn: tuple[tuple[str, int], ...] = ()
+    unknown_consumption: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -185,7 +185,7 @@ class RowDevices:
     holders: dict[tuple[int, str], TaskShares] = field(default_factory=dict)
     """(Side, key of the task) → its shares."""
     tokens: dict[int, dict[tuple[bool, str], list[int]]] = field(default_factory=dict)
-    draws: dict[str, list[int]] = field(default_factory=dict)
+    consumption: dict[str, list[int]] = field(default_factory=dict)
 
 
 class DevicePlanes(Protocol):
@@ -401,10 +401,10 @@ class ShareTable:
         if share.carries or share.avoids:
             self._count_tokens(devices, slot, share, side, sign)
         for name, units, _ in share.draws:
-            sums = devices.draws.setdefault(name, [0, 0, 0])
+            sums = devices.consumption.setdefault(name, [0, 0, 0])
             sums[side] += sign * units
             if not any(sums):
-                del devices.draws[name]
+                del devices.consumption[name]
         if side == NOMINATED_SIDE and facts.counted:
             self._mark_nominated(row, share, nominated=transition.nominated)
         if transition.charged_before != transition.charged_after:

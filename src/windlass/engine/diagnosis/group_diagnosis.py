@@ -434,7 +434,7 @@ class Diagnosis:
 
         It tells how many fit and, with ``in_full``, what blocks the next one.
         """
-        placed = self._gang_allocator.try_step(self._statement, group, step)
+        placed = self._gang_allocator.try_group(self._statement, group, step)
         self._statement.rollback()
         requires_domain = group.has_topology and self._gang_allocator.domain_selector.requires_domain(group)
         code = Reason.TOPOLOGY_PLACEMENT_FAILED if requires_domain else Reason.INSUFFICIENT_RESOURCES
@@ -462,7 +462,7 @@ class Diagnosis:
         diagnosis = None
         if (
             placed
-            and self._gang_allocator.try_step(
+            and self._gang_allocator.try_group(
                 self._statement, group, NextTasks(list(step.batches), placed, {})
             ).done
         ):

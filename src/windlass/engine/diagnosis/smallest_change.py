@@ -137,7 +137,7 @@ class SmallestChange:
 
     def _try(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
         mark = statement.checkpoint()
-        attempt = self._gang_allocator.try_step(statement, group, step)
+        attempt = self._gang_allocator.try_group(statement, group, step)
         statement.rollback(mark)
         return attempt
 
@@ -159,7 +159,7 @@ class SmallestChange:
             and queue.allocated.get(resource, 0) + units > limit
         ]
         mark = statement.checkpoint()
-        fits = self._open_allocator.try_step(statement, group, step).done
+        fits = self._open_allocator.try_group(statement, group, step).done
         statement.rollback(mark)
         if not exceeded or not fits:
             return None

@@ -540,6 +540,11 @@ def nominated(group: GroupEntry) -> list[TaskEntry]:
     )
 
 
+def tasks_by_row(table: NodeTable) -> Sequence[Mapping[str, TaskEntry]]:
+    """Return the tasks on every row, by key."""
+    return cast("Sequence[Mapping[str, TaskEntry]]", table.tasks)
+
+
 def tasks_on(table: NodeTable, row: int) -> Mapping[str, TaskEntry]:
     """Return the tasks on a row, by key."""
     return cast("Mapping[str, TaskEntry]", table.tasks[row])

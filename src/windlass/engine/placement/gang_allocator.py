@@ -39,7 +39,7 @@ class GangAllocator:
         self.domain_selector = DomainSelector(table, plugins.plugins)
         self._filler = GangFiller(table, plugins.admissions if gated else [], placer, self.domain_selector)
 
-    def allocate_step(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
+    def allocate_group(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
         """Place the next tasks of a group now, or nominate them to capacity that is being released.
 
         Valid nominations are kept, broken ones are withdrawn.
@@ -52,7 +52,7 @@ class GangAllocator:
                 simple = self._filler.place_single_task(statement, group, step)
                 if simple is not None and (simple.done or not statement.terminating):
                     return simple
-        attempt = self.try_step(statement, group, step)
+        attempt = self.try_group(statement, group, step)
         if attempt.done or not (statement.terminating or group.nominations):
             return attempt
         nominated_tasks = nominated(group)
@@ -71,7 +71,7 @@ class GangAllocator:
                 return attempt
             for entry in kept:
                 statement.withdraw_nomination(entry)
-        later = self.try_step(statement, group, step, future=True)
+        later = self.try_group(statement, group, step, future=True)
         if not later.done:
             return attempt
         later.rejections += attempt.rejections  # they may be what it waits for, not nodes
@@ -94,7 +94,7 @@ class GangAllocator:
         self._withdraw_broken(statement, nominated(group))
         return rejections
 
-    def try_step(
+    def try_group(
         self, statement: Statement, group: GroupEntry, step: NextTasks, *, future: bool = False
     ) -> PlacementAttempt:
         """Try to place the next tasks of a group. On failure the statement is as before.
@@ -134,7 +134,7 @@ class GangAllocator:
     def nominate_at(self, statement: Statement, group: GroupEntry, step: NextTasks, row: int) -> bool:
         """Nominate one task to the only row that can take it after terminating tasks are gone.
 
-        A shortcut for :meth:`try_step` with ``future``. A false result decides nothing.
+        A shortcut for :meth:`try_group` with ``future``. A false result decides nothing.
         """
         if (
             step.members != 1

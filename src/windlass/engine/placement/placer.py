@@ -90,9 +90,11 @@ class Placer:
         ``future``: tasks that fit nowhere now are nominated to capacity that is being
             released. Returns the number of placed and nominated tasks, always a prefix.
         """
+        if group.queue is None or not group.queue.tree.flavors:
+            return self._place_or_nominate(statement, group, cls, entries, future)
         self._bound = flavor_bound_of(group, cls, future=False)
         try:
-            return self._place_class(statement, group, cls, entries, future)
+            return self._place_or_nominate(statement, group, cls, entries, future)
         finally:
             self._bound = None
 
@@ -140,7 +142,7 @@ class Placer:
         queue = group.queue
         return queue is None or not queue.tree.flavors or flavor_bound_of(group, cls, future=False) is None
 
-    def _place_class(
+    def _place_or_nominate(
         self,
         statement: Statement,
         group: GroupEntry,
@@ -153,17 +155,17 @@ class Placer:
         if self.scope is not None and self.scope.portions:
             placed = self._place_in_portions(statement, group, cls, entries, self.scope)
         else:
-            placed = self._place_class_now(statement, group, cls, entries)
+            placed = self._place_on_nodes(statement, group, cls, entries)
         if future and placed < len(entries) and statement.terminating:
             if self._bound is not None:
                 self._bound.future = True  # only nominations use capacity that is being released
             placed += self.nominate(statement, cls, entries[placed:])
         return placed
 
-    def _place_class_now(
+    def _place_on_nodes(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
-        if self._related(cls) or self._ranks.rankers(cls):
+        if self._related(cls) or (cls.rankers and self._ranks.rankers(cls)):
             return self._place_in_rounds(statement, group, cls, entries)
         if cls.countable and self.scope is not None:
             return self._fill_scope(statement, group, cls, entries, self.scope)
@@ -183,7 +185,7 @@ class Placer:
         placed = 0
         for portion in scope.portions:
             with self.within(portion):
-                placed += self._place_class_now(statement, group, cls, entries[placed:])
+                placed += self._place_on_nodes(statement, group, cls, entries[placed:])
             if placed == len(entries):
                 break
         return placed

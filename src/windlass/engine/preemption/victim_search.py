@@ -312,7 +312,7 @@ class VictimSearch:
         self._trials -= 1
         statement = self._statement
         self._evict(victim_sets)
-        if self._gang_allocator.try_step(statement, self._group, self._step, future=True).done:
+        if self._gang_allocator.try_group(statement, self._group, self._step, future=True).done:
             self._evict(later)
             return True
         statement.rollback()

@@ -33,7 +33,7 @@ class Enqueuer:
         self._scheduling_queue = scheduling_queue
         self._queue_heap = queue_heap
         self._strict = state.config.backfill == STRICT
-        self._pauses: list[tuple[float, str]] = []
+        self.pauses: list[tuple[float, str]] = []
 
     def update(self, group: GroupEntry, now: float) -> None:
         """Update the position of a group after a change of its state."""
@@ -128,8 +128,8 @@ class Enqueuer:
     def due(self, now: float) -> list[GroupEntry]:
         """Return the groups with a finished backoff."""
         due = []
-        while self._pauses and self._pauses[0][0] <= now:
-            not_before, key = heapq.heappop(self._pauses)
+        while self.pauses and self.pauses[0][0] <= now:
+            not_before, key = heapq.heappop(self.pauses)
             group = self._state.groups.get(key)
             if group is not None and group.not_before == not_before:
                 group.not_before, group.rejection = 0.0, None
@@ -137,7 +137,7 @@ class Enqueuer:
         return due
 
     def next_due(self) -> float | None:
-        return self._pauses[0][0] if self._pauses else None
+        return self.pauses[0][0] if self.pauses else None
 
     def reject(self, group: GroupEntry, now: float) -> None:
         """Start a pause for a group that a plugin has rejected at commit."""
@@ -147,7 +147,7 @@ class Enqueuer:
     def resume_pause(self, group: GroupEntry, not_before: float) -> None:
         """Resume a pause that was active when the engine was dumped."""
         group.not_before = not_before
-        heapq.heappush(self._pauses, (not_before, group.key))
+        heapq.heappush(self.pauses, (not_before, group.key))
 
     def _start_backoff(self, group: GroupEntry, now: float) -> None:
         config = self._state.config

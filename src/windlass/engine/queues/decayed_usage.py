@@ -49,7 +49,7 @@ class DecayedUsage:
     def __init__(self, queues: QueueTree, total: Mapping[str, int], half_life: float) -> None:
         self._queues = queues
         self._total = total
-        self._half_life = half_life
+        self.half_life = half_life
         self.renewed: float | None = None
         """Time at which ``QueueEntry.usage`` was last renewed."""
         self.cluster: Meter | None = None
@@ -62,7 +62,7 @@ class DecayedUsage:
 
     def renew(self, now: float) -> None:
         """Set the past usage of every queue, if it is due."""
-        if not self._half_life or (self.renewed is not None and now < self.renewed + RENEW_SECONDS):
+        if not self.half_life or (self.renewed is not None and now < self.renewed + RENEW_SECONDS):
             return
         self.renewed = now
         cluster = self._cluster(now)
@@ -72,7 +72,7 @@ class DecayedUsage:
             meter = self.meters.get(entry.name)
             usage: dict[str, int] = {}
             if meter is not None:
-                meter.advance(now, self._half_life)
+                meter.advance(now, self.half_life)
                 for resource, used in meter.sums.items():
                     capacity = cluster.sums.get(resource, 0.0)
                     if capacity > 0.0 and used > 0.0:
@@ -83,7 +83,7 @@ class DecayedUsage:
 
     def record(self, changed: Mapping[str, QueueEntry], now: float) -> None:
         """Record what queues hold from ``now`` on. ``changed``: queues with possible changes."""
-        if not self._half_life:
+        if not self.half_life:
             return
         self._cluster(now)
         for entry in changed.values():
@@ -93,13 +93,13 @@ class DecayedUsage:
                 if held and not entry.missing:
                     self.meters[entry.name] = Meter(now, held)
             elif meter.level != held:
-                meter.advance(now, self._half_life)
+                meter.advance(now, self.half_life)
                 meter.level = held
 
     def _cluster(self, now: float) -> Meter:
         if self.cluster is None:
             self.cluster = Meter(now, dict(self._total))
         else:
-            self.cluster.advance(now, self._half_life)
+            self.cluster.advance(now, self.half_life)
             self.cluster.level = dict(self._total)
         return self.cluster

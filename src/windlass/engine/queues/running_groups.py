@@ -24,7 +24,8 @@ class RunningGroups:
     def __init__(self, groups: Mapping[str, GroupEntry]) -> None:
         self._groups = groups
         self._by_queue: dict[str, dict[int, _Level]] | None = None
-        self._recorded: dict[str, GroupEntry] = {}
+        self.recorded: dict[str, GroupEntry] = {}
+        """Groups that may have changed; :meth:`update` processes them on the next query."""
         self._positions: dict[str, tuple[str, int]] = {}
         """Group → its queue and priority in ``_by_queue``."""
         self._changes: list[GroupEntry] = []
@@ -63,10 +64,9 @@ class RunningGroups:
         """Return the sorted names of the queues in which something runs."""
         return sorted(self._by_queue or ())
 
-    def record(self, touched: Mapping[str, GroupEntry]) -> None:
-        """Record groups for :meth:`update`, to be processed on the next query."""
-        self._recorded.update(touched)
-        if len(self._recorded) > _MAX_RECORDED:
+    def limit_recorded(self) -> None:
+        """Process recorded groups if there are too many of them."""
+        if len(self.recorded) > _MAX_RECORDED:
             self.update(())
 
     def update(self, touched: Iterable[GroupEntry]) -> None:
@@ -78,7 +78,7 @@ class RunningGroups:
         if self._by_queue is None:
             self._by_queue = {}
             touched = self._groups.values()
-        recorded, self._recorded = self._recorded, {}
+        recorded, self.recorded = self.recorded, {}
         groups = (*recorded.values(), *touched)
         for group in groups:
             self._place(group, self._by_queue)

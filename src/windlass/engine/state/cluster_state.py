@@ -18,10 +18,10 @@ from windlass.engine.queues.fair_shares import FairShares
 from windlass.engine.queues.tree import QueueTree
 from windlass.engine.state.admission_gate import AdmissionGate
 from windlass.engine.state.placement_ledger import PlacementLedger
-from windlass.engine.timesharing.attained_service import TimeSharingState
+from windlass.engine.timesharing.attained_service import BEFORE_ALL, TimeSharingState
 from windlass.engine.victims.disruption_budgets import EvictionBudgets
 from windlass.spi.inputs import TakesBudgets, TakesPendingTasks
-from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
+from windlass.spi.objects import Dialect, Group, NamespaceQuota, Queue, Task
 
 
 class ClusterState:
@@ -50,6 +50,8 @@ class ClusterState:
         self.budgets = EvictionBudgets(self.tasks)
         self.timed: dict[str, GroupEntry] = {}
         """Groups with a known run time."""
+        self.groups_with_grace: dict[str, GroupEntry] = {}
+        """Groups that had a grace period below their minimum (``stalegangeviction``)."""
         for plugin in plugins.domains:
             plugin.attach(TableView(self.table))
         for hearer in plugins.plugins:
@@ -70,6 +72,28 @@ class ClusterState:
             entry = self.groups[key] = GroupEntry(key, self._task_order)
         return entry
 
+    def set_group(self, entry: GroupEntry, group: Group) -> None:
+        """Set the specification of a group, and register it with optional features that it uses."""
+        if group.stale_grace is not None:
+            self.groups_with_grace[group.key] = entry
+        if not self.time_sharing.opt_in_keys.isdisjoint(group.annotations):
+            self.time_sharing.users.add(group.key)
+        separate = self.config.best_effort_apart and group.dialect is Dialect.VOLCANO
+        entry.set_group(group, best_effort_separate=separate)
+
+    def set_queue(self, queue: Queue) -> None:
+        """Enter a queue, and register it with optional features that it uses."""
+        if not self.time_sharing.opt_in_keys.isdisjoint(queue.annotations):
+            self.time_sharing.users.add(queue.name)
+        self.queues.upsert(queue)
+
+    def forget_group(self, entry: GroupEntry) -> None:
+        """Remove a group that was deleted and has no tasks left."""
+        del self.groups[entry.key]
+        self.groups_with_grace.pop(entry.key, None)
+        self.gate.forget(entry.key)
+        self.ledger.expected_ends.forget(entry)
+
     def update_run_time(self, entry: GroupEntry) -> None:
         """Update :attr:`timed` after a change of the group or its set of tasks."""
         timed = entry.group is not None and run_time(entry) is not None
@@ -87,10 +111,6 @@ class ClusterState:
         entry = self.groups.get(group)
         tasks = entry.pending.values() if entry is not None else ()
         return Counter(task.cls.number for task in tasks if task.nominated_row < 0)
-
-    def best_effort_separate(self, group: Group) -> bool:
-        """Return whether pods without requests are separate from their gang in this group."""
-        return self.config.best_effort_apart and group.dialect is Dialect.VOLCANO
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
         """Return the sort key of a task in its group. The task's key comes last, so keys are unique."""
@@ -111,13 +131,14 @@ class ClusterState:
             return (
                 first(entry),
                 second(entry),
-                self.time_sharing.rank_of(entry),
+                self.time_sharing.rank_of(entry) if self.time_sharing.users else BEFORE_ALL,
                 group.created,
                 group.uid,
                 group.key,
             )
         own = [key(entry) for key in keys]
-        return (*own, self.time_sharing.rank_of(entry), group.created, group.uid, group.key)
+        rank = self.time_sharing.rank_of(entry) if self.time_sharing.users else BEFORE_ALL
+        return (*own, rank, group.created, group.uid, group.key)
 
     def update_labels(self) -> None:
         """Announce changed labels of nodes with tasks to domain plugins, which count again."""

@@ -64,7 +64,7 @@ class DeviceHoldings:
         devices = self._table.devices
         slots_by_resource = devices.rows[row]
         choice = self._allocator.choice
-        has_choice = choice.chooses(cls.needs)
+        has_choice = bool(choice.plugins.device_ranks or choice.by_api[cls.needs.dialect])
         for resource, count in cls.device_requests:
             slots = slots_by_resource[resource]
             for entry in entries:

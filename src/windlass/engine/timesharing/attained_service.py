@@ -31,6 +31,8 @@ from windlass.spi.timeshare import Rank, RunSegment, TimeSharing
 BEFORE_ALL = float("-inf")
 """Rank of a group that did not opt in."""
 AFTER_ALL = float("inf")
+ANY_GROUP = "*"
+"""Entry among the users of time-sharing if the policy does not declare its annotations."""
 MAX_EVALUATED = 256
 """Maximum number of worst-ranked groups per queue that are evaluated for a suspension."""
 MIN_INTERVAL = 1e-6
@@ -211,6 +213,10 @@ class TimeSharingState:
 
     def __init__(self) -> None:
         self.policy: TimeSharing | None = None
+        self.opt_in_keys: frozenset[str] = frozenset()
+        """Annotations that opt in to time-sharing, by the policy."""
+        self.users: set[str] = set()
+        """Groups and queues that had one of these annotations. Without any, no group shares time."""
         self.accounts: dict[str, TimeAccount] = {}
         self.runners: dict[str, RunningAccounts] = {}
         self.waiting_index = WaitingIndex()
@@ -225,6 +231,13 @@ class TimeSharingState:
         """Time up to which run times are part of the counters that the policy loaded; Unix seconds."""
         self.now = BEFORE_ALL
         """Time up to which everything due is done; Unix seconds."""
+
+    def set_policy(self, policy: TimeSharing | None) -> None:
+        """Set the policy, before any group is known."""
+        self.policy = policy
+        keys = getattr(policy, "opt_in_keys", None)
+        self.opt_in_keys = keys or frozenset()
+        self.users = {ANY_GROUP} if policy is not None and keys is None else set()
 
     # ------------------------------------------------------------------ ranks of waiting groups
 

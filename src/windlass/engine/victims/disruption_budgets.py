@@ -58,7 +58,7 @@ class EvictionBudgets:
     def __init__(self, tasks: Mapping[str, TaskEntry]) -> None:
         self._tasks = tasks
         self._allowed: dict[str, int] = {}
-        self._spent: dict[str, dict[str, _Eviction]] = {}
+        self.spent: dict[str, dict[str, _Eviction]] = {}
         """Budget → uid → eviction that was decided here, or is tried now."""
         self.queries = 0
         """Number of queries for the rest of a budget."""
@@ -94,7 +94,7 @@ class EvictionBudgets:
 
     def upsert(self, key: str, allowed: int) -> None:
         """Set what the status of a budget allows now."""
-        spent = self._spent.get(key)
+        spent = self.spent.get(key)
         if spent is not None:
             self._set_spent(key, [eviction for eviction in spent.values() if not self._is_shown(eviction)])
         self._allowed[key] = allowed
@@ -102,7 +102,7 @@ class EvictionBudgets:
 
     def remove(self, key: str) -> None:
         if self._allowed.pop(key, None) is not None:
-            self._spent.pop(key, None)
+            self.spent.pop(key, None)
             self.version += 1
 
     def evict(self, entry: TaskEntry) -> None:
@@ -112,16 +112,16 @@ class EvictionBudgets:
         """
         uid = entry.task.uid
         for key in entry.task.budgets:
-            self._spent.setdefault(key, {})[uid] = _Eviction(entry.key, uid, entry)
+            self.spent.setdefault(key, {})[uid] = _Eviction(entry.key, uid, entry)
 
     def prune(self, now: float) -> None:
         """Forget evictions that are not valid any more or have expired.
 
         Call it before and after each cycle.
         """
-        if not self._spent:
+        if not self.spent:
             return
-        for key, spent in list(self._spent.items()):
+        for key, spent in list(self.spent.items()):
             counting = []
             for eviction in spent.values():
                 if self._is_gone(eviction):
@@ -137,16 +137,16 @@ class EvictionBudgets:
 
     def next_due(self) -> float | None:
         """Return the time at which time alone frees a budget, Unix seconds."""
-        if not self._spent:
+        if not self.spent:
             return None
-        times = [eviction.gone_since for spent in self._spent.values() for eviction in spent.values()]
+        times = [eviction.gone_since for spent in self.spent.values() for eviction in spent.values()]
         return min((time + LAG for time in times if time is not None), default=None)
 
     def _set_spent(self, key: str, counting: list[_Eviction]) -> None:
         if counting:
-            self._spent[key] = {eviction.uid: eviction for eviction in counting}
+            self.spent[key] = {eviction.uid: eviction for eviction in counting}
         else:
-            self._spent.pop(key, None)
+            self.spent.pop(key, None)
 
     def _is_gone(self, eviction: _Eviction) -> bool:
         entry = eviction.entry
@@ -159,7 +159,7 @@ class EvictionBudgets:
         return eviction.entry is None or self._is_gone(eviction) or eviction.entry.task.state in _SHOWN
 
     def _counting(self, key: str) -> Iterator[_Eviction]:
-        for eviction in self._spent.get(key, {}).values():
+        for eviction in self.spent.get(key, {}).values():
             if self._is_gone(eviction) or (
                 eviction.entry is not None and eviction.entry.state is TERMINATING
             ):

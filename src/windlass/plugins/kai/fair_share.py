@@ -107,7 +107,9 @@ class KaiDivision:
             weight = spec.surplus_weights.get(resource, spec.weight)
             surplus = rounding = 0
             if whole > given and requested > given and weight > 0:
-                surplus, rounding = rest(whole - given, _whole(resource), requested - given)
+                surplus = requested - given
+                if surplus > whole - given:
+                    surplus, rounding = rest(whole - given, _whole(resource), surplus)
             share = fair[resource] = given + surplus + rounding
             bound = _bound(deserved, limit, share)
             if bound is not None:
@@ -179,7 +181,7 @@ def entitled(queue: QueueView) -> Mapping[str, int]:
     if spec.dialect is Dialect.KAI:
         return spec.deserved
     if not spec.guarantee and not queue.subqueues:
-        return include_flavors(spec.deserved)
+        return include_flavors(spec.deserved) if spec.deserved else spec.deserved
     due = dict(spec.deserved)
     for resource, units in spec.guarantee.items():
         due[resource] = max(units, due.get(resource, 0))

@@ -13,6 +13,9 @@ TIME_SHARE = "windlass.dev/time-share"
 QUANTUM_SECONDS = 60.0
 """Default time (seconds) for which a start is protected: about the restart of a large job."""
 
+OPT_IN_KEYS = frozenset({TIME_SHARE, CHECKPOINTED})
+"""Annotations of groups and queues that opt in."""
+
 OptIn = Callable[[Group, Sequence[QueueView]], bool]
 
 
@@ -59,6 +62,8 @@ class OptInSharing:
 
     def __init__(self, joins: OptIn = opted_in, quantum_seconds: float = QUANTUM_SECONDS) -> None:
         self._joins = joins
+        self.opt_in_keys = OPT_IN_KEYS if joins is opted_in else None
+        """Annotations without which no group joins; ``None`` if unknown."""
         self._quantum = quantum_seconds
 
     def joins(self, group: Group, path: Sequence[QueueView]) -> bool:

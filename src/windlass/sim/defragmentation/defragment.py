@@ -20,7 +20,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.engine.engine import Engine
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import BOUND, RUNNING, TaskEntry
+from windlass.engine.groups.entries import BOUND, RUNNING, TaskEntry, tasks_by_row, tasks_on
 from windlass.engine.nodes.view import TableView
 from windlass.plugins.devices.device_arrays import BARRED, WHOLE, free_milli, request_of, requested_milli
 from windlass.plugins.queues.protection import STAYS
@@ -198,7 +198,7 @@ class Defrag:
             return None
         table = self._engine.state.table
         if self._rings is None or self._rings[0] != table.version:
-            self._rings = (table.version, Rings(free, table.tasks, self._may_go))
+            self._rings = (table.version, Rings(free, tasks_by_row(table), self._may_go))
         return self._named(self._rings[1].best(needs, milli, most))
 
     def _relief(
@@ -207,7 +207,7 @@ class Defrag:
         """Return the cheapest exchange of two pods that frees the missing CPU or memory of a node."""
         if self._engine is None or most < 0:
             return None
-        tasks = self._engine.state.table.tasks
+        tasks = tasks_by_row(self._engine.state.table)
         pair = relief(needs, need, milli, free, tasks, ExchangeRequest(most, self._may_go))
         return self._named(
             [MoveStep(one, other.row) for one, other in zip(pair, reversed(pair), strict=True)]
@@ -232,7 +232,7 @@ class Defrag:
         if self._engine is None:
             return None
         table = self._engine.state.table
-        tasks = table.tasks[row].values()
+        tasks = tasks_on(table, row).values()
         there = [entry for entry in tasks if self._may_go(entry)]
         amounts = dict(needs.request)
         asked = (amounts.get("cpu", 0), amounts.get("memory", 0))

@@ -23,7 +23,7 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.engine.engine import Engine
-from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.groups.entries import TaskEntry, tasks_by_row
 from windlass.engine.nodes.view import TableView
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.devices.device_arrays import WHOLE
@@ -113,7 +113,7 @@ def plan(
     defrag = Defrag(part, stays=stay.__contains__)
     engine = _loaded(told, defrag)
     state = engine.state
-    running = [entry for tasks in state.table.tasks for entry in tasks.values()]
+    running = [entry for tasks in tasks_by_row(state.table) for entry in tasks.values()]
     view = TableView(state.table)
     defrag.running = sum(milli_of(entry) for entry in running)
     sources = {entry.key: (state.table.names[entry.row], milli_of(entry)) for entry in running}
