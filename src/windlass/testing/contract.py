@@ -1,4 +1,4 @@
-"""Whether a policy keeps the promises of its Protocols, tried on many small clusters."""
+"""Contract tests of a policy: its Protocols, tried on many small clusters."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _OTHER_METHODS = (
 
 
 def _check_choice(policy: DeviceChoice, needs: Needs, random: np.random.Generator) -> None:
-    """One number for each card, or nothing, the same at the second time."""
+    """Check that ``prefer`` returns one number per device or ``None``, twice the same."""
     free = random.integers(500, 1001, size=4).tolist()
     cards = [
         CandidateDevice(
@@ -102,7 +102,7 @@ def _check_choice(policy: DeviceChoice, needs: Needs, random: np.random.Generato
     if first is None or second is None or list(first) != list(second):
         raise ContractViolation(f"{_name(policy)}: prefer answers otherwise the second time, for {needs}")
     if len(first) != len(cards) or not all(np.isfinite(first)):
-        raise ContractViolation(f"{_name(policy)}: prefer gives one number for each card, for {needs}")
+        raise ContractViolation(f"{_name(policy)}: prefer must return one number per device, for {needs}")
 
 
 def _check_domains(policy: spi.DomainScore, engine: Engine, needs: Needs) -> None:

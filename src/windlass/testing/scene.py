@@ -23,7 +23,7 @@ GPU = "nvidia.com/gpu"
 GIB = 1 << 30
 NAMESPACE = "default"
 START = 1_000_000.0
-"""When a scene begins, Unix seconds."""
+"""Start of a scene, in Unix seconds."""
 
 
 class Scene:
@@ -178,12 +178,12 @@ class Scene:
         return dict(sorted(Counter(task.node for task in self._of(name) if task.node).items()))
 
     def code(self, name: str) -> str:
-        """Why the group waits, as a reason code; empty if nothing of it does."""
+        """Return the reason code of the waiting group; empty if no task of it waits."""
         explanation = self.engine.explain(f"{NAMESPACE}/{name}", self.now)
         return "" if explanation is None else str(explanation.code)
 
     def message(self, name: str) -> str:
-        """Why the group waits, in words; empty if nothing of it does."""
+        """Return the message of the waiting group; empty if no task of it waits."""
         explanation = self.engine.explain(f"{NAMESPACE}/{name}", self.now)
         return "" if explanation is None else explanation.message
 

@@ -344,7 +344,7 @@ def test_cards_that_cannot_be_held_are_told(
     cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
 ) -> None:
     cluster.nodes = [node("a")]
-    assert "shared GPUs" not in {name for name, _, _ in found()}  # nobody asked for it
+    assert "shared GPUs" not in {name for name, _, _ in found()}  # not requested
     cluster.settings = gpu_sharing.with_image("log: {level: info}\n", "windlass:1")
 
     def told() -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ def cluster() -> FakeCluster:
 
 
 def ended(cluster: FakeCluster, key: str = "containerStatuses", **terminated: object) -> None:
-    """Add a bare pod whose container ended so."""
+    """Add a bare pod with a container that ended so."""
     status = {
         "phase": "Failed",
         key: [{"name": "c", "restartCount": 0, "state": {"terminated": terminated}}],

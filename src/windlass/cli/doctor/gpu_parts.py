@@ -207,7 +207,7 @@ def _version(labels: Mapping[str, str]) -> str:
 
 
 def _of_agent(node: Object) -> list[PartFinding]:
-    """Return the findings of a node whose agent belongs to Windlass."""
+    """Return the findings of a node with an agent of Windlass."""
     labels = node["metadata"].get("labels") or {}
     records = node_annotation.read(node["metadata"].get("annotations") or {}).cards
     simulated = labels.get(annotations.SIMULATED) == "true" or _version(labels) == SIMULATED_DRIVER

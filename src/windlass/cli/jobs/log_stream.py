@@ -102,7 +102,7 @@ class LogFeed:
 
 
 class _Known:
-    """What was known of a log when a connection began, compared with what comes."""
+    """State of a log at the start of a connection, compared with what arrives."""
 
     def __init__(self, last: str, seen_of_last: int, unfinished_bytes: int) -> None:
         self._last = last

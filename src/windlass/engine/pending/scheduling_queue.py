@@ -2,7 +2,7 @@
 
 Groups of one queue with the same next step form one *pending class*, in queue order. If
 its first group does not fit, none behind it fits. The exception is a group that ends
-before reserved capacity is needed (:mod:`windlass.engine.queues.group_order`). If the
+before reserved capacity is needed (:class:`~windlass.engine.groups.pending_class.OrderedGroups`). If the
 order is *strict*, all groups of a queue form one pending class, and only the first is
 tried. A pending class is *active* (its first group is to be tried) or *parked*. A
 parked class has wake conditions, and only these wake it. Ten thousand groups that wait
