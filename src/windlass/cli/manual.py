@@ -19,7 +19,7 @@ _INDEXES = ("README", "index")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ManualPage:
     """One page. ``topic``: its name for ``windlass docs``, unique among all pages."""
 
     topic: str
@@ -34,17 +34,17 @@ class Manual:
         self._root = root
 
     @cached_property
-    def pages(self) -> Mapping[str, Page]:
+    def pages(self) -> Mapping[str, ManualPage]:
         """Pages by topic, in the order of the sections."""
-        found: dict[str, Page] = {}
+        found: dict[str, ManualPage] = {}
         for section in SECTIONS:
             for path in sorted((self._root / section).rglob("*.md")):
                 short = path.parent.name if path.stem in _INDEXES else path.stem
                 topic = short if short not in found else f"{section}/{path.stem}"
-                found[topic] = Page(topic, _title(path), path)
+                found[topic] = ManualPage(topic, _title(path), path)
         return found
 
-    def page(self, topic: str) -> Page | None:
+    def page(self, topic: str) -> ManualPage | None:
         """Return the page of a topic, of a path such as ``guides/placement``, or of a decision's number."""
         name = topic.removeprefix("docs/").removesuffix(".md").lower()
         if name in self.pages:

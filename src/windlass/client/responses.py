@@ -56,7 +56,7 @@ class ListMeta(msgspec.Struct, rename={"continue_token": "continue"}):
     remainingItemCount: int | None = None
 
 
-class Page(msgspec.Struct, Generic[T]):
+class ListResponse(msgspec.Struct, Generic[T]):
     """One response to a list request."""
 
     metadata: ListMeta
@@ -82,7 +82,7 @@ decode_envelope = msgspec.json.Decoder(Envelope).decode
 decode_slim_envelope = msgspec.json.Decoder(SlimEnvelope).decode
 
 _decoders: dict[Any, Callable[[Any], Any]] = {dict: decode_any}
-_page_decoders: dict[Any, Callable[[Any], Page[Any]]] = {}
+_page_decoders: dict[Any, Callable[[Any], ListResponse[Any]]] = {}
 
 
 def decoder(kind: type[T]) -> Callable[[Any], T]:
@@ -106,10 +106,10 @@ def decoded(kind: type[T], body: bytes) -> T:
         raise errors.garbled("the server", str(problem)) from problem
 
 
-def page_decoder(kind: type[T]) -> Callable[[Any], Page[T]]:
+def page_decoder(kind: type[T]) -> Callable[[Any], ListResponse[T]]:
     known = _page_decoders.get(kind)
     if known is None:
-        known = _page_decoders[kind] = msgspec.json.Decoder(Page[kind]).decode  # type: ignore[valid-type]
+        known = _page_decoders[kind] = msgspec.json.Decoder(ListResponse[kind]).decode  # type: ignore[valid-type]
     return known
 
 

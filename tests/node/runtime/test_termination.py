@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.node.runtime.termination import RELEASE_DELAY, Process, Termination
+from windlass.node.runtime.termination import RELEASE_DELAY, GracefulStop, Process
 
 TERM = signal.SIGTERM
 INIT = 0
@@ -59,8 +59,8 @@ PROGRAM = Process()
 TRAINER = Process(catches=True)
 
 
-def started(table: Table) -> Termination:
-    termination = Termination(TERM, table)
+def started(table: Table) -> GracefulStop:
+    termination = GracefulStop(TERM, table)
     termination.proceed(0.0)
     return termination
 

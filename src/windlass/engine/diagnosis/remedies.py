@@ -155,6 +155,27 @@ def _spread_remedies(diagnosis: NodeDiagnosis) -> list[str]:
     ]
 
 
+def _smaller_pod_or_larger_node(diagnosis: NodeDiagnosis, state: ClusterState) -> list[str]:
+    """Return remedies for a pod that exceeds every node."""
+    largest = dict(diagnosis.largest)
+    remedies = [
+        f"Ask for at most {from_units(name, largest[name])} {name} per pod."
+        for name, units in diagnosis.cls.items
+        if units > largest.get(name, 0) > 0
+    ]
+    if diagnosis.limited_by_numa:
+        policy = diagnosis.cls.needs.zones and diagnosis.cls.needs.zones.policy
+        remedies += [f"Ask for another NUMA policy than {policy}, or for none."] if policy else []
+        remedies.append(
+            "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
+        )
+    missing = _missing_resources(diagnosis, state)
+    remedies += missing
+    return remedies + (
+        advice_on_devices(diagnosis, state) or ([] if missing else ["Add a node that is large enough."])
+    )
+
+
 def _node_remedies(
     code: Reason,
     group: GroupEntry,
@@ -170,23 +191,7 @@ def _node_remedies(
             continue
         match code:
             case Reason.EXCEEDS_EVERY_NODE:
-                largest = dict(diagnosis.largest)
-                remedies += [
-                    f"Ask for at most {from_units(name, largest[name])} {name} per pod."
-                    for name, units in diagnosis.cls.items
-                    if units > largest.get(name, 0) > 0
-                ]
-                if diagnosis.limited_by_numa:
-                    policy = diagnosis.cls.needs.zones and diagnosis.cls.needs.zones.policy
-                    remedies += [f"Ask for another NUMA policy than {policy}, or for none."] if policy else []
-                    remedies.append(
-                        "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
-                    )
-                missing = _missing_resources(diagnosis, state)
-                remedies += missing
-                remedies += advice_on_devices(diagnosis, state) or (
-                    [] if missing else ["Add a node that is large enough."]
-                )
+                remedies += _smaller_pod_or_larger_node(diagnosis, state)
             case Reason.EXCEEDS_CLUSTER:
                 remedies.append(f"Ask for at most {diagnosis.ever} pods at once, or add nodes.")
             case Reason.NO_MATCHING_NODE:

@@ -267,9 +267,7 @@ class GroupEntry:
         self.subgroup_topologies: dict[str, TopologyNeed] = _NO_NEEDS
         """Sub-group → its topology constraint."""
         self.stale_since: float | None = None
-        """Unix seconds since when the group has held less than its minimum; set by
-        ``stalegangeviction``.
-        """
+        """Start of a time below its minimum, in Unix seconds; set by ``stalegangeviction``."""
         self.stale_tried: float | None = None
         """Unix seconds of its last eviction for that reason."""
         self.shares_time_memo: tuple[Group, QueueEntry, int, bool] | None = None
@@ -293,7 +291,7 @@ class GroupEntry:
         self.reported: GroupStatus | None = None
 
     def set_group(self, group: Group, *, best_effort_separate: bool = False) -> None:
-        """Set the specification. ``apart``: pods without requests are separate from the gang."""
+        """Set the specification. ``best_effort_separate``: pods without requests are separate."""
         self.group = group
         self.minimum = group.min_member
         self.rank = (-group.priority, group.created, group.uid, group.key)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from windlass.kits import monotonic
 from windlass.node.runtime import mounts, syscalls
-from windlass.node.runtime.termination import Descendants, Termination
+from windlass.node.runtime.termination import Descendants, GracefulStop
 
 KILL_ALL = signal.SIGUSR2
 """Signal from the shim to init at the end of the grace period."""
@@ -101,7 +101,7 @@ def _reap_until_end(main: int) -> int:
     period belongs to all its processes: it ends when none is left, or on :data:`KILL_ALL`.
     """
     ended: int | None = None
-    stop: Termination | None = None
+    stop: GracefulStop | None = None
     killed = False
     while True:
         number = _next_signal(_CHECK_INTERVAL if stop is not None else None)
@@ -111,9 +111,9 @@ def _reap_until_end(main: int) -> int:
             if ended is None:
                 _signal(main, signal.SIGKILL)
         elif number == signal.SIGTERM:
-            stop = Termination(number, Descendants())
+            stop = GracefulStop(number, Descendants())
         elif number not in (None, signal.SIGCHLD):
-            Termination(number, Descendants()).proceed(monotonic.monotonic())
+            GracefulStop(number, Descendants()).proceed(monotonic.monotonic())
         raw, left = _reap(main)
         if raw is not None:
             ended = raw

@@ -105,7 +105,7 @@ class ProcessTable(Protocol):
     def send(self, pid: int, number: int) -> None: ...
 
 
-class Termination:
+class GracefulStop:
     """Progress of one stop: which processes were signalled, and which of them are still working."""
 
     def __init__(self, number: int, table: ProcessTable) -> None:

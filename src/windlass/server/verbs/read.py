@@ -94,7 +94,7 @@ def build_filter(resource: Resource, stored: Resource, namespace: str, options: 
         )
 
 
-class Page(NamedTuple):
+class StoredPage(NamedTuple):
     """Page of a list.
 
     ``entries`` are unfiltered if there is no limit. ``remaining``: number of keys after
@@ -139,7 +139,7 @@ async def list_collection(core: ServerCore, call: Call) -> Response:
     return responses.stream(chunks, presenter.content_type)
 
 
-def page_of(core: ServerCore, table: str, wanted: StoreFilter, options: ListOptions) -> Page:
+def page_of(core: ServerCore, table: str, wanted: StoreFilter, options: ListOptions) -> StoredPage:
     """Return the page of a list that ``limit`` and ``continue`` select.
 
     Raises 400 for an invalid token, 410 for a version that is gone.
@@ -155,13 +155,13 @@ def page_of(core: ServerCore, table: str, wanted: StoreFilter, options: ListOpti
         at = options.rv
     shown = store.rv if at is None else at
     if at is None and not start and not limit:
-        return Page(shown, store.candidates(table, wanted))
+        return StoredPage(shown, store.candidates(table, wanted))
     try:
         versions = store.versions(table, wanted.namespace, start, at=at)
     except store_errors.Expired:
         raise _token_expired(start, wanted.namespace) if options.token else expired()
     if not limit:
-        return Page(shown, list(versions))
+        return StoredPage(shown, list(versions))
     entries: list[Entry] = []
     for entry in versions:
         if len(entries) == limit:
@@ -169,10 +169,10 @@ def page_of(core: ServerCore, table: str, wanted: StoreFilter, options: ListOpti
         if wanted.matches(entry):
             entries.append(entry)
     else:
-        return Page(shown, entries)
+        return StoredPage(shown, entries)
     after = key_of(entries[-1].namespace, entries[-1].name) + "\0"
     remaining = None if wanted.narrowed else store.remaining(table, wanted.namespace, after)
-    return Page(shown, entries, _write_token(shown, after, wanted.namespace), remaining)
+    return StoredPage(shown, entries, _write_token(shown, after, wanted.namespace), remaining)
 
 
 async def _chunks(
