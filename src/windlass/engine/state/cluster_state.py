@@ -77,14 +77,14 @@ class ClusterState:
         if group.stale_grace is not None:
             self.groups_with_grace[group.key] = entry
         if not self.time_sharing.opt_in_keys.isdisjoint(group.annotations):
-            self.time_sharing.users.add(group.key)
+            self.time_sharing.users.add("group")
         separate = self.config.best_effort_apart and group.dialect is Dialect.VOLCANO
         entry.set_group(group, best_effort_separate=separate)
 
     def set_queue(self, queue: Queue) -> None:
         """Enter a queue, and register it with optional features that it uses."""
         if not self.time_sharing.opt_in_keys.isdisjoint(queue.annotations):
-            self.time_sharing.users.add(queue.name)
+            self.time_sharing.users.add("queue")
         self.queues.upsert(queue)
 
     def forget_group(self, entry: GroupEntry) -> None:

@@ -31,8 +31,6 @@ from windlass.spi.timeshare import Rank, RunSegment, TimeSharing
 BEFORE_ALL = float("-inf")
 """Rank of a group that did not opt in."""
 AFTER_ALL = float("inf")
-ANY_GROUP = "*"
-"""Entry among the users of time-sharing if the policy does not declare its annotations."""
 MAX_EVALUATED = 256
 """Maximum number of worst-ranked groups per queue that are evaluated for a suspension."""
 MIN_INTERVAL = 1e-6
@@ -216,7 +214,11 @@ class TimeSharingState:
         self.opt_in_keys: frozenset[str] = frozenset()
         """Annotations that opt in to time-sharing, by the policy."""
         self.users: set[str] = set()
-        """Groups and queues that had one of these annotations. Without any, no group shares time."""
+        """Kinds of objects that had one of these annotations, or hold an account.
+
+        ``any`` if the policy does not declare its annotations. While this is empty, no
+        group shares time.
+        """
         self.accounts: dict[str, TimeAccount] = {}
         self.runners: dict[str, RunningAccounts] = {}
         self.waiting_index = WaitingIndex()
@@ -237,7 +239,7 @@ class TimeSharingState:
         self.policy = policy
         keys = getattr(policy, "opt_in_keys", None)
         self.opt_in_keys = keys or frozenset()
-        self.users = {ANY_GROUP} if policy is not None and keys is None else set()
+        self.users = {"any"} if policy is not None and keys is None else set()
 
     # ------------------------------------------------------------------ ranks of waiting groups
 

@@ -85,6 +85,7 @@ def restore(time_sharing: TimeSharingState, record: TimeSharingRecord, groups: d
             continue
         time_account = _restored(account_record, group, spec)
         time_sharing.accounts[group.key] = time_account
+        time_sharing.users.add("group")
         group.shares_time = True
         time_sharing.update_waiting(time_account)
         if time_account.started is not None:
