@@ -207,7 +207,8 @@ def test_whatever_happens_the_card_holds_what_living_pods_hold(
             living.add(owner)
         else:
             try:
-                box.carve(*place, owner)
+                profile, start = place
+                box.carve(profile, start, owner)
             except SliceBusy:
                 assert place not in held or held[place] != owner
             else:
