@@ -211,7 +211,7 @@ async def test_impossible_attained_service_is_reported_and_ignored(api: Schedule
         assert stint(running, "old").attained < 10
         said = [words for name, reason, words in running.recorder.said if reason == "AttainedIgnored"]
         assert len(said) == 1
-        assert "longer than the object was there" in said[0]
+        assert "longer than the object existed" in said[0]
 
 
 async def test_counters_survive_the_scheduler_and_nothing_is_counted_twice(api: SchedulerApi) -> None:
