@@ -261,7 +261,18 @@ STEPS: tuple[tuple[str, str], ...] = (
 """Command lines in this order, and what the output must say."""
 ON_A_BOX = "gpu clear gpu-1 0"
 """Only an agent of Windlass on the node can do this; the command says so."""
-OFFLINE = {"up", "down", "completion", "help", "crds", "scheduler", "controller", "sim", "reserve-device"}
+OFFLINE = {
+    "up",
+    "down",
+    "completion",
+    "help",
+    "docs",
+    "crds",
+    "scheduler",
+    "controller",
+    "sim",
+    "reserve-device",
+}
 """Commands that ask no server, or are one."""
 
 

@@ -55,7 +55,7 @@ def test_a_wrong_map_is_told_before_anything_starts(images: Path, detach: tuple[
         )
         assert done.returncode != 0
         assert "WL-IMAGES-400" in done.stderr
-        assert f"lab/tool:*: path: there is no folder {images.parent / 'nowhere'}" in done.stderr
+        assert f"lab/tool:*: path: there is no directory {images.parent / 'nowhere'}" in done.stderr
         assert box.processes() == []
     finally:
         box.close()

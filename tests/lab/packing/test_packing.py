@@ -394,7 +394,7 @@ def test_no_policy_exceeds_the_bound(policy: str):
 
 def test_without_highspy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "highspy", None)
-    with pytest.raises(lp_bound.OptimalMissing, match=r"pip install 'windlass\[optimal\]'"):
+    with pytest.raises(lp_bound.OptimalMissing, match=r"pip install 'highspy>=1"):
         lp_bound.packing_bound([OpenbNode("a", 1, 1, 1, "T4")], [OpenbPod("p", 1, 1, 1, 500)])
 
 

@@ -234,7 +234,7 @@ class Planned:
     def _allowed(self, gone: Any, claims: set[str], where: dict[str, str]) -> None:
         victim = self.jobs[gone.pod]
         assert victim.preemptible, f"{gone.pod} may not be evicted"
-        claimer = next(job for job in self.scene.jobs if job.key == gone.claimer)
+        claimer = next(job for job in self.scene.jobs if job.key == gone.preemptor)
         ready = sum(claimer.pod(i) in claims or claimer.pod(i) in where for i in range(claimer.pods))
         assert ready >= claimer.least, f"{gone.pod} was evicted for {claimer.name}, which does not fit"
         assert victim is not claimer
