@@ -31,7 +31,7 @@ def to_open(queues: Mapping[str, Queue], name: str) -> list[str]:
     Empty if ``name`` is open, or if it opens by itself with a parent that is already open.
     """
     shut = [other for other in reversed(path_of(queues, name)) if not is_open(queues[other])]
-    return [other for other in shut if not _closed_by_parent(queues[other])]
+    return [other for other in shut if not closed_by_parent(queues[other])]
 
 
 def opening_commands(queues: Mapping[str, Queue], name: str) -> str:
@@ -39,6 +39,7 @@ def opening_commands(queues: Mapping[str, Queue], name: str) -> str:
     return " && ".join(f"windlass queue set {other} state=Open" for other in to_open(queues, name) or [name])
 
 
-def _closed_by_parent(queue: Queue) -> bool:
+def closed_by_parent(queue: Queue) -> bool:
+    """Return whether the queue was closed along with its parent."""
     annotations = (queue.get("metadata") or {}).get("annotations") or {}
     return annotations.get(CLOSED_BY_PARENT) == "true"

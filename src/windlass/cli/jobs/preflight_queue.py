@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from windlass.api import quantities, queue_opening
 from windlass.api.errors import WindlassError
+from windlass.api.queue_opening import Queue
 from windlass.api.resources import QUEUES
 from windlass.api.validation.queue_tree import ROOT
 from windlass.cli import resources
 from windlass.cli.errors import missing, unless_forbidden
 from windlass.cli.jobs.job_builder import JobRequest
 from windlass.client.blocking import BlockingClient
-
-Queue = Mapping[str, Any]
 
 
 def check_queue(client: BlockingClient, request: JobRequest) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.queue_opening import CLOSED_BY_PARENT
+from windlass.api.queue_opening import CLOSED_BY_PARENT, closed_by_parent
 from windlass.api.resources import QUEUES
 from windlass.controllers.effects import Create, EffectPlan, Effects, EmitEvent, Patch, reference
 from windlass.controllers.queue.state_machine import QueuePhase, QueueTrigger, follow
@@ -95,7 +95,7 @@ def _decide(queue: Json, observed: QueueSnapshot, plan: EffectPlan) -> tuple[Que
     parent_shut = observed.parent is not None and _state(observed.parent) in _SHUT
     if observed.commands:
         return _obey(queue, state, observed.commands[0], parent_shut, plan)
-    marked = (queue["metadata"].get("annotations") or {}).get(CLOSED_BY_PARENT) == "true"
+    marked = closed_by_parent(queue)
     if parent_shut and state not in _SHUT:
         return follow(state, QueueTrigger.CLOSE) or state, "true"
     if marked and not parent_shut and observed.parent is not None and state in _SHUT:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from windlass.api.errors import StatusError
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
-from windlass.client.responses import may_pass, retry_after
+from windlass.client.responses import may_pass
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.observe import logs
 from windlass.scheduler.commit.bind_batch import Condition, PreBindWrite
 from windlass.scheduler.commit.concurrency_limit import AdaptiveLimit
-from windlass.scheduler.commit.request_retry import OVERLOAD, new_backoff, pause
+from windlass.scheduler.commit.request_retry import OVERLOAD, new_backoff, pause, requested_pause
 
 VOLUME_SECONDS = 600.0
 """Timeout of volume provisioning in seconds, kube-scheduler's ``bindTimeoutSeconds``."""
@@ -106,5 +106,5 @@ class PreBindWriter:
     def overloaded(self, error: StatusError | Unreachable, started: float) -> bool:
         """Lower the limit of concurrent requests. Return whether to give up."""
         now = self._clock.monotonic()
-        self._limit.overloaded(now, retry_after(error) if isinstance(error, StatusError) else None)
+        self._limit.overloaded(now, requested_pause(error))
         return now - started > self._give_up_seconds

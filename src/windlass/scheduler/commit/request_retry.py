@@ -23,7 +23,12 @@ def new_backoff(rng: Random) -> Backoff:
     return Backoff(rng, FIRST_RETRY_SECONDS, 2.0, MAX_RETRY_SECONDS, _JITTER)
 
 
+def requested_pause(error: StatusError | Unreachable) -> float | None:
+    """Return the delay in seconds that the server asked for, or ``None``."""
+    return retry_after(error) if isinstance(error, StatusError) else None
+
+
 async def pause(clock: Clock, error: StatusError | Unreachable, backoff: Backoff) -> None:
     """Wait as long as the server asked for, or for the next back-off."""
-    requested = retry_after(error) if isinstance(error, StatusError) else None
+    requested = requested_pause(error)
     await clock.sleep(backoff.next() if requested is None else requested)
