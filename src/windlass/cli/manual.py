@@ -23,8 +23,15 @@ class ManualPage:
     """One page. ``topic``: its name for ``windlass docs``, unique among all pages."""
 
     topic: str
-    title: str
     path: Path
+
+    @property
+    def title(self) -> str:
+        """First heading of the page, read from its file."""
+        for line in self.path.read_text().splitlines():
+            if line.startswith("# "):
+                return line.removeprefix("# ").strip()
+        return self.path.stem
 
 
 class Manual:
@@ -41,7 +48,7 @@ class Manual:
             for path in sorted((self._root / section).rglob("*.md")):
                 short = path.parent.name if path.stem in _INDEXES else path.stem
                 topic = short if short not in found else f"{section}/{path.stem}"
-                found[topic] = ManualPage(topic, _title(path), path)
+                found[topic] = ManualPage(topic, path)
         return found
 
     def page(self, topic: str) -> ManualPage | None:
@@ -60,10 +67,3 @@ def installed() -> Manual | None:
     """Return the pages that came with this installation; ``None`` without any."""
     root = next((place for place in PLACES if (place / "concepts").is_dir()), None)
     return Manual(root) if root else None
-
-
-def _title(path: Path) -> str:
-    for line in path.read_text().splitlines():
-        if line.startswith("# "):
-            return line.removeprefix("# ").strip()
-    return path.stem

@@ -155,9 +155,10 @@ def findings(node: Object, pods: Sequence[Object] | None, drivers: Collection[st
     labels = node["metadata"].get("labels") or {}
     if labels.get(annotations.BOX) == "true" or labels.get(annotations.SIMULATED) == "true":
         return _of_agent(node)
-    if not _has_nvidia(node, drivers):
-        return _without_nvidia(node)
-    return [_of_cluster(part, node, pods, drivers) for part in Part]
+    devices = _devices(node)
+    if not _has_nvidia(labels, devices, drivers):
+        return _without_nvidia(devices)
+    return [_of_cluster(part, labels, devices, pods, drivers) for part in Part]
 
 
 def _devices(node: Object) -> dict[str, int]:
@@ -166,18 +167,17 @@ def _devices(node: Object) -> dict[str, int]:
     return {name: milli // 1000 for name, milli in units.items() if is_device(name) and milli > 0}
 
 
-def _has_nvidia(node: Object, drivers: Collection[str]) -> bool:
-    labels = node["metadata"].get("labels") or {}
+def _has_nvidia(labels: Mapping[str, str], devices: Mapping[str, int], drivers: Collection[str]) -> bool:
     return (
-        any(name.startswith("nvidia.com/") for name in _devices(node))
+        any(name.startswith("nvidia.com/") for name in devices)
         or any(labels.get(key) == value for key, value in _GPU_LABELS.items())
         or any("nvidia" in labels.get(key, "") for key in _CLOUD_LABELS)
         or any("nvidia" in driver for driver in drivers)
     )
 
 
-def _without_nvidia(node: Object) -> list[PartFinding]:
-    others = _devices(node)
+def _without_nvidia(others: Mapping[str, int]) -> list[PartFinding]:
+    """Return the findings of a node with these devices, none of NVIDIA."""
     if not others:
         return [PartFinding(part, PartState.NOT_NEEDED, "no GPU is known") for part in Part]
     listed = join_words(sorted(others))
@@ -209,6 +209,7 @@ def _version(labels: Mapping[str, str]) -> str:
 def _of_agent(node: Object) -> list[PartFinding]:
     """Return the findings of a node with an agent of Windlass."""
     labels = node["metadata"].get("labels") or {}
+    devices = _devices(node)
     records = node_annotation.read(node["metadata"].get("annotations") or {}).cards
     simulated = labels.get(annotations.SIMULATED) == "true" or _version(labels) == SIMULATED_DRIVER
     built_in = PartState.BUILT_IN
@@ -217,10 +218,8 @@ def _of_agent(node: Object) -> list[PartFinding]:
         PartFinding(
             Part.TOOLKIT, built_in, "the node agent gives processes their GPUs (CUDA_VISIBLE_DEVICES)"
         ),
-        PartFinding(
-            Part.PLUGIN, built_in, f"the node agent offers {_amounts(_devices(node)) or 'no devices'}"
-        ),
-        _agent_exporter(has_gpus=bool(_devices(node) or records), simulated=simulated),
+        PartFinding(Part.PLUGIN, built_in, f"the node agent offers {_amounts(devices) or 'no devices'}"),
+        _agent_exporter(has_gpus=bool(devices or records), simulated=simulated),
         PartFinding(Part.DISCOVERY, built_in, _discovered(labels)),
         _agent_mig(records, labels, simulated=simulated),
     ]
@@ -270,11 +269,14 @@ def _agent_mig(
 
 
 def _of_cluster(
-    part: Part, node: Object, pods: Sequence[Object] | None, drivers: Collection[str]
+    part: Part,
+    labels: Mapping[str, str],
+    devices: Mapping[str, int],
+    pods: Sequence[Object] | None,
+    drivers: Collection[str],
 ) -> PartFinding:
-    labels = node["metadata"].get("labels") or {}
     own = [pod for pod in pods or () if _labels_of(pod) & _WORKLOADS[part]]
-    evidence = _evidence(part, node, drivers, plugin_works=bool(_devices(node)))
+    evidence = _evidence(part, labels, devices, drivers)
     if part is Part.MIG_MANAGER and not own and labels.get("nvidia.com/mig.capable") != "true":
         return PartFinding(part, PartState.NOT_NEEDED, "no label says that a GPU supports MIG")
     failing = [pod for pod in own if not _is_ready(pod)]
@@ -289,18 +291,19 @@ def _of_cluster(
     return _missing(part, labels, may_see_pods=pods is not None)
 
 
-def _evidence(part: Part, node: Object, drivers: Collection[str], *, plugin_works: bool) -> str:
+def _evidence(
+    part: Part, labels: Mapping[str, str], devices: Mapping[str, int], drivers: Collection[str]
+) -> str:
     """Return how labels and resources of the node show the part; empty if they do not."""
-    labels = node["metadata"].get("labels") or {}
-    offered = {name: count for name, count in _devices(node).items() if name.startswith("nvidia.com/")}
+    offered = {name: count for name, count in devices.items() if name.startswith("nvidia.com/")}
     gpu_drivers = sorted(driver for driver in drivers if "nvidia" in driver)
     if part is Part.DRIVER:
         if version := _version(labels):
             return f"version {version}"
-        works = plugin_works or bool(gpu_drivers)
+        works = bool(devices or gpu_drivers)
         return "version unknown (feature discovery reports it), but the GPUs are offered" if works else ""
     if part is Part.TOOLKIT:
-        return "containers of the device plugin see the GPUs" if plugin_works else ""
+        return "containers of the device plugin see the GPUs" if devices else ""
     if part is Part.PLUGIN:
         if offered:
             return f"the kubelet offers {_amounts(offered)}"

@@ -29,7 +29,11 @@ def first_line(path: str) -> bytes | None:
 
 def interpreter(path: str) -> str:
     """Return the program that runs a script, by its first line or its name; empty if unknown."""
-    words = _interpreter(first_line(path) or b"")
+    return _program(first_line(path) or b"", path)
+
+
+def _program(line: bytes, path: str) -> str:
+    words = _interpreter(line)
     program = os.path.basename(words[0]) if words else ""
     if program == "env" and len(words) > 1:
         program = words[1]
@@ -50,7 +54,7 @@ def exec_problem(path: str) -> tuple[str, tuple[str, ...]]:
         return "", ()
     quoted = shlex.quote(path)
     if words := _interpreter(line):
-        if has_carriage_return(path):
+        if _ends_as_in_windows(line):
             return "its first line ends with a carriage return (Windows line ending)", (
                 f"sed -i 's/\\r$//' {quoted}",
             )
@@ -59,7 +63,7 @@ def exec_problem(path: str) -> tuple[str, tuple[str, ...]]:
         return "", ()
     if line.startswith(b"#!") or not _is_text(line):
         return "", ()
-    program = interpreter(path) or "sh"
+    program = _program(line, path) or "sh"
     return "it is a script without a first line that names its interpreter", (
         f"sed -i '1i #!/usr/bin/env {program}' {quoted}",
     )
@@ -67,7 +71,11 @@ def exec_problem(path: str) -> tuple[str, tuple[str, ...]]:
 
 def has_carriage_return(path: str) -> bool:
     """Return whether the first line ends as in Windows. An interpreter does not understand the file then either."""
-    return (first_line(path) or b"").endswith(b"\r")
+    return _ends_as_in_windows(first_line(path) or b"")
+
+
+def _ends_as_in_windows(line: bytes) -> bool:
+    return line.endswith(b"\r")
 
 
 def _is_text(line: bytes) -> bool:
