@@ -170,6 +170,8 @@ def equivalent_gpu_flags(complaint: str) -> str:
     """
     if "'all'" in complaint:
         return "--gpus N, as many as windlass node ls shows for one node"
+    if re.search(r"'0?\.\d+'", complaint):
+        return "--gpu-memory 10Gi   (a share of one GPU: windlass docs share-a-gpu)"
     match = re.search(r"'(?:gpu:)?(?:([\w.-]+):)?(\d+)'", complaint)
     if match is None:
         return ""

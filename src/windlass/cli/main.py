@@ -117,7 +117,6 @@ def unknown_command(name: str, known: Sequence[str] | dict[str, tuple[str, str]]
     return WindlassError(
         "WL-USE-404",
         f'there is no command "{name}"',
-        evidence="commands: " + ", ".join(known),
         remedies=remedies or ("windlass --help",),
     )
 
@@ -165,21 +164,30 @@ _WHOLE_NUMBERS, _NUMBERS = (
 )
 
 
-def usage_error(error: click.UsageError) -> WindlassError:
-    """Return click's error in the common shape."""
+def _long_options_meant(words: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the options that were written with a single dash: ``--gpus`` for ``-gpus``."""
+    head = words[: words.index("--")] if "--" in words else words
+    written = [f"-{word.partition('=')[0]}" for word in head if re.match(r"-[a-z]{2}", word)]
+    return [name for name in dict.fromkeys(written) if name in known]
+
+
+def usage_error(error: click.UsageError, words: Sequence[str] = ()) -> WindlassError:
+    """Return click's error in the common shape. ``words``: the command line."""
     context = error.ctx
     path = context.command_path if context is not None else "windlass"
-    remedies: list[str] = []
+    known = [name for p in (context.command.params if context else ()) for name in p.opts]
+    known = [name for name in known if name.startswith("--")]
+    meant = _long_options_meant(words, known)
+    remedies = [f"did you mean {name}?" for name in meant]
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
-        known = [name for p in (context.command.params if context else ()) for name in p.opts]
-        known = [name for name in known if name.startswith("--")]
         message = f"there is no option {error.option_name}"
         from windlass.cli import foreign_commands
 
         equivalent = foreign_commands.equivalent_option(error.option_name, path)
         close = errors.nearest(error.option_name, known)
-        remedies += [equivalent] if equivalent else [f"did you mean {match}?" for match in close]
+        if not meant:
+            remedies += [equivalent] if equivalent else [f"did you mean {match}?" for match in close]
     if isinstance(error, click.BadParameter) and error.param and "--gpus" in error.param.opts:
         from windlass.cli import foreign_commands
 
@@ -197,6 +205,10 @@ def usage_error(error: click.UsageError) -> WindlassError:
         remedies.append(f"--namespace NAME   (-n means {long_names[0]} in this command)")
     remedies.append(f"{path} --help")
     usage = context.get_usage().replace("Usage: ", "usage: ") if context is not None else ""
+    if isinstance(error, click.NoSuchOption | click.BadParameter) and not isinstance(
+        error, click.MissingParameter
+    ):
+        usage = ""  # it does not explain the value
     return WindlassError(
         "WL-USE-400",
         message[:1].lower() + message[1:] if message[1:2].islower() else message,
@@ -269,7 +281,7 @@ def _run(words: list[str], context: InvocationContext) -> int:
         click.echo(error.format_message(), err=True)
         return errors.USAGE
     except click.UsageError as error:
-        return report(usage_error(error), as_json=wants_json(words))
+        return report(usage_error(error, words), as_json=wants_json(words))
     except click.ClickException as error:
         return report(WindlassError("WL-USE-400", error.format_message()), as_json=wants_json(words))
     except (click.Abort, KeyboardInterrupt):

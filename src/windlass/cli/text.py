@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from windlass.api import quantities
 from windlass.kits.timestamps import age, parse_rfc3339
 
 Object = Mapping[str, Any]
@@ -99,9 +100,23 @@ def resource_text(name: str, amount: str) -> str:
         return f"{amount} GPU{'' if amount == '1' else 's'}"
     if name == "cpu":
         return f"{amount} CPU{'' if amount in ('1', '1000m') else 's'}"
-    if name in ("memory", "ephemeral-storage"):
-        return f"{amount} {name}"
-    return f"{amount} {name}"
+    return f"{readable(name, amount)} {name}"
+
+
+def readable(name: str, amount: str) -> str:
+    """Return an amount of memory with few digits, rounded down: ``22.3Gi`` for ``23449469Ki``."""
+    match = _LONG_MEMORY.fullmatch(amount)
+    if match is None or name not in ("memory", "ephemeral-storage", "storage"):
+        return amount
+    units = quantities.to_units(name, amount)
+    for suffix, power in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
+        if units >= 1 << power:
+            tenths = (units * 10) >> power
+            return f"{tenths // 10}{f'.{tenths % 10}' if tenths % 10 else ''}{suffix}"
+    return amount
+
+
+_LONG_MEMORY = re.compile(r"\d{5,}[KMGTki]*")
 
 
 def join_words(words: Iterable[str]) -> str:

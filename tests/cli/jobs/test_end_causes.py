@@ -6,7 +6,7 @@ import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
-from windlass.api.resources import PODS
+from windlass.api.resources import PODS, VOLCANO_JOBS
 
 MESSAGE = 'exec: "./a.py": exec format error; python ./a.py'
 
@@ -54,6 +54,24 @@ def test_signal_that_is_known_is_named(windlass, cluster):
 @pytest.mark.parametrize("cause", ["StartError", "ContainerStatusUnknown"])
 def test_help_explains_the_cause(windlass, cause):
     assert windlass("help", cause).code == 0
+
+
+def test_job_of_which_some_replicas_failed_says_how_many(windlass, cluster):
+    job = {
+        "metadata": {"name": "sweep"},
+        "spec": {"minAvailable": 1, "queue": "default", "tasks": [{"name": "t", "replicas": 200}]},
+        "status": {"state": {"phase": "Completed"}, "succeeded": 171, "failed": 29},
+    }
+    cluster.add(VOLCANO_JOBS, job)
+    cluster.add(PODS, replica("sweep", 0, "Succeeded"))
+    assert "171 of 200 succeeded" in windlass("ps", "-a").out
+    assert "Completed (171 of 200 succeeded)" in windlass("show", "sweep").out
+
+
+def replica(job: str, index: int, phase: str) -> dict[str, object]:
+    labels = {"volcano.sh/job-name": job, "volcano.sh/task-index": str(index), "volcano.sh/task-spec": "t"}
+    metadata = {"name": f"{job}-t-{index}", "labels": labels}
+    return {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": phase}}
 
 
 def test_crash_loop_shows_restarts_and_the_last_end(windlass, cluster):

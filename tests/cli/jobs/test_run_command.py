@@ -14,7 +14,7 @@ from fakecluster import FakeCluster, box, node, queue
 from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import bootstrap
 from windlass.cli.jobs import follow
-from windlass.cli.jobs.job_builder import JobRequest, base_name, build_job, escape_expansion
+from windlass.cli.jobs.job_builder import JobRequest, build_job
 from windlass.cli.jobs.job_index import refresh
 from windlass.kits.state import StateFolder
 from windlass.node.devices import discovery
@@ -24,6 +24,10 @@ from windlass.node.devices import discovery
 def running(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bootstrap, "is_running", lambda _state: True)
     monkeypatch.setattr(bootstrap, "is_ready", lambda _state: True)
+
+
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
 
 
 def ends(code: int, *, lines: bytes = b"") -> Any:
@@ -44,6 +48,10 @@ def ends(code: int, *, lines: bytes = b"") -> Any:
 
 def created(cluster: FakeCluster) -> dict[str, Any]:
     return next(body for verb, what, body in cluster.requests if verb == "CREATE" and what == "jobs")
+
+
+def created_pod(cluster: FakeCluster) -> dict[str, Any]:
+    return created(cluster)["spec"]["tasks"][0]["template"]["spec"]
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 137])
@@ -358,6 +366,10 @@ def test_more_ranks_than_all_nodes_have_places_for(windlass):
     assert "all nodes together can hold 250 ranks" in done.err
 
 
+def nodes_of(cluster: FakeCluster) -> list[dict[str, Any]]:
+    return [obj for (resource, _, _), obj in cluster.objects.items() if resource == NODES]
+
+
 class TestSimulatedNodes:
     """They run no process, so a command that is followed does not go there."""
 
@@ -372,7 +384,7 @@ class TestSimulatedNodes:
         assert (done.code, "no node has 8 GPUs" in done.err) == (6, True)
         cluster.on_create.append(ends(0))
         assert windlass("run", "--gpus", "1", "--", "true").code == 0
-        terms = pod_spec(created(cluster))["affinity"]["nodeAffinity"]
+        terms = created_pod(cluster)["affinity"]["nodeAffinity"]
         assert terms == {
             "requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [
@@ -388,7 +400,23 @@ class TestSimulatedNodes:
     def test_submit_may_go_there(self, windlass, cluster):
         self.add(cluster, "sim-0")
         assert windlass("submit", "--gpus", "8", "--", "true").code == 0
-        assert "affinity" not in pod_spec(created(cluster))
+        assert "affinity" not in created_pod(cluster)
+
+    def test_note_says_that_only_simulated_nodes_fit(self, windlass, cluster):
+        self.add(cluster, "sim-0")
+        note = "note: only simulated nodes have what this job requests"
+        assert note in windlass("submit", "--gpus", "8", "--", "true").err
+        assert note not in windlass("submit", "--gpus", "1", "--", "true").err
+
+    def test_gpus_of_simulated_nodes_alone_are_named(self, windlass, cluster):
+        for obj in nodes_of(cluster):
+            obj["status"]["allocatable"].pop("nvidia.com/gpu", None)
+        self.add(cluster, "sim-0")
+        done = windlass("run", "--gpus", "1", "--", "true")
+        assert done.code == 6
+        assert "1 GPU requested, and only simulated nodes may have them" in done.err
+        assert "sim-0 is simulated: nothing runs there" in done.err
+        assert "try: omit --gpus\n" in done.err
 
     def test_nothing_but_simulated_nodes(self, windlass, cluster):
         for name in [name for _, _, name in cluster.objects if (NODES, "", name) in cluster.objects]:
@@ -406,10 +434,56 @@ def test_an_unknown_option_is_no_program(windlass, verb):
     assert "try: did you mean --gpus?\n" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("-gpus", "2"), "did you mean --gpus?"),
+        (("-memory", "2Gi"), "did you mean --memory?"),
+        (("-nodes=2",), "did you mean --nodes?"),
+        (("--gpus", "0.5"), "--gpu-memory 10Gi   (a share of one GPU: windlass docs share-a-gpu)"),
+    ],
+)
+def test_option_that_was_almost_right_is_named(windlass, words, remedy):
+    done = windlass("run", *words, "--", "true")
+    assert done.code == 2
+    assert f"try: {remedy}\n" in done.err
+    assert "why:" not in done.err
+
+
+def test_unknown_command_does_not_list_all(windlass):
+    done = windlass("frobnicate")
+    assert done.err == 'error[WL-USE-404]: there is no command "frobnicate"\ntry: windlass --help\n'
+
+
+def test_queue_with_children_names_them(windlass, cluster):
+    for name, parent in (("org", ""), ("team-2", "org"), ("team-10", "org")):
+        spec = {"weight": 1, **({"parent": parent} if parent else {})}
+        cluster.add(QUEUES, {"metadata": {"name": name}, "spec": spec, "status": {"state": "Open"}})
+    done = windlass("submit", "-q", "org", "--", "true")
+    assert done.code == 2
+    assert 'error[WL-QUEUE-422]: queue "org" has child queues and accepts no jobs itself' in done.err
+    assert "try: windlass submit --queue team-2 -- …\ntry: windlass submit --queue team-10 -- …\n" in done.err
+    assert windlass("submit", "-q", "team-2", "--", "true").code == 0
+
+
+def test_amounts_of_memory_are_short(windlass, cluster):
+    nodes_of(cluster)[0]["status"]["allocatable"]["memory"] = "23449469123Ki"
+    done = windlass("submit", "--memory", "100P", "--", "true")
+    assert "has 21.8Ti" in done.err
+    assert "try: request at most 21.8Ti memory per rank" in done.err
+    assert windlass("submit", "--memory", "21.8Ti", "--", "true").code == 0
+
+
+def test_image_that_is_not_used_is_noted(windlass, cluster):
+    done = windlass("submit", "--image", "ubuntu", "--", "true")
+    assert "note: --image ubuntu is not used on this machine" in done.err
+    assert "--image" not in windlass("submit", "--", "true").err
+
+
 def test_options_of_the_program_are_its_own(windlass, cluster):
     cluster.on_create.append(ends(0))
     assert windlass("run", "true", "--lr", "3", "-x").code == 0
-    assert pod_spec(created(cluster))["containers"][0]["command"] == ["true", "--lr", "3", "-x"]
+    assert created_pod(cluster)["containers"][0]["command"] == ["true", "--lr", "3", "-x"]
 
 
 def test_json_lines_and_the_end(windlass, cluster):
@@ -439,54 +513,12 @@ def test_control_c_lets_go_and_says_how_to_come_back(windlass, cluster, monkeypa
     monkeypatch.setattr("windlass.cli.jobs.follow.Follower.run", interrupt)
     name = "j" if words[0] == "run" else "train"
     if words[0] == "logs":
-        cluster.add(VOLCANO_JOBS, {**job("true"), "metadata": {"name": "train", "namespace": "default"}})
+        request = JobRequest(("true",), time_seconds=0)
+        made = build_job(request, "train", namespace="default", embedded=True, environ={})
+        cluster.add(VOLCANO_JOBS, made)
     done = windlass(*words)
     assert done.code == 130
     assert f"detached; {name} keeps running\ncome back: windlass logs -f {name}\n" in done.err
-
-
-# The object.
-
-
-def job(*words: str, environ: dict[str, str] | None = None, **wish: Any) -> dict[str, Any]:
-    return build_job(
-        JobRequest(words or ("true",), **{"time_seconds": 0, **wish}),
-        "n",
-        namespace="default",
-        embedded=True,
-        environ=environ or {},
-    )
-
-
-def pod_spec(made: dict[str, Any]) -> dict[str, Any]:
-    return made["spec"]["tasks"][0]["template"]["spec"]
-
-
-def notes(made: dict[str, Any]) -> dict[str, str]:
-    return made["spec"]["tasks"][0]["template"].get("metadata", {}).get("annotations", {})
-
-
-def test_a_part_of_each_gpu_is_asked_for_instead_of_whole_ones():
-    made = job(gpus=2, gpu_memory="10Gi", gpu_model="H100")
-    assert "resources" not in pod_spec(made)["containers"][0]
-    assert notes(made) == {
-        "windlass.dev/gpu-memory": "10Gi",
-        "windlass.dev/gpu-count": "2",
-        "windlass.dev/gpu-model": "H100",
-    }
-    assert notes(job(gpu_memory="4Gi")) == {"windlass.dev/gpu-memory": "4Gi"}
-    assert notes(job(gpus=1)) == {}
-
-
-def test_ranks_lie_near_one_another_and_in_zones():
-    assert notes(job(near="rack", numa=True)) == {
-        "kueue.x-k8s.io/podset-required-topology": "rack",
-        "volcano.sh/numa-topology-policy": "single-numa-node",
-    }
-
-
-H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
 
 
 @pytest.mark.parametrize(
@@ -622,82 +654,6 @@ def test_parts_of_gpus_that_cannot_be_meant_are_refused(windlass, flags, word):
     done = windlass("submit", *flags, "--", "true")
     assert done.code != 0
     assert word in done.err
-
-
-def test_the_environment_is_the_callers_without_secrets():
-    environ = {
-        "PATH": "/bin",
-        "HOME": "/h",
-        "VIRTUAL_ENV": "/v",
-        "LC_ALL": "C",
-        "HF_HOME": "/m",
-        "HF_TOKEN": "secret",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "EDITOR": "vi",
-        "MINE": "$(x)",
-    }
-    made = job(environ=environ, environment=("MINE", "A=b=c"))
-    found = {entry["name"]: entry["value"] for entry in pod_spec(made)["containers"][0]["env"]}
-    assert found == {
-        "PATH": "/bin",
-        "HOME": "/h",
-        "VIRTUAL_ENV": "/v",
-        "LC_ALL": "C",
-        "HF_HOME": "/m",
-        "PYTHONUNBUFFERED": "1",
-        "MINE": "$$(x)",
-        "A": "b=c",
-    }
-
-
-def test_one_rank_runs_here_and_never_again():
-    spec = pod_spec(job())
-    assert spec["restartPolicy"] == "Never"
-    assert spec["containers"][0]["workingDir"] == os.getcwd()
-    assert spec["containers"][0]["image"] == "windlass.dev/host"
-
-
-def test_a_gang_knows_where_it_meets():
-    made = job(nodes=4, gpus=1)
-    assert made["spec"]["minAvailable"] == 4
-    assert set(made["spec"]["plugins"]) == {"env", "svc"}
-    assert {"event": "PodFailed", "action": "TerminateJob"} in made["spec"]["policies"]
-    env = {entry["name"]: entry for entry in pod_spec(made)["containers"][0]["env"]}
-    assert env["MASTER_ADDR"]["value"] == "n-main-0.n"
-    assert env["WORLD_SIZE"]["value"] == "4"
-    assert env["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['volcano.sh/task-index']"
-
-
-def test_a_time_limit():
-    assert pod_spec(job(time_seconds=90))["activeDeadlineSeconds"] == 90
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (("echo", "hi"), "echo"),
-        (("python", "train.py"), "train"),
-        (("python3.11", "-u", "/x/Train_Model.py", "--lr", "1"), "train-model"),
-        (("torchrun", "--nproc-per-node", "2", "fine-tune.py"), "fine-tune"),
-        (("./run.sh",), "run"),
-        ((sys.executable, "-c", "print(1)"), "python"),
-        (("42",), "job-42"),
-        (("___",), "job"),
-    ],
-)
-def test_names_from_commands(command: tuple[str, ...], name: str):
-    found = base_name(command)
-    assert found == name or found.startswith(name)
-    assert found == found.lower()
-    assert found[0].isalpha()
-
-
-def test_dollar_signs_are_left_alone():
-    assert escape_expansion("$$ $(A) ${B}") == "$$$$ $$(A) $${B}"
-
-
-def test_the_pods_of_the_box_are_found():
-    assert PODS.namespaced
 
 
 @pytest.mark.parametrize(

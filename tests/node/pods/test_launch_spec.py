@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from windlass.api.annotations import UMASK
 from windlass.api.devices.assignment_annotations import DeviceAssignment
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.node.devices.container_devices import VisibleDevice
@@ -119,6 +120,26 @@ def test_a_placeholder_stays_where_its_end_would_bring_it_back(
     record = made(container, {"restartPolicy": of_the_pod} if of_the_pod else {})
     assert ("sleep infinity" in record["argv"][2]) is stays
     assert ("ends with 0" in record["argv"][2]) is not stays
+
+
+def record_with_umask(annotation: str | None) -> dict[str, Any]:
+    annotations = {} if annotation is None else {UMASK: annotation}
+    pod = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations},
+        "spec": {"containers": []},
+    }
+    return made({"name": "c", "command": ["true"]}, facts=PodFacts(pod, "10.0.0.5", "h", {}))
+
+
+@pytest.mark.parametrize(("annotation", "umask"), [(None, 0o022), ("0077", 0o077), ("2", 0o002)])
+def test_umask_is_that_of_the_annotation(annotation: str | None, umask: int) -> None:
+    assert record_with_umask(annotation)["umask"] == umask
+
+
+@pytest.mark.parametrize("annotation", ["u=rwx", "1777", "8", "-1"])
+def test_umask_that_is_not_an_octal_number_is_an_error(annotation: str) -> None:
+    with pytest.raises(ContainerConfigError, match=f'annotation {UMASK}: "{annotation}"'):
+        record_with_umask(annotation)
 
 
 def test_users(monkeypatch: pytest.MonkeyPatch) -> None:

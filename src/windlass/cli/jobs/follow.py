@@ -26,7 +26,7 @@ from windlass.cli.jobs.jobs import Job, cause_of, end_message, pod_phase, rank_o
 from windlass.cli.jobs.log_lines import LogView, Printer
 from windlass.cli.jobs.log_pieces import Piece
 from windlass.cli.jobs.log_stream import LogFeed
-from windlass.cli.jobs.reasons import exit_text, waiting_text
+from windlass.cli.jobs.reasons import brief, exit_text, waiting_text
 from windlass.cli.jobs.watch import Changes, Watched
 from windlass.cli.text import nodes_text
 from windlass.cli.ungrouped_gangs import GANG
@@ -393,7 +393,11 @@ def unschedulable(job: Job, record: Explanation) -> WindlassError:
 def summary(job: Job) -> str:
     """Return one line about how the job ended."""
     if not job.exit_code:
-        return f"{job.name}: completed"
+        return (
+            f"{job.name}: completed, {brief(job)}"
+            if job.succeeded < job.members
+            else f"{job.name}: completed"
+        )
     failed = job.first_failure
     if failed is None:
         return f"{job.name}: {job.phase.lower()}, {exit_text(job.exit_code)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from windlass.api.annotations import RUN_SECONDS, SIMULATED
 from windlass.api.devices.plugin_units import more_units_than_devices
 from windlass.api.resources import NODES, PODS
 from windlass.cli import resources
@@ -47,6 +48,8 @@ def _node_problems(invocation: Invocation, job: Job) -> Iterator[str]:
         state = "is gone" if node is None else _unready(node, now)
         if state:
             yield f"{name} {state}: the status of its {plural(job.nodes[name], 'pod')} may be out of date"
+        if node and _waits_on_simulated_node(job, name, node):
+            yield f"{name} is simulated: it runs no commands, and its pods run until the job is cancelled"
         if node and (over := _overcommitted(invocation, name, node)):
             yield f"pods on {name} hold {over}: not all of them have the capacity that they requested"
         excess = [(pod, text) for pod in job.pods if node and (text := excess_units(pod, node))]
@@ -54,6 +57,14 @@ def _node_problems(invocation: Invocation, job: Job) -> Iterator[str]:
             yield f"{pod['metadata']['name']} on {name} {text}"
         if len(excess) > _MAX_PODS:
             yield f"and {plural(len(excess) - _MAX_PODS, 'pod')} more on {name}"
+
+
+def _waits_on_simulated_node(job: Job, name: str, node: Mapping[str, Any]) -> bool:
+    """Return whether a pod on a simulated node has no declared end."""
+    if (node["metadata"].get("labels") or {}).get(SIMULATED) != "true":
+        return False
+    on_node = [pod for pod in job.pods if (pod.get("spec") or {}).get("nodeName") == name]
+    return any(RUN_SECONDS not in (pod["metadata"].get("annotations") or {}) for pod in on_node)
 
 
 def excess_units(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:

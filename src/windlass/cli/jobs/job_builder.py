@@ -17,6 +17,8 @@ from windlass.api.resources import VOLCANO_JOBS
 
 GPU = "nvidia.com/gpu"
 TASK = "main"
+DEFAULT_UMASK = 0o022
+"""Umask of a pod without an annotation for it."""
 MASTER_PORT = 29500
 """Default port of PyTorch, where every gang has its own network."""
 _HOST_PORTS = range(20_000, 30_000)
@@ -114,7 +116,7 @@ def build_job(
         "name": TASK,
         "image": request.image or HOST_IMAGE,
         "command": [escape_expansion(word) for word in request.command],
-        "env": [*environment, *rendezvous(name, request.nodes, port, environment)],
+        "env": [*environment, *rendezvous(name, request.nodes, port, environment, devices=request.gpus)],
     }
     workdir = request.workdir or (os.getcwd() if embedded else "")
     if workdir:
@@ -136,7 +138,11 @@ def build_job(
         "queue": request.queue,
         "schedulerName": "windlass",
         "tasks": [
-            {"name": TASK, "replicas": request.nodes, "template": {**_pod_metadata(request), "spec": pod}}
+            {
+                "name": TASK,
+                "replicas": request.nodes,
+                "template": {**_pod_metadata(request, embedded=embedded), "spec": pod},
+            }
         ],
         # An evicted job runs again. A failed rank ends the others.
         "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
@@ -154,8 +160,18 @@ def build_job(
     }
 
 
-def _pod_metadata(request: JobRequest) -> dict[str, Any]:
-    return {"metadata": {"annotations": request.annotations}} if request.annotations else {}
+def _pod_metadata(request: JobRequest, *, embedded: bool) -> dict[str, Any]:
+    annotations = request.annotations
+    if embedded and (umask := current_umask()) != DEFAULT_UMASK:
+        annotations[names.UMASK] = f"{umask:04o}"
+    return {"metadata": {"annotations": annotations}} if annotations else {}
+
+
+def current_umask() -> int:
+    """Return the umask of this process, which can be read only by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def master_port(key: str, *, host_network: bool) -> int:
@@ -168,12 +184,16 @@ def master_port(key: str, *, host_network: bool) -> int:
 
 
 def rendezvous(
-    name: str, nodes: int, master: int, given: Sequence[Mapping[str, str]] = ()
+    name: str, nodes: int, master: int, given: Sequence[Mapping[str, str]] = (), *, devices: int = 0
 ) -> list[dict[str, Any]]:
     """Return the environment for the rendezvous of PyTorch and ``torchrun`` (``PET_``).
 
     Variables that the user has ``given`` are omitted. Their values are used in the
     others: a given ``MASTER_PORT`` also sets that of ``torchrun``.
+
+    A rank with at most one of ``devices`` is the only one of its pod, so ``LOCAL_RANK`` is
+    0. With several, the program starts one process for each, and numbers them itself:
+    frameworks take ``LOCAL_RANK`` as a sign that this has been done.
     """
     if nodes < 2:
         return []
@@ -189,6 +209,8 @@ def rendezvous(
         "PET_MASTER_PORT": port,
         "PET_NNODES": count,
     }
+    if devices <= 1:
+        fixed |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     variables: list[dict[str, Any]] = [
         *({"name": key, "value": value} for key, value in fixed.items()),
         *({"name": key, "valueFrom": index} for key in ("RANK", "NODE_RANK", "PET_NODE_RANK")),

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from windlass.api.annotations import HOST_IMAGE
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
 from windlass.cli.foreign_commands import OPTIONS, duration_from_slurm, slurm_directives
@@ -169,6 +170,7 @@ def create_job(
     if embedded:
         check_command(request, os.environ)
         _warn_about_sbatch(invocation, request)
+        _warn_about_image(invocation, request)
         _ensure_running(invocation, request, progress)
     elif not request.image:
         raise WindlassError(
@@ -192,6 +194,19 @@ def _warn_about_sbatch(invocation: Invocation, request: JobRequest) -> None:
         )
         invocation.note(
             f"note: the #SBATCH lines of {script} are ignored; use these options instead: {', '.join(equivalents)}"
+        )
+
+
+def _warn_about_image(invocation: Invocation, request: JobRequest) -> None:
+    """Say that an image is not used, unless the image map of the node agent has an entry for it."""
+    if request.image in ("", HOST_IMAGE):
+        return
+    from windlass.node.images import load_stored
+    from windlass.node.options import image_entry
+
+    if image_entry(load_stored(invocation.target.state.node), request.image) is None:
+        invocation.note(
+            f"note: --image {request.image} is not used on this machine: the command runs with the machine's files"
         )
 
 

@@ -316,6 +316,13 @@ class Job:
         return (failed[1] or 1) if failed is not None else 1
 
     @property
+    def succeeded(self) -> int:
+        """Number of pods that succeeded, as reported by the Job, else as far as its pods exist."""
+        reported = (self.obj.get("status") or {}).get("succeeded") if self.kind == "Job" else None
+        counted = sum(1 for pod in self.pods if pod_phase(pod) == "Succeeded")
+        return max(int(reported or 0), counted)
+
+    @property
     def first_failure(self) -> tuple[Object, int] | None:
         """The pod that failed first, and its exit status (128 + signal for a signal).
 

@@ -17,7 +17,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_builder import GPU, JobRequest, base_name
 from windlass.cli.jobs.preflight_queue import check_queue
 from windlass.cli.nodes.own_node import deleted_node
-from windlass.cli.text import plural, resource_text
+from windlass.cli.text import join_words, plural, readable, resource_text
 
 _MIN_MEMORY_BYTES = 1 << 20
 """Minimum amount of memory in bytes. Below it, a unit was forgotten."""
@@ -112,6 +112,10 @@ def check_capacity(invocation: Invocation, request: JobRequest) -> None:
     try:
         _check_nodes(request, nodes)
         check_domains(request, nodes)
+        if only_simulated_fit(request, nodes):
+            invocation.note(
+                "note: only simulated nodes have what this job requests; they run no commands and write no logs"
+            )
     except WindlassError as error:
         if not invocation.target.remote:
             raise
@@ -133,6 +137,8 @@ def _check_nodes(request: JobRequest, all_nodes: Sequence[Mapping[str, Any]]) ->
         resources.devices(resources.allocatable(node)) or node_annotation.read(annotations_of(node)).cards
         for node in nodes
     ):
+        if nodes != all_nodes:
+            raise _only_simulated_gpus(all_nodes, request)
         raise no_gpus(max(1, request.gpus))
     if request.gpu_model:
         from windlass.cli.jobs import preflight_models
@@ -189,6 +195,30 @@ def _only_simulated(count: int) -> WindlassError:
     )
 
 
+def _only_simulated_gpus(all_nodes: Sequence[Mapping[str, Any]], request: JobRequest) -> WindlassError:
+    simulated = [node["metadata"]["name"] for node in all_nodes if is_simulated(node)]
+    own = [node["metadata"]["name"] for node in all_nodes if not is_simulated(node)]
+    return WindlassError(
+        "WL-GPU-413",
+        f"{plural(max(1, request.gpus), 'GPU')} requested, and only simulated nodes may have them",
+        evidence=f"{join_words(own)} {'have' if len(own) > 1 else 'has'} no GPU; "
+        f"{', '.join(simulated[:3])}{' …' if len(simulated) > 3 else ''} "
+        f"{'are' if len(simulated) > 1 else 'is'} simulated: nothing runs there; the job was not submitted",
+        remedies=("omit --gpus", "windlass submit …   (places the job on simulated nodes, to try policies)"),
+    )
+
+
+def only_simulated_fit(request: JobRequest, nodes: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether one rank fits on a simulated node, but on no other, even if all are empty."""
+    need = quantities.to_vector(request.request)
+    if request.followed or not any(is_simulated(node) for node in nodes):
+        return False
+    fitting = [node for node in nodes if quantities.fits(need, dict(resources.allocatable(node)))]
+    if request.gpu_memory:
+        fitting = [node for node in fitting if node_annotation.read(annotations_of(node)).cards]
+    return bool(fitting) and all(is_simulated(node) for node in fitting)
+
+
 def _copies(need: Mapping[str, int], free: Mapping[str, int]) -> int:
     counts = [free.get(name, 0) // units for name, units in need.items() if units > 0]
     return min(counts, default=0)
@@ -206,7 +236,7 @@ def _amount(request: JobRequest, name: str, units: int) -> str:
 
 def _too_large(request: JobRequest, name: str, units: int, largest: str | None, most: int) -> WindlassError:
     each = "each rank needs" if request.nodes > 1 else "it needs"
-    amount = quantities.from_units(name, most)
+    amount = readable(name, quantities.from_units(name, most))
     return WindlassError(
         "WL-JOB-413",
         f"no node has {_amount(request, name, units)}",

@@ -12,6 +12,7 @@ from windlass.api.validation.queue_tree import ROOT
 from windlass.cli import resources
 from windlass.cli.errors import missing, unless_forbidden
 from windlass.cli.jobs.job_builder import JobRequest
+from windlass.cli.text import natural_key
 from windlass.client.blocking import BlockingClient
 
 
@@ -29,6 +30,7 @@ def check_queue(client: BlockingClient, request: JobRequest) -> None:
     if queue is None:
         raise missing("queues", request.queue, queues)
     queues.setdefault(request.queue, queue)
+    _check_leaf(queues, request)
     _check_state(queues, request.queue)
     _check_limits(queues, request)
 
@@ -44,6 +46,23 @@ def _check_state(queues: Mapping[str, Queue], name: str) -> None:
         f'queue "{name}" is {queue["status"]["state"].lower()}',
         evidence=f"{above}it accepts no new jobs; the job was not submitted",
         remedies=(queue_opening.opening_commands(queues, name), "windlass queue ls"),
+    )
+
+
+def _check_leaf(queues: Mapping[str, Queue], request: JobRequest) -> None:
+    """Raise ``WL-QUEUE-422`` for a queue with child queues, which accepts no jobs itself."""
+    parents = {name: (queue.get("spec") or {}).get("parent") or ROOT for name, queue in queues.items()}
+    below = [name for name in queues if name != ROOT and name not in parents.values()]
+    leaves = [name for name in below if request.queue in (*queue_opening.path_of(queues, name), ROOT)]
+    if request.queue not in parents.values() and request.queue != ROOT:
+        return
+    leaves = sorted(leaves, key=natural_key)
+    raise WindlassError(
+        "WL-QUEUE-422",
+        f'queue "{request.queue}" has child queues and accepts no jobs itself',
+        evidence=f"queues below it: {', '.join(leaves[:8])}{' …' if len(leaves) > 8 else ''}; "
+        "the job was not submitted",
+        remedies=tuple(f"{request.command_line} --queue {name} -- …" for name in leaves[:3]),
     )
 
 

@@ -19,7 +19,7 @@ from windlass.cli.jobs.jobs import (
     rank_text,
     unready,
 )
-from windlass.cli.text import approximate_duration, join_words, nodes_text, plural, resource_text
+from windlass.cli.text import approximate_duration, join_words, nodes_text, plural, readable, resource_text
 from windlass.kits.timestamps import age
 
 _WHOLE_PODS = ("tasks", "pods")
@@ -130,7 +130,7 @@ def _short(record: Explanation) -> str:
         named = [b for b in named if b.resource not in _WHOLE_PODS]
         for blocker in sorted(named, key=lambda b: not is_device(b.resource)):
             short = resource_text(blocker.resource, blocker.needed)
-            return f"needs {short}, {blocker.available or 0} free"
+            return f"needs {short}, {readable(blocker.resource, str(blocker.available or 0))} free"
     return SHORT[record.code]
 
 
@@ -149,6 +149,9 @@ def _unready_text(job: Job, pods: Sequence[Mapping[str, Any]]) -> str:
 
 def _end_text(job: Job) -> str:
     if job.phase in ("Completed", "Succeeded"):
+        succeeded = job.succeeded
+        if job.pods and succeeded < job.members:
+            return f"{succeeded} of {job.members} succeeded"
         return "exit 0" if job.pods else ""
     failed = job.first_failure
     if failed is not None:
@@ -226,9 +229,9 @@ def blocker_line(blocker: Blocker) -> str:
         several = "pod" if str(blocker.needed) == "1" else "pods"
         parts.append(f"{blocker.needed} {several} needed at once, {blocker.available or 0} fit")
     elif blocker.resource:
-        amount = f"needs {blocker.needed or '?'}"
+        amount = f"needs {readable(blocker.resource, str(blocker.needed or '?'))}"
         if blocker.available != "":
-            amount += f", has {blocker.available}"
+            amount += f", has {readable(blocker.resource, str(blocker.available))}"
         parts.append(f"{blocker.resource} {amount}")
     if blocker.detail:
         parts.append(blocker.detail)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windlass.api.annotations import UMASK
 from windlass.node.devices.container_devices import VisibleDevice, visible_environment, without_mps
 from windlass.node.devices.mps import Daemon
 from windlass.node.lifecycle.probe_results import ProbeKind
@@ -105,6 +107,7 @@ def launch_spec_of(
         "commands": commands,
         "env": values,
         "cwd": cwd,
+        "umask": _umask(setting.facts.pod["metadata"].get("annotations") or {}),
         "log": str(log),
         "grace_seconds": spec.get("terminationGracePeriodSeconds", 30),
         "join": _join(setting.sandbox),
@@ -118,6 +121,18 @@ def launch_spec_of(
         **_identity(container, spec, setting.capabilities),
     }
     return LaunchSpec(record, placeholder)
+
+
+def _umask(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(UMASK) or "0022"
+    if not _UMASK.fullmatch(text):
+        raise ContainerConfigError(
+            f'annotation {UMASK}: "{text}" is not a umask: write an octal number from 0000 to 0777'
+        )
+    return int(text, 8)
+
+
+_UMASK = re.compile("0?[0-7]{1,3}")
 
 
 def commands_of(container: Mapping[str, Any]) -> dict[str, list[str]]:
