@@ -54,6 +54,12 @@ BAD_DEVICE_SECONDS = "windlass.dev/unhealthy-device-seconds"
 CLEAR_BAD_DEVICES = "windlass.dev/clear-devices"
 """On the node of a single-node installation: devices declared healthy by an administrator, with the time, for
 example ``0,3@2026-01-01T00:00:00Z``. Entries are separated by ``;``. The node agent removes entries it has applied."""
+NETWORK_PRESET = "windlass.dev/network-preset"
+"""On a pod or pod template: its network preset. ``rdma`` adds variables of NCCL and prefers nodes of one RDMA island.
+The embedded server applies it to new pods, ``windlass submit --network`` to the job that it creates."""
+RDMA_CAPABLE = "feature.node.kubernetes.io/rdma.capable"
+"""Label of Node Feature Discovery on a node with RDMA. Nodes with one value form an RDMA island. The value ``false``
+means a node without RDMA."""
 MOVABLE = "windlass.dev/movable"
 """On a PodGroup: ``"true"`` agrees to its pods being stopped and started elsewhere to make room (consolidation)."""
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"

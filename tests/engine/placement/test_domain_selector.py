@@ -125,6 +125,17 @@ def test_what_is_preferred_is_no_condition() -> None:
     assert sorted(racks(c).values()) == [3, 4, 4]
 
 
+def test_f75_nodes_with_the_value_false_form_no_domain() -> None:
+    """They would have least to spare, but ``rack=false`` says that they are in no rack."""
+    c = Cluster().queues("default").nodes(*(f"no{i} gpu=2 zone=z rack=false" for i in range(2)))
+    c.nodes(*(f"in{i} gpu=4 zone=z rack=true" for i in range(2)))
+    gang(c, "g", 2, "gpu=2", near=want(preferred="rack"))
+    gang(c, "h", 2, "gpu=2", near=want("rack"))
+    gang(c, "i", 2, "gpu=2", near=want("rack"))
+    c.cycle()
+    assert (racks(c, "g"), racks(c, "h"), racks(c, "i")) == ({"true": 2}, {"true": 2}, {})
+
+
 def test_a_gang_too_large_for_any_domain_fills_one_after_the_other() -> None:
     """Two racks of one zone before one of the other, though a rack elsewhere is emptier."""
     c = grid()

@@ -15,6 +15,7 @@ from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, end_message, pod_phase
+from windlass.cli.jobs.rdma import network_record, network_text
 from windlass.cli.jobs.reasons import (
     ahead_text,
     blocker_line,
@@ -45,8 +46,10 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     record = found.explanation if found.waiting else None
     note_creation_errors(invocation, [found])
     creation_error = found.creation_error
+    network = network_record(invocation, found)
     if invocation.structured:
         document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
+        document |= {"network": network} if network else {}
         if scores:
             document |= _scores_record(invocation, found)
         emit(invocation, document, names=[f"job/{found.name}"])
@@ -68,6 +71,8 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         out.write(pairs(facts, indent="  "))
     else:
         out.write(_running(found, problems_of(invocation, found), remote=invocation.target.remote))
+    if network is not None and not found.finished:
+        out.write(pairs([("network", network_text(network))], indent="  "))
     if scores:
         out.write(_scores_text(invocation, found))
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from windlass.api import annotations as names
+from windlass.api import network_presets
 from windlass.api.annotations import HOST_IMAGE, SIMULATED, TASK_INDEX
 from windlass.api.errors import WindlassError
 from windlass.api.resources import VOLCANO_JOBS
@@ -71,6 +72,8 @@ class JobRequest:
     """Flag: take CPUs and devices of each rank from one NUMA node."""
     host_network: bool = False
     """Flag: use the network of the node instead of its own."""
+    network: str | None = None
+    """Network preset of the ranks."""
     followed: bool = False
     """Flag: a person waits for its output.
 
@@ -99,6 +102,7 @@ class JobRequest:
             names.DEVICE_MODEL: self.gpu_model,
             names.PODSET_REQUIRED: self.near,
             names.NUMA_POLICY_VOLCANO: "single-numa-node" if self.numa else "",
+            names.NETWORK_PRESET: self.network or "",
         }
         return {name: text for name, text in annotations.items() if text}
 
@@ -133,17 +137,14 @@ def build_job(
         }  # the ranks find each other by name
     if request.followed and embedded:
         pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
+    template: dict[str, Any] = {**_pod_metadata(request, embedded=embedded), "spec": pod}
+    if request.network == network_presets.RDMA:
+        network_presets.apply_rdma(template)
     spec: dict[str, Any] = {
         "minAvailable": request.nodes,
         "queue": request.queue,
         "schedulerName": "windlass",
-        "tasks": [
-            {
-                "name": TASK,
-                "replicas": request.nodes,
-                "template": {**_pod_metadata(request, embedded=embedded), "spec": pod},
-            }
-        ],
+        "tasks": [{"name": TASK, "replicas": request.nodes, "template": template}],
         # An evicted job runs again. A failed rank ends the others.
         "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
     }

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from windlass.api import network_presets
 from windlass.api.annotations import HOST_IMAGE
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
@@ -77,6 +78,12 @@ _FLAGS = (
         "--host-network",
         is_flag=True,
         help="Use the network of the node, as a notebook or a server needs it.",
+    ),
+    click.option(
+        "--network",
+        type=click.Choice(network_presets.PRESETS),
+        default=None,
+        help="Network preset. rdma: NCCL over InfiniBand or RoCE, ranks on nodes of one RDMA island if possible.",
     ),
     click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
     click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),

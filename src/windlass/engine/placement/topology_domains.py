@@ -17,7 +17,7 @@ from windlass.engine.feasibility.node_fit import NodeFit
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
 from windlass.spi.nodes import BoolArray, IntArray
-from windlass.spi.topology import NODE_NAME, Level, TopologyNeed
+from windlass.spi.topology import LACKS, NODE_NAME, Level, TopologyNeed
 
 MAX_CACHED = 4_000_000
 """Maximum product of classes and nodes with cached counts, per topology."""
@@ -121,7 +121,9 @@ class DomainTree:
         raw = np.where(live, column[: self.height], 0)
         present = np.unique(raw)
         present = present[present > 0]
-        order = sorted(present.tolist(), key=lambda code: interner.values[code])
+        order = sorted(
+            (c for c in present.tolist() if interner.values[c] != LACKS), key=interner.values.__getitem__
+        )
         numbers = np.zeros(len(interner.values), dtype=np.int64)
         numbers[order] = np.arange(1, len(order) + 1)
         return numbers[raw], ["", *(interner.values[code] for code in order)]

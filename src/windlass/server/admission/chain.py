@@ -17,6 +17,7 @@ from windlass.server.admission import (
     deletion,
     limits,
     namespaces,
+    network,
     pods,
     policy,
     priority,
@@ -63,6 +64,7 @@ class Admission:
         self._writes: Sequence[AdmissionPlugin] = (
             namespaces.lifecycle,
             aliases.normalise,
+            network.apply_preset,
             _apply_defaults,
             priority.resolve,
             limits.apply,
