@@ -6,7 +6,7 @@ from windlass.spi.quantities import is_device
 
 
 class LowPriorityGate:
-    name, reads = "low-priority-gate", ("aigc.kurator.dev/priority",)
+    name, reads = "own-low-priority-gate", ("aigc.kurator.dev/priority",)
 
     def __init__(self, option=None):
         self.nodes = int(option.arguments.get("nodes", 3)) if option else 3

@@ -34,6 +34,7 @@ SAMPLES = {NUMBER: "1", BOOLEAN: "true", DURATION: "1m", PERCENT: "50", STRATEGY
 READ_WITH_CARE = {
     **dict.fromkeys(("gpuMemoryWeight", "gpuComputeWeight", "interGPUCommsWeight"), 1),
     "window": "1h",
+    "nodes": 2,
     "deviceshare.GPUExclusiveRules": [{"app": "a"}],
 }
 """Arguments that the reading plugin itself rejects if they are wrong."""

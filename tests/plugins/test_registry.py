@@ -241,7 +241,7 @@ def test_placement_alone_leaves_the_default_policy_in_force() -> None:
 
 def test_every_known_plugin_can_be_entered() -> None:
     told: list[str] = []
-    names = [name for name in registry.known_plugins() if name != "low-priority-gate"]
+    names = [name for name in registry.known_plugins() if name != "own-low-priority-gate"]
     registry.build(tiered(*(name for name in names if name not in registry.PLACEMENT)), told.append)
     assert [text for text in told if not text.startswith("rescheduling: ")] == []
     assert len(told) == 2  # it is given no targets, and the action is missing
@@ -289,7 +289,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir()
     (home / "METADATA").write_text("Metadata-Version: 2.1\nName: low-priority-gate\nVersion: 0.1\n")
     (home / "entry_points.txt").write_text(
-        "[windlass.plugins]\nlow-priority-gate = low_priority_gate:LowPriorityGate\n"
+        "[windlass.plugins]\nown-low-priority-gate = low_priority_gate:LowPriorityGate\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend(str(EXAMPLE))
@@ -298,17 +298,17 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_a_third_partys_plugin_comes_by_entry_point() -> None:
-    option = PluginOption("low-priority-gate", {}, {"nodes": 2})
+    option = PluginOption("own-low-priority-gate", {}, {"nodes": 2})
     for config in (SchedulerConfig(plugins=(option,)), SchedulerConfig((), (PluginTier((option,)),))):
         plugins, _ = registry.build(config)
         (gate,) = [plugin for plugin in plugins if type(plugin).__name__ == "LowPriorityGate"]
         assert gate.nodes == 2  # type: ignore[attr-defined]
-    assert "low-priority-gate" in registry.known_plugins()
+    assert "own-low-priority-gate" in registry.known_plugins()
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_third_partys_plugin_of_a_configuration_takes_effect() -> None:
-    scene = Scene(config=SchedulerConfig(plugins=(PluginOption("low-priority-gate"),)))
+    scene = Scene(config=SchedulerConfig(plugins=(PluginOption("own-low-priority-gate"),)))
     for n in range(5):
         scene.node(f"n{n}", gpu=1)
     scene.gang("busy", pods=3, gpu=1)

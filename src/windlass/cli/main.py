@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "what-if": ("Cluster", "Show which jobs would start earlier or later in a changed cluster."),
     "defrag": ("Cluster", "Show which idle GPUs no pending job can use, and which moves would help."),
     "sim": ("Cluster", "Simulate: run, record, pack, claims, generate, formats, policies."),
+    "plugin": ("Cluster", "Scheduling plugins: list them, try one before it is switched on."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
     "reserve-device": ("Cluster", "Hold a GPU for pods that share it (in a reservation pod)."),

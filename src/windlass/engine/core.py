@@ -30,6 +30,8 @@ from windlass.engine.diagnosis.group_diagnosis import Diagnosis
 from windlass.engine.diagnosis.recheck import ExplanationRecheck
 from windlass.engine.diagnosis.reporter import DiagnosisReporter
 from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.next_step import NextTasks, next_step, whole_step_view
+from windlass.engine.nodes.view import TableView
 from windlass.engine.pending.scheduling_queue import SchedulingQueue
 from windlass.engine.placement.gang_allocator import GangAllocator, wake_conditions
 from windlass.engine.placement.placer import Placer
@@ -44,8 +46,10 @@ from windlass.engine.quiet_cycle import QuietCycle
 from windlass.engine.state.capacity_totals import CapacityTotals
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Outbox, Statement
+from windlass.spi.nodes import NodeView
 from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Task, TaskState
+from windlass.spi.plugins import QueueView, StepView
 
 _NEED_NO_RUNNING_GROUPS = ("allocate", "timeshare")
 """Actions that use no index of running groups. The second one has an index of its own."""
@@ -337,6 +341,18 @@ class Core:
             score_table(state.table, state.plugins, self._placer, classes[number], pods)
             for number, pods in kinds.items()
         )
+
+    def admission_input(self, group_key: str) -> tuple[StepView, Sequence[QueueView], NodeView] | None:
+        """Return the input of admission policies for the group's next step.
+
+        It is ``None`` if nothing of the group waits to be placed. Raises ``KeyError`` for an
+        unknown group.
+        """
+        group = self.state.groups[group_key]
+        step = next_step(group)
+        if not isinstance(step, NextTasks) or group.queue is None:
+            return None
+        return whole_step_view(group, step), group.queue.path, TableView(self.state.table)
 
     # ------------------------------------------------------------------ for ``dump``
 

@@ -185,6 +185,7 @@ KNOWN: Mapping[str, Known] = {
     "fgd": _WEIGHT,
     "scarcity": _WEIGHT,
     "model-grouping": {"window": ANY},
+    "low-priority-gate": {"nodes": ANY},
 }
 """Plugin → its arguments. Third-party plugins are not listed."""
 

@@ -103,6 +103,19 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
     )
 
 
+def added(option: PluginOption, warn: Warn) -> list[object]:
+    """Return the plugins of an option on top of a policy; empty if it is unknown or belongs into a tier.
+
+    ``warn`` is called with the reason if there are none.
+    """
+    return _extra(option, Wiring(warn), warn)
+
+
+def third_party_plugins() -> dict[str, str]:
+    """Return the plugins of installed packages: name → ``module:attribute``."""
+    return {point.name: point.value for point in _entry_points()}
+
+
 def known_plugins() -> Sequence[str]:
     """Return the names that a configuration may use, including entry points, sorted."""
     return sorted({*CATALOGUE, *PLACEMENT, *ON_TOP, *(point.name for point in _entry_points())})

@@ -432,6 +432,15 @@ class Admit(Protocol):
 
 
 @runtime_checkable
+class AdmissionNote(Protocol):
+    """An :class:`Admit` that also says something about admitted steps, for ``windlass plugin try``."""
+
+    def note(self, step: StepView) -> str:
+        """Return the message for an admitted step; empty for none."""
+        ...
+
+
+@runtime_checkable
 class AdmitUnconditionally(Protocol):
     """An :class:`Admit` that admits all steps of some queues. For speed."""
 

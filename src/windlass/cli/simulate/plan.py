@@ -24,6 +24,7 @@ from windlass.cli.simulate import live_cluster
 from windlass.cli.text import plural
 from windlass.client.blocking import BlockingClient
 from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
 from windlass.model import scheduler_config
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.engine_factory import make_engine
@@ -170,20 +171,32 @@ def _model(scheduler_names: Sequence[str], parsed: Parsed) -> ClusterModel:
 
 
 def run(
-    model: ClusterModel, parsed: Parsed, request: PlanRequest, warn: Warn, counted: Counted | None = None
+    model: ClusterModel,
+    parsed: Parsed,
+    request: PlanRequest,
+    warn: Warn,
+    counted: Counted | None = None,
+    more: Sequence[object] = (),
 ) -> dict[str, Any]:
-    """Return the plan for a cluster that was read. Raises :class:`WindlassError`."""
+    """Return the plan for a cluster that was read. Raises :class:`WindlassError`.
+
+    ``more``: plugins in addition to those of the configuration.
+    """
     quotas = quotas_of(counted) if counted is not None else None
-    still = EngineConfig(
-        claim_pause_seconds=0.0
-    )  # the clock does not advance, so that a pause would never end
-    engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"), base=still)
-    model.read_labels(engine.reads, images=engine.reads_images)
+    engine = engine_of(model, parsed, lambda text: warn(f"{request.config}: {text}"), more)
     dry_run = DryRun(model, engine, request.now, quotas)
     document = record(dry_run.run(request.cycles, until_stable=request.until_stable))
     for problem in model.features.topology.index.problems:
         warn(problem)
     return document
+
+
+def engine_of(model: ClusterModel, parsed: Parsed, warn: Warn, more: Sequence[object] = ()) -> Engine:
+    """Return the engine of a plan. The model then holds the labels that its plugins read."""
+    # The clock does not advance, so a pause would never end.
+    engine = make_engine(parsed.config, warn, base=EngineConfig(claim_pause_seconds=0.0), more=more)
+    model.read_labels(engine.reads, images=engine.reads_images)
+    return engine
 
 
 def quotas_of(counted: Counted) -> NamespaceQuotas:

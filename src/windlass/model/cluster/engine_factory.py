@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -25,14 +25,19 @@ def default_engine() -> Engine:
 
 
 def make_engine(
-    policy: SchedulerConfig, warn: registry.Warn | None = None, *, base: EngineConfig | None = None
+    policy: SchedulerConfig,
+    warn: registry.Warn | None = None,
+    *,
+    base: EngineConfig | None = None,
+    more: Sequence[object] = (),
 ) -> Engine:
     """Return an engine with the policies and actions of ``policy``; other settings are ``base``.
 
-    ``warn`` is called for each plugin that is left out. Raises
-    :class:`registry.UnknownAction`.
+    ``warn`` is called for each plugin that is left out. ``more``: plugins in addition to
+    those of the configuration. Raises :class:`registry.UnknownAction`.
     """
     plugins, actions = registry.build(policy, warn)
+    plugins += more
     known = tuple(action for action in actions if action not in _OF_ALLOCATE)
     arguments = policy.configurations.get("backfill", {})
     config = dataclasses.replace(

@@ -239,23 +239,30 @@ def configured(text: str, dialect: Dialect) -> Callable[[PolicyContext], ReplayE
     return lambda _: _engine_of(scheduler_config.parse(text).config, dialect)
 
 
-def _engine_of(config: SchedulerConfig, dialect: Dialect) -> ReplayEngine:
+def _engine_of(config: SchedulerConfig, dialect: Dialect, more: Sequence[object] = ()) -> ReplayEngine:
     base = replace(QUIET, claim_pause_seconds=0.0)
-    return ReplayEngine(make_engine(config, lambda _: None, base=base), dialect=dialect, confirms=True)
+    engine = make_engine(config, lambda _: None, base=base, more=more)
+    return ReplayEngine(engine, dialect=dialect, confirms=True)
 
 
 def as_configured(
-    name: str, summary: str, config: SchedulerConfig, *, learned: bool = True, shares: bool = True
+    name: str,
+    summary: str,
+    config: SchedulerConfig,
+    *,
+    learned: bool = True,
+    shares: bool = True,
+    more: Callable[[], Sequence[object]] = tuple,
 ) -> ReplayPolicy:
     """Return the policy of a cluster with this scheduler configuration.
 
     It uses the run times that owners state and, if ``learned``, those of earlier runs. ``shares``: True if jobs that
-    opted in share time.
+    opted in share time. ``more``: new plugins in addition to those of the configuration.
     """
 
     def make(setting: PolicyContext) -> ReplayEngine:
         known, consent = ReplayEstimates(USER, setting.keys, setting.jobs), _opting_in(setting)
-        made = _engine_of(config, Dialect.VOLCANO if config.tiers else Dialect.WINDLASS)
+        made = _engine_of(config, Dialect.VOLCANO if config.tiers else Dialect.WINDLASS, more())
         ended = known.ended if learned else _nothing_learned
         return replace(made, dress=lambda group, job: known.dress(consent(group, job), job), ended=ended)
 

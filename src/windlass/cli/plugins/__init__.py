@@ -1,0 +1,1 @@
+"""Scheduling plugins on the command line: list, load from a file, try."""
