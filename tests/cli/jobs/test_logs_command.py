@@ -6,7 +6,10 @@ import shlex
 
 import example_cluster
 import pytest
-from fakecluster import FakeCluster
+from fakecluster import FakeClient, FakeCluster
+
+from windlass.api.errors import not_found
+from windlass.api.resources import PODS
 
 
 @pytest.fixture
@@ -41,6 +44,36 @@ def test_one_rank_has_no_prefix(windlass, logged):
     assert windlass("logs", "train", "--rank", "1").out == "loading\nepoch 1\nb\n"
     assert windlass("logs", "train-main-1").out == "loading\nepoch 1\nb\n"
     assert windlass("logs", "train", "--rank", "1", "-n", "1").out == "b\n"
+
+
+class TestPodDeletedAfterTheList:
+    """The end of a job deletes its unfinished pods, perhaps between the list and the read."""
+
+    @pytest.fixture(autouse=True)
+    def deleted(self, logged, monkeypatch):
+        def logs(client, namespace, name, **options):
+            if name == "train-main-1":
+                raise not_found(PODS, name)
+            yield from unchanged(client, namespace, name, **options)
+
+        unchanged = FakeClient.logs
+        monkeypatch.setattr(FakeClient, "logs", logs)
+
+    def test_retained_log_is_read(self, windlass, logged, tmp_path):
+        uid = logged.objects[PODS, "default", "train-main-1"]["metadata"]["uid"]
+        directory = tmp_path / "state" / "node" / "logs" / f"default_train-main-1_{uid}" / "main"
+        directory.mkdir(parents=True)
+        (directory / "0.log").write_bytes(
+            b"2026-01-01T11:30:02.000000000Z stdout F loading\n2026-01-01T11:30:06.000000000Z stdout F kept\n"
+        )
+        done = windlass("logs", "train", "--all")
+        assert done.code == 0
+        assert done.out.splitlines()[1:] == ["[1] loading", "[0] epoch 1", "[0] a", "[1] kept"]
+
+    def test_log_that_is_gone_does_not_end_the_others(self, windlass):
+        done = windlass("logs", "train", "--all")
+        assert (done.code, done.out.splitlines()) == (0, ["[0] loading", "[0] epoch 1", "[0] a"])
+        assert "train-main-1 was deleted, and its log with it" in done.err
 
 
 def test_lines_that_ranks_share_are_collapsed(windlass, logged):

@@ -144,11 +144,26 @@ def _chunks(invocation: Invocation, job: Job, pod: str, container: str, options:
             timestamps=True,
         )
     except StatusError as error:
-        if error.code != 400:
+        if error.code == 404:
+            yield from _log_of_deleted_pod(invocation, job, pod, container, options)
+        elif error.code == 400:
+            invocation.note(f"{pod}: {error.message}")
+        else:
             raise
-        invocation.note(f"{pod}: {error.message}")
     finally:
         client.close()
+
+
+def _log_of_deleted_pod(
+    invocation: Invocation, job: Job, pod: str, container: str, options: LogView
+) -> Iterator[bytes]:
+    """Return the retained log of a pod that was deleted after the job's pods were listed."""
+    uid = next(entry["metadata"]["uid"] for entry in job.pods if entry["metadata"]["name"] == pod)
+    chunks = retained_logs.read_pod(invocation, job.namespace, pod, uid, container, options)
+    if chunks is None:
+        invocation.note(f"{pod} was deleted, and its log with it")
+    else:
+        yield from chunks
 
 
 def _check_container(job: Job, pods: list[dict[str, object]], wanted_name: str) -> None:

@@ -94,6 +94,20 @@ def streams(
     return {log.rank: partial(_read, directory, log, options) for log in logs}
 
 
+def read_pod(
+    invocation: Invocation, namespace: str, name: str, uid: str, container: str, options: LogView
+) -> Iterator[bytes] | None:
+    """Return the log of one container of a deleted pod, or ``None`` if it is not retained."""
+    directory = invocation.target.state.node
+    if (
+        invocation.target.remote
+        or not (directory / "logs" / f"{namespace}_{name}_{uid}" / container).is_dir()
+    ):
+        return None
+    metadata = {"namespace": namespace, "name": name, "uid": uid}
+    return _read(directory, RetainedLog(metadata, container, "", ""), options)
+
+
 def _read(directory: Path, log: RetainedLog, options: LogView) -> Iterator[bytes]:
     import asyncio
 
