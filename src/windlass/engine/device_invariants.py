@@ -121,11 +121,6 @@ def device_problems(engine: Core, overcommitted: bool) -> list[str]:
     """Return the differences of the share table from the tasks, and over-committed devices."""
     table, holders_by_device = engine.state.table, collect_holders(engine)
     problems = []
-    transient = Counter(row for row, side, shares in all_shares(engine) if side != HELD_SIDE for _ in shares)
-    if transient != table.shares.transient_shares:
-        problems.append(
-            f"rows with releasing or nominated shares: {transient}, recorded {table.shares.transient_shares}"
-        )
     consumption = _consumption(engine)
     for name, row in table.rows.items():
         devices = table.shares.rows[row]

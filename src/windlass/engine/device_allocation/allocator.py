@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.decision import DeviceShare
-from windlass.engine.device_allocation.bulk_count import is_plain, plain_counts
 from windlass.engine.device_allocation.freed_devices import FreedDevices
 from windlass.engine.device_allocation.node_devices import MAX_CACHED, MAX_CACHES, DeviceRows, cache_of
 from windlass.engine.device_allocation.plugin_choice import PluginDeviceChoice
@@ -73,19 +72,6 @@ class DeviceAllocator:
 
     def counts(self, rows: Sequence[int], needs: Needs, *, later: bool = False) -> NDArray[np.int64]:
         """Return how many tasks of these needs the devices of each row hold."""
-        if not later and len(rows) > 1 and _is_plain(needs):
-            return self._plain_counts(np.array(rows, dtype=np.int64), needs)
-        return self._counted(rows, needs, later=later)
-
-    def _plain_counts(self, rows: NDArray[np.int64], needs: Needs) -> NDArray[np.int64]:
-        counts, known = plain_counts(self._table, rows, needs.devices[0])
-        rest = rows[~known].tolist()
-        if rest:
-            counts[~known] = self._counted(rest, needs, later=False)
-        return counts
-
-    def _counted(self, rows: Sequence[int], needs: Needs, *, later: bool) -> NDArray[np.int64]:
-        """Return :meth:`counts`, row by row."""
         devices = needs.devices
         planes, cached = self._table.planes, self._counts
         if len(cached) > MAX_CACHED:
@@ -119,10 +105,8 @@ class DeviceAllocator:
         rows = view.rows[wanted]
         if view.empty:
             by_devices = self.empty_counts(rows.tolist(), needs)
-        elif not view.future and len(rows) > 1 and _is_plain(needs):
-            by_devices = self._plain_counts(rows, needs)
         else:
-            by_devices = self._counted(rows.tolist(), needs, later=view.future)
+            by_devices = self.counts(rows.tolist(), needs, later=view.future)
         count[wanted] = np.minimum(count[wanted], by_devices)
 
     def empty_counts(self, rows: Sequence[int], needs: Needs) -> NDArray[np.int64]:
@@ -424,8 +408,3 @@ class DeviceAllocator:
             self._decided[device_set.code, id(task_share)] = task_share, share
             result.append(share)
         return tuple(result)
-
-
-def _is_plain(needs: Needs) -> bool:
-    """Return whether many rows may be counted at once, by ``bulk_count``."""
-    return len(needs.devices) == 1 and is_plain(needs.devices[0])

@@ -221,8 +221,6 @@ class ShareTable:
         self.cells: NDArray[np.int64] = np.zeros((0, 0, COLUMNS), dtype=np.int64)
         self._has_shares: bool | None = False
         """Cache of :attr:`has_shares`; ``None`` after a change."""
-        self.transient_shares: dict[int, int] = {}
-        """Row → number of its releasing and nominated shares, if any."""
         self._bits_current = True
         """True if the bit sets match the node as it is known."""
         self._device_sets: dict[tuple[tuple[Device, bool], ...], DeviceSet] = {}
@@ -376,8 +374,6 @@ class ShareTable:
             self._put_on_device(
                 row, devices, devices.device_set.slots[share.resource, share.index], share, side, sign
             )
-        if side != HELD_SIDE and shares:
-            self._count_transient(row, sign * len(shares))
         if sign > 0:
             devices.holders[side, task] = shares
         else:
@@ -422,13 +418,6 @@ class ShareTable:
         if facts.counted:
             charged_before, charged_after = facts.charges(before.tolist()), facts.charges(cells.tolist())
         return ShareTransition(share, self._state(cells), cells, charged_before, charged_after, nominated)
-
-    def _count_transient(self, row: int, n: int) -> None:
-        total = self.transient_shares.get(row, 0) + n
-        if total:
-            self.transient_shares[row] = total
-        else:
-            del self.transient_shares[row]
 
     def _mark_nominated(self, row: int, share: TaskShare, *, nominated: bool) -> None:
         slots = self._table.devices.rows[row].get(share.resource)

@@ -1,16 +1,15 @@
-"""Counting shares over many rows at once equals seating pods one after the other."""
+"""Counts of device shares from the cache equal those of the full evaluation."""
 
 from __future__ import annotations
 
-import numpy as np
-from device_views import GPU, Box, Cards, part, whole
+from device_views import Box, Cards, part, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.device_allocation.allocator import DeviceAllocator
-from windlass.engine.device_allocation.bulk_count import is_plain, plain_counts
+from windlass.engine.devices.assignment import UNLIMITED
 from windlass.engine.invariants import check
-from windlass.spi.devices import DeviceNeed
+from windlass.engine.nodes.row_cache import resources_at
 from windlass.spi.objects import Needs, TaskState
 
 MODELS = (("NVIDIA-A100-SXM4-80GB", 81920), ("Tesla-T4", 15360), ("", 0))
@@ -39,7 +38,7 @@ asked = st.one_of(
     asked,
 )
 @settings(max_examples=150, deadline=None)
-def test_counts_at_once_equal_counts_one_by_one(boxes, pods, needs: Needs):
+def test_counts_of_many_rows_equal_the_full_evaluation(boxes, pods, needs: Needs):
     cards = Cards(
         *(
             Box(f"n{at}", count, model, mib, slots=slots)
@@ -51,27 +50,24 @@ def test_counts_at_once_equal_counts_one_by_one(boxes, pods, needs: Needs):
             cards.put(f"n{node}", needed, index, state=state)
     check(cards.engine, overcommitted=True)
     world = cards.engine.state
-    rows = np.arange(len(boxes), dtype=np.int64)
     if not needs.devices:
         return
-    need = needs.devices[0]
-    assert is_plain(need)
-    found, known = plain_counts(world.table, rows, need)
-    one_by_one = DeviceAllocator(world.table, world.plugins)._counted(rows.tolist(), needs, later=False)
-    assert found[known].tolist() == one_by_one[known].tolist()
+    allocator = DeviceAllocator(world.table, world.plugins)
+    rows, devices, choose = range(len(boxes)), needs.devices, allocator.choice.choice(needs)
+    evaluated = [
+        allocator.rows.assignment(row, devices, choose, later=False).count(
+            devices, allocator.rows.plan(row, devices), UNLIMITED
+        )
+        for row in rows
+    ]
+    assert allocator.counts(rows, needs).tolist() == evaluated
+    counter = allocator.counter(needs)
+    assert [counter(row, resources_at(world.table, row)[0]) for row in rows] == evaluated
 
 
-def test_what_is_not_plain_is_left_to_others():
-    assert not is_plain(DeviceNeed(GPU, 2, 500))
-    assert not is_plain(DeviceNeed("", 1, 500))
-    assert not is_plain(DeviceNeed(GPU, 1, profile="1g.10gb"))
-    assert not is_plain(DeviceNeed(GPU, 1, 500, avoids=("x",)))
-    assert not is_plain(DeviceNeed(GPU, 1, 500, uuids_not=("GPU-1",)))
-
-
-def test_free_cards_are_known_and_all_counted():
+def test_free_shares_of_all_devices_are_counted():
     cards = Cards(Box("a", 3), Box("b", 2))
     cards.put("b", part(700), 0)
-    found, known = plain_counts(cards.engine.state.table, np.arange(2), part(300).devices[0])
-    assert known.all()
-    assert found.tolist() == [9, 4]
+    table = cards.engine.state.table
+    allocator = DeviceAllocator(table, cards.engine.state.plugins)
+    assert allocator.counts(range(2), part(300)).tolist() == [9, 4]
