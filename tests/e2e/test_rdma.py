@@ -56,3 +56,31 @@ def test_f75_two_ranks_are_placed_in_one_rdma_island(box: Box) -> None:
     record = json.loads(box.windlass("explain", "next", "-o", "json").stdout)["network"]
     assert (record["islands"], len(record["nodesWithoutRdma"])) == ({}, 2)
     assert f"do not have the label {LABEL}" in box.windlass("explain", "next").stdout
+
+
+def test_f28_show_names_the_rdma_device_of_a_pod(box: Box) -> None:
+    box.windlass("node", "add-simulated", "--prefix", "roce", "-g", "0", "--resource", "rdma/roce_v2=2")
+    for name in ("first", "second"):
+        container = {"name": "main", "image": "x", "resources": {"limits": {"rdma/roce_v2": "1"}}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"schedulerName": "windlass", "containers": [container]},
+        }
+        box.windlass("apply", "-f", "-", stdin=json.dumps(pod))
+    devices = set()
+    for name in ("first", "second"):
+        box.wait_for("it runs", lambda name=name: box.get("pod", name)["status"]["phase"] == "Running")
+        (rank,) = json.loads(box.windlass("show", name, "-o", "json").stdout)["ranks"]
+        devices.update(rank["pluginDevices"]["rdma/roce_v2"])
+        assert f"{name}: roce-0 rdma/roce_v2 mlx5_" in box.windlass("show", name).stdout
+    assert devices == {"mlx5_0", "mlx5_1"}
+
+
+def test_f28_replicas_on_the_host_network_get_ports_of_their_own(box: Box) -> None:
+    shown = box.windlass(
+        "run", "--nodes", "2", "--host-network", "--", "sh", "-c", "echo port=$HOST_PORT"
+    ).stdout
+    ports = sorted(int(line.partition("port=")[2]) for line in shown.splitlines() if "port=" in line)
+    assert ports[1] == ports[0] + 1

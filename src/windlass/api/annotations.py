@@ -57,6 +57,11 @@ example ``0,3@2026-01-01T00:00:00Z``. Entries are separated by ``;``. The node a
 NETWORK_PRESET = "windlass.dev/network-preset"
 """On a pod or pod template: its network preset. ``rdma`` adds variables of NCCL and prefers nodes of one RDMA island.
 The embedded server applies it to new pods, ``windlass submit --network`` to the job that it creates."""
+HOST_PORTS = "windlass.dev/host-ports"
+"""On the template of a Volcano Job on the host network: ``distinct`` gives each replica ports of its own,
+counted up from those of the template. Containers find them in ``HOST_PORT`` and ``HOST_PORT_<NAME>``."""
+HOST_PORTS_DISTINCT = "distinct"
+"""Value of that annotation."""
 RDMA_CAPABLE = "feature.node.kubernetes.io/rdma.capable"
 """Label of Node Feature Discovery on a node with RDMA. Nodes with one value form an RDMA island. The value ``false``
 means a node without RDMA."""

@@ -33,7 +33,8 @@ from windlass.client.responses import is_another
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
 from windlass.node.heartbeat import renew_lease
-from windlass.node.pods.record import PodRecord
+from windlass.node.pods.record import ContainerDevices, PodRecord
+from windlass.node.simulated_units import SimulatedUnits, allocated_status
 
 _WRITERS = 4
 _STOP_SECONDS = 0.1
@@ -122,6 +123,7 @@ class SimulatedNodes:
         self._addresses = itertools.count(1)
         self._addresses_by_uid: dict[str, str] = {}
         """uid → address of the pods that run or start soon. A restarted agent restores it."""
+        self._units = SimulatedUnits()
         self._taken: set[str] = set()
         """Addresses in use."""
         self._refresh: deque[str] = deque()
@@ -159,8 +161,10 @@ class SimulatedNodes:
     def _update_address(self, pod: PodRecord) -> None:
         if pod.is_over:
             self._release(pod.uid)
+            self._units.release(pod.uid)
         elif pod.address:
             self._reserve(pod.uid, pod.address)
+            self._units.restore(pod)
 
     def _reserve(self, uid: str, address: str) -> None:
         self._release(uid)
@@ -190,6 +194,7 @@ class SimulatedNodes:
     def _pod_removed(self, pod: PodRecord) -> None:
         self._started_at.pop(pod.uid, None)
         self._release(pod.uid)
+        self._units.release(pod.uid)
 
     def _consider(self, pod: PodRecord) -> None:
         if not pod.node or pod.node not in self._nodes.items:
@@ -272,7 +277,8 @@ class SimulatedNodes:
         if action is PodAction.RUN:
             if pod.phase != "Pending":
                 return
-            change = running_status(pod.containers, now, self._address(pod.uid))
+            devices = self._units.allocate(pod)
+            change = running_status(pod.containers, now, self._address(pod.uid), devices)
             self._started_at[pod.uid] = now
         else:
             started_at = self._started_at.get(pod.uid, now)
@@ -334,7 +340,9 @@ class SimulatedNodes:
         await renew_lease(self._client, node.name, node.uid, self._clock.now())
 
 
-def running_status(containers: tuple[str, ...], now: float, address: str) -> dict[str, Any]:
+def running_status(
+    containers: tuple[str, ...], now: float, address: str, devices: ContainerDevices = ()
+) -> dict[str, Any]:
     """Return the status of a running pod. All containers are ready."""
     time = rfc3339(now)
     return {
@@ -353,6 +361,7 @@ def running_status(containers: tuple[str, ...], now: float, address: str) -> dic
                 "restartCount": 0,
                 "state": {"running": {"startedAt": time}},
                 "lastState": {},
+                **({"allocatedResourcesStatus": units} if (units := allocated_status(devices, name)) else {}),
             }
             for name in containers
         ],

@@ -12,6 +12,7 @@ from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.events import render as event_lines
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of
+from windlass.cli.jobs.plugin_devices import devices_of, devices_text
 from windlass.cli.jobs.reasons import brief, exit_text
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import wide_tables
@@ -68,9 +69,21 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
             "Finished",
             f"{rfc3339(end)} ({age(now - end)} ago)" if end else "",
         ),
+        ("Devices", _plugin_devices(job)),
         ("Exit status", str(job.exit_code) if job.exit_code is not None else ""),
         ("Placeholder", "yes: the command is unknown" if job.placeholder else ""),
     ]
+
+
+def _plugin_devices(job: Job, most: int = 16) -> str:
+    """Return the devices of each pod with a node that are not GPUs, such as RDMA interfaces."""
+    bound = [pod for pod in _sorted(job) if (pod.get("spec") or {}).get("nodeName")]  # type: ignore[attr-defined]
+    lines = [
+        f"{pod['metadata']['name']}: {pod['spec']['nodeName']} {text}"  # type: ignore[index]
+        for pod in bound
+        if (text := devices_text(pod))
+    ]
+    return "\n".join(lines[:most] + ([f"and {len(lines) - most} more"] if len(lines) > most else []))
 
 
 def _command(job: Job) -> str:
@@ -107,6 +120,7 @@ def _rank(pod: dict[str, object]) -> dict[str, object]:
         "address": status.get("podIP"),
         "phase": pod_phase(pod),
         "devices": resources.held_text(pod) or None,
+        "pluginDevices": devices_of(pod),
         "restarts": sum(int(str(c.get("restartCount") or 0)) for c in _statuses(pod)),
         "exitCode": _end(pod).get("exitCode"),
     }

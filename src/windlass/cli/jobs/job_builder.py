@@ -135,6 +135,8 @@ def build_job(
             "hostNetwork": True,
             "dnsPolicy": "ClusterFirstWithHostNet",
         }  # the ranks find each other by name
+        if request.nodes > 1 and embedded:
+            container["ports"] = [{"name": "rendezvous", "containerPort": _declared(port, environment)}]
     if request.followed and embedded:
         pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
     template: dict[str, Any] = {**_pod_metadata(request, embedded=embedded), "spec": pod}
@@ -163,6 +165,8 @@ def build_job(
 
 def _pod_metadata(request: JobRequest, *, embedded: bool) -> dict[str, Any]:
     annotations = request.annotations
+    if embedded and request.host_network and request.nodes > 1:
+        annotations[names.HOST_PORTS] = names.HOST_PORTS_DISTINCT
     if embedded and (umask := current_umask()) != DEFAULT_UMASK:
         annotations[names.UMASK] = f"{umask:04o}"
     return {"metadata": {"annotations": annotations}} if annotations else {}
@@ -173,6 +177,12 @@ def current_umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)
     return umask
+
+
+def _declared(port: int, environment: Sequence[Mapping[str, str]]) -> int:
+    """Return the rendezvous port: the ``MASTER_PORT`` that the user has given, else ``port``."""
+    given = next((entry["value"] for entry in environment if entry["name"] == "MASTER_PORT"), "")
+    return int(given) if given.isdecimal() and 0 < int(given) < 65_536 else port
 
 
 def master_port(key: str, *, host_network: bool) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from windlass.api import annotations as names
 from windlass.api.devices.numa_annotations import POLICY_VOLCANO
 from windlass.api.resources import VOLCANO_JOBS
-from windlass.controllers.vcjob import plugins
+from windlass.controllers.vcjob import host_ports, plugins
 from windlass.controllers.vcjob.members import partition_of
 from windlass.controllers.vcjob.spec import JobSpec, JobTask, JobVolume
 from windlass.controllers.vcjob.status import JobState
@@ -55,6 +55,7 @@ def build(
     _mount_volumes(pod["spec"], spec)
     for name, arguments in sorted(spec.plugins.items()):
         plugins.BUILT_IN[name].decorate(pod, plugins.PodPosition(spec, task, index), arguments)
+    host_ports.decorate(pod, plugins.PodPosition(spec, task, index))
     return pod
 
 

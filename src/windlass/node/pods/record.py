@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import annotations
+from windlass.api import annotations, quantities
 from windlass.kits.timestamps import parse_rfc3339
 
 
@@ -24,8 +24,27 @@ class _Metadata(msgspec.Struct, gc=False, rename="camel"):
     deletion_grace_period_seconds: int | None = None
 
 
+class _Resources(msgspec.Struct, gc=False):
+    limits: dict[str, Any] | None = None
+
+
 class _Container(msgspec.Struct, gc=False):
     name: str = ""
+    resources: _Resources | None = None
+
+
+class _AllocatedUnit(msgspec.Struct, gc=False):
+    id: str = msgspec.field(name="resourceID", default="")
+
+
+class _Allocated(msgspec.Struct, gc=False):
+    name: str = ""
+    resources: list[_AllocatedUnit] | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    allocated_resources_status: list[_Allocated] | None = None
 
 
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
@@ -40,12 +59,19 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
     phase: str | None = None
     start_time: str | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
+    container_statuses: list[_ContainerStatus] | None = None
 
 
 class _Wire(msgspec.Struct, gc=False):
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+
+
+ContainerUnits = tuple[tuple[str, str, int], ...]
+"""Container, resource and number of units."""
+ContainerDevices = tuple[tuple[str, str, tuple[str, ...]], ...]
+"""Container, resource and device ids."""
 
 
 class PodRecord(msgspec.Struct, gc=False):
@@ -68,6 +94,10 @@ class PodRecord(msgspec.Struct, gc=False):
     containers: tuple[str, ...] = ()
     started_at: float = 0.0
     address: str = ""
+    units: ContainerUnits = ()
+    """Extended resources of each container that are not accelerators, with their amounts."""
+    held: ContainerDevices = ()
+    """Devices of such resources that the pod's status names."""
 
     @property
     def key(self) -> str:
@@ -114,6 +144,8 @@ class PodDecoder:
             containers=() if own_node else _names(spec.containers),
             started_at=parse_rfc3339(wire.status.start_time) if wire.status.start_time else 0.0,
             address="" if own_node else wire.status.pod_ip or "",
+            units=() if own_node else _units(spec.containers),
+            held=() if own_node else _held(wire.status.container_statuses),
         )
 
 
@@ -124,6 +156,25 @@ def _names(containers: list[_Container] | None) -> tuple[str, ...]:
     """Return the containers' names. Equal tuples are stored once."""
     names = tuple(container.name for container in containers or ())
     return _interned.setdefault(names, names) if len(_interned) < 4096 else names
+
+
+def _units(containers: list[_Container] | None) -> ContainerUnits:
+    """Return the extended resources that are not accelerators. Invalid amounts are left out."""
+    found = []
+    for container in containers or ():
+        limits = container.resources.limits if container.resources else None
+        for resource, amount in (limits or {}).items():
+            if "/" in resource and not quantities.is_device(resource) and str(amount).isdecimal():
+                found.append((container.name, resource, int(amount)))
+    return tuple(found)
+
+
+def _held(statuses: list[_ContainerStatus] | None) -> ContainerDevices:
+    return tuple(
+        (status.name, part.name, tuple(unit.id for unit in part.resources or ()))
+        for status in statuses or ()
+        for part in status.allocated_resources_status or ()
+    )
 
 
 def _seconds(text: str | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.api import errors
-from windlass.api.annotations import QUEUE_NAME_VOLCANO
+from windlass.api.annotations import HOST_PORTS, HOST_PORTS_DISTINCT, QUEUE_NAME_VOLCANO
 from windlass.api.defaults.volcano import DEFAULT_QUEUE
 from windlass.api.errors import FieldError
 from windlass.api.queue_opening import opening_commands
@@ -170,6 +170,7 @@ def advise(review: Review) -> None:
     if review.resource is POD_GROUPS:
         _advise_members(review, spec)
     elif review.creating:
+        _advise_host_ports(review, spec)
         pods = sum(task.get("replicas", 0) for task in spec.get("tasks") or ())
         if not spec.get("plugins") and pods > 1:
             review.warn(
@@ -186,6 +187,23 @@ def _advise_class(review: Review, spec: dict[str, Any]) -> None:
             f"advice: PriorityClass {name} does not exist; priority 0 counts until it is created "
             "(see kubectl get priorityclasses)"
         )
+
+
+def _advise_host_ports(review: Review, spec: dict[str, Any]) -> None:
+    """Warn about replicas that cannot share a node because of their ports."""
+    for at, task in enumerate(spec.get("tasks") or ()):
+        template = task.get("template") or {}
+        pod = template.get("spec") or {}
+        notes = (template.get("metadata") or {}).get("annotations") or {}
+        ports = [port for one in pod.get("containers") or () for port in one.get("ports") or ()]
+        if not pod.get("hostNetwork") or not ports or task.get("replicas", 1) < 2:
+            continue
+        if notes.get(HOST_PORTS) != HOST_PORTS_DISTINCT:
+            review.warn(
+                f"advice: spec.tasks[{at}]: replicas on the host network with port "
+                f"{ports[0].get('containerPort')} exclude each other from a node; the annotation "
+                f"{HOST_PORTS}: {HOST_PORTS_DISTINCT} on the template gives each replica ports of its own"
+            )
 
 
 def _advise_members(review: Review, spec: dict[str, Any]) -> None:
