@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SELECTION = "(hypothesis or seeds) and not real"
 NO_TESTS = 5
 """pytest's exit status where nothing was selected."""
 
@@ -28,7 +29,7 @@ NO_TESTS = 5
 def command(seed: int, workers: int, only: list[str]) -> list[str]:
     """The round of a seed: all property tests that need nothing but this machine."""
     return [
-        *(sys.executable, "-m", "pytest", "-q", "-m", "hypothesis and not real", f"--hypothesis-seed={seed}"),
+        *(sys.executable, "-m", "pytest", "-q", "-m", SELECTION, f"--hypothesis-seed={seed}"),
         *("-o", "timeout=1200"),  # shrinking takes its time
         *(["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []),
         *only,

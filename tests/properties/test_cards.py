@@ -13,6 +13,7 @@ from cluster_dsl import Cluster
 from device_fuzz import PARTS, CardPlayer, start_with_cards
 from device_walk import Walk
 from engine_fuzz import Op, ops, twin_world
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ from windlass.plugins.defaults import default_plugins
 from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Node, TaskState
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def played(history: list[Op], cluster: Cluster | None = None) -> CardPlayer:

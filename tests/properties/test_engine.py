@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cluster_dsl import Cluster
 from engine_fuzz import PLAIN, RELATED, Op, Player, ops, start, twin_world
+from example_counts import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
@@ -165,7 +166,7 @@ def test_placing_by_counting_equals_placing_pod_by_pod(history: list[Op], placem
     assert decided(True) == decided(False)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 16), st.integers(0, 3)), min_size=1, max_size=8),
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 12)), min_size=1, max_size=6),

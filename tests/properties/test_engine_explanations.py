@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cluster_dsl import GPU, NAMESPACE, Cluster
 from engine_fuzz import PLAIN, RELATED, Op, Player, ops, start
+from example_counts import examples
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from windlass.spi.objects import Expression, Needs, Node, PodTerm, Task, TaskSta
 from windlass.spi.quantities import from_units
 
 SETTINGS = settings(
-    max_examples=80,
+    max_examples=examples(80),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],

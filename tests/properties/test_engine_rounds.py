@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from cluster_dsl import Cluster, needs
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -147,7 +148,7 @@ def build(cluster: Cluster, layout: list[tuple[str, str, int, int]]) -> None:
         cluster.nodes(Node(f"n{i}", amounts, labels))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(nodes, gangs)
 def test_rounds_place_as_asking_everything_anew(layout, groups) -> None:
     swift = play(layout, groups)
@@ -188,7 +189,7 @@ def promised(
     return [(nomination.task, nomination.node) for nomination in cluster.cycle().nominations]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(nodes, gangs, gangs)
 def test_room_being_vacated_is_promised_as_asking_everything_anew(layout, before, after) -> None:
     swift = promised(layout, before, after)
@@ -197,7 +198,7 @@ def test_room_being_vacated_is_promised_as_asking_everything_anew(layout, before
         assert swift == promised(layout, before, after)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(gangs)
 def test_those_who_listen_are_heard(groups) -> None:
     cluster = Cluster().queues("default").nodes("n0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster_dsl import Cluster, needs
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -26,7 +27,7 @@ CLASSES: tuple[Needs, ...] = (
     needs("gpu=1", spread=(SpreadTerm("zone", 1, True, APP),), labels={"app": "x"}),
     needs("gpu=1", host_ports=(HostPort("TCP", 80),)),
 )
-SETTINGS = settings(max_examples=80, deadline=None)
+SETTINGS = settings(max_examples=examples(80), deadline=None)
 
 
 @dataclass(frozen=True)

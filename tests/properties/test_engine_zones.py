@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cluster_dsl import GIB, GPU, Cluster, needs, node
 from engine_fuzz import Op, Player, ops, start, twin_world
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 
 from windlass.engine.engine import Engine
@@ -25,7 +26,7 @@ from windlass.spi.numa import (
 )
 from windlass.spi.objects import Needs, Node, TaskState
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = tuple(AlignmentPolicy)
 
 

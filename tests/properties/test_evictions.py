@@ -10,6 +10,7 @@ from itertools import combinations, product
 
 from cluster_dsl import GPU, NAMESPACE, Cluster, may_claim
 from engine_fuzz import PLAIN, RELATED, Player, drawn, start
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from preemption_cluster import ALL, Arena
@@ -87,7 +88,7 @@ def check_evictions(a: Arena, decision: Decision) -> None:
             assert eviction.task in moved
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(SEEDS, st.sampled_from((Dialect.KAI, Dialect.VOLCANO)))
 def test_it_comes_to_rest_and_every_claimer_gets_what_it_was_promised(seed: int, dialect: Dialect) -> None:
     rng = random.Random(seed)
@@ -232,7 +233,7 @@ def one_claimer(rng: random.Random, action: str, queues: list[str]) -> tuple[Are
     return a, gpus, n
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(SEEDS)
 def test_preemption_agrees_with_trying_every_set_of_victims(seed: int) -> None:
     rng = random.Random(seed)
@@ -255,7 +256,7 @@ def test_preemption_agrees_with_trying_every_set_of_victims(seed: int) -> None:
     assert len(a.promised) == n
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(SEEDS)
 def test_reclaim_finds_something_whenever_the_rules_allow_anything(seed: int) -> None:
     rng = random.Random(seed)
@@ -333,7 +334,7 @@ class Rules:
 # ---------------------------------------------------------------------- any history
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(SEEDS)
 def test_whatever_happens_the_books_are_right_and_a_copy_decides_the_same(seed: int) -> None:
     """Nodes, queues and pods that relate to one another come and go while room is being made."""
@@ -388,7 +389,7 @@ def played(seed: int, dialect: Dialect, *, forgetful: bool) -> list[Decision]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(SEEDS, st.sampled_from((Dialect.KAI, Dialect.VOLCANO)))
 def test_what_queues_offer_is_kept_as_it_would_be_asked_anew(seed: int, dialect: Dialect) -> None:
     kept, anew = (played(seed, dialect, forgetful=forgetful) for forgetful in (False, True))
@@ -414,7 +415,7 @@ def arrangement(free: dict[str, int], sizes: list[int]) -> bool:
     return False
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(SEEDS)
 def test_work_is_moved_exactly_if_some_arrangement_holds_everybody(seed: int) -> None:
     rng = random.Random(seed)

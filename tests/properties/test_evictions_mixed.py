@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from cluster_dsl import GPU, may_claim
+from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def gang(scene: Scene, random: Random, name: str) -> None:
         scene._enter(Task(f"{key}-{index}", f"{key}-{index}", key, needs, index=index))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**9))
 @example(513)
 @example(845)

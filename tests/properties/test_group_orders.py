@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from coschedulingobjects import coscheduling_group, member
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaiobjects import kai_queue
@@ -94,7 +95,7 @@ def enter(model: ClusterModel, what: str, obj: dict[str, Any] | None) -> None:
             model.objects.upsert_pod(views.decode_pod(views.encode(obj)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(worlds(), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_the_end_alone_counts(course: list[dict[str, dict[str, Any]]], random: Any) -> None:
     model = ClusterModel(("windlass",))

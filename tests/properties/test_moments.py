@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from instant_cluster import Case, World, arrive, play, settle
@@ -20,7 +21,7 @@ KINDS = (OWN, KAI, BOTH, SHARING, TIERS)
 @example(637, BOTH)  # a second promise of room that a guarantee needs
 @example(5312, TIERS)  # three groups of two queues without stated shares reclaimed from one another
 @example(5327, TIERS)  # others went again and again for a part of a gang that was not started
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_every_moment_comes_to_rest(seed: int, kind: str) -> None:
     case = drawn(seed, kind)
@@ -44,7 +45,7 @@ def said(case: Case, *, copies: bool) -> list[list[str]]:
     return [*found, settle(world).said]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_a_copy_goes_on_as_the_original(seed: int, kind: str) -> None:
     case = drawn(seed, kind)

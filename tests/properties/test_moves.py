@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from windlass_lab.packing.packing import QUEUE, DefragRun, PackRun, needs_of, no
 from windlass_lab.packing.packing_metrics import Placed
 from windlass_lab.packing.published_policies import BestFit, TightestCard
 
-SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PARTS = (810, 650, 590, 550, 470, 460, 370, 350, 320, 280, 230, 220, 160)
 """Shares of a device, most of them as they occur in OpenB, so that rings are found."""
 

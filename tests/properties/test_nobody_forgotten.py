@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from cluster_dsl import NAMESPACE, Cluster, needs
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,7 +92,7 @@ def begun_anew(cluster: Cluster) -> Cluster:
     return other
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 1 << 32), events=st.integers(4, 40))
 def test_who_waits_at_rest_would_wait_if_the_scheduler_began_anew(seed: int, events: int) -> None:
     found = begun_anew(Story(seed).play(events)).cycle()

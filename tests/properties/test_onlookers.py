@@ -10,6 +10,7 @@ from __future__ import annotations
 from cluster_dsl import Cluster
 from engine_fuzz import Op, start
 from engine_fuzz_changes import CONFIGS, Rough, config_of, turmoil, turmoils
+from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -93,14 +94,14 @@ def of(config: EngineConfig, kind: type[Rough] = Rough) -> Rough:
 
 
 @example(turmoil(1, 120), 1)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(turmoils(), st.integers(0, CONFIGS - 1))
 def test_asking_why_somebody_waits_leaves_no_trace(history: list[Op], how: int) -> None:
     player = of(config_of(how), Asking)
     player.play([*history, Op("cycle")])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(turmoils(), st.integers(0, CONFIGS - 1))
 def test_who_is_told_of_nothing_decides_as_who_tells_all(history: list[Op], how: int) -> None:
     config = config_of(how)
@@ -115,14 +116,14 @@ def test_who_is_told_of_nothing_decides_as_who_tells_all(history: list[Op], how:
     assert decided(of(silent), history) == decided(of(config), history)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(turmoils(), st.integers(0, CONFIGS - 1))
 def test_however_many_cycles_there_are_the_same_is_decided(history: list[Op], how: int) -> None:
     config = config_of(how)
     assert decided(of(config, Restless), history) == decided(of(config, Confirming), history)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(turmoils(), st.integers(0, CONFIGS - 1).filter(lambda how: config_of(how).actions[0] == "allocate"))
 def test_a_phase_that_says_what_is_known_is_no_news(history: list[Op], how: int) -> None:
     config = config_of(how)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from random_plans import Planned, Scene, scenes
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def check(scene: Scene) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from cluster_dsl import Cluster, node
+from example_counts import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from windlass.api.reasons import SuggestedChange, SuggestedChangeKind
 from windlass.engine.deltas import QueueUpserted
 from windlass.spi.objects import Expression, Needs, NodeTerm, Queue, Toleration
 
-SETTINGS = settings(max_examples=120, deadline=None)
+SETTINGS = settings(max_examples=examples(120), deadline=None)
 ANYWHERE = (NodeTerm(labels=(Expression("zone", "NotIn", ("nowhere",)),)),)
 
 

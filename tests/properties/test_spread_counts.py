@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cluster_dsl import Cluster, needs
 from engine_fuzz import Op, Player, self_anti
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -122,7 +123,7 @@ def play(seed: int) -> tuple[Counter[str], Counter[TaskState], Cluster]:
     return seen, states, a.world
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**9))
 def test_what_is_counted_is_what_does_not_terminate(seed: int) -> None:
     cluster = play(seed)[2]

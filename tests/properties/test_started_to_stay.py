@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from preemption_cluster import Arena
@@ -28,7 +29,7 @@ def settled(told: list[Queue]) -> Arena:
 
 
 @given(queues)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_group_is_started_only_to_be_evicted(told: list[Queue]) -> None:
     """The gangs of each queue are equal, and any that fit in sum fit.
 

@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_helpers import crash, drain, pod
@@ -224,6 +225,6 @@ async def play(steps: list[tuple], ring_events: int) -> None:
 
 
 @given(st.lists(operations, min_size=5, max_size=40), st.sampled_from((1, 3, 1000)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_history_equals_the_model(steps: list[tuple], ring_events: int) -> None:
     asyncio.run(play(steps, ring_events))

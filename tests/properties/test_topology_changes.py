@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cluster_dsl import Cluster, node
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from windlass.spi.topology import Level, TopologyNeed
 
 LEVELS = (Level("zone"), Level("rack"))
 NAMES = [level.label for level in LEVELS]
-SETTINGS = settings(max_examples=50, deadline=None)
+SETTINGS = settings(max_examples=examples(50), deadline=None)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from cluster_dsl import GIB, GPU, NAMESPACE
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -85,7 +86,7 @@ def lies_near(a: Arena, key: str, part: str, need: TopologyNeed | None) -> bool:
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_it_comes_to_rest_and_everybody_lies_near(seed: int) -> None:
     rng = Random(seed)
     a, gpus = grounds(rng)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from engine_fuzz import Op, twin_world
 from engine_fuzz_changes import CONFIGS, Rough, config_of, rough, turmoil, turmoils
+from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from windlass.plugins.defaults import default_plugins
 @example(turmoil(91, 131), 91)  # a queue is made below one in which work runs
 @example(turmoil(187, 117), 187)  # an elastic group waits for too long for more than it was promised
 @example(turmoil(301, 121), 301)  # a grace is taken back
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(turmoils(), st.integers(0, CONFIGS - 1))
 def test_whatever_changes_the_books_are_right_and_a_copy_decides_alike(history: list[Op], how: int) -> None:
     cluster = rough([*history, Op("cycle")], config_of(how)).cluster
@@ -38,7 +39,7 @@ def test_whatever_changes_the_books_are_right_and_a_copy_decides_alike(history: 
 @example(
     turmoil(62, 62), turmoil(1_000_062, 60), 62
 )  # claims that are not tried again as long as something stands
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(turmoils(), turmoils(40), st.integers(0, CONFIGS - 1))
 def test_copy_continues_like_the_original(before: list[Op], after: list[Op], how: int) -> None:
     """The state of failed preemptions shows only later."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import ceil
 from random import Random
 from typing import Any, cast
 
 import pytest
+from example_counts import seeds
 from kubeobjects import group, node, pod, priority_class, queue
 from msgspec.structs import replace as altered
 from scheduler_api import Running, SchedulerApi
@@ -389,12 +390,20 @@ async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill
     assert kept, "somebody waited for the room that was kept"
 
 
+RECLAIM_AND_RESERVE = (1, 8, 15)
+"""First seeds of the parts of "reclaim-and-reserve"."""
+
+
+@pytest.mark.seeds
 @pytest.mark.parametrize(
-    ("made", "config", "terms", "seeds"),
+    ("made", "config", "terms", "numbers"),
     [
-        (urgent, SchedulerConfig(), None, range(14, 21)),
-        (of_two_queues, UNRESERVED, DUE, range(1, 8)),
-        *[(of_two_queues, SchedulerConfig(), DUE, range(at, min(at + 7, 21))) for at in (1, 8, 15)],
+        (urgent, SchedulerConfig(), None, seeds(range(14, 21), 3)),
+        (of_two_queues, UNRESERVED, DUE, seeds(range(1, 8), 3)),
+        *[
+            (of_two_queues, SchedulerConfig(), DUE, range(at, min(at + 7, 21)))
+            for at in seeds(RECLAIM_AND_RESERVE, 1)
+        ],
         (sharing, UNRESERVED, None, range(1, 5)),
         (losing, UNRESERVED, None, range(2, 4)),
         (losing_in_two_queues, UNRESERVED, DUE, range(2, 4)),
@@ -405,7 +414,7 @@ async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill
     ids=[
         "preempt",
         "reclaim",
-        *[f"reclaim-and-reserve-{part}" for part in (1, 2, 3)],
+        *[f"reclaim-and-reserve-{at}" for at in seeds(RECLAIM_AND_RESERVE, 1)],
         "time-share",
         "losses",
         "losses-in-two-queues",
@@ -418,14 +427,14 @@ async def test_so_they_do_where_groups_claim_room(
     made: Callable[[list[TraceJob], Random], list[TraceJob]],
     config: SchedulerConfig,
     terms: Terms | None,
-    seeds: range,
+    numbers: Sequence[int],
 ) -> None:
     """Live, pods that were told to go leave only after those cycles in which their room is promised, and some are
     planned to come after whom it was freed for. A claim that found nobody to evict pauses by the clock: however many
     cycles the service makes of a moment."""
     differ: list[int] = []
     stops = 0
-    for seed in seeds:
+    for seed in numbers:
         jobs = made(trace(seed, 28), Random(seed))
         expected = simulated(jobs, config, terms)
         if await lived(jobs, config, terms) != expected:
