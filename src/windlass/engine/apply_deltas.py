@@ -181,8 +181,11 @@ class DeltaApplier:
     def _only_phase_changed(self, entry: GroupEntry, known: Group, group: Group) -> bool:
         """Return whether a report changes only the phase of a group, without effect; enter it then."""
         gate = self._state.gate
-        if known.admitted is group.admitted or altered(known, admitted=group.admitted) != group:
+        phase = {"admitted": group.admitted, "has_run": group.has_run}
+        if known == group or altered(known, **phase) != group:
             return False
+        if known.has_run is not group.has_run and not (entry.active or entry.pending):
+            return False  # it may be over now, and reserve nothing
         closed = gate.is_closed(entry)
         entry.group = group
         return gate.is_closed(entry) is closed

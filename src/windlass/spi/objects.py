@@ -369,6 +369,8 @@ class Group(msgspec.Struct, frozen=True):
     * ``key``: ``namespace/name``; ``namespace/pod:name`` for a pod without a group (a
       group of one).
     * ``admitted``: its phase is after Pending (Inqueue or later).
+    * ``has_run``: its phase is after Inqueue (Running, Unknown or Completed). Without any
+      unfinished task such a group is over: it reserves nothing.
     * ``min_task_member``: role → minimum.
     * ``min_subgroups``: number of its direct subgroups that must reach their minimum;
       ``None`` for all.
@@ -405,6 +407,7 @@ class Group(msgspec.Struct, frozen=True):
     created: float = 0.0
     uid: str = ""
     admitted: bool = False
+    has_run: bool = False
     held: bool = False
     dialect: Dialect = Dialect.VOLCANO
     subgroups: tuple[SubGroup, ...] = ()

@@ -131,7 +131,12 @@ WORDS = frozenset(
 
 def is_word(resource: str) -> bool:
     """Return whether a container's resource speaks of parts of devices, and is no amount of its own on a node."""
-    return resource in WORDS or _ASCEND.fullmatch(resource) is not None
+    return resource in WORDS or is_ascend_part(resource)
+
+
+def is_ascend_part(resource: str) -> bool:
+    """Return whether the resource is memory or AI cores of one Ascend chip."""
+    return _ASCEND.fullmatch(resource) is not None
 
 
 def profile_of(resource: str) -> str:

@@ -6,9 +6,9 @@ without ``minResources`` is permitted without a vote. A rejected group does not 
 the groups behind it.
 
 Accounting: an admitted group that does not hold its minimum yet has its
-``minResources`` reserved. What it holds is subtracted for its queue (not for the
-cluster). What a group holds above its ``minResources`` could be evicted, so it does not
-count against new groups.
+``minResources`` reserved, unless it has run and has no unfinished pod left. What it
+holds is subtracted for its queue (not for the cluster). What a group holds above its
+``minResources`` could be evicted, so it does not count against new groups.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class VolcanoEnqueue:
 
     def _booking(self, group: GroupEntry) -> _Booking:
         queue, required = group.queue, group.spec.min_resources
-        if queue is None or not (required or group.active):
+        if queue is None or not (required or group.active) or group.is_over():
             return _Booking()
         held = EngineGangView(group).holding
         below = group.held_members < group.minimum
@@ -262,7 +262,8 @@ class VolcanoEnqueue:
         for key, group in state.groups.items():
             if _namespace(key) == namespace:
                 _add(sums, group.requested, 1)
-                if group.group is not None and (group.spec.admitted or key in state.gate.admitted):
+                admitted = group.group is not None and (group.spec.admitted or key in state.gate.admitted)
+                if admitted and not group.is_over():
                     _add(sums, _still_to_request(group), 1)
         return sums
 

@@ -26,7 +26,7 @@ import numpy as np
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine.backfill.forecast import Forecaster
 from windlass.engine.backfill.start_estimates import StartEstimator
-from windlass.engine.diagnosis import messages
+from windlass.engine.diagnosis import messages, min_resources
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose_domains
 from windlass.engine.diagnosis.holders import Holders
 from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagnosis, diagnose_nodes
@@ -248,7 +248,7 @@ class Diagnosis:
             reasons.append(_reason(Reason.ON_HOLD, "It is on hold."))
         rejection = self._state.gate.rejection(group)
         if rejection is not None:
-            reasons.append(_rejected(rejection))
+            reasons.append(_not_admitted(group, step, rejection))
         if not group.tasks and (rejection is not None or self._queue_reasons(group)):
             return reasons  # no controller creates its pods before it is admitted
         if group.rejection is not None:
@@ -296,6 +296,8 @@ class Diagnosis:
         spec = group.group
         if spec is None or not spec.min_resources or group.active:
             return []
+        if min_resources.is_beyond(self._state.gate.rejection(group)):
+            return []  # admission says so
         return self._exceeds_cluster(spec.min_resources)
 
     def _sum_reasons(
@@ -565,6 +567,17 @@ def _rejected(rejection: Rejection) -> PendingReason:
         rejection.code, resource=resource, needed=needed, available=available, detail=rejection.detail
     )
     return PendingReason(rejection.code, messages.rejection(rejection), (blocker,), rejection.remedies)
+
+
+def _not_admitted(
+    group: GroupEntry, step: NextTasks | Shortage | None, rejection: Rejection
+) -> PendingReason:
+    """Return the reason of a group that the action ``enqueue`` does not admit."""
+    reason = _rejected(rejection)
+    if not min_resources.is_beyond(rejection):
+        return reason
+    remedies = min_resources.remedies(group, step, rejection)
+    return replace(reason, sentence=min_resources.sentence(rejection), remedies=remedies)
 
 
 def _never(diagnosis: NodeDiagnosis) -> PendingReason | None:

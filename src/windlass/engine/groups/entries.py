@@ -46,6 +46,7 @@ each decision reads a dozen of them.
 ACTIVE = frozenset({ASSUMED, BOUND, RUNNING})
 ENDING = frozenset({TERMINATING, STUCK})
 """States of an evicted task that still holds its resources."""
+_LEAVING = ENDING | {SUCCEEDED, FAILED}
 OCCUPYING = ACTIVE | ENDING
 """States in which a task holds resources of its node."""
 
@@ -373,6 +374,15 @@ class GroupEntry:
                 for name, units in entry.cls.items:
                     sums[name] = sums.get(name, 0) + units
         return sums
+
+    def is_over(self) -> bool:
+        """Return whether the group has run, and no task of it is left that holds or waits."""
+        spec = self.group
+        return (
+            spec is not None
+            and spec.has_run
+            and all(entry.state in _LEAVING for entry in self.tasks.values())
+        )
 
     def ready(self) -> bool:
         """Return whether the group holds its minimum."""

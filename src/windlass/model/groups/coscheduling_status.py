@@ -31,7 +31,7 @@ from windlass.model.groups.member_counts import Members, oldest_of
 
 PENDING, SCHEDULING, RUNNING, FINISHED, FAILED = "Pending", "Scheduling", "Running", "Finished", "Failed"
 ON_THE_WAY = (PENDING, SCHEDULING)
-_OVER = (FINISHED, FAILED)
+PHASES_OVER = (FINISHED, FAILED)
 _OWN_MANAGERS = "windlass"
 
 
@@ -71,7 +71,7 @@ def desired(view: views.CoschedulingGroup, members: Members, pods: Iterable[view
     ``pods``: the group's pods.
     """
     waits_or_runs = members.pending + members.holding
-    if not waits_or_runs and (view.phase in _OVER or not (members.finished or view.phase)):
+    if not waits_or_runs and (view.phase in PHASES_OVER or not (members.finished or view.phase)):
         return current(view)
     running = members.running + members.releasing
     phase = _phase(max(1, view.min_member), members, running)

@@ -17,7 +17,9 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
+from windlass.api.node_resources import node_resources
 from windlass.kits.timestamps import parse_rfc3339
+from windlass.model.groups.coscheduling_status import PHASES_OVER
 from windlass.model.groups.member_counts import oldest_of
 from windlass.model.groups.podgroups import (
     PREEMPTIBILITY_KAI,
@@ -233,9 +235,10 @@ def coscheduling_group(
     Its object names no class, so the group has the urgency of the most urgent of its
     ``pods``. Annotations and labels of the oldest pod apply where the object, which an
     operator creates, has none. With ``minResources`` it has to be admitted first, if an
-    action does that (Volcano's ``enqueue``).
+    action does that (Volcano's ``enqueue``), unless it is over.
     """
-    needs = {name: units for name, units in view.min_resources.items() if units > 0}
+    needs = node_resources(view.min_resources)
+    over = view.phase in PHASES_OVER and all(pod.finished for pod in pods)
     urgency = _urgency_of(pods, classes)
     oldest = oldest_of(pods)
     labels, annotations, read = view.labels, view.annotations, policy_annotations(view.annotations)
@@ -252,7 +255,8 @@ def coscheduling_group(
         never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
-        admitted=not needs,
+        admitted=over or not needs,
+        has_run=over,
         held=bool(coscheduling_problems(view)),
         dialect=dialect,
         run_estimate=duration_of(annotations.get(names.RUN_ESTIMATE)),

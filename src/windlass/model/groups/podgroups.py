@@ -11,11 +11,13 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.generated_names import without_uid
+from windlass.api.node_resources import node_resources
 from windlass.kits import durations
 from windlass.model.records.attained_service import attained_service_of
 from windlass.spi.objects import Group
 
-PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
+PHASES_RUN = ("Running", "Unknown", "Completed")
+PHASES_ADMITTED = ("Inqueue", *PHASES_RUN)
 PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
 KAI_SCHEDULER = "kai-scheduler"
 IMPLICIT = "pod:"
@@ -321,12 +323,13 @@ def group_of(view: views.PodGroup, urgency: Urgency) -> Group:
         priority=urgency.value,
         min_member=max(0, view.min_member),
         min_task_member=view.min_task_member,
-        min_resources=positive(view.min_resources) if view.min_resources else {},
+        min_resources=node_resources(view.min_resources) if view.min_resources else {},
         preemptible=preemptible(view.labels, view.annotations),
         never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=view.phase in PHASES_ADMITTED,
+        has_run=view.phase in PHASES_RUN,
         held=bool(group_problems(view)),
     )
     return group if _TRANSLATED.isdisjoint(view.annotations) else _with_annotations(group, view)
@@ -343,11 +346,6 @@ def _with_annotations(group: Group, view: views.PodGroup) -> Group:
         annotations=policy_annotations(annotations),
         past=attained_service_of(annotations, view.created),
     )
-
-
-def positive(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Return the amounts above 0."""
-    return {name: units for name, units in amounts.items() if units > 0}
 
 
 def duration_of(text: str | None) -> float | None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windlass.plugins.volcano.queues.resource_bounds import DESERVED, beyond, closed, plus, requested
+from windlass.plugins.volcano.queues.resource_bounds import (
+    DESERVED,
+    beyond,
+    closed,
+    never_admitted,
+    plus,
+    requested,
+)
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import FLAVOR, QueueView, Rejection, include_flavors
 from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
@@ -63,12 +70,13 @@ class CapacityEnqueueable(_Capacity):
 
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         path = admission.gang.path
+        wanted = admission.gang.spec.min_resources
         rejection = closed(path)
         for queue in self._path(path):
+            rejection = rejection or never_admitted(queue, wanted, queue.real_capability, "capability")
+        for queue in self._path(path):
             held = plus(queue.committed, admission.reserved.get(queue.name, {}))
-            rejection = rejection or beyond(
-                queue, held, admission.gang.spec.min_resources, queue.real_capability, "capability"
-            )
+            rejection = rejection or beyond(queue, held, wanted, queue.real_capability, "capability")
         return rejection or Vote.PERMIT
 
 

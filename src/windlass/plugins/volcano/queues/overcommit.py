@@ -18,7 +18,8 @@ class Overcommit:
     times the total.
 
     A factor below 1 counts as 1.2. The bound follows from the cluster's capacity and
-    grows with it, so it is a share.
+    grows with it, so it is a share. A group that requests more than the whole bound is
+    never admitted.
     """
 
     name = "overcommit"
@@ -28,22 +29,26 @@ class Overcommit:
         self._factor = Fraction(str(factor if factor >= 1 else FACTOR))
 
     def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
-        path = admission.gang.path
-        total = path[-1].cluster
+        total = admission.gang.path[-1].cluster
+        waiting: Rejection | None = None
         for name, units in admission.gang.spec.min_resources.items():
             if units <= 0:
                 continue
             most = total.get(name, 0) * self._factor
             left = most - admission.cluster_reserved.get(name, 0) - admission.cluster_used.get(name, 0)
-            if units > left:
+            detail = (
+                f"overcommit {float(self._factor):g} of the cluster's {from_units(name, total.get(name, 0))}"
+            )
+            if units > most:
                 return Rejection(
+                    Reason.EXCEEDS_CLUSTER, resource=name, needed=units, available=int(most), detail=detail
+                )
+            if units > left and waiting is None:
+                waiting = Rejection(
                     Reason.WAITING_FOR_SHARE,
                     resource=name,
                     needed=units,
                     available=max(int(left), 0),
-                    detail=(
-                        f"overcommit {float(self._factor):g} of the cluster's "
-                        f"{from_units(name, total.get(name, 0))}"
-                    ),
+                    detail=detail,
                 )
-        return Vote.PERMIT
+        return waiting or Vote.PERMIT

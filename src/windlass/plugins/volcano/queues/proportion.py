@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.plugins.volcano.queues.resource_bounds import beyond, closed, plus
+from windlass.plugins.volcano.queues.resource_bounds import beyond, closed, never_admitted, plus
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
@@ -82,7 +82,11 @@ class ProportionEnqueueable:
         queue = path[0]
         wanted = admission.gang.spec.min_resources
         held = plus(queue.committed, admission.reserved.get(queue.name, {}))
-        rejection = closed(path) or beyond(queue, held, wanted, queue.real_capability, "capability")
+        rejection = (
+            closed(path)
+            or never_admitted(queue, wanted, queue.real_capability, "capability")
+            or beyond(queue, held, wanted, queue.real_capability, "capability")
+        )
         return rejection or Vote.PERMIT
 
 

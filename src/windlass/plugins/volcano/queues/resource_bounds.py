@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from windlass.api.reasons import Reason
 from windlass.spi.objects import QueueState, Resources
 from windlass.spi.plugins import QueueView, Rejection
@@ -61,3 +63,15 @@ def beyond(
                 detail=f"{what} {from_units(name, bound)} of queue {queue.name}",
             )
     return None
+
+
+def never_admitted(queue: QueueView, request: Resources, bounds: Resources, what: str) -> Rejection | None:
+    """Return the rejection for the first requested resource that alone exceeds its bound.
+
+    Waiting does not help such a group: an empty queue does not admit it either.
+    """
+    rejection = beyond(queue, {}, request, bounds, what)
+    if rejection is None:
+        return None
+    shared = rejection.code is Reason.WAITING_FOR_SHARE
+    return structs.replace(rejection, code=Reason.EXCEEDS_CLUSTER if shared else Reason.EXCEEDS_QUEUE_LIMIT)
