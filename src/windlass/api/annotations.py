@@ -27,6 +27,10 @@ crash, the next scheduler completes the gang from it."""
 EVICTION = "windlass.dev/eviction"
 """On a PodGroup: pods that are evicted together, the reason and the start time (JSON), written before the first
 eviction. After a crash, the next scheduler completes the eviction from it."""
+EVICTED_FOR = "windlass.dev/evicted-for"
+"""On a PodGroup: the last eviction of its pods, the group that received the capacity, and why (JSON)."""
+EVICTIONS = "windlass.dev/evictions"
+"""On a PodGroup, or a pod without one: the groups that were evicted for it, those that were spared, and why (JSON)."""
 QUEUE_SHARE = "windlass.dev/share"
 """On a queue: its fair share, what it holds and asks for, and why the share is what it is, as JSON."""
 SIMULATED = "windlass.dev/simulated"
@@ -185,7 +189,8 @@ SCORING_STRATEGY = "volcano.sh/resource-strategy-scoring-type"
 SCORING_WEIGHTS = "volcano.sh/resource-strategy-weight"
 """On a pod with ``volcano.sh/resource-strategy-scoring-type``: the weights of resources, ``{"cpu": 1}``."""
 PREEMPTABLE = "volcano.sh/preemptable"
-"""On a pod, PodGroup or Job (annotation, or else label): whether others may take its place; default ``true``."""
+"""On a pod, PodGroup, Job or PriorityClass (annotation, or else label): ``"false"`` keeps other groups from evicting
+its pods; default ``true``. A statement of the pod or its group takes precedence over that of its PriorityClass."""
 
 # How near to one another pods are to be.
 ALLOCATED_HYPERNODE = "volcano.sh/job-allocated-hypernode"

@@ -44,6 +44,7 @@ from windlass.scheduler.commit.committer import Committer
 from windlass.scheduler.commit.concurrency_limit import AdaptiveLimit
 from windlass.scheduler.commit.conflict_detector import BindConflicts
 from windlass.scheduler.commit.device_reservations import DeviceReservations
+from windlass.scheduler.commit.displacements import Displacements
 from windlass.scheduler.commit.eviction_record import EvictionRecords
 from windlass.scheduler.commit.eviction_results import EvictionResults
 from windlass.scheduler.commit.evictor import Evictor
@@ -260,7 +261,10 @@ class Components:
             clock=self.clock,
             rng=self.rng,
         )
-        self.eviction_records = EvictionRecords(self.model, self.engine_host.attained_service, self.time)
+        self.displacements = Displacements(self.model, self.engine_host, self.recorder, self.time)
+        self.eviction_records = EvictionRecords(
+            self.model, self.engine_host.attained_service, self.displacements, self.time
+        )
         self.gang_watch = GangWatch(self.live.current.gang_seconds)
         self.gangs = IncompleteGangs(
             self.gang_watch,
@@ -385,6 +389,7 @@ class Components:
             self.pre_bind,
             self.binder,
             self.eviction_records,
+            self.displacements,
             self.evictor,
             self.status_writer,
             self.inbox,

@@ -338,6 +338,41 @@ def test_preemptible() -> None:
     assert found == {"a": True, "b": False, "c": True, "d": False, "e": False}
 
 
+@pytest.mark.parametrize("field", ["annotations", "labels"])
+def test_priority_class_protects_pods_that_state_nothing(field: str) -> None:
+    """D10: ``volcano.sh/preemptable: "false"`` on a PriorityClass. The nearest statement counts."""
+    keep = priority_class("keep", 100)
+    keep["metadata"][field] = {"volcano.sh/preemptable": "false"}
+    of_class = {"priorityClassName": "keep", "priority": 100}
+    yes = {"volcano.sh/preemptable": "true"}
+    stated = group("h", 1, priorityClassName="keep")
+    stated["metadata"]["annotations"] = yes
+    story = Story().put(
+        keep,
+        priority_class("plain", 100),
+        group("g", 1, priorityClassName="keep"),
+        stated,
+        pod("a", **of_class),
+        pod("b", annotations=yes, **of_class),
+        pod("c", priorityClassName="plain", priority=100),
+        pod("d", group="g", **of_class),
+        pod("e", group="h", **of_class),
+    )
+    story.take()
+    assert {key[-1]: task.preemptible for key, task in story.tasks.items()} == {
+        "a": False,
+        "b": True,
+        "c": True,
+        "d": False,
+        "e": True,
+    }
+    found = {key: one.preemptible for key, one in story.groups.items()}
+    assert (found["default/g"], found["default/h"], found["default/pod:a"]) == (False, True, False)
+    story.put(priority_class("keep", 100)).take()
+    assert all(task.preemptible for task in story.tasks.values())
+    assert story.groups["default/g"].preemptible
+
+
 def test_members_and_changed_groups() -> None:
     story = Story().put(group("g", 2), pod("g-0", group="g"), pod("g-1", group="g", node="n"))
     story.take()

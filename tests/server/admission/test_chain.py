@@ -89,16 +89,17 @@ def test_only_one_global_default(world: World) -> None:
 
 
 @pytest.mark.parametrize("field", ["annotations", "labels"])
-@pytest.mark.parametrize("name", ["volcano.sh/preemptable", "kai.scheduler/preemptibility"])
-def test_protection_of_a_class_has_no_effect_and_a_warning(world: World, field: str, name: str) -> None:
+def test_kai_protection_of_a_class_has_no_effect_and_a_warning(world: World, field: str) -> None:
+    name = "kai.scheduler/preemptibility"
     body = priority_class("safe", 1000)
     body["metadata"][field] = {name: "false"}
     (warning,) = world.create(body).warnings
     assert warning.startswith(f"ignored: metadata.{field}[{name}] has no effect on a PriorityClass")
-    assert (
-        'set volcano.sh/preemptable: "false" as an annotation of the Job, the PodGroup or the pod' in warning
-    )
+    assert 'set annotation volcano.sh/preemptable: "false" on the PriorityClass' in warning
     assert world.update(body).warnings == []
+    obeyed = priority_class("kept", 1000)
+    obeyed["metadata"][field] = {"volcano.sh/preemptable": "false"}
+    assert world.create(obeyed).warnings == []
 
 
 def test_priority_value_must_match_the_class(world: World) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.api.annotations import ADOPTED_SUFFIX, NODE_GROUP_LIMITS
+from windlass.api.annotations import ADOPTED_SUFFIX, NODE_GROUP_LIMITS, PREEMPTABLE
 from windlass.api.errors import FieldError
+from windlass.api.preemptibility import statement
 from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.topology import NetworkTopology, network_topology
 from windlass.api.views.wire import (
@@ -318,6 +319,8 @@ class PriorityClass(msgspec.Struct, gc=False, frozen=True):
     value: int
     global_default: bool = False
     preemption_policy: str = ""
+    protected: bool = False
+    """It keeps its pods from being evicted (``volcano.sh/preemptable: "false"``)."""
 
 
 class _ClassWire(msgspec.Struct, gc=False, rename="camel"):
@@ -335,6 +338,12 @@ def decode_priority_class(raw: bytes | msgspec.Raw) -> PriorityClass:
     problems: list[FieldError] = []
     meta = metadata(split(raw).metadata, problems)
     wire = part(_class_decoder, msgspec.Raw(bytes(raw)), "", _ClassWire, problems)
+    labels = {name: text for name, text in (meta.labels or {}).items() if name == PREEMPTABLE}
+    stated = statement(labels, meta.annotations or {})  # KAI reads no label of a class
     return PriorityClass(
-        intern(meta.name), wire.value or 0, bool(wire.global_default), intern(wire.preemption_policy or "")
+        intern(meta.name),
+        wire.value or 0,
+        bool(wire.global_default),
+        intern(wire.preemption_policy or ""),
+        stated is not None and not stated.preemptible,
     )

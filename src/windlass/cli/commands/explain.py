@@ -11,6 +11,7 @@ from windlass.api.reasons import Explanation, NearMiss, NodesRequested, Reason
 from windlass.cli import resources
 from windlass.cli.errors import remedy_with_target, unless_forbidden
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
@@ -50,6 +51,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     if invocation.structured:
         document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
         document |= {"network": network} if network else {}
+        document |= _evictions_record(invocation, found)
         if scores:
             document |= _scores_record(invocation, found)
         emit(invocation, document, names=[f"job/{found.name}"])
@@ -73,9 +75,21 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         out.write(_running(found, problems_of(invocation, found), remote=invocation.target.remote))
     if network is not None and not found.finished:
         out.write(pairs([("network", network_text(network))], indent="  "))
+    out.write(_evictions_text(invocation, found))
     if scores:
         out.write(_scores_text(invocation, found))
     return 0
+
+
+def _evictions_record(invocation: Invocation, job: Job) -> dict[str, Any]:
+    record = displacements.as_record(job)
+    return record if job.finished else record | {"eviction": displacements.protection_record(invocation, job)}
+
+
+def _evictions_text(invocation: Invocation, job: Job) -> str:
+    """Return the evictions of the job and for it, and the rule by which it may be evicted."""
+    rule = "" if job.finished else displacements.protection_text(invocation, job)
+    return pairs([*displacements.rows(job, invocation.clock.now()), ("eviction", rule)], indent="  ")
 
 
 def _scores_record(invocation: Invocation, job: Job) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from windlass.cli import resources, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.events import render as event_lines
 from windlass.cli.jobs.job_index import find
@@ -31,11 +32,12 @@ def command(invocation: Invocation, job: str) -> int:
     if invocation.structured:
         record = as_record(found)
         record["ranks"] = [_rank(pod) for pod in _sorted(found)]
+        record |= displacements.as_record(found)
         emit(invocation, record, names=[f"job/{found.name}"])
         return 0
     now = invocation.clock.now()
     out = invocation.out
-    out.write(tables.pairs(_facts(found, now)))
+    out.write(tables.pairs([*_facts(found, now), *_evictions(found, now)]))
     if found.waiting and found.explanation is not None:
         out.line("\nWaiting")
         out.write(waiting_text(found, found.explanation, found.creation_error))
@@ -84,6 +86,10 @@ def _plugin_devices(job: Job, most: int = 16) -> str:
         if (text := devices_text(pod))
     ]
     return "\n".join(lines[:most] + ([f"and {len(lines) - most} more"] if len(lines) > most else []))
+
+
+def _evictions(job: Job, now: float) -> list[tuple[str, str]]:
+    return [(name.capitalize(), text) for name, text in displacements.rows(job, now)]
 
 
 def _command(job: Job) -> str:

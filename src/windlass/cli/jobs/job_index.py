@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.api import annotations as names
 from windlass.api.resources import (
     COSCHEDULING_POD_GROUPS,
+    EVENTS,
     KAI_POD_GROUPS,
     NATIVE_POD_GROUPS,
     POD_GROUPS,
@@ -17,6 +18,7 @@ from windlass.api.resources import (
 from windlass.cli import ungrouped_gangs
 from windlass.cli.errors import check_namespace, if_served, missing
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.events import last_seen
 from windlass.cli.jobs.jobs import OTHER_GROUPS, Job, Object
 from windlass.cli.ungrouped_gangs import GANG
 
@@ -152,7 +154,17 @@ def find(invocation: Invocation, name: str) -> Job:
             return job
     if not jobs:
         check_namespace(client, space)
-    raise missing("jobs", wanted_name, [job.name for job in jobs])
+    error = missing("jobs", wanted_name, [job.name for job in jobs])
+    if gone := _eviction_of(client, wanted_name, space):
+        error.evidence = f"a pod of this name was {gone}; {error.evidence}"
+    raise error
+
+
+def _eviction_of(client: BlockingClient, pod: str, namespace: str | None) -> str:
+    """Return the message of the last eviction of a pod that does not exist any more; else empty."""
+    fields = f"involvedObject.name={pod},reason=PreemptionByScheduler"
+    events = if_served(lambda: client.list(EVENTS, namespace, fields=fields).items, [])
+    return str(max(events, key=last_seen).get("message") or "") if events else ""
 
 
 _EVERY_KIND = ("Job", "PodGroup", "Pod", GANG)

@@ -9,6 +9,7 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
+from windlass.api.preemptibility import statement
 from windlass.model.cluster.group_index import GroupIndex
 from windlass.model.cluster.marks import SentState
 from windlass.model.cluster.object_cache import ObjectCache
@@ -39,6 +40,8 @@ class GroupBuilder:
         if view is not None:
             classes = self._objects.classes
             urgency = classes.urgency(view.priority_class, lambda: index.pods_of(key))
+            if urgency.protected and _all_preemptible(index.pods_of(key)):
+                urgency = urgency._replace(protected=False)
             group: Group | None = podgroups.group_of(view, urgency)
         else:
             group = self._of_other_api(key)
@@ -167,6 +170,12 @@ class GroupBuilder:
             return foreign_groups.kueue_problems(self._index.pods_of(key))
         view = self._objects.groups.get(key)
         return () if view is None else podgroups.group_problems(view)
+
+
+def _all_preemptible(pods: Iterable[views.Pod]) -> bool:
+    """Return whether there are pods, and all state that they are preemptible."""
+    stated = [statement(pod.labels, pod.annotations) for pod in pods]
+    return bool(stated) and all(one is not None and one.preemptible for one in stated)
 
 
 def dialect_of(queue: str) -> Dialect:

@@ -288,13 +288,25 @@ class ObjectCache:
 
     def upsert_class(self, priority_class: views.PriorityClass) -> None:
         """Enter a PriorityClass."""
+        protected = self.classes.protects(priority_class.name)
         if self.classes.upsert(priority_class):
             self._mark_priorities()
+            if protected is not priority_class.protected:
+                self._mark_pods_of_class(priority_class.name)
 
     def remove_class(self, name: str) -> None:
         """Remove a PriorityClass."""
+        protected = self.classes.protects(name)
         if self.classes.remove(name):
             self._mark_priorities()
+            if protected:
+                self._mark_pods_of_class(name)
+
+    def _mark_pods_of_class(self, name: str) -> None:
+        """Mark the pods of a class after a change of its protection from eviction."""
+        self._marks.mark_pods(
+            key for key, pod in self.pods.items() if pod.priority_class == name or not pod.priority_class
+        )
 
     def _mark_priorities(self) -> None:
         """Mark all groups, and pods with a priority that the server did not resolve."""

@@ -12,6 +12,7 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
+from windlass.api.preemptibility import statement
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
 from windlass.model.cluster.assumed_binds import AssumedBind, AssumedBinds
@@ -195,12 +196,22 @@ class TaskBuilder:
             decided=decided[1] if decided is not None and decided[0] == pod.uid else 0.0,
             **_fields(pod, group, contributors),
         )
+        if not task.preemptible and self._is_stated_preemptible(pod, group):
+            task = altered(task, preemptible=True)
         assumed = self._binds.assumed.get(key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
             task = as_assumed(task, assumed, self._sent.tasks.get(key))
         for contributor in contributors:
             task = contributor.adjusted(pod, task)
         return task
+
+    def _is_stated_preemptible(self, pod: views.Pod, group: str) -> bool:
+        """Return whether the PodGroup of a pod that states nothing overrules its PriorityClass."""
+        view = self._objects.groups.get(group)
+        if view is None or statement(pod.labels, pod.annotations) is not None:
+            return False
+        stated = statement(view.labels, view.annotations)
+        return stated is not None and stated.preemptible
 
     def _needs_of(
         self, pod: views.Pod, place: Place, contributors: Sequence[Contributor], *, waiting: bool
@@ -300,6 +311,7 @@ class TaskBuilder:
             if (
                 view.subgroup_policies
                 or class_deleted
+                or self._objects.classes.protects(view.priority_class)
                 or group in self._contributors.by_pods
                 or group in self.flawed
             ):

@@ -18,11 +18,11 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.node_resources import node_resources
+from windlass.api.preemptibility import PREEMPTIBILITY_KAI
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.model.groups.coscheduling_status import PHASES_OVER
 from windlass.model.groups.member_counts import oldest_of
 from windlass.model.groups.podgroups import (
-    PREEMPTIBILITY_KAI,
     Classes,
     Urgency,
     duration_of,
@@ -87,7 +87,7 @@ def kai_group(
 
     ``queue``: the engine's key of its queue.
     """
-    priority, never_preempts = kai_urgency(view.priority_class, classes, pods)
+    priority, never_preempts, _ = kai_urgency(view.priority_class, classes, pods)
     delay = view.preemption_delay
     if delay is None:
         delay = duration_of(view.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
@@ -202,7 +202,7 @@ def native_group(
         queue=queue,
         priority=urgency.value,
         min_member=view.min_count,
-        preemptible=preemptible(view.labels, view.annotations),
+        preemptible=preemptible(view.labels, view.annotations, protected_class=urgency.protected),
         never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
@@ -251,7 +251,7 @@ def coscheduling_group(
         priority=urgency.value,
         min_member=max(1, view.min_member),
         min_resources=needs,
-        preemptible=preemptible(labels, annotations),
+        preemptible=preemptible(labels, annotations, protected_class=urgency.protected),
         never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
@@ -271,7 +271,8 @@ def _urgency_of(pods: Sequence[views.Pod], classes: Classes) -> Urgency:
     """Return the urgency of the most urgent pod, for a group without a class of its own."""
     values = [classes.value(pod.priority_class) if pod.priority is None else pod.priority for pod in pods]
     never = bool(pods) and all(pod.preemption_policy == "Never" for pod in pods)
-    return Urgency(max(values, default=classes.value("")), never)
+    protected = bool(pods) and all(classes.protects(pod.priority_class) for pod in pods)
+    return Urgency(max(values, default=classes.value("")), never, protected)
 
 
 def kueue_problems(pods: Iterable[views.Pod]) -> tuple[FieldError, ...]:

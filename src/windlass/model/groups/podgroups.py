@@ -12,13 +12,13 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.generated_names import without_uid
 from windlass.api.node_resources import node_resources
+from windlass.api.preemptibility import TRUE, statement
 from windlass.kits import durations
 from windlass.model.records.attained_service import attained_service_of
 from windlass.spi.objects import Group
 
 PHASES_RUN = ("Running", "Unknown", "Completed")
 PHASES_ADMITTED = ("Inqueue", *PHASES_RUN)
-PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
 KAI_SCHEDULER = "kai-scheduler"
 IMPLICIT = "pod:"
 KAI = "kai:"
@@ -38,8 +38,6 @@ BY_PODS = frozenset((NATIVE, COSCHEDULING, KUEUE, OWNER))
 WITHOUT_OBJECT = frozenset((IMPLICIT, KUEUE, OWNER))
 """Kinds of groups without an object: their pods alone define them."""
 _PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, KUEUE, OWNER))
-_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-"""Texts that Go parses as true."""
 _SLASH_IMPLICIT = f"/{IMPLICIT}"
 _QUEUE_NAMES = frozenset((names.QUEUE_NAME_VOLCANO, names.QUEUE_NAME_KAI, names.QUEUE_NAME_LABEL))
 _READ = (
@@ -181,16 +179,16 @@ def index_of(pod: views.Pod) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Return whether a group is preemptible.
+def preemptible(
+    labels: Mapping[str, str], annotations: Mapping[str, str], *, protected_class: bool = False
+) -> bool:
+    """Return whether a group or a pod is preemptible.
 
-    Volcano's annotation takes precedence over its label. An unparsable text means
-    false, a missing one true. KAI's label can also exclude it.
+    Its own statement takes precedence over that of its PriorityClass. Without either it
+    is preemptible.
     """
-    text = annotations.get(names.PREEMPTABLE, labels.get(names.PREEMPTABLE))
-    if text is not None and text not in _TRUE:
-        return False
-    return labels.get(PREEMPTIBILITY_KAI) != "non-preemptible"
+    own = statement(labels, annotations)
+    return not protected_class if own is None else own.preemptible
 
 
 def revocable_zone(annotations: Mapping[str, str]) -> str:
@@ -201,7 +199,7 @@ def revocable_zone(annotations: Mapping[str, str]) -> str:
     """
     zone = annotations.get(names.REVOCABLE_ZONE)
     if zone is None:
-        return "*" if annotations.get(names.PREEMPTABLE) in _TRUE else ""
+        return "*" if annotations.get(names.PREEMPTABLE) in TRUE else ""
     return zone if zone == "*" else ""
 
 
@@ -223,6 +221,8 @@ class Urgency(NamedTuple):
 
     value: int
     never_preempts: bool
+    protected: bool = False
+    """The class states ``volcano.sh/preemptable: "false"``."""
 
 
 _UNKNOWN_CLASS = Urgency(0, False)
@@ -266,6 +266,11 @@ class Classes:
         known = self._find(name)
         return known is not None and known.preemption_policy == "Never"
 
+    def protects(self, name: str) -> bool:
+        """Return whether the class keeps pods from being evicted that state nothing themselves."""
+        known = self._find(name)
+        return known is not None and known.protected
+
     def urgency(self, name: str, pods: Callable[[], Iterable[views.Pod]]) -> Urgency:
         """Return the priority of a group with these pods.
 
@@ -274,7 +279,7 @@ class Classes:
         """
         known = self._classes.get(name) if name else self._default
         if known is not None:
-            return Urgency(known.value, known.preemption_policy == "Never")
+            return Urgency(known.value, known.preemption_policy == "Never", known.protected)
         if name:
             made = [(pod.priority, pod.preemption_policy) for pod in pods() if pod.priority_class == name]
             values = [value for value, _ in made if value is not None]
@@ -324,7 +329,7 @@ def group_of(view: views.PodGroup, urgency: Urgency) -> Group:
         min_member=max(0, view.min_member),
         min_task_member=view.min_task_member,
         min_resources=node_resources(view.min_resources) if view.min_resources else {},
-        preemptible=preemptible(view.labels, view.annotations),
+        preemptible=preemptible(view.labels, view.annotations, protected_class=urgency.protected),
         never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
@@ -371,7 +376,9 @@ def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") 
         queue=queue_named(pod) or namespace_queue or "default",
         priority=pod.priority if pod.priority is not None else classes.value(pod.priority_class),
         min_member=1,
-        preemptible=preemptible(pod.labels, pod.annotations),
+        preemptible=preemptible(
+            pod.labels, pod.annotations, protected_class=classes.protects(pod.priority_class)
+        ),
         never_preempts=pod.preemption_policy == "Never",
         created=pod.created,
         uid=pod.uid,

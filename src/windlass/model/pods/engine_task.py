@@ -126,7 +126,9 @@ def task_of(
         devices=devices_of(held) if held else (),
         slices=slices_of(pod.annotations.get(SLICES, "")) if held else (),
         gated=bool(pod.shape.gates),
-        preemptible=preemptible(pod.labels, pod.annotations),
+        preemptible=preemptible(
+            pod.labels, pod.annotations, protected_class=classes.protects(pod.priority_class)
+        ),
         created=pod.created,
         subgroup=subgroup or (pod.labels.get(names.SUBGROUP_KAI, "") if dialect is Dialect.KAI else ""),
         started=started_at(pod, decided) if pod.started else None,

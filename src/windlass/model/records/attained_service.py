@@ -26,7 +26,10 @@ SLACK_SECONDS = 60.0
 
 Times are whole seconds, of several clocks.
 """
-CARRIED = (names.ATTAINED, names.ATTAINED_AT, names.SUSPENSIONS, names.ATTAINED_SINCE)
+_SERVICE = (names.ATTAINED, names.ATTAINED_AT, names.SUSPENSIONS, names.ATTAINED_SINCE)
+_EVICTIONS = (names.EVICTED_FOR, names.EVICTIONS)
+CARRIED = (*_SERVICE, *_EVICTIONS)
+"""Annotations of a PodGroup that go over to the next one of a restarted Volcano Job."""
 
 
 def written(past: AttainedService) -> dict[str, str | None]:
@@ -39,14 +42,15 @@ def written(past: AttainedService) -> dict[str, str | None]:
 
 
 def carried(annotations: Mapping[str, str], created: str) -> dict[str, str]:
-    """Return the record on an object for its successor.
+    """Return the records on an object for its successor, those of evictions included.
 
     ``created``: its creation time (RFC 3339).
     """
+    evictions = {name: annotations[name] for name in _EVICTIONS if name in annotations}
     if names.ATTAINED not in annotations:
-        return {}
-    record = {name: annotations[name] for name in CARRIED if name in annotations}
-    return {names.ATTAINED_SINCE: created} | record
+        return evictions
+    record = {name: annotations[name] for name in _SERVICE if name in annotations}
+    return {names.ATTAINED_SINCE: created} | record | evictions
 
 
 def attained_service_of(annotations: Mapping[str, str], created: float) -> AttainedService | None:

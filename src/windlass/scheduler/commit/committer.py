@@ -6,6 +6,7 @@ from windlass.engine import deltas
 from windlass.engine.decision import Decision
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.scheduler.commit.binder import Binder
+from windlass.scheduler.commit.displacements import Displacements
 from windlass.scheduler.commit.eviction_record import EvictionRecords
 from windlass.scheduler.commit.evictor import Evictor
 from windlass.scheduler.commit.pre_bind import PreBind
@@ -25,6 +26,7 @@ class Committer:
         pre_bind: PreBind,
         binder: Binder,
         eviction_records: EvictionRecords,
+        displacements: Displacements,
         evictor: Evictor,
         status_writer: StatusWriter,
         inbox: list[deltas.Delta],
@@ -35,6 +37,7 @@ class Committer:
         self._pre_bind = pre_bind
         self._binder = binder
         self._eviction_records = eviction_records
+        self._displacements = displacements
         self._evictor = evictor
         self._status_writer = status_writer
         self._inbox = inbox
@@ -46,6 +49,8 @@ class Committer:
             self._binder.submit(self._pre_bind.batches(decision.binds, self._time.now()))
         for orders, write in self._eviction_records.orders(decision.evictions):
             self._evictor.submit_together(orders, write)
+        for write in self._displacements.of_preemptors(decision.evictions):
+            self._evictor.submit_together((), write)
 
     def take_over(self, changes: list[deltas.Delta]) -> list[deltas.Delta]:
         """Continue what an earlier leader had started.

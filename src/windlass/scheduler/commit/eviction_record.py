@@ -7,6 +7,8 @@
 * A gang of which several pods are evicted gets the list of them
   (:mod:`windlass.model.records.eviction_record`). If the leader changes while some are
   gone and too few left, the next leader evicts the rest.
+* Every group gets the group that received the capacity, for its users
+  (:mod:`windlass.scheduler.commit.displacements`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from windlass.model.groups.podgroups import coscheduling_key, kai_key
 from windlass.model.records import attained_service, eviction_record, packed_text
 from windlass.observe import logs
 from windlass.scheduler.commit.bind_batch import PreBindWrite
+from windlass.scheduler.commit.displacements import Displacements
 from windlass.scheduler.commit.evictor import EvictionOrder, order_for
 from windlass.scheduler.steady_time import SteadyTime
 from windlass.spi.objects import AttainedService
@@ -46,10 +49,12 @@ class EvictionRecords:
         self,
         model: ClusterModel,
         attained: Callable[[str], AttainedService | None],
+        displacements: Displacements,
         time: SteadyTime,
     ) -> None:
         self._model = model
         self._attained = attained
+        self._displacements = displacements
         self._time = time
 
     def orders(
@@ -67,7 +72,7 @@ class EvictionRecords:
         if entry is None:
             return None
         resource, view = entry
-        annotations: dict[str, str | None] = {}
+        annotations = self._displacements.of_victim(group, evictions)
         if evictions[0].action == SUSPENSION and (attained := self._attained(group)) is not None:
             annotations |= attained_service.written(attained)
         if len(evictions) > 1:

@@ -18,7 +18,7 @@ Windlass' condition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
@@ -29,7 +29,7 @@ from windlass.engine.decision import Eviction
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
-from windlass.model.groups.podgroups import shown_key
+from windlass.model.groups.podgroups import job_title
 from windlass.observe import logs
 from windlass.scheduler.commit.bind_batch import PreBindWrite
 from windlass.scheduler.pod_conditions import condition
@@ -110,11 +110,20 @@ def order_for(eviction: Eviction) -> EvictionOrder:
     """Return the order for an eviction that the engine has decided."""
     message = f"evicted by {eviction.action}"
     if eviction.preemptor:
-        message += f" to free capacity for {shown_key(eviction.preemptor)}"
+        message += f" to free capacity for {job_title(eviction.preemptor)}"
     elif eviction.reason:
         message += f": {eviction.reason}"
     guarded = eviction.action not in WITHOUT_BUDGETS
     return EvictionOrder(eviction.task, eviction.uid, PREEMPTION, message, eviction.preemptor, guarded)
+
+
+def _joined(earlier: PreBindWrite, later: PreBindWrite) -> PreBindWrite:
+    """Return one write of annotations on an object for two of them."""
+    before, metadata = earlier.body["metadata"], later.body["metadata"]
+    if before.get("uid") != metadata.get("uid"):
+        return later
+    merged = {**before["annotations"], **metadata["annotations"]}
+    return replace(later, body={"metadata": {**metadata, "annotations": merged}})
 
 
 def _has_several_budgets(error: StatusError) -> bool:
@@ -177,6 +186,8 @@ class Evictor:
             return
         key = f"{write.resource.api_version} {write.namespace}/{write.name}"
         held = self._held.get(key)
+        if held is not None:
+            write = _joined(held.write, write)
         self._held[key] = _Held(write, (*(held.orders if held is not None else ()), *orders))
         self._queue.enqueue(key)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from windlass.api import errors
 from windlass.api.annotations import PREEMPTABLE
+from windlass.api.preemptibility import PREEMPTIBILITY_KAI
 from windlass.api.resources import PODS, PRIORITY_CLASSES
 from windlass.server.admission.plugin import Review
 
 SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
-_PROTECTIONS = (PREEMPTABLE, "kai.scheduler/preemptibility")
 DEFAULT_POLICY = "PreemptLowerPriority"
 
 
@@ -65,7 +65,7 @@ def global_default(review: Review) -> dict[str, Any] | None:
 def check_classes(review: Review) -> None:
     """Allow one global default, and warn about fields that do not protect from preemption.
 
-    ``preemptionPolicy: Never`` and annotations of the class are often mistaken for that.
+    ``preemptionPolicy: Never`` and KAI's label are often mistaken for that.
     """
     if review.resource is not PRIORITY_CLASSES:
         return
@@ -91,16 +91,13 @@ def check_classes(review: Review) -> None:
 
 
 def _warn_about_annotations(review: Review) -> None:
-    """Warn about annotations and labels that are read of pods and groups, and of no class.
-
-    Volcano and KAI ignore them as well.
-    """
+    """Warn about KAI's protection from eviction, which is read of pods and groups only."""
     before = (review.old or {}).get("metadata") or {}
     for field in ("annotations", "labels"):
         present = review.object["metadata"].get(field) or {}
-        for name in _PROTECTIONS:
-            if name in present and (before.get(field) or {}).get(name) != present[name]:
-                review.warn(
-                    f"ignored: metadata.{field}[{name}] has no effect on a PriorityClass; to protect jobs from "
-                    f'eviction, set {PREEMPTABLE}: "false" as an annotation of the Job, the PodGroup or the pod'
-                )
+        name = PREEMPTIBILITY_KAI
+        if name in present and (before.get(field) or {}).get(name) != present[name]:
+            review.warn(
+                f"ignored: metadata.{field}[{name}] has no effect on a PriorityClass; to protect its pods from "
+                f'eviction, set annotation {PREEMPTABLE}: "false" on the PriorityClass, the Job or the pod'
+            )
