@@ -61,3 +61,48 @@ def test_the_wheel_contains_the_pages_where_the_command_looks():
     place = manual.PLACES[0].relative_to(manual.PLACES[0].parents[1])
     assert build["wheel"]["force-include"] == {"docs": str(place)}
     assert "docs" in build["sdist"]["include"]
+
+
+REQUIRED = {
+    "F4": ("hardware", ["A100 or H100", "EPYC 7763", "25 Gbps", "no claim about their speed"]),
+    "F17": ("roadmap", ["quantum", "research", "promises no date and no result", "example.org/qpu"]),
+    "F18 priority": ("tutorial-priority", ["aigc-urgent", "hotfix"]),
+    "F18 progressive": ("tutorial-progressive", ["GPU IDLE", "IDLE SAVED"]),
+    "F19": (
+        "architecture",
+        ["**infrastructure**", "**resource management**", "**scheduling engine**", "**job orchestration**"],
+    ),
+    "F30": ("decisions", ["Volcano's API", "GPU operator", "RDMA", "Storage"]),
+    "F35": ("stack", ["Arena", "DeepSpeed", "NCCL", "Gloo", "Loki", "ELK", "built in", "replaced"]),
+    "N6": ("claims", ["* N6: ", "Windlass claims none of these", "## Segments in parallel"]),
+    "N7": ("claims", ["* N7: ", "Windlass claims none of these"]),
+    "N9": ("versions", ["535.104.05", "1.26", "1.7.0"]),
+    "N22": (
+        "network",
+        [
+            "| TCP, per packet | 120 µs | `004_",
+            "| RoCE, per packet | 8 µs | `004_",
+            "None of these figures is",
+        ],
+    ),
+    "C1": ("from-kurator", ["helm repo add kurator", "helm install kurator", "windlass up", "AIGCJob"]),
+    "D7": ("from-kurator", ["Windlass depends on none of them"]),
+}
+"""Requirement → the topic that answers it, and words of the answer."""
+
+
+@pytest.mark.parametrize(("topic", "words"), REQUIRED.values(), ids=REQUIRED)
+def test_the_topic_of_a_requirement_is_there_and_answers_it(windlass, cluster, topic, words):
+    cluster.down = True
+    printed = windlass("docs", topic)
+    assert printed.code == 0
+    text = " ".join(printed.out.split())
+    assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize("choice", [44, 45, 46, 47])
+def test_each_choice_of_f30_has_a_short_record_with_its_alternatives(windlass, cluster, choice):
+    text = windlass("docs", str(choice)).out
+    assert text.startswith(f"# {choice:04d} ")
+    assert "**Alternatives.**" in text
+    assert len(text.splitlines()) <= 45

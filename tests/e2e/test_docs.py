@@ -53,7 +53,6 @@ PROSE = {
     "docs/operations/threat-model.md",
     "docs/operations/benchmarks.md",
     "docs/operations/benchmarks/api-server.md",
-    "docs/operations/benchmarks/claims.md",  # written by `make claims`
     "docs/operations/benchmarks/engine.md",
     "docs/operations/benchmarks/packing.md",  # `make sim-tables` plays it
     "docs/operations/benchmarks/peers.md",
@@ -66,6 +65,7 @@ PROSE = {
     "docs/operations/gpu-nodes.md",
     "docs/operations/metrics.md",
     "docs/operations/tracing.md",
+    "docs/operations/versions.md",
     "docs/operations/upgrades.md",  # ``test_upgrade.py`` plays it
     "docs/operations/chaos.md",  # written by `make chaos`
     "docs/operations/mutants.md",  # written by `make mutate`

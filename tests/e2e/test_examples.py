@@ -182,3 +182,44 @@ def test_bare_pods_keep_apart_and_keep_to_their_node(box: Box):
     for node in [n["metadata"]["name"] for n in box.items("nodes")]:
         if node.startswith(("a100", "plain")):
             box.windlass("delete", f"node/{node}")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "job", "says"),
+    [
+        ("nfs.yaml", "storage-nfs", "notes"),
+        ("block.yaml", "storage-block", "step 100"),
+        ("object-cache.yaml", "storage-lake", "sees the lake"),
+    ],
+)
+def test_each_kind_of_storage_applies_and_its_job_uses_it(box: Box, manifest: str, job: str, says: str):
+    applied = box.windlass("apply", "-f", str(EXAMPLES / "06-storage" / manifest)).stdout
+    assert re.findall(r"^(\w+)[./]", applied, re.MULTILINE) == [
+        "persistentvolume",
+        "persistentvolumeclaim",
+        "job",
+    ]
+    box.wait_for("its job completes", lambda: box.job_phase(job) == "Completed")
+    assert says in box.windlass("logs", job, "--all").stdout
+
+
+def test_in_two_steps_the_gpu_is_idle_for_less_time(box: Box):
+    folder = EXAMPLES / "07-progressive"
+    work = ("--", "sh", str(folder / "work.sh"))
+    short = ("--env", "PREPARE_SECONDS=6", "--env", "TRAIN_SECONDS=2")
+    box.windlass("submit", "--wait", "--gpus", "1", "--name", "whole-1", *short, *work, "prepare", "train")
+    box.windlass("submit", "--wait", "--name", "prepare-1", *short, *work, "prepare")
+    box.windlass("submit", "--wait", "--gpus", "1", "--name", "steps-1", *short, *work, "train")
+    environment = {
+        **os.environ,
+        **box.environment,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    command = [sys.executable, folder / "gpu_time.py", "whole", "steps"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    head, *rows = [re.split(r"  +", line.strip()) for line in table.splitlines()]
+    assert head == ["JOBS", "PODS", "GPU HELD", "TRAINED", "GPU IDLE", "IDLE SAVED"]
+    idle = {row[0]: int(row[4].removesuffix("s")) for row in rows}
+    assert idle["whole"] >= 5
+    assert int(rows[1][5].removesuffix("s")) == pytest.approx(idle["whole"] - idle["steps"], abs=1)
+    assert idle["steps"] < idle["whole"]
