@@ -25,7 +25,7 @@ from windlass.cli.options import check_values, home_expanded, target_flags
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("Daemon", "Start the control plane on this machine."),
     "down": ("Daemon", "Stop the control plane and all that it runs."),
-    "status": ("Daemon", "Show health, capacity and queues."),
+    "status": ("Daemon", "Show health, the running parts by layer, capacity and queues."),
     "doctor": ("Daemon", "Check this machine or a cluster, and suggest fixes."),
     "run": ("Jobs", "Run a command as a job and follow it."),
     "submit": ("Jobs", "Queue a command as a job and return."),

@@ -1,4 +1,4 @@
-"""``windlass status``: health, capacity, queues."""
+"""``windlass status``: health, running parts by layer, capacity, queues."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from windlass.api.resources import NODES, PODS
 from windlass.cli import errors, resources, tables
 from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
+from windlass.cli.layers import gather_layers, layer_rows
 from windlass.cli.nodes.device_counts import NodeDeviceCounts
 from windlass.cli.nodes.own_node import deleted_node
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
+from windlass.cli.output.wide_tables import max_width
 from windlass.cli.queues.queues import gather
 from windlass.cli.text import natural_key, plural, timestamp
 from windlass.client.transport import Request
@@ -28,7 +30,7 @@ from windlass.kits.timestamps import age
 @click.command("status")
 @standard(namespace=False)
 def command(invocation: Invocation) -> int:
-    """Show health, capacity and queues."""
+    """Show health, the running parts by layer, capacity and queues."""
     record = gather_status(invocation)
     if invocation.structured:
         emit(invocation, record, names=[str(record["server"].get("url", ""))])
@@ -64,6 +66,7 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
             break  # no server responds
     if record.get("readiness") and (deleted := deleted_node(invocation)) is not None:
         record["problems"].append(errors.with_target(deleted, invocation.context).as_dict())
+    record["layers"] = gather_layers(record, invocation)
     record["healthy"] = record.get("readiness") == "ok" and not record["problems"]
     return record
 
@@ -180,7 +183,6 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
         ("Server", server.get("url") or ""),
         ("Kubeconfig", server.get("kubeconfig") or ""),
         ("State", record.get("state", "")),
-        ("Processes", _processes(server.get("processes") or {})),
     ]
     if capacity:
         lines += [
@@ -191,6 +193,8 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
             ("Pods", plural(capacity["pods"], "pod")),
         ]
     text = tables.pairs(lines)
+    header = ("LAYER", "PART", "STATE", "DETAILS")
+    text += "\n" + tables.render(header, layer_rows(record["layers"]), width=max_width(invocation))
     if record.get("queues"):
         rows = [
             [q["name"], q["state"], str(q["weight"]), str(q["running"]), str(q["pending"])]
@@ -214,15 +218,6 @@ def _deployments(found: list[dict[str, Any]] | None) -> str:
         f"{deployment['ready']} of {deployment['replicas']} ready"
         for deployment in found or ()
     )
-
-
-def _processes(found: dict[str, Any]) -> str:
-    parts = []
-    for role, process in found.items():
-        restarts = process.get("restarts") or 0
-        again = f" ({plural(restarts, 'restart')}, last {process.get('lastEnd')})" if restarts else ""
-        parts.append(f"{role} {process.get('pid') or 'down'}{again}")
-    return "\n".join(parts)
 
 
 def _gib(text: str) -> str:
