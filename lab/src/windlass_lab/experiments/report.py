@@ -48,9 +48,16 @@ def markdown(results: Sequence[Document]) -> str:
     ]
     for found in results:
         lines += ["", *_section(found)]
-    lines += ["", "## What no experiment tries", "", *(f"* {key}: {why}." for key, why in UNTRIED.items())]
+    lines += ["", "## What no experiment tries", "", *_NOT_CLAIMED, ""]
+    lines += [f"* {key}: {why}." for key, why in UNTRIED.items()]
     lines += ["", "## Traces", "", *(f"* {credit}" for credit in _credits(results))]
     return "\n".join(lines) + "\n"
+
+
+_NOT_CLAIMED = (
+    "Windlass claims none of these. They are figures of articles about models, machines and",
+    "networks, which `windlass docs hardware`, `versions` and `network` quote.",
+)
 
 
 def _claim(found: Document) -> str:
