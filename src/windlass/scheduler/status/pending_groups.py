@@ -21,6 +21,8 @@ class PendingGroup:
     since: float
     due: float
     queue: str = ""
+    order: tuple[str, int] = ("", 0)
+    """Queue and priority, by which its position changes."""
     basis: Explanation | None = None
     reported: Explanation | None = None
     reported_at: float = 0.0

@@ -1,7 +1,8 @@
 """Timing of reported reasons: when a pending group's explanation is written, and rewritten.
 
 A reason is first reported after the group has waited for ``quiet_seconds``, and then
-rewritten at most every ``rewrite_seconds``. A gang with pods that keep arriving, or
+rewritten at most every ``rewrite_seconds``. Positions are rewritten within
+:data:`REORDER_SECONDS` after a change of a group's queue or priority. A gang with pods that keep arriving, or
 should under backpressure, is not reported to lack members for up to
 :data:`GROWING_SECONDS`.
 """
@@ -21,6 +22,10 @@ GROWING_SECONDS = 5.0
 """Maximum time in seconds for which a gang with arriving pods is not reported."""
 MAX_POSITIONS = 50
 """Maximum position in a queue that is kept up to date."""
+MAX_AT_ONCE = 20
+"""Maximum number of kept groups of a queue that are renewed whenever a group arrives or leaves."""
+REORDER_SECONDS = 0.5
+"""Minimum interval in seconds between reports of a group's changed position."""
 MAX_WITHOUT_POSITION = 100
 """Maximum number of groups without a position, of all queues, that are kept up to date."""
 
@@ -67,7 +72,8 @@ class PendingReasons:
                     self._enqueue(f"group {key}")
         elif group is None:
             now = self._clock.monotonic()
-            self._groups.add(key, PendingGroup(explanation, now, now + quiet))
+            group = PendingGroup(explanation, now, now + quiet)
+            self._groups.add(key, group)
             self._enqueue(f"group {key}", quiet)
         elif explanation != group.current:
             self._groups.explain(key, explanation)
@@ -76,6 +82,35 @@ class PendingReasons:
             elif explanation.code is Reason.WAITING_FOR_MEMBERS:
                 due = self._clock.monotonic() + quiet
                 group.due = max(group.due, min(due, group.since + GROWING_SECONDS))
+
+        if group is not None and explanation is not None:
+            self._check_order(key, group)
+
+    def _check_order(self, key: str, group: PendingGroup) -> None:
+        """Report positions again after a change of a group's queue or priority."""
+        spec = self._model.group_sent(key)
+        order = ("", 0) if spec is None else (spec.queue, spec.priority)
+        before, group.order = group.order, order
+        if before in (order, ("", 0)):
+            return
+        for other in {key, *self._first.get(before[0], ()), *self._first.get(order[0], ())}:
+            self._renew_position(other)
+
+    def _reorder_behind(self, group: PendingGroup) -> None:
+        """Report the positions behind a group again that has arrived or left."""
+        kept, reported = self._first.get(group.queue, ()), group.reported
+        if reported is None or not reported.position or len(kept) > MAX_AT_ONCE:
+            return
+        for key in kept:
+            other = self._groups.get(key)
+            shown = other.reported if other is not None and other is not group else None
+            if shown is not None and shown.position >= reported.position:
+                self._renew_position(key)
+
+    def _renew_position(self, key: str) -> None:
+        group = self._groups.get(key)
+        if group is not None and group.reported is not None:
+            self.renew(key, REORDER_SECONDS)
 
     def put_off(self, key: str) -> None:
         """Postpone the first report of a gang with late pods under backpressure."""
@@ -119,6 +154,7 @@ class PendingReasons:
         group = self._groups.remove(key)
         if group is not None:
             self._unlist(key, group)
+            self._reorder_behind(group)
 
     def report(self, key: str) -> Explanation | None:
         """Return the explanation that may be shown now."""
@@ -131,6 +167,7 @@ class PendingReasons:
         if now < group.due:
             self._enqueue(f"group {key}", group.due - now)
             return group.reported
+        is_again = group.reported is not None
         group.basis, group.reported_at = group.current, now
         group.reported = explanation = self._explain(key) or group.current
         self._unlist(key, group)
@@ -139,6 +176,8 @@ class PendingReasons:
         if explanation.position and explanation.position <= MAX_POSITIONS:
             group.queue = self._model.queue_of(key)
             self._first.setdefault(group.queue, set()).add(key)
+            if not is_again:
+                self._reorder_behind(group)
         return explanation
 
     def _unlist(self, key: str, group: PendingGroup) -> None:
