@@ -70,6 +70,7 @@ _explanations = st.builds(
     remedies=st.lists(_names, max_size=2).map(tuple),
     nodes_considered=st.integers(0, 100),
     extra=st.dictionaries(_names, _names, max_size=2),
+    planned_nodes=st.dictionaries(_names, st.integers(1, 9), max_size=2),
 )
 
 

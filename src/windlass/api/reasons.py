@@ -532,6 +532,10 @@ class NodesRequested:
         return f"nodes requested: {self.what}, {self.state}"
 
 
+MAX_PLANNED_NODES = 64
+"""Maximum number of planned nodes that an explanation names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Explanation of a pending group. ``code`` is the most severe blocker; ``blockers`` names all of them.
@@ -541,7 +545,8 @@ class Explanation:
     ``estimate_at`` (Unix seconds; 0: not told), as do the earliest and the latest start that are likely in
     ``estimate_band`` (the earliest alone where there is no latest). ``holders`` are the groups that hold
     what it needs. Each of ``changes``, the smallest first, would admit it on its own. ``asked``: the nodes that
-    were requested for it.
+    were requested for it. ``planned_nodes``: nodes on which it would start by the estimate, with its pods there
+    (:data:`MAX_PLANNED_NODES` at most).
     """
 
     code: Reason
@@ -560,6 +565,7 @@ class Explanation:
     nodes_considered: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
     asked: NodesRequested | None = None
+    planned_nodes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def statement(self) -> str:
@@ -648,6 +654,7 @@ class Explanation:
             nodes_considered=record.get("nodes_considered", 0),
             extra=dict(record.get("extra") or {}),
             asked=_nodes_asked(asked) if asked else None,
+            planned_nodes=dict(record.get("planned_nodes") or {}),
         )
 
 

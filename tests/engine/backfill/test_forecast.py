@@ -46,6 +46,7 @@ def test_a_gang_starts_when_enough_of_those_before_it_have_ended(box: Cluster) -
     box.gang("whole", 4, "gpu=2")
     box.cycle(9.0)
     assert estimate(box, "half") == 90.0
+    assert box.explain("half").planned_nodes in ({"n1": 2}, {"n2": 2}), "F50: where it starts"
     assert box.explain("half").estimate_basis == "when ns/short ends, as its owner estimates"
     assert estimate(box, "whole") is None, "nobody knows how long half runs"
     box.change_group("half", run_estimate=1000.0)
@@ -53,6 +54,7 @@ def test_a_gang_starts_when_enough_of_those_before_it_have_ended(box: Cluster) -
     assert estimate(box, "whole") == 1090.0
     basis = "when ns/short, ns/long and ns/half end, as their owners estimate"
     assert box.explain("whole").estimate_basis == basis
+    assert box.explain("whole").planned_nodes == {"n1": 2, "n2": 2}
     box.settle()
 
 

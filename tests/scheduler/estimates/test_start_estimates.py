@@ -74,6 +74,7 @@ async def test_a_pending_group_gets_an_estimate_and_the_hit_is_counted(api: Sche
         told = written(api, "second")
         assert told["estimate_seconds"] == pytest.approx(590, abs=12)
         assert told["estimate_basis"] == "by 3 simulated courses"
+        assert told["planned_nodes"] == {"n1": 1}, "F50: the node of most courses"
         low, high = told["estimate_band"]
         assert low < told["estimate_seconds"] < high
         assert told["estimate_at"] == pytest.approx(api.clock.now(), abs=12)

@@ -140,6 +140,8 @@ def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
     if record is not None:
         base["explanation"] = record.as_dict()
         base["willItRun"] = record.waiting_helps
+        if record.planned_nodes:
+            base["plannedNodes"] = dict(record.planned_nodes)
     return base
 
 
@@ -202,6 +204,7 @@ def waiting_text(job: Job, record: Explanation, creation_error: str = "") -> str
             ("not created", creation_error),
             ("will it run", verdict(record)),
             ("position", ", ".join(part for part in (position, estimate) if part)),
+            ("planned nodes", nodes_text(record.planned_nodes, most=20)),
             ("nodes requested", _requested_nodes(record.asked, job.seen) if record.asked else ""),
             ("ahead of it", ahead_text(record)),
             (f"blockers{considered}", blockers),

@@ -33,6 +33,8 @@ def command(invocation: Invocation, job: str) -> int:
         record = as_record(found)
         record["ranks"] = [_rank(pod) for pod in _sorted(found)]
         record |= displacements.as_record(found)
+        if found.waiting and found.explanation is not None and found.explanation.planned_nodes:
+            record["plannedNodes"] = dict(found.explanation.planned_nodes)
         emit(invocation, record, names=[f"job/{found.name}"])
         return 0
     now = invocation.clock.now()

@@ -7,8 +7,11 @@ count. The behaviour of other queues is not predicted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from windlass.api.reasons import MAX_PLANNED_NODES
 from windlass.engine.backfill.forecast import Forecast, Forecaster
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.queueing.queue_position import QueuePositions
@@ -18,6 +21,22 @@ from windlass.engine.state.statement import Statement
 DEPTH = 32
 """Maximum number of groups of a queue with an estimate."""
 _SHOWN = 3
+
+
+class PlannedStart(NamedTuple):
+    """Estimated start of a group.
+
+    ``seconds``: time until then; ``None`` if nothing is known.
+    ``basis``: what this depends on.
+    ``planned``: node → number of the group's pods that start there.
+    """
+
+    seconds: float | None
+    basis: str
+    planned: Mapping[str, int]
+
+
+NO_ESTIMATE = PlannedStart(None, "", {})
 
 
 class StartEstimator:
@@ -30,15 +49,15 @@ class StartEstimator:
         self._stamp = -1
         self._forecasts: dict[str, dict[str, Forecast]] = {}
 
-    def find(self, statement: Statement, group: GroupEntry, now: float) -> tuple[float | None, str]:
-        """Return the seconds until the start, and what this depends on.
+    def find(self, statement: Statement, group: GroupEntry, now: float) -> PlannedStart:
+        """Return the estimated start of a group.
 
-        ``(None, "")`` if nothing is known, or if a delta about pending groups has not
+        :data:`NO_ESTIMATE` if nothing is known, or if a delta about pending groups has not
         been processed by a cycle yet.
         """
         state = self._state
         if not state.timed or group.queue is None or group.step is None:
-            return None, ""
+            return NO_ESTIMATE
         if self._stamp != state.stamp:
             self._stamp = state.stamp
             self._forecasts.clear()
@@ -50,11 +69,12 @@ class StartEstimator:
             self._forecasts[queue] = self._forecaster.plan(statement, runnable, now) if is_current else {}
         forecast = self._forecasts[queue].get(group.key)
         if forecast is None:
-            return None, ""
+            return NO_ESTIMATE
         learned = {key: state.groups[key].spec.learned for key in forecast.after if key in state.groups}
-        return max(forecast.start - now, 0.0), _basis(
-            forecast, {k: source for k, source in learned.items() if source}
-        )
+        basis = _basis(forecast, {k: source for k, source in learned.items() if source})
+        names = Counter(state.table.names[row] for _, row in forecast.placements)
+        planned = dict(sorted(names.items())[:MAX_PLANNED_NODES])
+        return PlannedStart(max(forecast.start - now, 0.0), basis, planned)
 
 
 def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:

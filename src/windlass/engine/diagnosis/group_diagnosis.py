@@ -25,7 +25,7 @@ import numpy as np
 
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine.backfill.forecast import Forecaster
-from windlass.engine.backfill.start_estimates import StartEstimator
+from windlass.engine.backfill.start_estimates import NO_ESTIMATE, StartEstimator
 from windlass.engine.diagnosis import messages, min_resources
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose_domains
 from windlass.engine.diagnosis.holders import Holders
@@ -201,16 +201,17 @@ class Diagnosis:
         position, ahead = self._positions.find(group, now)
         step = next_step(group) if group.group is not None else None
         changes = self._changes.find(self._statement, group, step)
-        seconds, basis = None, ""
+        estimate = NO_ESTIMATE
         if explanation.waiting_helps != "no":
-            seconds, basis = self._estimates.find(self._statement, group, now)
+            estimate = self._estimates.find(self._statement, group, now)
         return replace(
             explanation,
             position=position,
             ahead=ahead,
-            estimate_seconds=seconds,
-            estimate_basis=basis,
-            estimate_at=now if seconds is not None else 0.0,
+            estimate_seconds=estimate.seconds,
+            estimate_basis=estimate.basis,
+            estimate_at=now if estimate.seconds is not None else 0.0,
+            planned_nodes=estimate.planned,
             changes=changes,
         )
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
-from windlass.api.reasons import Explanation
+from windlass.api.reasons import MAX_PLANNED_NODES, Explanation
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Bind
 from windlass.engine.engine import Engine
@@ -67,6 +68,8 @@ class Starts:
 
     bands: Mapping[str, Band]
     samples: int
+    nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Group → planned node → number of its pods, in most samples."""
 
 
 RunInThread = Callable[[Callable[[], Starts]], Awaitable[Starts]]
@@ -81,6 +84,7 @@ class StartEstimate:
     low: float
     high: float
     basis: str
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -148,6 +152,7 @@ class StartEstimates:
             estimate_at=estimate.at,
             estimate_band=estimate.band,
             estimate_basis=estimate.basis,
+            planned_nodes=estimate.nodes or explanation.planned_nodes,
         )
 
     def started(self, binds: Iterable[Bind]) -> None:
@@ -230,6 +235,7 @@ class StartEstimates:
                     self._changed(group)
                 continue
             estimate = _estimate_of(band, now, lag, starts.samples)
+            estimate = replace(estimate, nodes=starts.nodes.get(group, {}))
             if before is not None and not _has_moved(before, estimate):
                 continue
             self._estimates[group] = estimate
@@ -286,6 +292,7 @@ class _Simulation:
         """
         cluster = SimulatedCluster(self.state, self._engine)
         seconds_by_group: dict[str, list[float]] = {group: [] for group in pending}
+        nodes_by_group: dict[str, Counter[tuple[tuple[str, int], ...]]] = {}
         try:
             for number in range(self.draws.samples):
                 courses = plays(cluster, self.draws, number, throttle)
@@ -293,10 +300,14 @@ class _Simulation:
                     course = courses.get(group)
                     start = course.started if course is not None else None
                     seconds.append(start - self.state.now if start is not None else inf)
+                    if course is not None and course.nodes:
+                        planned = tuple(sorted(course.nodes.items())[:MAX_PLANNED_NODES])
+                        nodes_by_group.setdefault(group, Counter())[planned] += 1
         except Stopped:
             pass
         bands = {group: Band.of(seconds) for group, seconds in seconds_by_group.items() if seconds}
-        return Starts(bands, max(map(len, seconds_by_group.values()), default=0))
+        nodes = {group: dict(found.most_common(1)[0][0]) for group, found in nodes_by_group.items()}
+        return Starts(bands, max(map(len, seconds_by_group.values()), default=0), nodes)
 
     def _engine(self) -> Engine:
         """Return an engine that decides as the one in force does."""

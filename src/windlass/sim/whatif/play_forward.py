@@ -12,6 +12,7 @@ Invariants: pure; the state handed in stays as it was; equal states and run time
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -148,6 +149,8 @@ class Course:
     ended: float | None = None
     stops: int = 0
     anew: float | None = None
+    nodes: dict[str, int] = field(default_factory=dict, compare=False)
+    """Node → number of its pods there at the first start."""
 
 
 class Forward:
@@ -274,6 +277,7 @@ class Forward:
         course = self.courses[key]
         if course.started is None:
             course.started = now
+            course.nodes = dict(Counter(task.node for task in work.tasks.values() if task.state in RUNS))
         elif course.anew == inf:
             course.anew = now
         self._waiting.discard(key)
