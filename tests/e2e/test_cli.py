@@ -17,6 +17,7 @@ from realkube import free_ports
 from single_node import WINDLASS, Box
 
 from windlass.api.annotations import EXPLANATION
+from windlass.client.transport import Request
 from windlass.controllers.vcjob.reconcile import BATCH
 
 
@@ -537,3 +538,28 @@ def test_a_database_that_lost_everything_is_told_and_a_new_folder_starts():
         box.windlass("up", "--detach")
     finally:
         box.close()
+
+
+class TestMirrorPods:
+    """C6: what plays the parts of Volcano and of the GPU operator."""
+
+    def test_c6_pods_of_volcano_system_run_although_nothing_was_installed(self, box: Box) -> None:
+        def ready() -> dict[str, dict[str, Any]]:
+            pods = {pod["metadata"]["name"]: pod for pod in box.items("pods", namespace="volcano-system")}
+            statuses = [s for pod in pods.values() for s in pod["status"].get("containerStatuses") or ()]
+            return pods if len(statuses) == 3 and all(s["ready"] for s in statuses) else {}
+
+        pods = box.wait_for("the mirror pods are ready", ready)
+        assert sorted(pods) == ["volcano-admission-box", "volcano-controllers-box", "volcano-scheduler-box"]
+        processes = record(box)["processes"]
+        for name, role in (("admission", "server"), ("scheduler", "control"), ("controllers", "control")):
+            (status,) = pods[f"volcano-{name}-box"]["status"]["containerStatuses"]
+            assert status["containerID"] == f"windlass://process/{processes[role]['pid']}"
+        assert box.items("pods", namespace="kubeflow") == []
+        assert "volcano-" not in box.windlass("ps", "-A").stdout
+        assert box.items("podgroups", namespace="volcano-system") == []
+        with box.client() as client:
+            log = client.call(
+                Request("GET", "/api/v1/namespaces/volcano-system/pods/volcano-scheduler-box/log")
+            )
+        assert b"scheduler synced" in log

@@ -330,6 +330,11 @@ LEADER = "windlass.dev/leader"
 """Label on the pod of the scheduler that decides, while it does: the service of the bind guard selects it."""
 VGPU_IDS_VOLCANO = "volcano.sh/vgpu-ids-new"
 """On a bound pod (Volcano vGPU): its devices by UUID, as the device plug-in reads them; written with the binding."""
+MIRROR = "kubernetes.io/config.mirror"
+"""On a pod that shows a process which the node started by itself: nothing schedules or evicts it, and deleting it only
+makes the node create it again."""
+PROCESS = "windlass.dev/process"
+"""On a mirror pod of a box: the process of the control plane that it shows (``server``, ``control`` or ``node``)."""
 
 SCHEDULER_NAMES = ("windlass", "volcano", "kai-scheduler")
 """``schedulerName``s that Windlass serves everywhere; embedded mode adds ``default-scheduler``."""

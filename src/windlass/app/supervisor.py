@@ -75,6 +75,20 @@ class Managed:
     due_at: float = 0.0
     restarts: int = 0
     last_end: str = ""
+    born: str = ""
+    last_exit: dict[str, Any] = field(default_factory=dict)
+    """Exit status, start and end (RFC 3339) of the process before the present one."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the entry of the process in the supervisor's record."""
+        return {
+            "pid": self.child.pid if self.child is not None else None,
+            "startTicks": self.child.started if self.child is not None else None,
+            "started": self.born,
+            "restarts": self.restarts,
+            "lastEnd": self.last_end,
+            "lastExit": self.last_exit,
+        }
 
 
 @dataclass(slots=True)
@@ -234,6 +248,7 @@ class Supervisor:
         lived = now - managed.started_at
         managed.child = None
         managed.last_end = ending(code)
+        managed.last_exit = {"code": code, "started": managed.born, "ended": rfc3339(self._clock.now())}
         reported = read_failure(self._state, managed.role)
         if (
             code == USELESS_TO_RETRY
@@ -335,6 +350,7 @@ class Supervisor:
             descriptors=descriptors,
         )
         managed.started_at = self._clock.monotonic()
+        managed.born = rfc3339(self._clock.now())
 
     def _stop(self, *, keep_pods: bool = False) -> None:
         """Stop the node agent first (it ends its pods and reports that), then control,
@@ -415,14 +431,7 @@ class Supervisor:
             "node": self._node,
             "asked": self._options.asked(),
             "ready": self._ready,
-            "processes": {
-                m.role: {
-                    "pid": m.child.pid if m.child is not None else None,
-                    "restarts": m.restarts,
-                    "lastEnd": m.last_end,
-                }
-                for m in self._managed.values()
-            },
+            "processes": {m.role: m.record() for m in self._managed.values()},
         }
         self._state.write_supervisor(record)
         return record

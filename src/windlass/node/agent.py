@@ -41,6 +41,7 @@ from windlass.node.heartbeat import OwnNode
 from windlass.node.lifecycle.events import PodEvent, PodEventKind
 from windlass.node.lifecycle.state_machine import ImpossibleTransition
 from windlass.node.limits import find_limiter
+from windlass.node.mirror_pods import MirrorPods
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
 from windlass.node.pods.launcher import NodeFacts
@@ -116,6 +117,7 @@ class NodeAgent:
         self._client = client
         self._clock = clock
         self._options = options or AgentOptions()
+        self._state = state
         self._paths = NodePaths(state.node)
         self._fork_server = helpers.ForkServer()
         self._runner = runner or ProcessRunner(self._fork_server)
@@ -159,6 +161,9 @@ class NodeAgent:
                 self._pods,
                 start_seconds=self._options.simulated_start_seconds,
             )
+            mirror_pods = MirrorPods.of_state(
+                self._client, self._clock, self._rng, node, self._pods, self._state
+            )
             device_reporter = self._device_reporter(node)
             self._resume_pods()
             self._pods.add_handler(self._on_pod, lambda _, new: self._on_pod(new), self._on_pod_deleted)
@@ -168,6 +173,7 @@ class NodeAgent:
                 group.create_task(self.recorder.run(), name="events")
                 group.create_task(node.run(), name="heartbeat")
                 group.create_task(simulated.run(), name="simulated nodes")
+                group.create_task(mirror_pods.run(), name="mirror pods")
                 group.create_task(self._remove_orphans(), name="orphans")
                 group.create_task(self._maintain(), name="maintenance")
                 group.create_task(self._reap_helpers(), name="reaper")
@@ -405,6 +411,8 @@ class NodeAgent:
             _log.error("%s", error)
 
     def _sync_pod(self, record: PodRecord) -> None:
+        if record.is_mirror:
+            return
         if record.raw is None:
             self._release_foreign_pod(record)
             return

@@ -65,6 +65,18 @@ class OwnNode:
         self._wake = asyncio.Event()
         self.uid = ""
 
+    @property
+    def address(self) -> str:
+        return self._machine.address
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self._labels
+
+    @property
+    def capacity(self) -> Mapping[str, str]:
+        return self._capacity
+
     def change(self, annotations: dict[str, str]) -> None:
         """Change annotations of the node and write them at once. An empty one is removed."""
         if any(self.annotations.get(key) != text for key, text in annotations.items()):

@@ -13,6 +13,7 @@ from windlass.api import views
 from windlass.engine import deltas
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.pods.engine_task import FOREIGN
 from windlass.spi.objects import Group, QueueState, Task, TaskState
 
 
@@ -524,3 +525,16 @@ def _plain(task: Task) -> tuple[Any, ...]:
     needs = task.needs
     terms = [(t.selector, t.topology_key, t.namespaces) for t in needs.affinity]
     return task.uid, task.group, task.state, task.node, needs.request, needs.tolerations, terms
+
+
+def test_a_static_pod_only_occupies_its_node_whatever_its_scheduler_name() -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
+    story = Story().put(
+        node("n1"),
+        pod("static", node="n1", phase="Running", metadata={"ownerReferences": [owner]}),
+        pod("plain", node="n1", phase="Running"),
+    )
+    story.take()
+    assert story.tasks["default/static"].group == FOREIGN
+    assert [spec for spec in story.groups if "static" in spec] == []
+    assert story.tasks["default/plain"].group != FOREIGN

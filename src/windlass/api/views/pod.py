@@ -125,6 +125,12 @@ class Pod(msgspec.Struct, gc=False):
         return controller_of(self.owners)
 
     @property
+    def is_static(self) -> bool:
+        """Return whether the pod is the mirror of a static pod, which belongs to its node."""
+        owner = controller_of(self.owners) if self.owners else None
+        return owner is not None and owner.kind == "Node"
+
+    @property
     def finished(self) -> bool:
         return self.phase in ("Succeeded", "Failed")
 

@@ -9,6 +9,7 @@ import click
 
 from windlass import __version__
 from windlass.api import quantities
+from windlass.api.annotations import MIRROR
 from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
@@ -138,7 +139,7 @@ def _capacity(invocation: Invocation) -> dict[str, Any]:
     return {
         "nodes": len(nodes),
         "nodesReady": ready,
-        "pods": len(pods),
+        "pods": sum(MIRROR not in (pod["metadata"].get("annotations") or {}) for pod in pods),
         "gpus": sum(node_counts.total for node_counts in counts) / 1000,
         "gpusUsed": sum(node_counts.used for node_counts in counts) / 1000,
         "cpu": quantities.from_units("cpu", have.get("cpu", 0)),

@@ -69,6 +69,8 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
             by_group[_group_key(job)] = job
     by_gang: dict[str, list[Object]] = {}
     for pod in pods:
+        if names.MIRROR in (pod["metadata"].get("annotations") or {}):
+            continue  # a process of its node, such as a part of the control plane
         job = _job_of_pod(pod, by_job, by_group)
         if job is not None:
             job.pods.append(pod)

@@ -90,10 +90,12 @@ class TaskBuilder:
         """Pod → end of its protection from eviction (Unix seconds)."""
 
     def manages(self, pod: views.Pod) -> bool:
-        """Return whether this scheduler places the pod."""
+        """Return whether this scheduler places the pod; static pods are placed by their node."""
         ownership = self._objects.ownership
-        return pod.scheduler_name in self._scheduler_names and (
-            not ownership.active or ownership.owns(pod, self._index.defined)
+        return (
+            pod.scheduler_name in self._scheduler_names
+            and not pod.is_static
+            and (not ownership.active or ownership.owns(pod, self._index.defined))
         )
 
     def awaits_group(self, pod: views.Pod) -> bool:
@@ -120,11 +122,7 @@ class TaskBuilder:
         if pod is None:
             self._forget(key, out)
             return
-        if (
-            self.manages(pod)
-            if self._objects.ownership.active
-            else pod.scheduler_name in self._scheduler_names
-        ):
+        if self.manages(pod):
             if key in index.others_group:
                 index.forget_other(key)
             task = self._managed(pod, out)

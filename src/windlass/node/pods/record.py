@@ -98,6 +98,8 @@ class PodRecord(msgspec.Struct, gc=False):
     """Extended resources of each container that are not accelerators, with their amounts."""
     held: ContainerDevices = ()
     """Devices of such resources that the pod's status names."""
+    is_mirror: bool = False
+    """True if the pod shows a process of the node; the agent starts nothing for it."""
 
     @property
     def key(self) -> str:
@@ -146,6 +148,7 @@ class PodDecoder:
             address="" if own_node else wire.status.pod_ip or "",
             units=() if own_node else _units(spec.containers),
             held=() if own_node else _held(wire.status.container_statuses),
+            is_mirror=annotations.MIRROR in pod_annotations,
         )
 
 
