@@ -15,7 +15,8 @@ from windlass.api.devices.assignment_annotations import DeviceAssignment, to_ann
 from windlass.api.devices.node_annotation import DeviceRecord, SliceInstance
 from windlass.api.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from windlass.cli import resources
-from windlass.cli.nodes import device_table
+from windlass.cli.nodes import device_table, fragmentation
+from windlass.cli.nodes.device_table import DeviceRow, Holding
 from windlass.cli.terminal import Terminal
 from windlass.node.devices.simulated import simulated_devices
 
@@ -62,7 +63,8 @@ def cluster() -> FakeCluster:
 
 
 def lines(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines()]
+    """The cells of the first table."""
+    return [line.split() for line in text.partition("\n\n")[0].splitlines()]
 
 
 def test_every_card_with_what_is_left_and_who_has_it(windlass: Any) -> None:
@@ -330,3 +332,31 @@ def test_cards_that_device_plugins_tell_in_their_own_words(windlass: Any, cluste
         ["mps", "0", "L4-SHARED", "10G", "ok", "all", "mps"],
         ["mps", "1", "L4-SHARED", "10G", "ok", "all", "mps"],
     ]
+
+
+def test_fragmentation_by_product(windlass: Any) -> None:
+    """F54: the part of a product's idle GPUs that is not on entirely idle nodes."""
+    table = windlass("gpu").out.partition("\n\n")[2].splitlines()
+    assert table[0].split() == ["PRODUCT", "NODES", "GPUS", "IDLE", "IDLE", "NODES", "LARGEST", "FRAGMENTED"]
+    assert ["NVIDIA-L4", "1", "2", "1", "0", "1", "100%"] in [line.split() for line in table]
+    document = json.loads(windlass("gpu", "-o", "json").out)
+    by_product = {one["product"]: one for one in document["fragmentation"]}
+    assert by_product["NVIDIA-L4"] == {
+        "product": "NVIDIA-L4",
+        "nodes": 1,
+        "gpus": 2,
+        "idleGpus": 1.0,
+        "idleNodes": 0,
+        "largestIdle": 1,
+        "fragmentedGpus": 1.0,
+        "fragmentation": 1.0,
+    }
+
+
+def test_idle_nodes_are_not_fragmented() -> None:
+    rows = [DeviceRow(f"n{number // 4}", DeviceRecord(number % 4, model="H100")) for number in range(16)]
+    for row in rows[:2]:
+        row.holdings.append(Holding("default/p", DeviceAssignment(row.device.index)))
+    (figures,) = fragmentation.by_product(rows, closed=["n3"])
+    assert (figures.nodes, figures.idle_nodes, figures.largest) == (3, 2, 4)
+    assert figures.fragmented == pytest.approx(2 / 10)

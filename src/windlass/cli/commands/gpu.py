@@ -13,7 +13,7 @@ from windlass.api.resources import NODES, PODS
 from windlass.cli import errors, tables
 from windlass.cli.command_group import NounGroup
 from windlass.cli.invocation import Invocation
-from windlass.cli.nodes import device_table
+from windlass.cli.nodes import device_table, fragmentation
 from windlass.cli.nodes.dra_devices import claims_of, slices_of
 from windlass.cli.options import completer, standard
 from windlass.cli.output import wide_tables
@@ -43,7 +43,11 @@ def command() -> None:
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completer("nodes"))
 @standard(namespace=False)
 def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
-    """List GPUs with model, memory, health, free capacity, shares and holders."""
+    """List GPUs with model, memory, health, free capacity, shares and holders.
+
+    Below, FRAGMENTED is the part of a product's idle GPUs that is not on entirely idle
+    nodes.
+    """
     selected = invocation.client.list(NODES).items
     if nodes:
         known = {node["metadata"]["name"] for node in selected}
@@ -54,9 +58,12 @@ def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     selected.sort(key=lambda node: natural_key(node["metadata"]["name"]))
     claims = claims_of(invocation.client, slices_of(invocation.client))
     rows = device_table.rows_of(selected, invocation.client.list(PODS).items, claims)
+    closed = [node["metadata"]["name"] for node in selected if (node.get("spec") or {}).get("unschedulable")]
+    figures = fragmentation.by_product(rows, closed)
     if invocation.structured:
         records = [device_table.record(row) for row in rows]
-        emit(invocation, {"items": records}, names=[f"gpu/{r['node']}/{r['index']}" for r in records])
+        document = {"items": records, "fragmentation": [one.record for one in figures]}
+        emit(invocation, document, names=[f"gpu/{r['node']}/{r['index']}" for r in records])
         return errors.OK
     if not rows:
         invocation.note(
@@ -64,6 +71,9 @@ def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
         )
         return errors.OK
     _show(invocation, rows)
+    if table := fragmentation.as_text(figures):
+        invocation.out.line()
+        invocation.out.write(table)
     return errors.OK
 
 
