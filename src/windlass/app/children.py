@@ -152,6 +152,7 @@ async def _control(options: ChildOptions) -> None:
 
 
 async def _node(options: ChildOptions) -> None:
+    from windlass.node import kubelet_flags
     from windlass.node.agent import NodeAgent
     from windlass.node.images import load_stored
     from windlass.node.options import AgentOptions
@@ -163,8 +164,11 @@ async def _node(options: ChildOptions) -> None:
         state=options.state,
         clock=clock,
         rng=chance.system(),
-        options=AgentOptions(
-            node_name=options.node_name, gpus=options.gpus, images=load_stored(options.state.node)
+        options=kubelet_flags.applied(
+            AgentOptions(
+                node_name=options.node_name, gpus=options.gpus, images=load_stored(options.state.node)
+            ),
+            options.state.node,
         ),
     )
 

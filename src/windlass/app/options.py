@@ -7,8 +7,9 @@ children. Users run the ``windlass`` command.
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -36,6 +37,8 @@ class UpOptions:
     node_name: str | None = None
     images: Mapping[str, ImageEntry] | None = None
     """Image map of this machine, as read from the user's file."""
+    kubelet: tuple[str, ...] = ()
+    """Flags of the kubelet for the node agent."""
     allow_network: bool = False
     implicit: bool = False
     """True if a job started it because nothing was running; the options of the last
@@ -47,6 +50,7 @@ class UpOptions:
         """Return the user's choices, as recorded and as compared by a second ``up``."""
         images = encode(self.images) if self.images is not None else None
         chosen = {"port": self.port, "gpus": self.gpus, "nodeName": self.node_name, "images": images}
+        chosen["kubelet"] = list(self.kubelet) or None
         chosen["allowNetwork"] = self.allow_network or None
         return {key: value for key, value in chosen.items() if value is not None}
 
@@ -153,6 +157,19 @@ def _boolean(text: str) -> bool:
     return lowered in ("true", "1", "yes")
 
 
+def check_kubelet(words: Sequence[str]) -> None:
+    """Check flags of the kubelet, and that this machine has what they reserve.
+
+    :raises WindlassError: a flag is invalid
+    """
+    if not words:
+        return
+    from windlass.node import kubelet_flags, machine
+
+    flags, _ = kubelet_flags.parse(words)
+    kubelet_flags.check_machine(flags, sorted(os.sched_getaffinity(0)), machine.usable_memory())
+
+
 class _Parser(argparse.ArgumentParser):
     """Parser that reports errors in the common form of all commands."""
 
@@ -184,6 +201,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--gpus")
     up.add_argument("--node-name")
     up.add_argument("--images", type=Path)
+    up.add_argument("--kubelet-flag", action="append", default=[])
     up.add_argument("--allow-network-filesystem", action="store_true")
     up.add_argument("--implicit", action="store_true")
     up.add_argument("--report-fd", type=int)
@@ -308,12 +326,14 @@ def up_options(parsed: argparse.Namespace) -> UpOptions:
         check_gpus(parsed.gpus)
     if parsed.node_name is not None:
         check_node_name(parsed.node_name)
+    check_kubelet(parsed.kubelet_flag)
     return UpOptions(
         state=StateFolder(parsed.state),
         port=parsed.port,
         gpus=parsed.gpus,
         node_name=parsed.node_name,
         images=load(parsed.images) if parsed.images is not None else None,
+        kubelet=tuple(parsed.kubelet_flag),
         allow_network=parsed.allow_network_filesystem,
         implicit=parsed.implicit,
         report=parsed.report_fd,

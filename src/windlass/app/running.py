@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api.errors import WindlassError
-from windlass.app.options import UpOptions, check_gpus, check_node_name
+from windlass.app.options import UpOptions, check_gpus, check_kubelet, check_node_name
 from windlass.cli.bootstrap import state_error
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock
@@ -23,6 +23,7 @@ _WORDS = {
     "gpus": "--gpus",
     "nodeName": "--node-name",
     "images": "--images",
+    "kubelet": "--kubelet-flags",
     "allowNetwork": "--allow-network-filesystem",
 }
 
@@ -93,6 +94,7 @@ def resumed(options: UpOptions) -> tuple[UpOptions, str]:
         gpus=taken.get("gpus", options.gpus),
         node_name=taken.get("nodeName", options.node_name),
         images=images if "images" in taken else options.images,
+        kubelet=tuple(taken.get("kubelet", options.kubelet)),
         allow_network=taken.get("allowNetwork", options.allow_network),
     )
     as_then = " (the image map as it was read then)" if "images" in taken else ""
@@ -117,13 +119,20 @@ def _last_choices(options: UpOptions) -> dict[str, Any]:
     unknown = sorted(chosen.keys() - _WORDS.keys())
     if unknown:
         raise ValueError(f"unknown options: {', '.join(unknown)}")
-    for key, kind in (("gpus", str), ("nodeName", str), ("images", dict), ("allowNetwork", bool)):
+    for key, kind in (
+        ("gpus", str),
+        ("nodeName", str),
+        ("images", dict),
+        ("kubelet", list),
+        ("allowNetwork", bool),
+    ):
         if not isinstance(chosen.get(key, kind()), kind):
             raise ValueError(f"{key} cannot be {chosen[key]!r}")
     if "gpus" in chosen:
         check_gpus(chosen["gpus"])
     if "nodeName" in chosen:
         check_node_name(chosen["nodeName"])
+    check_kubelet(chosen.get("kubelet", ()))
     return chosen
 
 
@@ -171,6 +180,8 @@ def differs(options: UpOptions, record: dict[str, Any]) -> WindlassError | None:
         if key == "images":
             if current != wanted:
                 differences.append("it runs with another image map (or --images FILE has been changed since)")
+        elif key == "kubelet" and current != wanted:
+            differences.append(f"it runs with other kubelet flags: {' '.join(current or ()) or 'none'}")
         elif current != wanted:
             differences.append(f"{flag} {wanted} was asked for, it runs with {_shown(flag, current)}")
     if not differences:
@@ -193,4 +204,6 @@ def _flags(asked: dict[str, Any]) -> str:
     The file of an image map is not named, because only its content is known.
     """
     words = {**asked, "images": "FILE", "allowNetwork": ""}
-    return " ".join(f"{_WORDS[key]} {words[key]}".rstrip() for key in asked)
+    return " ".join(
+        " ".join(words[key]) if key == "kubelet" else f"{_WORDS[key]} {words[key]}".rstrip() for key in asked
+    )

@@ -43,6 +43,7 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_exists
 from windlass.kits.state import StateError, StateFolder
 from windlass.kits.timestamps import rfc3339
+from windlass.node import kubelet_flags
 from windlass.node.images import store
 
 ROLES = ("server", "control", "node")
@@ -205,6 +206,7 @@ class Supervisor:
                 processes.rotate(self._state.log(role))
             unlink_if_exists(failure_file(self._state, role))
         store(self._state.node, self._options.images or {})
+        kubelet_flags.store(self._state.node, self._options.kubelet)
         self._tcp = bind_tcp(self._options.port, last if isinstance(last, int) else None)
         self._unix = bind_unix(self._state.socket)
 

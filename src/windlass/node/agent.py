@@ -26,7 +26,7 @@ from windlass.kits.clock import Clock
 from windlass.kits.files import FileLock
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
-from windlass.node import machine
+from windlass.node import machine, static_cpus
 from windlass.node.device_reporter import DeviceReporter, node_annotations_decoder
 from windlass.node.devices import discovery, mps, numa
 from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy
@@ -40,7 +40,6 @@ from windlass.node.devices.nvml import Nvml
 from windlass.node.heartbeat import OwnNode
 from windlass.node.lifecycle.events import PodEvent, PodEventKind
 from windlass.node.lifecycle.state_machine import ImpossibleTransition
-from windlass.node.limits import find_limiter
 from windlass.node.mirror_pods import MirrorPods
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
@@ -243,9 +242,13 @@ class NodeAgent:
         self._discover_devices(name)
         await self._device_monitor.prime()
         inventory = self._devices.inventory
-        limiter = find_limiter(self._paths.root, this_machine.cores)
+        limiter = static_cpus.limiter_of(self._paths.root, this_machine.cores, options)
         capacity, allocatable = machine.resources(
-            this_machine, inventory, max_pods=options.max_pods, reserve=options.memory_reserve_bytes
+            this_machine,
+            inventory,
+            max_pods=options.max_pods,
+            reserve=options.memory_reserve_bytes,
+            reserved=options.reserved,
         )
         isolated = (*capabilities.namespaces, *(["pid"] if capabilities.pid else []))
         published = published_of(self._devices)

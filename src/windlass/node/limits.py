@@ -26,11 +26,18 @@ _CONTROLLERS = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """Limits of one container. 0: no limit. CPU in milli, memory in bytes."""
+    """Limits of one container. 0: no limit. CPU in milli, memory in bytes.
+
+    ``exclusive_cpus``: number of CPUs that it gets for itself.
+    """
 
     cpu_milli: int = 0
     cpu_request_milli: int = 0
     memory_bytes: int = 0
+    exclusive_cpus: int = 0
+
+
+NO_LIMITS = ContainerLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +76,17 @@ class Limiter(Protocol):
 
     def release(self, pod: str) -> None: ...
 
-    def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
-        """Restrict a running container to these CPUs."""
+    def adopt(
+        self, pod: str, container: str, affinity: Sequence[int], limits: ContainerLimits = NO_LIMITS
+    ) -> None:
+        """Count the CPUs of a running container that an earlier agent started."""
         ...
 
 
 class WatchLimiter:
     """Limiter with affinity and memory checks. It works everywhere."""
 
-    def __init__(self, cores: Sequence[int], why_not_cgroups: str) -> None:
+    def __init__(self, cores: Sequence[int], why_not_cgroups: str, *, pod_pids: int = 0) -> None:
         self._cores = tuple(cores)
         self._load = dict.fromkeys(self._cores, 0)
         self._taken: dict[str, dict[str, tuple[int, ...]]] = {}
@@ -86,6 +95,8 @@ class WatchLimiter:
             "cpu: affinity to whole cores (less than one core is not enforced); "
             f"memory: watched twice a second and killed above the limit; cgroups: {why_not_cgroups}"
         )
+        if pod_pids:
+            self.description += "; pod-max-pids has no effect without cgroups"
 
     def apply(
         self, pod: str, container: str, limits: ContainerLimits, within: Sequence[int] = ()
@@ -100,7 +111,9 @@ class WatchLimiter:
             self.adopt(pod, container, affinity)
         return Enforcement(affinity=affinity, memory_watch_bytes=limits.memory_bytes)
 
-    def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
+    def adopt(
+        self, pod: str, container: str, affinity: Sequence[int], limits: ContainerLimits = NO_LIMITS
+    ) -> None:
         self._release_container(pod, container)
         cores = tuple(core for core in affinity if core in self._load)
         for core in cores:
@@ -121,9 +134,13 @@ class WatchLimiter:
 class CgroupLimiter:
     """Limiter with cgroup v2 below ``base``: one directory per pod, one per container in it."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, *, pod_pids: int = 0) -> None:
         self._base = base
+        self._pod_pids = pod_pids
+        """Maximum number of processes of each pod; 0: no limit."""
         self.description = f"cpu and memory: cgroup v2 below {base}"
+        if pod_pids:
+            self.description += f"; processes: at most {pod_pids} for each pod"
 
     def close(self) -> None:
         """Remove the base directory unless it has pods."""
@@ -136,6 +153,8 @@ class CgroupLimiter:
         directory = self._base / pod
         directory.mkdir(exist_ok=True)
         _write(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in _CONTROLLERS))
+        if self._pod_pids:
+            _write(directory / "pids.max", str(self._pod_pids))
         own = directory / container
         own.mkdir(exist_ok=True)
         quota = f"{limits.cpu_milli * _PERIOD // 1000}" if limits.cpu_milli else "max"
@@ -148,7 +167,9 @@ class CgroupLimiter:
                 _write(own / "memory.swap.max", "0")
         return Enforcement(cgroup=str(own), affinity=tuple(within))
 
-    def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
+    def adopt(
+        self, pod: str, container: str, affinity: Sequence[int], limits: ContainerLimits = NO_LIMITS
+    ) -> None:
         return
 
     def release(self, pod: str) -> None:
@@ -180,6 +201,7 @@ def find_limiter(
     state: Path,
     cores: Sequence[int],
     *,
+    pod_pids: int = 0,
     own_cgroup: str | None = None,
     mountinfo: str | None = None,
 ) -> Limiter:
@@ -189,7 +211,7 @@ def find_limiter(
     """
     mount = cgroup_mount(Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo)
     if mount is None:
-        return WatchLimiter(cores, "no cgroup v2 on this machine")
+        return WatchLimiter(cores, "no cgroup v2 on this machine", pod_pids=pod_pids)
     text = Path("/proc/self/cgroup").read_text() if own_cgroup is None else own_cgroup
     own = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "/")
     own_directory = Path(os.path.normpath(str(mount) + "/" + own.lstrip("/")))
@@ -201,10 +223,24 @@ def find_limiter(
         if not _delegated(candidate):
             continue
         try:
-            return CgroupLimiter(_make_base(candidate, name))
+            return _cgroup_limiter(_make_base(candidate, name), pod_pids)
         except OSError as error:
             why = f"{candidate}: {error.strerror or error}"
-    return WatchLimiter(cores, why)
+    return WatchLimiter(cores, why, pod_pids=pod_pids)
+
+
+def _cgroup_limiter(base: Path, pod_pids: int) -> CgroupLimiter:
+    """Return the limiter, with a limit of processes if the controller of that is available."""
+    if not pod_pids:
+        return CgroupLimiter(base)
+    try:
+        _write(base.parent / "cgroup.subtree_control", "+pids")
+        _write(base / "cgroup.subtree_control", "+pids")
+    except OSError as error:
+        limiter = CgroupLimiter(base)
+        limiter.description += f"; pod-max-pids has no effect: {error.strerror or error}"
+        return limiter
+    return CgroupLimiter(base, pod_pids=pod_pids)
 
 
 def cgroup_mount(mountinfo: str) -> Path | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.api import annotations
+from windlass.api import annotations, quantities
 from windlass.api.simulated_node import KUBELET_VERSION, node_conditions
 from windlass.kits.timestamps import rfc3339
 from windlass.node.devices.discovery import Inventory
@@ -104,9 +104,18 @@ def memory_reserve(total: int, wanted: int) -> int:
 
 
 def resources(
-    machine: Machine, inventory: Inventory, *, max_pods: int, reserve: int
+    machine: Machine,
+    inventory: Inventory,
+    *,
+    max_pods: int,
+    reserve: int,
+    reserved: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return capacity and allocatable as quantities."""
+    """Return capacity and allocatable as quantities.
+
+    ``reserve``: memory for the system in bytes, unless ``reserved`` has memory.
+    ``reserved``: resources that pods do not get, in engine units.
+    """
     capacity = {
         "cpu": str(len(machine.cores)),
         "memory": f"{machine.memory_bytes // 1024}Ki",
@@ -114,12 +123,16 @@ def resources(
         "pods": str(max_pods),
     }
     capacity |= {name: str(amount) for name, amount in inventory.resources.items()}
-    reserved = memory_reserve(machine.memory_bytes, reserve)
+    kept = {"memory": memory_reserve(machine.memory_bytes, reserve), **(reserved or {})}
+    cpu_milli = 1000 * len(machine.cores) - kept.get("cpu", 0)
+    disk = machine.disk_bytes - kept.get("ephemeral-storage", 0)
     healthy = {name: str(amount) for name, amount in inventory.allocatable.items()}
     return capacity, {
         **capacity,
         **healthy,
-        "memory": f"{(machine.memory_bytes - reserved) // 1024}Ki",
+        "cpu": quantities.from_units("cpu", max(0, cpu_milli)),
+        "memory": f"{max(0, machine.memory_bytes - kept['memory']) // 1024}Ki",
+        "ephemeral-storage": f"{max(0, disk) // 1024}Ki",
     }
 
 

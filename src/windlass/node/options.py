@@ -49,6 +49,14 @@ class AgentOptions:
     """Alignment of pods to NUMA nodes: one of the kubelet's four policies. A pod may name another."""
     topology_manager_scope: str = "container"
     """``container`` or ``pod``, as in the kubelet."""
+    static_cpus: bool = False
+    """True: containers of Guaranteed pods with whole CPUs get CPUs of their own."""
+    reserved_cpus: tuple[int, ...] = ()
+    """CPUs that are never exclusive. Empty: the first ones, for the reserved amount."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """Resources that pods do not get, in engine units. Memory replaces ``memory_reserve_bytes``."""
+    pod_max_pids: int = 0
+    """Maximum number of processes of each pod; 0: no limit."""
     isolation: str = "auto"
     """``auto``: namespaces where the machine permits them; ``none``: share the machine's network and files."""
     images: Mapping[str, ImageEntry] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import click
@@ -88,6 +89,11 @@ def tree(invocation: Invocation, name: str | None) -> int:
     default="container",
     help="Scope of the alignment: each container, or the whole pod.",
 )
+@click.option(
+    "--kubelet-flags",
+    metavar="FILE",
+    help="File with flags of the kubelet: --max-pods, --kube-reserved, --system-reserved …",
+)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label; may be repeated.")
 @click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint; may be repeated.")
 @click.option(
@@ -113,8 +119,10 @@ def add_simulated(
     zones: int,
     topology_manager_policy: str,
     topology_manager_scope: str,
+    kubelet_flags: str | None,
 ) -> int:
     """Add simulated nodes, to try policies: their pods run for a declared time."""
+    from windlass.cli.nodes.kubelet_options import parsed_file
     from windlass.cli.nodes.simulated_nodes import (
         SimulatedNodeShape,
         node_of,
@@ -124,6 +132,7 @@ def add_simulated(
     )
 
     shape = SimulatedNodeShape(
+        kubelet=parsed_file(invocation, kubelet_flags),
         gpus=gpus,
         cpu=cpu,
         memory=memory,
@@ -137,18 +146,13 @@ def add_simulated(
         scope=topology_manager_scope,
     )
     existing = {node["metadata"]["name"] for node in invocation.client.list(NODES).items}
-    names: list[str] = []
-    number = 0
-    while len(names) < count:
-        name = f"{prefix}-{number}"
-        number += 1
-        if name in existing:
-            continue
+    free = (name for number in itertools.count() if (name := f"{prefix}-{number}") not in existing)
+    names = list(itertools.islice(free, count))
+    for name in names:
         node = node_of(name, shape)
         invocation.client.create(NODES, node, field_validation="Strict")
         # A patch, as the node agent may have updated the node already.
         invocation.client.patch(NODES, name, {"status": node["status"]}, subresource="status")
-        names.append(name)
     if invocation.structured:
         emit(invocation, {"items": names}, names=[f"node/{name}" for name in names])
         return 0

@@ -9,6 +9,7 @@ import click
 
 from windlass.cli.errors import check_is_local, remedy_with_target
 from windlass.cli.invocation import Invocation
+from windlass.cli.nodes.kubelet_options import flags_of, kubelet_options, warn_about_pids
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 
@@ -33,6 +34,7 @@ from windlass.cli.output.formats import emit
 @click.option(
     "--allow-network-filesystem", is_flag=True, help="Allow a state directory on a network file system."
 )
+@kubelet_options()
 @standard(namespace=False)
 def command(
     invocation: Invocation,
@@ -42,6 +44,7 @@ def command(
     images: str | None,
     detach: bool,
     allow_network_filesystem: bool,
+    **kubelet: str | None,
 ) -> int:
     """Start the control plane on this machine."""
     check_is_local("up", invocation.context.target_flags, "install")
@@ -53,6 +56,8 @@ def command(
         arguments += ["--images", os.path.abspath(images)]
     if allow_network_filesystem:
         arguments.append("--allow-network-filesystem")
+    kubelet_words = flags_of(invocation, kubelet)
+    arguments += [f"--kubelet-flag={word}" for word in kubelet_words]
     state = invocation.target.state
     if not detach and not invocation.structured:
         from windlass.kits.processes import python_module
@@ -62,6 +67,7 @@ def command(
     from windlass.cli.bootstrap import start
 
     record = start(state, arguments, progress=lambda text: _show_warning(invocation, text))
+    warn_about_pids(invocation, kubelet_words, str(record["node"]))
     if invocation.structured:
         emit(invocation, record, names=[f"node/{record['node']}"])
         return 0

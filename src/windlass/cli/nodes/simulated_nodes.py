@@ -19,6 +19,7 @@ from windlass.api.errors import WindlassError
 from windlass.api.simulated_node import node_object
 from windlass.node.devices import labels
 from windlass.node.devices.simulated import SimulationError, simulated_devices
+from windlass.node.kubelet_flags import KubeletFlags
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _UNKNOWN_MEMORY_MIB = 81_920
@@ -46,6 +47,8 @@ class SimulatedNodeShape:
     policy: str = "none"
     """Policy of the Topology Manager."""
     scope: str = "container"
+    kubelet: KubeletFlags | None = None
+    """Flags of the kubelet: reserved resources, number of pods and NUMA policy."""
 
 
 def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
@@ -76,6 +79,8 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
         taints=shape.taints,
         resources={**amounts, **shape.resources},
     )
+    if shape.kubelet is not None:
+        _reserve(node, shape)
     notes = annotations.both(annotations.NODE_DEVICES, node_annotation.write(listed)) if listed else {}
     notes |= {key: text for key, text in labels.summary_annotations(listed or same).items() if text}
     if shape.zones:
@@ -83,6 +88,28 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
     if notes:
         node["metadata"]["annotations"] = notes
     return node
+
+
+def _reserve(node: dict[str, Any], shape: SimulatedNodeShape) -> None:
+    """Take off the allocatable resources what the flags of the kubelet reserve."""
+    flags = shape.kubelet
+    assert flags is not None
+    status = node["status"]
+    if flags.max_pods:
+        status["capacity"]["pods"] = status["allocatable"]["pods"] = str(flags.max_pods)
+    memory = quantities.to_units("memory", shape.memory)
+    for name, units in flags.reserved_on(memory).items():
+        left = quantities.to_units(name, status["capacity"][name]) - units
+        if left < 0:
+            raise WindlassError(
+                "WL-USE-400",
+                f"the kubelet flags reserve {quantities.from_units(name, units)} of {name}, but the nodes have "
+                f"{status['capacity'][name]}",
+                remedies=(f"--{name} {quantities.from_units(name, 2 * units)}",)
+                if name in ("cpu", "memory")
+                else (),
+            )
+        status["allocatable"][name] = quantities.from_units(name, left)
 
 
 def _with_numa(
@@ -114,9 +141,16 @@ def _record(shape: SimulatedNodeShape) -> numa_annotations.NumaNodeRecord:
             )
             for number in range(shape.zones)
         ),
-        shape.policy,
-        shape.scope,
+        *_numa_policy(shape),
     )
+
+
+def _numa_policy(shape: SimulatedNodeShape) -> tuple[str, str]:
+    """Return policy and scope of the Topology Manager: its own options, else the flags of the kubelet."""
+    flags = shape.kubelet
+    if flags is None or (shape.policy, shape.scope) != ("none", "container"):
+        return shape.policy, shape.scope
+    return flags.topology_manager_policy, flags.topology_manager_scope
 
 
 def _devices(name: str, device_list: str) -> tuple[node_annotation.DeviceRecord, ...]:

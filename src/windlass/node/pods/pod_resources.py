@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from windlass.api.devices.numa_annotations import NumaNodeRecord
@@ -10,8 +11,10 @@ from windlass.node.devices import numa
 from windlass.node.devices.container_devices import VisibleDevice
 from windlass.node.devices.manager import DeviceManager
 from windlass.node.devices.mps import Daemon
-from windlass.node.limits import Enforcement, Limiter, limits_of
+from windlass.node.limits import ContainerLimits, Enforcement, Limiter, limits_of
+from windlass.node.pods.environment import ContainerConfigError
 from windlass.node.sandbox.pod_network import Network
+from windlass.node.static_cpus import NotEnoughCpus
 
 
 class PodResources:
@@ -19,6 +22,7 @@ class PodResources:
 
     ``key`` is the pod's ``namespace/name``. ``host_address`` is the node's own address.
     ``numa_nodes`` has the node's NUMA policy, which restricts a pod to some CPUs.
+    ``exclusive_cpus``: container → number of CPUs that it gets for itself.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class PodResources:
         network: Network,
         host_address: str,
         numa_nodes: NumaNodeRecord,
+        exclusive_cpus: Mapping[str, int] | None = None,
     ) -> None:
         self._uid = uid
         self._key = key
@@ -39,6 +44,7 @@ class PodResources:
         self._network = network
         self._host_address = host_address
         self._numa_nodes = numa_nodes
+        self._exclusive_cpus = exclusive_cpus or {}
 
     # -- devices -------------------------------------------------------------------------------
 
@@ -89,12 +95,24 @@ class PodResources:
     # -- limits --------------------------------------------------------------------------------
 
     def apply_limits(self, container: Mapping[str, Any], annotations: Mapping[str, str]) -> Enforcement:
-        cores = numa.cores_for(annotations, self._numa_nodes)
-        return self._limiter.apply(self._uid, container["name"], limits_of(container), cores)
+        """Return the limits of a container.
 
-    def adopt_limits(self, container: str, affinity: Sequence[int]) -> None:
+        Raises :class:`ContainerConfigError` while too few CPUs are free for a container
+        that needs its own.
+        """
+        cores = numa.cores_for(annotations, self._numa_nodes)
+        try:
+            return self._limiter.apply(self._uid, container["name"], self._limits_of(container), cores)
+        except NotEnoughCpus as error:
+            raise ContainerConfigError(str(error)) from error
+
+    def _limits_of(self, container: Mapping[str, Any]) -> ContainerLimits:
+        exclusive = self._exclusive_cpus.get(container["name"], 0)
+        return replace(limits_of(container), exclusive_cpus=exclusive)
+
+    def adopt_limits(self, container: Mapping[str, Any], affinity: Sequence[int]) -> None:
         """Count the CPUs of a container that an earlier agent started."""
-        self._limiter.adopt(self._uid, container, affinity)
+        self._limiter.adopt(self._uid, container["name"], affinity, self._limits_of(container))
 
     def release(self) -> None:
         """Release devices, limits and address. No process of the pod is left."""

@@ -308,7 +308,8 @@ class PodWorker:
     def _adopt_limits(self, container: str, directory: Path) -> None:
         spec = attempt_files.read(str(directory), attempt_files.SPEC)
         if spec is not None and attempt_files.read(str(directory), attempt_files.EXIT) is None:
-            self._launcher.resources.adopt_limits(container, spec.get("affinity") or ())
+            definition = self._launcher.container(container)
+            self._launcher.resources.adopt_limits(definition, spec.get("affinity") or ())
 
     # -- preparing -----------------------------------------------------------------------------
 

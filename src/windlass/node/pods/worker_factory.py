@@ -26,6 +26,7 @@ from windlass.node.probes.handlers import Actions
 from windlass.node.runtime.helpers import ForkServer
 from windlass.node.runtime.runner import Runner
 from windlass.node.sandbox.pod_network import Network
+from windlass.node.static_cpus import exclusive_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class PodWorkerFactory:
             network=self.network,
             host_address=self.node.address,
             numa_nodes=self.numa_nodes,
+            exclusive_cpus=exclusive_counts(pod) if self.options.static_cpus else {},
         )
         return ContainerLauncher(
             pod,
