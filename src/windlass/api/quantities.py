@@ -2,7 +2,11 @@
 
 Engine units (DESIGN: no float for quantities): CPU in milli, rounded up; memory, ephemeral storage
 and huge pages in bytes; devices (``…/gpu``, ``…/npu``, MIG slices …) in milli, so that shares of a
-device need no second unit; everything else counts 1. Input beyond 2**62 is refused at its field.
+device need no second unit; everything else counts 1.
+
+Amounts from 2**62 units on mean "no limit". The API server stores them, and others write them into
+limits. They all count as :data:`LIMIT`: as a limit they are none (:func:`bounded`), as a request
+they are more than any node has.
 
 Grammar and suffixes: apimachinery ``resource.Quantity`` (n, u, m, k, M, G, T, P, E; Ki … Ei;
 decimal exponent ``e``/``E``).
@@ -16,6 +20,14 @@ from fractions import Fraction
 from functools import lru_cache
 
 LIMIT = 2**62
+"""Maximum amount in units. Larger ones count as this."""
+MAX_REQUEST = 10**16
+"""Maximum request of a pod in units. Sums of hundreds still fit into 64 bits."""
+MAX_NODE_AMOUNT = 2**50
+"""Maximum amount of a node in units, which is less than the maximum request."""
+_MAX = Fraction(2**63 - 1)
+"""Maximum value of a quantity. The API server lowers larger ones to it."""
+_MAX_DIGITS = 1000
 
 _SUFFIXES = {
     "": Fraction(1),
@@ -35,7 +47,9 @@ _SUFFIXES = {
     "Pi": Fraction(2**50),
     "Ei": Fraction(2**60),
 }
-_PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)")
+_PATTERN = re.compile(
+    r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+)
 
 _BYTES = ("memory", "ephemeral-storage", "storage")
 _DEVICE_WORDS = (
@@ -70,17 +84,16 @@ class QuantityError(ValueError):
 
 @lru_cache(maxsize=8192)
 def parse(text: str) -> Fraction:
-    """The exact value. Raises :class:`QuantityError`."""
+    """The exact value, at most 2^63-1. Raises :class:`QuantityError`."""
     match = _PATTERN.fullmatch(text)
-    if match is None:
+    if match is None or len(text) > _MAX_DIGITS:
         raise QuantityError(
             f"{text!r} is not a quantity: write a number with an optional suffix such as 500m, 4, 16Gi, 500G"
         )
     sign, digits, exponent, suffix = match.groups()
     value = Fraction(digits if not digits.endswith(".") else digits[:-1])
     value *= Fraction(10) ** int(exponent[1:]) if exponent else _SUFFIXES[suffix or ""]
-    if value > LIMIT:
-        raise QuantityError(f"{text!r} is larger than 2^62 and cannot be counted")
+    value = min(value, _MAX)
     return -value if sign == "-" else value
 
 
@@ -105,12 +118,31 @@ def is_device(name: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def to_units(name: str, text: str | int | float) -> int:
-    """``("cpu", "1.5")`` → 1500. Rounded up. Raises :class:`QuantityError`."""
+    """``("cpu", "1.5")`` → 1500. Rounded up, at most :data:`LIMIT`. Raises :class:`QuantityError`."""
     scaled = parse(str(text)) * scale(name)
     units = -((-scaled.numerator) // scaled.denominator)
-    if abs(units) > LIMIT:
-        raise QuantityError(f"{text!r} of {name} is larger than 2^62 and cannot be counted")
-    return units
+    return max(-LIMIT, min(units, LIMIT))
+
+
+def to_whole_units(name: str, text: str | int | float) -> int:
+    """:func:`to_units` of a container's amount: whole for extended resources. Raises :class:`QuantityError`."""
+    if is_extended(name) and parse(str(text)).denominator != 1:
+        share = " (a part of a GPU: annotation windlass.dev/gpu-memory)" if is_device(name) else ""
+        raise QuantityError(
+            f"{text!r} of {name} must be an integer: extended resources are not divided{share}"
+        )
+    return to_units(name, text)
+
+
+@lru_cache(maxsize=1024)
+def is_extended(name: str) -> bool:
+    """``vendor.com/device``: whole numbers, request equal to limit."""
+    return "/" in name and not name.startswith("requests.") and "kubernetes.io/" not in name
+
+
+def bounded(limits: Mapping[str, int]) -> dict[str, int]:
+    """The limits that are any: without those from :data:`LIMIT` on."""
+    return {name: units for name, units in limits.items() if units < LIMIT}
 
 
 def from_units(name: str, units: int) -> str:

@@ -170,9 +170,9 @@ def equivalent_gpu_flags(complaint: str) -> str:
     """
     if "'all'" in complaint:
         return "--gpus N, as many as windlass node ls shows for one node"
-    if re.search(r"'0?\.\d+'", complaint):
+    if re.search(r"'0?\.[0-9]+'", complaint):
         return "--gpu-memory 10Gi   (a share of one GPU: windlass docs share-a-gpu)"
-    match = re.search(r"'(?:gpu:)?(?:([\w.-]+):)?(\d+)'", complaint)
+    match = re.search(r"'(?:gpu:)?(?:([\w.-]+):)?([0-9]+)'", complaint)
     if match is None:
         return ""
     model, count = match.groups()
@@ -212,7 +212,7 @@ def duration_from_slurm(text: str) -> str:
 
     Slurm writes ``D-H``, ``D-H:M:S``, ``H:M:S``, ``M:S``, or minutes.
     """
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?", text)
     if match is None:
         return ""
     days, *rest = match.groups()

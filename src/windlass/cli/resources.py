@@ -112,7 +112,7 @@ def _device_memory(node: Mapping[str, Any], resource: str) -> int:
     metadata = node.get("metadata") or {}
     sizes = [device.memory_mib for device in node_annotation.read(metadata.get("annotations") or {}).cards]
     label = (metadata.get("labels") or {}).get(f"{resource}.memory", "")
-    return min(filter(None, sizes), default=int(label) if label.isdecimal() else 0)
+    return min(filter(None, sizes), default=int(label) if label.isascii() and label.isdecimal() else 0)
 
 
 def dynamic_mig_milli(node: Mapping[str, Any]) -> int:

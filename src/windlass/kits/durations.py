@@ -7,8 +7,8 @@ import re
 LONGEST = float((1 << 63) - 1) / 1e9
 """Maximum duration (seconds): Go counts nanoseconds in 64 bits, about 292 years."""
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_DAYS = re.compile(r"(\d+(?:\.\d+)?)d((?![+-]).*)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?)d((?![+-]).*)")
 
 
 def parse(text: str) -> float:

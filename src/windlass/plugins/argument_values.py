@@ -11,7 +11,7 @@ Arguments = Mapping[str, Any]
 MOST = 1 << 53
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "d": 86400.0}
 _BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s|d)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|h|m|s|d)")
 
 
 def number(arguments: Arguments, name: str, default: float) -> float:
@@ -27,6 +27,8 @@ def as_number(value: object) -> float | None:
     too.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, str) and not value.isascii():
         return None
     try:
         number = float(value)

@@ -13,7 +13,7 @@ GPU = "nvidia.com/gpu"
 PODS = 1 << 20
 MAX_DEVICES = MOST_NODES = 1 << 20
 """No cluster has more."""
-_SHAPE = re.compile(r"(?P<count>[1-9]\d{0,5})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?P<gpus>\d{1,3})")
+_SHAPE = re.compile(r"(?P<count>[1-9][0-9]{0,5})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?P<gpus>[0-9]{1,3})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _kai(reader: RequestReader, name: str) -> None:
 
 def _thousandths(text: str) -> int | None:
     """``"0.5"`` → 500, rounded up; ``None`` outside (0, 1]."""
-    if not re.fullmatch(r"\d{0,3}(?:\.\d{0,18})?", text) or not any(c.isdigit() for c in text):
+    if not re.fullmatch(r"[0-9]{0,3}(?:\.[0-9]{0,18})?", text) or not any(c.isdigit() for c in text):
         return None
     value = Fraction(text if text[0] != "." else f"0{text}") if text[-1] != "." else Fraction(text[:-1])
     return -int(-value * WHOLE // 1) if 0 < value <= 1 else None
@@ -252,7 +252,7 @@ def apply_modes(
 
 def read_requirements(reader: RequestReader) -> DeviceRequirements:
     capability = reader.note(names.DEVICE_MIN_COMPUTE)
-    match = re.fullmatch(r"(\d{1,2})(?:\.(\d{1,2}))?", capability)
+    match = re.fullmatch(r"([0-9]{1,2})(?:\.([0-9]{1,2}))?", capability)
     if capability and match is None:
         reader.bad(names.DEVICE_MIN_COMPUTE, capability, "must be a CUDA compute capability, such as 8.0")
     requirements = DeviceRequirements(

@@ -32,8 +32,8 @@ RESERVATIONS = "windlass-reservations"
 """Namespace of reservation pods. Their devices belong to the pods that share them."""
 RESERVATIONS_KAI = "kai-resource-reservation"
 """The same of KAI."""
-_SHARE = re.compile(r"(\d{1,4}):(\d{1,4})/(\d{1,9})")
-_SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
+_SHARE = re.compile(r"([0-9]{1,4}):([0-9]{1,4})/([0-9]{1,9})")
+_SLICE = re.compile(r"([0-9]{1,4}):([0-9a-z.+-]{1,40})@([0-9]{1,2})")
 
 
 class AssignmentError(ValueError):

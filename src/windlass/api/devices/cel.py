@@ -26,7 +26,7 @@ _MOST_CHARACTERS = 10 * 1024
 _MOST_DEPTH = 100
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<number>\d+(?![\w.]))|
+    (?P<number>[0-9]+(?![\w.]))|
     (?P<text>r?(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))|
     (?P<name>[A-Za-z_]\w*)|
     (?P<sign>&&|\|\||==|!=|<=|>=|[()\[\].,<>!-])
@@ -69,7 +69,7 @@ Evaluate = Callable[[Subject], Any]
 
 def semver(text: str) -> Version:
     """``"9.0.0"``, also ``"9.0"`` as some drivers write it. Raises :class:`CelFailure`."""
-    match = re.fullmatch(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?(?:[-+].*)?", text)
+    match = re.fullmatch(r"v?([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?(?:[-+].*)?", text)
     if match is None:
         raise CelFailure(f"{text!r} is no semantic version")
     return Version(int(match[1]), int(match[2] or 0), int(match[3] or 0))

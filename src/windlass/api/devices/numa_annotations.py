@@ -66,7 +66,7 @@ class _Part(msgspec.Struct, gc=False):
 
 _node_decoder = msgspec.json.Decoder(NumaNodeRecord)
 _placement_decoder = msgspec.json.Decoder(tuple[_Part, ...])
-_NUMBER = re.compile(r"(\d{1,4})$")
+_NUMBER = re.compile(r"([0-9]{1,4})$")
 
 
 def write(record: NumaNodeRecord) -> str:

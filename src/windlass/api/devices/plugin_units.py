@@ -24,7 +24,7 @@ TIME_SLICING, MPS, SLICES = "time-slicing", "mps", "mig"
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"
 _COUNT = "nvidia.com/gpu.count"
 _SHARED, _SLICED = "-SHARED", "-MIG-"
-_SIZE = re.compile(r"-(\d{2,3})GB")
+_SIZE = re.compile(r"-([0-9]{2,3})GB")
 
 
 @dataclass(frozen=True, slots=True)

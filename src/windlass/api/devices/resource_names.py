@@ -23,7 +23,7 @@ from windlass.api.devices.request import (
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, parse
 
-_PROFILE = re.compile(r"[1-9]\d?g\.\d{1,4}gb(?:\+[a-z][a-z.]*|-me)?")
+_PROFILE = re.compile(r"[1-9][0-9]?g\.[0-9]{1,4}gb(?:\+[a-z][a-z.]*|-me)?")
 
 
 FOUR_SLICED = ("1g.6gb", "2g.12gb", "4g.24gb")

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from windlass.api import quantities
+from windlass.api.quantities import is_extended
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector
 from windlass.api.wire.field_values import canonical_quantity
@@ -34,11 +35,6 @@ def shown(text: Any) -> str:
         return canonical_quantity(text)
     except ValueError:
         return str(text)
-
-
-def is_extended(name: str) -> bool:
-    """``vendor.com/device``: whole numbers, request equal to limit."""
-    return "/" in name and not name.startswith("requests.") and "kubernetes.io/" not in name
 
 
 def quantity(path: str, name: str, text: Any, out: Collector) -> None:

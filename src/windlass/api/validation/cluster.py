@@ -270,7 +270,7 @@ def disruption_budget(obj: Obj, old: Obj | None, out: Collector) -> None:
             out.at_least(f"spec.{field}", value)
         elif isinstance(value, str):
             digits = value.removesuffix("%")
-            if not value.endswith("%") or not digits.isdigit():
+            if not value.endswith("%") or not (digits.isascii() and digits.isdigit()):
                 out.invalid(
                     f"spec.{field}",
                     value,

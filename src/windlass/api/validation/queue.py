@@ -76,7 +76,7 @@ def _hierarchy(annotations: Obj, out: Collector) -> None:
         return
     for number in numbers:
         try:
-            good = float(number) > 0
+            good = number.isascii() and float(number) > 0
         except ValueError:
             good = False
         if not good:

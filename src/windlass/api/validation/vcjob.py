@@ -34,7 +34,7 @@ ACTIONS = (
 )
 PLUGINS = ("env", "svc", "ssh", "pytorch", "mpi", "tensorflow", "ray", "hcclrank")
 _FREE = ("minAvailable", "priorityClassName", "tasks")
-_DURATION = re.compile(r"(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_DURATION = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 _POD_NAME_LIMIT = 63
 Obj = Mapping[str, Any]
 

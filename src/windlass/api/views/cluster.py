@@ -7,7 +7,18 @@ from collections.abc import Mapping
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.wire import Amounts, intern, interned, kept, metadata, moment, part, split, texts
+from windlass.api.views.wire import (
+    Amounts,
+    intern,
+    interned,
+    kept,
+    metadata,
+    moment,
+    part,
+    split,
+    texts,
+    units,
+)
 
 
 class Namespace(msgspec.Struct, gc=False):
@@ -104,6 +115,7 @@ def decode_resource_quota(raw: bytes | msgspec.Raw) -> ResourceQuota:
     spec = part(_quota_spec_decoder, whole.spec, "spec", _QuotaSpecWire, problems)
     status = part(_quota_status_decoder, whole.status, "status", _QuotaStatusWire, problems)
     selector = spec.scope_selector.match_expressions if spec.scope_selector else None
+    units(spec.hard, "spec.hard", problems)
     return ResourceQuota(
         intern(meta.namespace),
         meta.name,

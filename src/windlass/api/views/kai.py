@@ -164,11 +164,11 @@ def decode_kai_queue(raw: bytes | msgspec.Raw) -> KaiQueue:
     for field, (resource, per) in _RESOURCES.items():
         wire: _AmountWire = getattr(amounts, field) or _AmountWire()
         place = f"spec.resources.{field}"
-        if wire.quota == _UNLIMITED:
+        if _is_unlimited(wire.quota, per):
             unlimited.append(resource)
         elif wire.quota is not None:
             quota[resource] = _amount(wire.quota, per, f"{place}.quota", problems)
-        if wire.limit is not None and wire.limit != _UNLIMITED:
+        if wire.limit is not None and not _is_unlimited(wire.limit, per):
             limit[resource] = _amount(wire.limit, per, f"{place}.limit", problems)
         weight = 1.0 if wire.over_quota_weight is None else wire.over_quota_weight
         if weight < 0:
@@ -230,11 +230,16 @@ def decode_kai_pod_group(raw: bytes | msgspec.Raw) -> KaiPodGroup:
     )
 
 
+def _is_unlimited(value: float | None, per: int) -> bool:
+    """Return whether an amount is -1, or so large that it is no limit."""
+    return value is not None and (value == _UNLIMITED or value * per >= LIMIT)
+
+
 def _amount(value: float, per: int, field: str, problems: list[FieldError]) -> int:
     """Rounded up, as everywhere. A wrong amount counts as 0 and is told."""
-    exact = Fraction(repr(value)) * per if abs(value) < LIMIT else Fraction(-1)
-    if exact < 0 or exact > LIMIT:
-        problems.append(FieldError.invalid(field, value, "must be -1 (no bound), or from 0 to 2^62"))
+    exact = Fraction(repr(value)) * per
+    if exact < 0:
+        problems.append(FieldError.invalid(field, value, "must be -1 (no bound), or at least 0"))
         return 0
     return -((-exact.numerator) // exact.denominator)
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from windlass.api.errors import FieldError
+from windlass.api.quantities import MAX_NODE_AMOUNT
 from windlass.api.simulated_node import AGENT_SUFFIX
 from windlass.api.views.wire import (
     EMPTY,
@@ -106,7 +107,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> NodeObject:
     spec = part(_spec_decoder, whole.spec, "spec", _SpecWire, problems)
     status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
     amounts = status.capacity if status.allocatable is None else status.allocatable
-    allocatable = units(amounts, "status.allocatable", problems)
+    allocatable = units(amounts, "status.allocatable", problems, whole=True)
     ready = next((c.status for c in status.conditions or () if c.type == "Ready"), "")
     return NodeObject(
         name=intern(meta.name),
@@ -116,7 +117,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> NodeObject:
         annotations=kept(meta.annotations),
         created=moment(meta.creation_timestamp),
         deleted=moment(meta.deletion_timestamp),
-        allocatable={name: max(0, amount) for name, amount in allocatable.items()},
+        allocatable={name: min(max(0, amount), MAX_NODE_AMOUNT) for name, amount in allocatable.items()},
         taints=tuple(
             TaintView(intern(t.key), intern(t.value or ""), intern(t.effect), t.time_added)
             for t in spec.taints or ()

@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.api.devices.numa_annotations import POLICIES, cpus_of, numa_node_number
 from windlass.api.errors import FieldError
-from windlass.api.quantities import QuantityError, is_device, to_units
+from windlass.api.quantities import MAX_NODE_AMOUNT, QuantityError, is_device, to_units
 from windlass.api.views.wire import EMPTY, field_error, intern, metadata, part, split
 
 NRT, NUMATOPOLOGY = "NodeResourceTopology", "Numatopology"
@@ -198,7 +198,7 @@ def _nrt_zone(wire: _ZoneWire, field: str, problems: list[FieldError]) -> NumaZo
     costs = {}
     for pair in wire.costs or ():
         other, far = numa_node_number(pair.name), str(pair.value)
-        if other is not None and far.isdecimal() and len(far) < 6:
+        if other is not None and far.isascii() and far.isdecimal() and len(far) < 6:
             costs[other] = int(far)
     return NumaZoneView(number, capacity, allocatable, free, costs)
 
@@ -207,7 +207,7 @@ def _units(name: str, amount: Any, field: str, problems: list[FieldError]) -> in
     if amount is None:
         return None
     try:
-        return max(0, to_units(name, amount))
+        return min(max(0, to_units(name, amount)), MAX_NODE_AMOUNT)
     except QuantityError as error:
         problems.append(FieldError(field, str(error)))
         return None
@@ -243,7 +243,11 @@ def decode_numatopology(raw: bytes | msgspec.Raw) -> NodeTopology:
 
 
 def _volcano_zones(spec: _NumaSpec, problems: list[FieldError]) -> tuple[NumaZoneView, ...]:
-    cpus = {int(name): wire for name, wire in spec.cpus.items() if name.isdecimal() and len(name) < 6}
+    cpus = {
+        int(name): wire
+        for name, wire in spec.cpus.items()
+        if name.isascii() and name.isdecimal() and len(name) < 6
+    }
     kept = _kept_cpus(spec, cpus, problems)
     free: set[int] | None = None
     info = spec.resources.get("cpu")
@@ -253,7 +257,7 @@ def _volcano_zones(spec: _NumaSpec, problems: list[FieldError]) -> tuple[NumaZon
         except ValueError as error:
             problems.append(FieldError("spec.numares[cpu].allocatable", str(error)))
     numbers = {wire.numa for wire in cpus.values()}
-    numbers |= {int(name) for name in spec.memory if name.isdecimal() and len(name) < 5}
+    numbers |= {int(name) for name in spec.memory if name.isascii() and name.isdecimal() and len(name) < 5}
     found = []
     for number in sorted(numbers):
         mine = {cpu for cpu, wire in cpus.items() if wire.numa == number}

@@ -20,7 +20,7 @@ import msgspec
 from windlass.api.devices.request import MIG, ContainerResources
 from windlass.api.devices.resource_names import is_word
 from windlass.api.errors import FieldError
-from windlass.api.quantities import QuantityError, add, is_device, maximum, to_units
+from windlass.api.quantities import MAX_REQUEST, QuantityError, add, is_device, maximum, to_whole_units
 from windlass.api.views.wire import EMPTY, NO_LABELS, field_error, intern, interned, part
 
 
@@ -490,12 +490,12 @@ def _request(
         else:
             peaks.append(add(sidecars, needs))
     total = maximum([add(*running, sidecars), *peaks])
-    whole = _requests(part(_resources_decoder, spec.resources, "spec.resources", _Resources, problems))
-    asked = _units(whole, "spec.resources.requests", problems)
+    whole = part(_resources_decoder, spec.resources, "spec.resources", _Resources, problems)
+    asked = _amounts(whole, "spec.resources", problems)
     total.update((name, _effective(asked, served.get(""), infeasible).get(name, 0)) for name in asked)
     overhead = part(_list_decoder, spec.overhead, "spec.overhead", dict, problems)
     total = add(total, _units(overhead, "spec.overhead", problems))
-    return {intern(name): units for name, units in total.items() if units > 0}
+    return {intern(name): min(units, MAX_REQUEST) for name, units in total.items() if units > 0}
 
 
 def _effective(
@@ -513,7 +513,13 @@ def _effective(
 
 def _container(container: ContainerWire, field: str, problems: list[FieldError]) -> dict[str, int]:
     resources = part(_resources_decoder, container.resources, f"{field}.resources", _Resources, problems)
-    return _units(_requests(resources), f"{field}.resources.requests", problems)
+    return _amounts(resources, f"{field}.resources", problems)
+
+
+def _amounts(resources: _Resources, field: str, problems: list[FieldError]) -> dict[str, int]:
+    """Requests in units, with limits where a request is absent. Both are checked."""
+    limits = _units(resources.limits or {}, f"{field}.limits", problems)
+    return {**limits, **_units(resources.requests or {}, f"{field}.requests", problems)}
 
 
 def _requests(resources: _Resources) -> dict[str, str | int | float]:
@@ -527,7 +533,7 @@ def _units(
     units: dict[str, int] = {}
     for name, amount in amounts.items():
         try:
-            value = to_units(name, amount)
+            value = to_whole_units(name, amount)
         except QuantityError as error:
             problems.append(FieldError(f"{field}[{name}]", str(error)))
             continue

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.quantities import QuantityError, to_units
+from windlass.api.quantities import QuantityError, to_units, to_whole_units
 from windlass.kits.timestamps import parse_rfc3339
 
 T = TypeVar("T")
@@ -213,12 +213,18 @@ def encode(obj: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(obj)
 
 
-def units(amounts: Amounts | None, field: str, problems: list[FieldError]) -> dict[str, int]:
-    """Return engine units by resource. Unreadable amounts are left out and added to ``problems``."""
+def units(
+    amounts: Amounts | None, field: str, problems: list[FieldError], *, whole: bool = False
+) -> dict[str, int]:
+    """Return engine units by resource. Unreadable amounts are left out and added to ``problems``.
+
+    ``whole``: extended resources have to be integers.
+    """
     found: dict[str, int] = {}
+    read = to_whole_units if whole else to_units
     for name, amount in (amounts or {}).items():
         try:
-            found[intern(name)] = to_units(name, amount)
+            found[intern(name)] = read(name, amount)
         except QuantityError as error:
             problems.append(FieldError(f"{field}[{name}]", str(error)))
     return found

@@ -228,7 +228,7 @@ def _get(document: Any, steps: list[str], missing: Any = _MISSING) -> Any:
 def _index(step: str, length: int, *, insert: bool = False) -> int:
     if insert and step == "-":
         return length
-    if not step.isdigit() or (len(step) > 1 and step[0] == "0"):
+    if not (step.isascii() and step.isdigit()) or (len(step) > 1 and step[0] == "0"):
         raise _Inapplicable
     index = int(step)
     if index >= length + insert:

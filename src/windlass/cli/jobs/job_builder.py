@@ -182,7 +182,7 @@ def current_umask() -> int:
 def _declared(port: int, environment: Sequence[Mapping[str, str]]) -> int:
     """Return the rendezvous port: the ``MASTER_PORT`` that the user has given, else ``port``."""
     given = next((entry["value"] for entry in environment if entry["name"] == "MASTER_PORT"), "")
-    return int(given) if given.isdecimal() and 0 < int(given) < 65_536 else port
+    return int(given) if given.isascii() and given.isdecimal() and 0 < int(given) < 65_536 else port
 
 
 def master_port(key: str, *, host_network: bool) -> int:

@@ -156,7 +156,7 @@ def _time_limit(text: str) -> int:
     meant = duration_from_slurm(text)
     if not meant:
         return duration_seconds("--time", text, least=1)
-    plain = text.isdecimal()
+    plain = text.isascii() and text.isdecimal()
     raise WindlassError(
         "WL-USE-400",
         f"--time {text} has no unit" if plain else f"--time {text}: {text!r} is not a duration",

@@ -65,7 +65,7 @@ def duration_seconds(option: str, text: str, *, least: int = 0) -> int:
     ``least``.
     """
     try:
-        total = round(durations.parse_long(f"{text}s" if text.isdecimal() else text))
+        total = round(durations.parse_long(f"{text}s" if text.isascii() and text.isdecimal() else text))
     except ValueError:
         raise WindlassError(
             "WL-USE-400",
@@ -234,7 +234,7 @@ def _last_state(data: bytes) -> bytes:
 def ranks_text(ranks: list[str]) -> str:
     """Return ranks in short form: ``0-3``, ``0,2,5``, ``worker-0..worker-3``."""
     ordered = sorted(ranks, key=natural_key)
-    numbers = [int(rank) for rank in ordered if rank.isdigit()]
+    numbers = [int(rank) for rank in ordered if rank.isascii() and rank.isdigit()]
     if len(numbers) == len(ordered):
         if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
             return f"{numbers[0]}-{numbers[-1]}"

@@ -64,10 +64,12 @@ def check_amounts(request: JobRequest) -> None:
             raise WindlassError(
                 "WL-USE-400",
                 f"{flag} {text} is {plural(units, 'byte')}"
-                if text.isdecimal()
+                if text.isascii() and text.isdecimal()
                 else f"{flag} {text} is less than 1Mi",
                 evidence="an amount of memory needs a unit: 512Mi, 16Gi",
-                remedies=(f"{flag} {text}Gi", f"{flag} {text}Mi") if text.isdecimal() else (f"{flag} 1Gi",),
+                remedies=(f"{flag} {text}Gi", f"{flag} {text}Mi")
+                if text.isascii() and text.isdecimal()
+                else (f"{flag} 1Gi",),
             )
 
 

@@ -274,7 +274,7 @@ def generated_trace(jobs: int, days: float, median: str, seed: int) -> str:
 
 
 MAX_SEEDS = 10_000
-_SEEDS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_SEEDS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def chosen_seeds(text: str, remedy: str) -> list[int]:

@@ -139,7 +139,7 @@ def _min_member(annotations: Mapping[str, str], plan: EffectPlan) -> int:
     text = annotations.get(MIN_MEMBER)
     if text is None:
         return 1
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         _warn(plan, f"annotation {MIN_MEMBER}: {text!r} is not a whole number of at least 0; 1 is used")
         return 1
     return int(text)
@@ -164,7 +164,7 @@ def _topology(annotations: Mapping[str, str]) -> Json | None:
     if mode is None and tier is None:
         return None
     topology: Json = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
-    if tier is not None and tier.isdecimal():
+    if tier is not None and tier.isascii() and tier.isdecimal():
         topology["highestTierAllowed"] = int(tier)
     return topology
 

@@ -81,7 +81,7 @@ def spec_patch(group: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str
 def is_stale(group: Mapping[str, Any], state: JobState) -> bool:
     """Return whether the group belongs to an earlier run of the job."""
     version = (group["metadata"].get("annotations") or {}).get(names.JOB_VERSION)
-    return version is not None and version.isdigit() and int(version) < state.version
+    return version is not None and version.isascii() and version.isdigit() and int(version) < state.version
 
 
 def waiting_is_useless(group: Mapping[str, Any] | None) -> bool:

@@ -377,7 +377,7 @@ def _retry_time(tiers: Tiers, group: GroupEntry, now: float) -> float | None:
 
 def _whole_number(value: object, default: int) -> int:
     text = str(value)
-    return int(text) if text.isdecimal() else default
+    return int(text) if text.isascii() and text.isdecimal() else default
 
 
 def has_minimum(group: GroupEntry) -> bool:

@@ -30,8 +30,8 @@ from windlass.model.devices.uuid_annotations import uuid_shares
 from windlass.model.nodes import numa
 from windlass.spi.objects import Dialect, HeldSlice
 
-_SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
-_POSITION = re.compile(r"spec\.containers\[(\d+)\]")
+_SLICE = re.compile(r"([0-9]{1,4}):([0-9a-z.+-]{1,40})@([0-9]{1,2})")
+_POSITION = re.compile(r"spec\.containers\[([0-9]+)\]")
 _VOLCANO_TYPE = "NVIDIA"
 """Device type that Volcano's scheduler writes for every device of this plugin."""
 INDEX_VOLCANO = "volcano.sh/gpu-index"

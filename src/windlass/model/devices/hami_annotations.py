@@ -26,7 +26,7 @@ from windlass.spi.objects import Device
 
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 _VENDOR = "NVIDIA"
-_PLACE = re.compile(r"spec\.(initContainers|containers)\[(\d+)\]")
+_PLACE = re.compile(r"spec\.(initContainers|containers)\[([0-9]+)\]")
 
 
 def annotations_of(bind: Bind, pod: views.Pod, node: views.NodeObject, now: float) -> dict[str, str]:

@@ -218,7 +218,7 @@ def _registered(text: str) -> tuple[Device, ...]:
 def _entries(text: str) -> Iterator[Device]:
     for index, entry in enumerate(piece for piece in text.split(":") if piece.strip()):
         fields = [field.strip() for field in entry.split(",")]
-        if len(fields) < 5 or not fields[2].isdecimal() or len(fields[2]) > 9:
+        if len(fields) < 5 or not (fields[2].isascii() and fields[2].isdecimal()) or len(fields[2]) > 9:
             continue
         yield Device(
             index=index,
@@ -228,7 +228,9 @@ def _entries(text: str) -> Iterator[Device]:
             uuid=fields[0],
             healthy=fields[4].lower() == "true",
             mode=DeviceMode.SLICED if fields[5:6] == ["mig"] else DeviceMode.PLAIN,
-            slots=int(fields[1]) if fields[1].isdecimal() and len(fields[1]) < 5 else 0,
+            slots=int(fields[1])
+            if fields[1].isascii() and fields[1].isdecimal() and len(fields[1]) < 5
+            else 0,
         )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from windlass.api import annotations as names
 from windlass.api import views
-from windlass.api.quantities import QuantityError, from_units, to_units
+from windlass.api.quantities import QuantityError, bounded, from_units, to_vector
 from windlass.engine.decision import QueueUsage
 from windlass.engine.diagnosis.share_messages import explain_shares
 from windlass.spi.objects import Dialect, NodeGroups, Queue, QueueState
@@ -47,7 +47,7 @@ def queue_of(view: views.QueueObject) -> Queue:
         priority=view.priority,
         guarantee={name: units for name, units in view.guarantee.items() if units > 0},
         deserved={name: units for name, units in view.deserved.items() if units > 0},
-        capability=view.capability,
+        capability=bounded(view.capability),
         reclaimable=view.reclaimable,
         state=_STATES.get(view.state, QueueState.CLOSED),
         created=view.created,
@@ -99,7 +99,7 @@ def _limits(
     try:
         texts = msgspec.json.decode(affinity.limits, type=dict[str, dict[str, str | int | float]])
         return tuple(
-            (group, tuple(sorted((name, to_units(name, amount)) for name, amount in amounts.items())))
+            (group, tuple(sorted(bounded(to_vector(amounts)).items())))
             for group, amounts in sorted(texts.items())
         )
     except (msgspec.MsgspecError, QuantityError):

@@ -6,7 +6,7 @@ Requests of pods count; quotas with scopes do not.
 from __future__ import annotations
 
 from windlass.api import views
-from windlass.api.quantities import QuantityError, to_units
+from windlass.api.quantities import QuantityError, bounded, to_units
 from windlass.spi.objects import NamespaceQuota
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -27,6 +27,7 @@ def quota_of(view: views.ResourceQuota) -> NamespaceQuota | None:
         except QuantityError:
             continue  # the API server rejects such quotas, a dump may contain them
         hard[resource] = min(units, hard.get(resource, units))
+    hard = bounded(hard)
     return NamespaceQuota(view.key, hard) if hard else None
 
 

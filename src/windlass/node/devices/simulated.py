@@ -24,7 +24,7 @@ PRODUCT, MEMORY_MIB = "Simulated-GPU", 16384
 MAX_DEVICES = 1024
 _MIB = 2**20
 _GROUP = re.compile(
-    r"(\d{1,4})(?:x([A-Za-z0-9][A-Za-z0-9._-]*))?(?::(\d+(?:\.\d+)?\s*[A-Za-z]*))?((?:\+[a-z]+)*)"
+    r"([0-9]{1,4})(?:x([A-Za-z0-9][A-Za-z0-9._-]*))?(?::([0-9]+(?:\.[0-9]+)?\s*[A-Za-z]*))?((?:\+[a-z]+)*)"
 )
 _SUFFIXES = ("mig", "mps")
 _NAMESPACE = uuid.UUID("6f1c2b52-4a37-4b8e-9d0e-6b1d1a7f0c11")

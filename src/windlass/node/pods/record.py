@@ -195,4 +195,4 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _code(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else 0

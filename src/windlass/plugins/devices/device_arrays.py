@@ -26,7 +26,7 @@ BARRED = WHOLE + 1
 """Request that no device can serve, in milli. It marks devices that the pod may not use."""
 COMPUTE_SLICES = 7
 """Compute slices of a device that supports MIG; a profile ``3g.40gb`` has three of them."""
-_PROFILE = re.compile(r"(\d+)g\.")
+_PROFILE = re.compile(r"([0-9]+)g\.")
 
 
 @lru_cache(maxsize=4096)

@@ -262,6 +262,6 @@ def _share_of(text: str | None, whole: int) -> int | None:
     if text is None:
         return None
     number = text.removesuffix("%")
-    if not number.isdecimal():
+    if not (number.isascii() and number.isdecimal()):
         return None
     return -(-int(number) * whole // 100) if text.endswith("%") else int(number)

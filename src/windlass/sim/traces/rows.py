@@ -77,7 +77,7 @@ class TraceRow:
         if not text and default is not None:
             return default
         try:
-            if "_" in text:  # which is read as nothing
+            if "_" in text or not text.isascii():  # float() would read these
                 raise ValueError
             value = float(text)
         except ValueError:

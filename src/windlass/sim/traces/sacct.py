@@ -36,9 +36,9 @@ DIGITS = 6
 """No job has counts of more: of GPUs, or of CPUs."""
 _ARRAY = re.compile(r"_\[([^\]%]*)")
 """The tasks that wait of an array, without how many may run at once."""
-_TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
-_PART = re.compile(r"\+0*[1-9]\d*$")
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_PART = re.compile(r"\+0*[1-9][0-9]*$")
+_MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)")
 _SCALE = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 """A number without a letter is in MiB."""
 
@@ -136,7 +136,9 @@ def _job(row: TraceRow, submit: float) -> TraceJob:
         queue=row.text("Partition", "default"),
         user=row.text("User"),
         name=row.text("JobName"),
-        requested_seconds=60.0 * row.number("TimelimitRaw") if limit.isdecimal() else None,
+        requested_seconds=60.0 * row.number("TimelimitRaw")
+        if limit.isascii() and limit.isdecimal()
+        else None,
     )
 
 
@@ -160,7 +162,7 @@ def _resources(row: TraceRow) -> tuple[int, int, int]:
     typed = [value for name, value in parts.items() if name.startswith("gres/gpu:")]
     gpus = [parts["gres/gpu"]] if "gres/gpu" in parts else typed
     for text in (*gpus, parts.get("cpu", "0")):
-        if not text.isdecimal() or len(text) > DIGITS:
+        if not (text.isascii() and text.isdecimal()) or len(text) > DIGITS:
             raise row.fail(column, f"{text!r} is no count")
     found = _MEMORY.fullmatch(parts.get("mem", "0"))
     memory = float(found[1]) * _SCALE[found[2]] if found is not None else inf

@@ -55,7 +55,7 @@ STATUSES = (-1, 0, 1, *PARTS, CANCELLED)
 KIB = 1 << 10
 NEAR = 5
 """Minimum number of fields by which a line is recognised as this format."""
-_HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d{1,12})")
+_HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*([0-9]{1,12})")
 
 
 @dataclass(slots=True)

@@ -134,6 +134,6 @@ def _budget(gang: GangView) -> int:
 def _share_of(text: str | None, whole: int) -> int | None:
     """Return ``"3"`` or ``"30%"`` of ``whole``, rounded up; ``None`` for any other text."""
     number = (text or "").removesuffix("%")
-    if not number.isdecimal():
+    if not (number.isascii() and number.isdecimal()):
         return None
     return -(-int(number) * whole // 100) if text and text.endswith("%") else int(number)

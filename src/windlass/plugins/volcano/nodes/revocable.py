@@ -23,7 +23,7 @@ LABEL = "volcano.sh/revocable-zone"
 PREFIX = "tdm.revocable-zone."
 DAY = 86_400
 MINUTE = 60
-_HOURS = re.compile(r"\s*(\d{1,2}):(\d{2})-(\d{1,2}):(\d{2})\s*")
+_HOURS = re.compile(r"\s*([0-9]{1,2}):([0-9]{2})-([0-9]{1,2}):([0-9]{2})\s*")
 
 Hours = tuple[int, int]
 """Seconds of the day: from, to; both included."""

@@ -339,6 +339,6 @@ def _saturated(held: Resources, requested: Resources, open_ones: set[str], total
 
 def _weight(text: str) -> Fraction:
     try:
-        return Fraction(text.strip())
+        return Fraction(text.strip()) if text.isascii() else Fraction(1)
     except (ValueError, ZeroDivisionError):
         return Fraction(1)
