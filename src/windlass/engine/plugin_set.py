@@ -136,6 +136,7 @@ class PluginSet:
         self.branch_filters = [p for p in sparing if isinstance(p, victims.QueueVictimFilter)]
         """Filters that protect all queues of a branch of the tree, or none of them."""
         self.queue_filters = [p for p in sparing if not isinstance(p, victims.QueueVictimFilter)]
+        self.relocation_filters = [p for p in plugins if isinstance(p, victims.RelocationFilter)]
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
         self._victim_key_readers = [p for p in self.victim_orders if isinstance(p, victims.VictimKeyInputs)]
         self.validations = [p for p in plugins if isinstance(p, victims.VictimSetRule)]

@@ -259,6 +259,21 @@ class VictimFilter(Protocol):
 
 
 @runtime_checkable
+class RelocationFilter(Protocol):
+    """Protection of tasks from relocation: being stopped here and started again elsewhere.
+
+    It holds for relocations by any action. A protected task may still be evicted where
+    the rules allow to take its capacity.
+    """
+
+    name: str
+
+    def may_relocate(self, group: Group, task: Task) -> bool:
+        """Return whether a task of a group may be relocated."""
+        ...
+
+
+@runtime_checkable
 class QueueVictimFilter(Protocol):
     """A :class:`VictimFilter` that compares only two queues in ``protects_queue``. For speed.
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import pytest
 from cluster_dsl import Cluster, needs
+from msgspec.structs import replace as altered
 
 from windlass.engine.preemption.relocation import RelocationStrategy, Relocator
 from windlass.engine.state.statement import Outbox, Statement
 from windlass.engine.victims.victim_pool import PooledVictimSet
+from windlass.plugins.queues.protection import MOVABLE
 from windlass.spi.objects import Expression, PodTerm, TaskState
 from windlass.spi.victims import VictimSet
 
 
 class Scene:
     def __init__(self, c: Cluster) -> None:
+        for group in list(c.groups.values()):
+            c.group(altered(group, annotations={MOVABLE: "true"}))
         c.cycle()
         self.c = c
         context = c.engine._context
         self.statement: Statement = context.statement
         self.relocator = Relocator(
-            context.state, context.placer, self.statement, context.gang_allocator.domain_selector
+            context.state, context.plugins, context.placer, context.gang_allocator, self.statement
         )
 
     def unit(self, name: str, *tasks: int, core: bool = True) -> PooledVictimSet:

@@ -31,11 +31,12 @@ def test_the_requests_of_pods_are_read() -> None:
         "requests.memory": "1Gi",
         "requests.nvidia.com/gpu": "3",
         "pods": "7",
+        "count/pods": "6",
         "limits.cpu": "1",
         "requests.storage": "5Gi",
         "count/jobs.batch": "1",
     }
-    expected = {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 3000, "pods": 7}
+    expected = {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 3000, "pods": 6}
     assert quota_of(view(hard)) == NamespaceQuota("ns/q", expected)
 
 

@@ -92,7 +92,9 @@ def test_beyond_its_quota_a_claimer_takes_only_from_queues_over_their_allocatabl
     assert rules.protects_queue(asks, queue("b", held=4, fair=4, deserved=2).path)
     assert not rules.protects_queue(asks, queue("c", held=5, fair=4, deserved=2).path)
     assert rules.protects_queue(asks, queue("d", held=3, fair=2, deserved=4).path)
-    assert not rules.protects_queue(asks, queue("e", held=3, fair=9, deserved=9, limit=2).path)
+    assert not rules.protects_queue(asks, queue("e", held=3, fair=2, deserved=2, limit=2).path)
+    # A limit below the quota bounds what starts, not what runs.
+    assert rules.protects_queue(asks, queue("g", held=3, fair=2, deserved=9, limit=2).path)
     assert rules.protects_queue(asks, queue("f", held=99, fair=1, deserved=None).path)
 
 

@@ -10,6 +10,7 @@ from windlass.plugins.queues.protection import (
     COOLDOWN,
     MAX_UNAVAILABLE,
     MIN_AVAILABLE,
+    MOVABLE,
     Cooldown,
     JobDisruptionBudget,
     MinRuntime,
@@ -17,7 +18,7 @@ from windlass.plugins.queues.protection import (
     PreemptionDelay,
     Reserved,
 )
-from windlass.spi.objects import Dialect, Needs, Task
+from windlass.spi.objects import Dialect, Group, Needs, Task
 from windlass.spi.victims import FreedResources, PreemptionDenied, VictimSet
 
 
@@ -125,13 +126,20 @@ def test_finished_pods_are_not_unavailable() -> None:
 
 def test_only_what_agreed_is_moved() -> None:
     leaf, rule = queue("q", dialect=Dialect.VOLCANO), OnlyMovable()
-    moving = claim("consolidation", queue("k"))
-    assert rule.protects_victim(moving, unit(leaf))
-    assert rule.protects_victim(moving, unit(leaf, annotations={"windlass.dev/movable": "no"}))
-    assert not rule.protects_victim(moving, unit(leaf, annotations={"windlass.dev/movable": "true"}))
-    assert not rule.protects_victim(moving, unit(queue("k")))
-    assert not rule.protects_victim(claim("reclaim", leaf), unit(leaf))
+    moving, tasks, yes = claim("consolidation", queue("k")), (_task("a", 1.0),), {MOVABLE: "true"}
+    assert rule.protects_victim(moving, unit(leaf, tasks=tasks))
+    assert rule.protects_victim(moving, unit(leaf, tasks=tasks, annotations={MOVABLE: "no"}))
+    assert not rule.protects_victim(moving, unit(leaf, tasks=tasks, annotations=yes))
+    assert not rule.protects_victim(moving, unit(queue("k"), tasks=tasks))
+    assert not rule.protects_victim(claim("reclaim", leaf), unit(leaf, tasks=tasks))
     assert not rule.protects_queue(moving, leaf.path)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.KAI, Dialect.VOLCANO])
+def test_a_pod_without_a_controller_is_not_relocated(dialect: Dialect) -> None:
+    rule, group = OnlyMovable(), Group("ns/g", "q", dialect=dialect, annotations={MOVABLE: "true"})
+    assert rule.may_relocate(group, _task("a", 1.0))
+    assert not rule.may_relocate(group, altered(_task("a", 1.0), owned=False))
 
 
 def test_a_pod_that_is_not_safe_to_evict_is_not_moved_and_may_be_claimed() -> None:

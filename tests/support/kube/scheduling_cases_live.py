@@ -51,6 +51,8 @@ QUIET = 0.25
 UNSETTLED = ("I-cr-gen-01",)
 """Left out: two claims on the same room are made in turn, and the second one's victims depend on whether the first
 one's have come back already, which takes no time in a plan."""
+CONTROLLER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job", "controller": True}
+"""Owner of the pods: without a controller no pod is relocated."""
 _CLEARED = (PODS, POD_GROUPS, KAI_POD_GROUPS, QUEUES, KAI_QUEUES, HYPERNODES, KAI_TOPOLOGIES, NODES)
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -125,6 +127,7 @@ class LiveCase:
             resource = by_kind(obj["apiVersion"], obj["kind"])
             assert resource is not None
             if resource is PODS:
+                obj["metadata"]["ownerReferences"] = [CONTROLLER]
                 self._pods[f"{space}/{obj['metadata']['name']}"] = _plain(obj)
             self._make(resource, _plain(obj))
         for pod in client.list(PODS).items:

@@ -104,7 +104,7 @@ class TimeShare:
         self.subjects: Collection[object] = self._time_sharing.users
         self._future_free = context.scheduling_queue.leftover
         relocator = Relocator(
-            context.state, context.placer, context.statement, context.gang_allocator.domain_selector
+            context.state, context.plugins, context.placer, context.gang_allocator, context.statement
         )
         self._search_context = SearchContext(
             context.state, context.plugins, context.gang_allocator, context.statement, relocator

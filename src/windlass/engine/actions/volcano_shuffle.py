@@ -63,9 +63,10 @@ class VolcanoShuffle:
             return
         rescheduler = LoadRescheduler(
             context.state,
+            context.plugins,
             context.placer,
+            context.gang_allocator,
             context.statement,
-            context.gang_allocator.domain_selector,
             relief,
             views,
         )

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import RUNNING, TaskEntry
-from windlass.engine.placement.domain_selector import DomainSelector
+from windlass.engine.groups.entries import RUNNING, GroupEntry, TaskEntry
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
+from windlass.engine.plugin_set import PluginSet
 from windlass.engine.preemption.relocation import Relocator
 from windlass.engine.queueing.tier_views import EngineTaskView
 from windlass.engine.state.cluster_state import ClusterState
@@ -34,13 +35,14 @@ class LoadRescheduler(Relocator):
     def __init__(
         self,
         state: ClusterState,
+        plugins: PluginSet,
         placer: Placer,
+        gang_allocator: GangAllocator,
         statement: Statement,
-        domain_selector: DomainSelector,
         relief: LoadRelief,
         views: Mapping[str, EngineTaskView],
     ) -> None:
-        super().__init__(state, placer, statement, domain_selector)
+        super().__init__(state, plugins, placer, gang_allocator, statement)
         self._relief = relief
         self._views = views
         self._mark = 0
@@ -54,6 +56,8 @@ class LoadRescheduler(Relocator):
         group = view.entry.group
         if group is None or view.entry.state is not RUNNING or not self._relief.why(view):
             return False
+        if not group.ready():
+            return False  # the recreated pods alone would not start
         entries = evicted_with(group, view.entry)
         reasons = {entry.key: self._reason(entry) for entry in entries}
         if not all(reasons.values()) or blockers_of(self._state.budgets, entries):
@@ -61,12 +65,17 @@ class LoadRescheduler(Relocator):
         self._mark = self._statement.checkpoint()
         for entry in entries:
             self._statement.evict(entry, action, reason=reasons[entry.key])
-        if not self._place(group, entries, move=True, packed=True):
+        moves = self._place(group, entries, move=True, packed=True)
+        placements = self._statement.placements(self._mark)
+        if not moves or self._readmission.rejected({group.key: [entry for entry, _ in placements]}):
             self._statement.rollback(self._mark)
             return False
-        for entry, row in self._statement.placements(self._mark):
+        for entry, row in placements:
             self._relief.moved(self._views[entry.key], row)
         return True
+
+    def _may_relocate(self, group: GroupEntry, entry: TaskEntry) -> bool:
+        return True  # checked before the eviction, and consent is not needed
 
     def _reason(self, entry: TaskEntry) -> str:
         """Return the reason to evict the pod; empty if it should or may not be evicted."""

@@ -4,12 +4,14 @@ After the preemptor is placed, some victims may be unnecessary, because their ca
 is still free. Other victims find another place. It is nominated to them, and they are
 recreated there. A victim set is protected or moved as a whole, and elastic members only
 together with their minimum. A group that needs one topology domain is moved within it,
-or as a whole to another one.
+or as a whole to another one. A set moves only if all its moved tasks may be relocated
+(:class:`~windlass.spi.victims.RelocationFilter`) and start again afterwards
+(:mod:`windlass.engine.preemption.readmission`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from enum import StrEnum
 
 import numpy as np
@@ -18,8 +20,11 @@ from numpy.typing import NDArray
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, NOMINATED, RELEASING, USED
-from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector, held_rows
+from windlass.engine.placement.domain_selector import DomainDemand, held_rows
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
+from windlass.engine.plugin_set import PluginSet
+from windlass.engine.preemption.readmission import Readmission
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 from windlass.engine.victims.victim_pool import PooledVictimSet
@@ -48,14 +53,23 @@ class Relocator:
     )
 
     def __init__(
-        self, state: ClusterState, placer: Placer, statement: Statement, domain_selector: DomainSelector
+        self,
+        state: ClusterState,
+        plugins: PluginSet,
+        placer: Placer,
+        gang_allocator: GangAllocator,
+        statement: Statement,
     ) -> None:
         self._state = state
-        self._domain_selector = domain_selector
+        self._filters = plugins.relocation_filters
+        self._domain_selector = gang_allocator.domain_selector
         self._placer = placer
         self._statement = statement
+        self._readmission = Readmission(state, gang_allocator, statement)
         self._exhausted: set[TaskClass] = set()
         """Classes without free capacity; it only shrinks while victims get places."""
+        self._fixed: set[str] = set()
+        """Groups with tasks that would not start again after a move, in the last search."""
 
     def find_places(
         self,
@@ -77,8 +91,43 @@ class Relocator:
         ``whole``: all or none; stop at the first set without a place.
         """
         staying: set[PooledVictimSet] = (
-            self.find_places(victim_sets, move=False)[0] if needless and move else set()
+            self._find_places(victim_sets, move=False)[0] if needless and move else set()
         )
+        start = self._statement.checkpoint()
+        self._fixed = fixed = set[str]()
+        while True:
+            stay, moved = self._find_places(
+                victim_sets,
+                move=move,
+                strategy=strategy,
+                places=places,
+                whole=whole,
+                fixed=fixed,
+                staying=staying,
+            )
+            rejected = self._readmission.rejected(_relocated(moved))
+            if not rejected:
+                return stay, moved
+            self._statement.rollback(start)
+            fixed |= rejected
+
+    def _find_places(
+        self,
+        victim_sets: Sequence[PooledVictimSet],
+        *,
+        move: bool,
+        strategy: RelocationStrategy = RelocationStrategy.COSTLIEST_FIRST,
+        places: Mapping[str, str] = ANYWHERE,
+        whole: bool = False,
+        fixed: Set[str] = frozenset(),
+        staying: Set[PooledVictimSet] = frozenset(),
+    ) -> tuple[set[PooledVictimSet], set[PooledVictimSet]]:
+        """Return the result of :meth:`find_places`, without the check of readmission.
+
+        ``fixed``: groups that do not move.
+        ``staying``: sets that stay already.
+        """
+        staying = set(staying)
         moved: set[PooledVictimSet] = set()
         losing_minimum: set[str] = set()
         """Groups that lose their minimum for good; their elastic members are evicted as well."""
@@ -91,7 +140,7 @@ class Relocator:
             moves = self._place(
                 victim_set.group,
                 victim_set.entries,
-                move=move,
+                move=move and victim_set.view.ready and victim_set.group.key not in fixed,
                 packed=strategy is RelocationStrategy.LARGEST_BY_SCORE,
                 target=target,
             )
@@ -134,20 +183,27 @@ class Relocator:
 
         ``target``: preferred row of a single task; -1 for any.
         """
+        movable = {entry.key for entry in entries if move and self._may_relocate(group, entry)}
         single = entries[0] if len(entries) == 1 and not group.has_topology else None
-        if single is not None and target not in (-1, single.row) and self._best(single.cls, target) == target:
+        if (
+            single is not None
+            and single.key in movable
+            and target not in (-1, single.row)
+            and self._best(single.cls, target) == target
+        ):
             self._statement.pipeline(single, target)
             return True
         moves = False
         unplaced: list[TaskEntry] = []
         for entry in entries:
-            fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.allocator.could_stay(entry)
+            tried = not packed or entry.key not in movable
+            fits = tried and self._fits(entry.cls, entry.row) and entry.cls.allocator.could_stay(entry)
             if fits and (not group.has_topology or self._is_allowed(entry)):
                 self._statement.withdraw_eviction(entry)
-            else:
+            elif entry.key in movable:
                 unplaced.append(entry)
-        if unplaced and not move:
-            return None
+            else:
+                return None
         for at, entry in enumerate(unplaced):
             if group.has_topology:
                 row = self._best_near(group, unplaced[at:])
@@ -163,6 +219,24 @@ class Relocator:
                 self._statement.pipeline(entry, row)
                 moves = True
         return moves
+
+    def was_movable(self, victim_set: PooledVictimSet) -> bool:
+        """Return whether nothing but capacity kept the set from moving in the last search."""
+        return victim_set.group.key not in self._fixed and self._is_movable(victim_set)
+
+    def could_move(self, victim_set: PooledVictimSet) -> bool:
+        """Return whether a running set may be relocated and would start again."""
+        return self._is_movable(victim_set) and self._readmission.could_return(
+            victim_set.group, victim_set.entries
+        )
+
+    def _is_movable(self, victim_set: PooledVictimSet) -> bool:
+        return victim_set.view.ready and all(
+            self._may_relocate(victim_set.group, entry) for entry in victim_set.entries
+        )
+
+    def _may_relocate(self, group: GroupEntry, entry: TaskEntry) -> bool:
+        return all(each.may_relocate(group.spec, entry.task) for each in self._filters)
 
     def _fits(self, cls: TaskClass, row: int) -> bool:
         """Return whether a task of the class will fit on the row."""
@@ -227,3 +301,12 @@ class Relocator:
         """
         rows = np.arange(self._state.table.height, dtype=np.int64)
         return cls.future(rows)[1]
+
+
+def _relocated(moved: Iterable[PooledVictimSet]) -> dict[str, list[TaskEntry]]:
+    """Return the tasks of moved victim sets with another place, by group."""
+    by_group: dict[str, list[TaskEntry]] = {}
+    for victim_set in moved:
+        entries = [entry for entry in victim_set.entries if entry.nominated_row >= 0]
+        by_group.setdefault(victim_set.group.key, []).extend(entries)
+    return by_group

@@ -139,7 +139,7 @@ class PreemptionSolver:
             plugins,
             gang_allocator,
             statement,
-            Relocator(state, placer, statement, gang_allocator.domain_selector),
+            Relocator(state, plugins, placer, gang_allocator, statement),
         )
 
     def solve(
@@ -213,9 +213,10 @@ class PreemptionSolver:
         """Return the cheapest victim sets within the terms, as far as they may be evicted together."""
         if limited or terms.move is RelocationMode.NEVER:
             return attempt.without_moves(LazyVictimOrder(candidates.in_order(only_allowed=True)))
-        all_candidates = LazyVictimOrder(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
+        movable = self._context.relocator.could_move
         if terms.move is RelocationMode.MUST:
-            single_tasks = candidates.one_by_one(all_candidates.source)
+            all_sets = _of_groups(candidates.in_order(only_allowed=False), terms.groups)
+            single_tasks = filter(movable, candidates.one_by_one(all_sets))
             if terms.only is not None:
                 positions = {key: index for index, key in enumerate(terms.only)}
                 single_tasks = iter(
@@ -228,6 +229,9 @@ class PreemptionSolver:
                 LazyVictimOrder(self._within_budgets(single_tasks) if self._uses_budgets else single_tasks),
                 MAX_LONGER_PREFIXES,
             )
+        all_candidates = LazyVictimOrder(
+            _of_groups(candidates.in_order(only_allowed=False, movable=movable), terms.groups)
+        )
         result = attempt.with_moves(all_candidates, 1)
         if result is None:
             result = attempt.without_moves(LazyVictimOrder(candidates.in_order(only_allowed=True)))

@@ -328,10 +328,17 @@ class VictimCandidates:
 
     # ------------------------------------------------------------------ order
 
-    def in_order(self, *, only_allowed: bool, without: Collection[str] = ()) -> Iterator[PooledVictimSet]:
+    def in_order(
+        self,
+        *,
+        only_allowed: bool,
+        movable: Callable[[PooledVictimSet], bool] = lambda _: True,
+        without: Collection[str] = (),
+    ) -> Iterator[PooledVictimSet]:
         """Yield the victim sets in the order of eviction.
 
         ``only_allowed``: skip sets that the rules do not allow after the previous ones.
+        ``movable``: otherwise, sets that are not allowed but may be relocated.
         ``without``: groups to leave out.
         """
         freed = FreedByQueue()
@@ -361,7 +368,7 @@ class VictimCandidates:
             if allowed:
                 freed.add(victim_set)
             self._prune(roots, path)
-            if allowed or not only_allowed:
+            if allowed or (not only_allowed and movable(victim_set)):
                 yield victim_set
 
     def _order_key(self, victim_set: PooledVictimSet) -> tuple[Any, ...]:

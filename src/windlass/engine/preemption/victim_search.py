@@ -235,8 +235,13 @@ class VictimSearch:
     def _needed_only(
         self, victim_sets: list[PooledVictimSet], result: list[PooledVictimSet]
     ) -> list[PooledVictimSet]:
-        """Return a part of the victims that is enough alone, so that no task moves needlessly."""
-        if self._terms.move is not RelocationMode.MAY or not self._has_moves:
+        """Return a part of the victims that is enough alone.
+
+        No task then moves needlessly, and no task is evicted because it may not move.
+        """
+        if self._terms.move is not RelocationMode.MAY:
+            return result
+        if not self._has_moves and all(map(self._relocator.was_movable, result)):
             return result
         self._statement.rollback()
         fewer = self.without_moves(LazyVictimOrder(iter(victim_sets)))

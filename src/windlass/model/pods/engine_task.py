@@ -8,7 +8,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.devices.assignment_annotations import SLICES
 from windlass.model.devices.assignment import held_devices, slices_of
-from windlass.model.groups.podgroups import Classes, index_of, preemptible, role_of
+from windlass.model.groups.podgroups import KAI, Classes, index_of, kind_prefix, preemptible, role_of
 from windlass.model.nodes.numa import holding_of
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
@@ -139,9 +139,21 @@ def task_of(
         else _read(pod),
         zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
         budgets=budgets,
-        owned=bool(pod.owners) and pod.controller is not None,
+        owned=recreated(pod, group),
         guaranteed=pod.shape.guaranteed,
     )
+
+
+def recreated(pod: views.Pod, group: str) -> bool:
+    """Return whether the pod is created again after it is deleted.
+
+    Its controller does that. A manifest that no API server returned often leaves out
+    the owners that the pods of a KAI PodGroup have in a cluster. These pods count as
+    recreated.
+    """
+    if pod.owners:
+        return pod.controller is not None
+    return not pod.resource_version and kind_prefix(group) == KAI
 
 
 def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:

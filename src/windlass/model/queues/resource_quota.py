@@ -34,6 +34,8 @@ def quota_of(view: views.ResourceQuota) -> NamespaceQuota | None:
 def _resource(name: str) -> str | None:
     if name in _PLAIN or name.startswith("hugepages-"):
         return name
+    if name == "count/pods":
+        return "pods"
     if not name.startswith(_REQUESTS) or name == "requests.storage":
         return None
     return name.removeprefix(_REQUESTS)

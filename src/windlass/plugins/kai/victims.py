@@ -57,6 +57,17 @@ def _allocatable(queue: QueueView, resource: str) -> int:
     return min(limit, max(entitled(queue).get(resource, 0), queue.fair_share.get(resource, 0)))
 
 
+def _protected(queue: QueueView, resource: str) -> int:
+    """Return the amount that reclaim leaves to a queue.
+
+    It is the allocatable share, and at least the deserved amount. A limit below the
+    deserved amount bounds what starts, not what runs already.
+    """
+    if resource in queue.spec.unlimited:
+        return _allocatable(queue, resource)
+    return max(_allocatable(queue, resource), _deserved(queue, resource))
+
+
 def _applies(preemption: Preemption) -> bool:
     return preemption.group.dialect is _KAI
 
@@ -146,7 +157,7 @@ class KaiVictims:
             return False
         held = preemption.held(theirs)
         if not _within_deserved(preemption, ours, {}):
-            return not any(held.get(name, 0) > _allocatable(theirs, name) for name in SHARED)
+            return not any(held.get(name, 0) > _protected(theirs, name) for name in SHARED)
         requested = [name for name in SHARED if preemption.request.get(name, 0) > 0]
         over = any(held.get(name, 0) > _deserved(theirs, name) for name in requested)
         below = any(
@@ -202,16 +213,16 @@ class KaiVictims:
     def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
         """Return whether reclaim may take the victim set.
 
-        Either the victim's queue exceeds its allocatable share of some resource. Or the
-        preemptor's queue stays within its deserved amounts and the victim's queue
-        exceeds its own of some resource.
+        Either the victim's queue exceeds its allocatable share of some resource, and the
+        deserved amount too. Or the preemptor's queue stays within its deserved amounts
+        and the victim's queue exceeds its own of some resource.
         """
         if not _applies(preemption) or preemption.action != RECLAIM:
             return True
         ours, theirs = parting(preemption.path, victim_set.path)
         given = taken.get(theirs.name, {})
         left = {name: preemption.held(theirs).get(name, 0) - given.get(name, 0) for name in SHARED}
-        if any(left[name] > _allocatable(theirs, name) for name in SHARED):
+        if any(left[name] > _protected(theirs, name) for name in SHARED):
             return True
         if not _within_deserved(preemption, ours, taken.get(ours.name, {})):
             return False

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from windlass.api.reasons import Reason
 from windlass.kits import durations
 from windlass.spi.inputs import Budgets
-from windlass.spi.objects import Dialect
+from windlass.spi.objects import Dialect, Group, Task
 from windlass.spi.plugins import QueueView
 from windlass.spi.victims import (
     FreedResources,
@@ -194,8 +194,8 @@ class OnlyMovable:
     """Protection from relocation, which stops a pod and starts it again on another node.
 
     A group may be relocated if its annotation ``windlass.dev/movable`` is ``"true"`` or
-    its queue belongs to KAI. Pods that are annotated as not safe to evict stay in any
-    case.
+    its queue belongs to KAI. Pods without a controller would not be recreated, so they
+    stay in any case, and so do pods that are annotated as not safe to evict.
     """
 
     name = "only-movable"
@@ -208,12 +208,12 @@ class OnlyMovable:
     def protects_victim(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         if preemption.action != CONSOLIDATION:
             return False
-        if any(STAYS in task.annotations for task in victim_set.tasks):
-            return True
-        return (
-            victim_set.group.dialect is not Dialect.KAI
-            and victim_set.group.annotations.get(MOVABLE) != "true"
-        )
+        return not all(self.may_relocate(victim_set.group, task) for task in victim_set.tasks)
+
+    def may_relocate(self, group: Group, task: Task) -> bool:
+        if not task.owned or STAYS in task.annotations:
+            return False
+        return group.dialect is Dialect.KAI or group.annotations.get(MOVABLE) == "true"
 
 
 class Reserved:
