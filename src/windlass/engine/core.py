@@ -11,7 +11,7 @@ numbers and no hash order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
@@ -28,6 +28,7 @@ from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.diagnosis import messages
 from windlass.engine.diagnosis.group_diagnosis import Diagnosis
 from windlass.engine.diagnosis.recheck import ExplanationRecheck
+from windlass.engine.diagnosis.rejections import rejections
 from windlass.engine.diagnosis.reporter import DiagnosisReporter
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import NextTasks, next_step, whole_step_view
@@ -152,7 +153,7 @@ class Core:
         state = self.state
         for plugin in state.plugins.cycle_observers:
             plugin.opened(now)
-        varied = self._update_plugins(now)
+        varied = self.update_plugins(now)
         if state.budgets.spent:
             state.budgets.prune(now)
         budgets_changed = state.budgets.version != self._budgets_seen
@@ -188,7 +189,7 @@ class Core:
         may have changed.
         """
         state, quiet_cycle = self.state, self._quiet_cycle
-        self._update_plugins(now)
+        self.update_plugins(now)
         state.time_sharing.catch_up(now)
         moved, state.ledger.moved_classes = state.ledger.moved_classes, set()
         self.scheduling_queue.wake(moved)  # wakes no group, since nothing else has changed
@@ -291,7 +292,7 @@ class Core:
         self.state.queues.changed = {}
         return (), ()
 
-    def _update_plugins(self, now: float) -> bool:
+    def update_plugins(self, now: float) -> bool:
         """Update plugins that vary with time or learn. Return whether to retry placement.
 
         If only scores have changed, nodes are scored again and nothing is retried.
@@ -341,6 +342,18 @@ class Core:
             score_table(state.table, state.plugins, self._placer, classes[number], pods)
             for number, pods in kinds.items()
         )
+
+    def rejections(self, group_key: str) -> Mapping[str, str]:
+        """Return node → why it takes no pending pod of a group now.
+
+        Nodes that take one of each class are left out. Raises ``KeyError`` for an unknown
+        group.
+        """
+        classes = {entry.cls.number: entry.cls for entry in self.state.groups[group_key].pending.values()}
+        found: dict[str, str] = {}
+        for cls in classes.values():
+            found = {**rejections(self.state, cls), **found}
+        return found
 
     def admission_input(self, group_key: str) -> tuple[StepView, Sequence[QueueView], NodeView] | None:
         """Return the input of admission policies for the group's next step.

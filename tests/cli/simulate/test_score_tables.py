@@ -86,3 +86,18 @@ def test_on_a_cluster_the_policy_is_that_of_the_installed_windlass(cluster, wind
 
 def test_a_job_that_has_ended_has_no_scores(windlass):
     assert windlass("explain", "crash", "--scores").out.endswith("it has no unfinished pods to score\n")
+
+
+def test_types_and_rejected_nodes_of_a_placed_job(cluster, windlass):
+    """F47: which GPUs it has, and why no other node was taken."""
+    cluster.add(NODES, node("plain", gpus=0))
+    document = json.loads(windlass("explain", "train", "-o", "json").out)
+    assert document["gpuTypes"] == {"nvidia.com/gpu": 2}
+    rejected = {entry["node"]: entry["reason"] for entry in document["rejectedNodes"]}
+    assert rejected["plain"] == "InsufficientResources: nvidia.com/gpu needs 1, has 0"
+    assert rejected["spare"].startswith("score ")
+    assert set(rejected).isdisjoint(document["nodes"])
+    text = windlass("explain", "train").out
+    assert "GPU type:" in text
+    assert "plain: InsufficientResources: nvidia.com/gpu needs 1, has 0" in text
+    assert "rejectedNodes" not in json.loads(windlass("explain", "big", "-o", "json").out)

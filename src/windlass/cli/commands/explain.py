@@ -16,6 +16,7 @@ from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, end_message, pod_phase
+from windlass.cli.jobs.placement import placement_record, placement_rows
 from windlass.cli.jobs.rdma import network_record, network_text
 from windlass.cli.jobs.reasons import (
     ahead_text,
@@ -51,7 +52,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     if invocation.structured:
         document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
         document |= {"network": network} if network else {}
-        document |= _evictions_record(invocation, found)
+        document |= placement_record(invocation, found) | _evictions_record(invocation, found)
         if scores:
             document |= _scores_record(invocation, found)
         emit(invocation, document, names=[f"job/{found.name}"])
@@ -75,6 +76,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         out.write(_running(found, problems_of(invocation, found), remote=invocation.target.remote))
     if network is not None and not found.finished:
         out.write(pairs([("network", network_text(network))], indent="  "))
+    out.write(pairs(placement_rows(placement_record(invocation, found)), indent="  "))
     out.write(_evictions_text(invocation, found))
     if scores:
         out.write(_scores_text(invocation, found))
@@ -96,17 +98,17 @@ def _scores_record(invocation: Invocation, job: Job) -> dict[str, Any]:
     from windlass.cli.simulate import score_tables
     from windlass.model.scheduler_config import described
 
-    config, found = score_tables.table_of(invocation, job)
-    return {"policy": described(config), "scores": score_tables.as_records(found)}
+    found = score_tables.ranking_of(invocation, job)
+    return {"policy": described(found.config), "scores": score_tables.as_records(found.tables)}
 
 
 def _scores_text(invocation: Invocation, job: Job) -> str:
     from windlass.cli.simulate import score_tables
     from windlass.model.scheduler_config import described
 
-    config, found = score_tables.table_of(invocation, job)
-    policy = pairs([("policy", described(config))], indent="  ")
-    return policy + (score_tables.as_text(found) or "  it has no unfinished pods to score\n")
+    found = score_tables.ranking_of(invocation, job)
+    policy = pairs([("policy", described(found.config))], indent="  ")
+    return policy + (score_tables.as_text(found.tables) or "  it has no unfinished pods to score\n")
 
 
 def _with_explanation(invocation: Invocation, job: Job) -> Job:

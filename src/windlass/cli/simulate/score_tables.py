@@ -7,8 +7,8 @@ just placed is the one that was used, as far as nothing else has changed since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from windlass.api import annotations, resources
@@ -27,8 +27,22 @@ SHOWN = 10
 """Maximum number of nodes in the table for people."""
 
 
-def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[ScoreTable, ...]]:
-    """Return the policy in force, and a table for each kind of pods of the job."""
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Ranking of nodes for a job.
+
+    ``config``: the policy in force.
+    ``tables``: one for each kind of pods of the job.
+    ``rejected``: node → why it takes no such pod.
+    """
+
+    config: SchedulerConfig
+    tables: tuple[ScoreTable, ...]
+    rejected: Mapping[str, str]
+
+
+def ranking_of(invocation: Invocation, job: Job) -> Ranking:
+    """Return the ranking of nodes for the unfinished pods of a job, as if they were pending."""
     from windlass.cli.simulate.live_cluster import policy_in_force
     from windlass.engine.config import EngineConfig
     from windlass.model import scheduler_config
@@ -48,9 +62,12 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     snapshot.load(model, _objects(invocation, pods))
     now = invocation.clock.now()
     engine.apply(model.take(now))
+    engine.update_plugins(now)  # as a cycle does: some scores follow the usual requests of pods
     engine.update_groups(now)
-    groups = dict.fromkeys(filter(None, (model.groups.group_of(key) for key in sorted(pods))))
-    return config, _merged(table for group in groups for table in engine.scores(group))
+    named = dict.fromkeys(filter(None, (model.groups.group_of(key) for key in sorted(pods))))
+    groups = [group for group in named if group in engine.state.groups]
+    rejected = {node: why for group in groups for node, why in engine.rejections(group).items()}
+    return Ranking(config, _merged(table for group in groups for table in engine.scores(group)), rejected)
 
 
 def _merged(found: Iterable[ScoreTable]) -> tuple[ScoreTable, ...]:

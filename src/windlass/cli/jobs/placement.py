@@ -1,0 +1,93 @@
+"""GPU types of a placed job, and the nodes that were not chosen for it, with reasons.
+
+The reasons are computed from the current cluster, as if the job's pods were pending.
+Capacity that others have taken or released since the placement is seen as it is now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from windlass.api.resources import NODES, PODS
+from windlass.cli.errors import unless_forbidden
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.jobs import Job
+from windlass.cli.text import name_ranges, natural_key, plural
+
+if TYPE_CHECKING:
+    from windlass.engine.placement.score_table import NodeScore, ScoreTable
+
+MAX_NODES = 500
+"""Maximum number of nodes of a cluster for which nodes are ranked without ``--scores``."""
+SHOWN = 8
+"""Maximum number of reasons that are shown to people."""
+
+
+def placement_record(invocation: Invocation, job: Job) -> dict[str, Any]:
+    """Return ``gpuTypes`` and ``rejectedNodes`` of a job with nodes; empty without any."""
+    if not job.bound or job.finished:
+        return {}
+    nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, [])
+    if not nodes:
+        return {}
+    types = _types(invocation, job, nodes)
+    record: dict[str, Any] = {"gpuTypes": types} if types else {}
+    if len(nodes) <= MAX_NODES and not job.scheduler:
+        rejected = unless_forbidden(lambda: _rejected(invocation, job), {})
+        record["rejectedNodes"] = [{"node": node, "reason": why} for node, why in rejected.items()]
+    return record
+
+
+def placement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines of a record for people."""
+    types = ", ".join(f"{count} × {model}" for model, count in record.get("gpuTypes", {}).items())
+    by_reason: dict[str, list[str]] = {}
+    for entry in record.get("rejectedNodes", ()):
+        by_reason.setdefault(entry["reason"], []).append(entry["node"])
+    lines = [f"{name_ranges(nodes)}: {why}" for why, nodes in by_reason.items()]
+    if len(lines) > SHOWN:
+        lines = [*lines[:SHOWN], f"and {plural(len(lines) - SHOWN, 'more reason')}: -o json lists all nodes"]
+    return [("GPU type", types), ("rejected nodes", "\n".join(lines))]
+
+
+def _types(invocation: Invocation, job: Job, nodes: list[dict[str, Any]]) -> dict[str, int]:
+    """Return GPU model → number of GPUs of it that the job's pods hold."""
+    from windlass.cli.nodes import device_table
+    from windlass.cli.nodes.dra_devices import claims_of, slices_of
+
+    own = [node for node in nodes if node["metadata"]["name"] in job.nodes]
+    keys = {f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}" for pod in job.pods}
+    claims = unless_forbidden(lambda: claims_of(invocation.client, slices_of(invocation.client)), None)
+    pods = unless_forbidden(lambda: invocation.client.list(PODS).items, job.pods)
+    found: Counter[str] = Counter()
+    for row in device_table.rows_of(own, pods, claims):
+        if any(holding.pod in keys for holding in row.holdings):
+            found[row.device.model or row.device.resource] += 1
+    return dict(sorted(found.items()))
+
+
+def _rejected(invocation: Invocation, job: Job) -> dict[str, str]:
+    from windlass.cli.simulate import score_tables
+
+    ranking = score_tables.ranking_of(invocation, job)
+    found = {node: why for node, why in ranking.rejected.items() if node not in job.nodes}
+    for table in ranking.tables:
+        chosen = next((row for row in table.nodes if row.node in job.nodes), None)
+        for row in table.nodes:
+            if chosen is not None and row.fits and row.node not in job.nodes:
+                found.setdefault(row.node, _outranked(table, row, chosen))
+    return {node: found[node] for node in sorted(found, key=natural_key)}
+
+
+def _outranked(table: ScoreTable, row: NodeScore, chosen: NodeScore) -> str:
+    """Return why a node that takes the pod was not chosen: its total, and the decisive score."""
+    totals = f"score {row.total:.1f}, {chosen.node} has {chosen.total:.1f}"
+    gaps = [
+        (column.weight * (theirs - own), column.title)
+        for column, own, theirs in zip(table.columns, row.points, chosen.points, strict=True)
+    ]
+    gap, title = max(gaps, default=(0.0, ""))
+    if row.total > chosen.total + 0.05:
+        return f"{totals}: it would be chosen now"
+    return f"{totals} ({title})" if gap > 0.05 else f"{totals}: equal, the order of names decides"
