@@ -394,6 +394,7 @@ class Group(msgspec.Struct, frozen=True):
       ``run_bound``: the longest of these runs. ``runs``: the last of them in ascending
       order.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
+    * ``minimum_name``: field of its API that states ``min_member``, for messages.
     """
 
     key: str
@@ -428,6 +429,7 @@ class Group(msgspec.Struct, frozen=True):
     runs: tuple[float, ...] = ()
     guest: bool = False
     past: AttainedService | None = None
+    minimum_name: str = "minAvailable (minMember)"
 
     def yields_to(self, action: str, priority: int) -> bool:
         """Return whether it may be evicted by this action for this priority; true unless a guest."""

@@ -123,7 +123,10 @@ CASES = [
         Reason.WAITING_FOR_QUOTA,
         ["It needs 2 nvidia.com/gpu, and queue q has 1 left (limit 4 of queue q)."],
         [Blocker(Reason.WAITING_FOR_QUOTA, 0, GPU, "2", "1", "limit 4 of queue q")],
-        ["Wait for work of queue q to end, or raise its limit."],
+        [
+            "Wait for work of queue q to end, or raise the limit: "
+            "windlass queue set q capability.nvidia.com/gpu=5."
+        ],
         queues=["q limit.gpu=4"],
     ),
     Case(
@@ -514,7 +517,7 @@ def test_a_gang_without_pods_is_judged_by_its_least_resources() -> None:
     assert said.code is Reason.EXCEEDS_CLUSTER
     assert "Together its pods need at least 100000 nvidia.com/gpu (all nodes have 8)." in said.message
     assert "It has 0 of the 100000 pods" in said.message
-    assert "Ask for less at once (minAvailable), or add nodes." in said.remedies
+    assert "Ask for less at once (lower minAvailable (minMember)), or add nodes." in said.remedies
     c.nodes("n3 gpu=8 cpu=8").cycle()
     assert "(all nodes have 16)." in c.explain("g").message
     c.remove_node("n3")
@@ -541,7 +544,7 @@ def test_a_gang_of_several_classes_that_all_nodes_together_never_hold_is_told_so
     assert (said.code, said.waiting_helps, said.position) == (Reason.EXCEEDS_CLUSTER, "no", 0)
     assert said.message.startswith("Together its pods need at least 17 nvidia.com/gpu (all nodes have 16).")
     assert Blocker(Reason.EXCEEDS_CLUSTER, 0, GPU, "17", "16") in said.blockers
-    assert "Ask for less at once (minAvailable), or add nodes." in said.remedies
+    assert "Ask for less at once (lower minAvailable (minMember)), or add nodes." in said.remedies
     c.nodes("n3 gpu=1").cycle()
     assert c.code("g") == ""
 
@@ -777,7 +780,7 @@ def test_what_helps_a_group_of_kai_is_said_of_kais_objects() -> None:
     for name in ("much", "nowhere"):
         c.change_group(name, dialect=Dialect.KAI)
     c.cycle()
-    limit = "raise the limit: kubectl edit queues.scheduling.run.ai team (spec.resources)."
+    limit = "raise the limit: kubectl edit queues.scheduling.run.ai team (spec.resources.gpu.limit: 4)."
     assert any(limit in remedy for remedy in c.explain("much").remedies)
     made = "Create it: a Queue none of scheduling.run.ai/v2, or use one that exists: kai/team."
     assert made in c.explain("nowhere").remedies

@@ -423,8 +423,9 @@ def test_what_no_domain_holds_even_if_empty_is_told_so() -> None:
     assert found.message.startswith(
         "6 pods must lie in one domain of rack (network); of 4 none would hold them even if empty: z0/r0 would hold 4."
     )
-    assert found.remedies[:2] == (
+    assert found.remedies[:3] == (
         "Require zone instead of rack: z0 would hold it now.",
+        "With minAvailable (minMember) 4 it could start now.",
         "Ask for at most 4 pods at once, or add nodes to a domain of rack.",
     )
 

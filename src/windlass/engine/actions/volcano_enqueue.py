@@ -84,6 +84,7 @@ class VolcanoEnqueue:
         self._is_new = True
         if self._tiers is not None:
             context.state.gate.applies_to = self._tiers.serves
+            context.state.gate.reserved = self._by_queue
 
     def run(self, cycle: CycleContext) -> None:
         tiers = self._tiers

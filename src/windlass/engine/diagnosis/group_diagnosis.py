@@ -29,8 +29,9 @@ from windlass.engine.backfill.start_estimates import NO_ESTIMATE, StartEstimator
 from windlass.engine.diagnosis import messages, min_resources
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose_domains
 from windlass.engine.diagnosis.holders import Holders
+from windlass.engine.diagnosis.limit_remedies import LIMIT_CODES, limit_remedies
 from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagnosis, diagnose_nodes
-from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for
+from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for, tried_remedies
 from windlass.engine.diagnosis.smallest_change import SmallestChange
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import PENDING, GroupEntry, NextTasks, nominated
@@ -65,6 +66,8 @@ class PendingReason:
     blockers: tuple[Blocker, ...] = ()
     remedies: tuple[str, ...] = ()
     """Remedies of the plugin that rejects; else they follow from the code."""
+    limit: tuple[str, str] | None = None
+    """Queue and resource of the limit that rejects."""
 
     @property
     def severity(self) -> tuple[int, int]:
@@ -89,8 +92,7 @@ class Diagnosis:
         self._statement = statement
         self._positions = QueuePositions(state, _is_waiting)
         self._holders_index = Holders(state)
-        ungated = GangAllocator(state.table, state.plugins, placer, gated=False)
-        self._changes = SmallestChange(state, placer, gang_allocator, ungated)
+        self._changes = SmallestChange(state, placer, gang_allocator)
         self._estimates = StartEstimator(state, Forecaster(state, gang_allocator), self._positions)
         self._diagnoses: _Diagnoses = {}
         self._nodes_only: dict[tuple[int, int, bool], Explanation] = {}
@@ -158,7 +160,7 @@ class Diagnosis:
             reasons += self._minimum_reasons(group)
         if not reasons:
             return _not_evaluated()
-        reasons.sort(key=lambda obstacle: obstacle.severity)
+        reasons = sorted(_each_limit_once(reasons), key=lambda obstacle: obstacle.severity)
         first = reasons[0]
         nearest = next((NearMiss(*v.nearest) for v in diagnoses if v.nearest is not None), None)
         if domains is not None and first.code is domains.code:
@@ -201,6 +203,8 @@ class Diagnosis:
         position, ahead = self._positions.find(group, now)
         step = next_step(group) if group.group is not None else None
         changes = self._changes.find(self._statement, group, step)
+        domains = self._domain_diagnosis(group, step) if isinstance(step, NextTasks) else None
+        remedies = (*tried_remedies(changes, group, domains), *explanation.remedies)
         estimate = NO_ESTIMATE
         if explanation.waiting_helps != "no":
             estimate = self._estimates.find(self._statement, group, now)
@@ -213,6 +217,7 @@ class Diagnosis:
             estimate_at=now if estimate.seconds is not None else 0.0,
             planned_nodes=estimate.planned,
             changes=changes,
+            remedies=remedies,
         )
 
     # ------------------------------------------------------------------ group
@@ -249,7 +254,8 @@ class Diagnosis:
             reasons.append(_reason(Reason.ON_HOLD, "It is on hold."))
         rejection = self._state.gate.rejection(group)
         if rejection is not None:
-            reasons.append(_not_admitted(group, step, rejection))
+            remedies = self._limit_remedies(group, step, [])
+            reasons.append(_not_admitted(group, step, rejection, remedies))
         if not group.tasks and (rejection is not None or self._queue_reasons(group)):
             return reasons  # no controller creates its pods before it is admitted
         if group.rejection is not None:
@@ -355,10 +361,25 @@ class Diagnosis:
 
     def _limit_reasons(self, group: GroupEntry, step: NextTasks) -> list[PendingReason]:
         """Return the rejections of the whole step by queues and plugins."""
-        return [
-            _rejected(rejection)
-            for rejection in self._gang_allocator.rejections_of(group, whole_step_view(group, step))
-        ]
+        rejections = self._gang_allocator.rejections_of(group, whole_step_view(group, step))
+        return _rejected_by_limits(rejections, self._limit_remedies(group, step, rejections))
+
+    def _limit_remedies(
+        self, group: GroupEntry, step: NextTasks | Shortage | None, rejections: Sequence[Rejection]
+    ) -> tuple[str, ...]:
+        """Return the remedies for limits: those that reject the step, and that of the gate."""
+        gate = self._state.gate
+        closed = gate.rejection(group)
+        request, reserved = {}, gate.reserved if closed is not None else {}
+        if closed is not None:
+            request, rejections = dict(group.spec.min_resources), [closed, *rejections]
+        if not isinstance(step, NextTasks):
+            return limit_remedies(group, request, rejections, tuple, reserved)
+        view = whole_step_view(group, step)
+        for name, units in view.request.items():
+            request[name] = max(units, request.get(name, 0))
+        evaluate = self._gang_allocator.rejections_of
+        return limit_remedies(group, request, rejections, lambda: evaluate(group, view), reserved)
 
     # ------------------------------------------------------------------ nodes
 
@@ -571,14 +592,33 @@ def _rejected(rejection: Rejection) -> PendingReason:
 
 
 def _not_admitted(
-    group: GroupEntry, step: NextTasks | Shortage | None, rejection: Rejection
+    group: GroupEntry, step: NextTasks | Shortage | None, rejection: Rejection, remedies: tuple[str, ...]
 ) -> PendingReason:
-    """Return the reason of a group that the action ``enqueue`` does not admit."""
-    reason = _rejected(rejection)
+    """Return the reason of a group that the action ``enqueue`` does not admit.
+
+    ``remedies``: for a rejection by a limit of a queue.
+    """
     if not min_resources.is_beyond(rejection):
-        return reason
+        return _rejected_by_limits([rejection], remedies)[0]
     remedies = min_resources.remedies(group, step, rejection)
-    return replace(reason, sentence=min_resources.sentence(rejection), remedies=remedies)
+    return replace(_rejected(rejection), sentence=min_resources.sentence(rejection), remedies=remedies)
+
+
+def _rejected_by_limits(rejections: Sequence[Rejection], remedies: tuple[str, ...]) -> list[PendingReason]:
+    """Return the reasons of rejections. ``remedies``: for those by limits of queues."""
+    reasons = []
+    for rejection in rejections:
+        reason = _rejected(rejection)
+        if rejection.code in LIMIT_CODES and not rejection.remedies:
+            reason = replace(reason, remedies=remedies, limit=(rejection.queue, rejection.resource))
+        reasons.append(reason)
+    return reasons
+
+
+def _each_limit_once(reasons: Sequence[PendingReason]) -> list[PendingReason]:
+    """Return the reasons with one per limit, whichever plugins reject by it."""
+    once = {(reason.code, *(reason.limit or (str(at),))): reason for at, reason in enumerate(reasons)}
+    return list(once.values())
 
 
 def _never(diagnosis: NodeDiagnosis) -> PendingReason | None:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from windlass.api.reasons import Reason
+from windlass.api.reasons import Reason, SuggestedChange, SuggestedChangeKind
 from windlass.engine.diagnosis.device_advice import advice_on_devices
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis
+from windlass.engine.diagnosis.limit_remedies import KAI, object_name
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
 from windlass.engine.groups.entries import GroupEntry, NextTasks
-from windlass.engine.groups.next_step import Shortage
+from windlass.engine.groups.next_step import Shortage, next_step
 from windlass.engine.queueing.enqueue import closed_reason
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import Dialect
 from windlass.spi.quantities import from_units
-
-_CLOSED = frozenset((Reason.ON_HOLD, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_LEAF))
-"""Reasons that block a group even if everything else changes."""
-_KAI = "scheduling.run.ai"
-"""API group of KAI's queues, which only their own objects change."""
 
 
 def remedies_for(
@@ -33,9 +29,9 @@ def remedies_for(
     remedies: list[str] = []
     for code in codes:
         remedies += _queue_remedies(code, group, state)
-        remedies += _node_remedies(code, group, state, diagnoses, nodes_only=not _CLOSED.intersection(codes))
+        remedies += _node_remedies(code, state, diagnoses)
         if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
-            what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
+            what = f"minTaskMember of {step.role}" if step.role else group.spec.minimum_name
             if step.subgroup:
                 what = f"the minimum of sub-group {step.subgroup}"
             if step.available:
@@ -51,7 +47,7 @@ def remedies_for(
         if code is Reason.ON_HOLD:
             remedies.append("Release it.")
         if code is Reason.EXCEEDS_CLUSTER and not any(v.never is code for v in diagnoses):
-            remedies.append("Ask for less at once (minAvailable), or add nodes.")
+            remedies.append(f"Ask for less at once (lower {group.spec.minimum_name}), or add nodes.")
     return tuple(dict.fromkeys(remedies))
 
 
@@ -59,9 +55,6 @@ def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str,
     """Return remedies for topology domains that do not hold the group."""
     remedies = []
     level = diagnosis.need.levels[diagnosis.need.required].shown
-    if diagnosis.coarser is not None:
-        name, coarser = diagnosis.coarser
-        remedies.append(f"Require {coarser} instead of {level}: {name} would hold it now.")
     if diagnosis.nearest is None and not group.held_members:
         if level == diagnosis.need.topology:
             remedies.append(
@@ -69,31 +62,43 @@ def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str,
             )
         else:
             remedies.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
-    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN:
-        if diagnosis.ever:
-            remedies.append(
-                f"Ask for at most {diagnosis.ever} pods at once, or add nodes to a domain of {level}."
-            )
-    elif diagnosis.fitting and group.group is not None and not group.subgroup_topologies:
-        minimum = group.held_members + diagnosis.fitting
-        if minimum < group.minimum:
-            remedies.append(f"With minAvailable (minMember) {minimum} it could start now.")
+    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN and diagnosis.ever:
+        remedies.append(
+            f"Ask for at most {diagnosis.ever} pods at once, or add nodes to a domain of {level}."
+        )
     return tuple(remedies)
+
+
+def tried_remedies(
+    changes: Sequence[SuggestedChange], group: GroupEntry, domains: DomainDiagnosis | None
+) -> tuple[str, ...]:
+    """Return the remedies that state a change with which the group starts now."""
+    coarser, smaller = [], []
+    for change in changes:
+        if (
+            change.kind is SuggestedChangeKind.TOPOLOGY
+            and domains is not None
+            and domains.coarser is not None
+        ):
+            name, level = domains.coarser
+            if level == change.wanted:
+                coarser.append(f"Require {level} instead of {change.current}: {name} would hold it now.")
+        if change.kind is SuggestedChangeKind.MIN_MEMBER and isinstance(next_step(group), NextTasks):
+            smaller.append(f"With {group.spec.minimum_name} {change.wanted} it could start now.")
+    return (*coarser, *smaller)
 
 
 def _queue_remedies(code: Reason, group: GroupEntry, state: ClusterState) -> list[str]:
     queue = group.queue
     if queue is None:
         return []
-    kai = group.group is not None and group.group.dialect is Dialect.KAI
     match code:
         case Reason.QUEUE_NOT_FOUND:
             missing = next((a.name for a in queue.path if a.missing), queue.name)
             usable = sorted(e.name for e in state.queues if closed_reason(e) is None)
             use = f", or use one that exists: {', '.join(usable[:8])}" if usable else ""
-            how = (
-                f"a Queue {_object_name(missing)} of {_KAI}/v2" if kai else f"windlass queue create {missing}"
-            )
+            kai = group.group is not None and group.group.dialect is Dialect.KAI
+            how = f"a Queue {object_name(missing)} of {KAI}/v2" if kai else f"windlass queue create {missing}"
             return [f"Create it: {how}{use}."]
         case Reason.QUEUE_CLOSED:
             closed = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
@@ -101,19 +106,7 @@ def _queue_remedies(code: Reason, group: GroupEntry, state: ClusterState) -> lis
         case Reason.QUEUE_NOT_LEAF:
             leaves = sorted(e.name for e in state.queues if queue in e.path and closed_reason(e) is None)
             return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
-        case Reason.EXCEEDS_QUEUE_LIMIT:
-            how = f"windlass queue set {queue.name} capability.RESOURCE=AMOUNT"
-            if kai:
-                how = f"kubectl edit queues.{_KAI} {_object_name(queue.name)} (spec.resources)"
-            return [f"Ask for less, or raise the limit: {how}."]
-        case Reason.WAITING_FOR_QUOTA:
-            return [f"Wait for work of queue {queue.name} to end, or raise its limit."]
     return []
-
-
-def _object_name(name: str) -> str:
-    """Return the object name of a KAI queue."""
-    return name.rpartition("/")[2]
 
 
 def _missing_resources(diagnosis: NodeDiagnosis, state: ClusterState) -> list[str]:
@@ -178,13 +171,10 @@ def _smaller_pod_or_larger_node(diagnosis: NodeDiagnosis, state: ClusterState) -
 
 def _node_remedies(
     code: Reason,
-    group: GroupEntry,
     state: ClusterState,
     diagnoses: Sequence[NodeDiagnosis],
-    *,
-    nodes_only: bool,
 ) -> list[str]:
-    """Return remedies for nodes. ``nodes_only``: nothing but nodes prevents the start."""
+    """Return remedies for nodes."""
     remedies = []
     for diagnosis in diagnoses:
         if code not in (diagnosis.never, diagnosis.now):
@@ -217,8 +207,4 @@ def _node_remedies(
                 )
             case Reason.NUMA_ALIGNMENT_FAILED:
                 remedies.append("With less per pod it may fit into the free part of the NUMA zones.")
-            case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:
-                if nodes_only and 0 < diagnosis.fitting < diagnosis.wanted and group.group is not None:
-                    minimum = group.held_members + diagnosis.fitting
-                    remedies.append(f"With minAvailable (minMember) {minimum} it could start now.")
     return remedies

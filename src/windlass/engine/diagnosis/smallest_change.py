@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from windlass.api.reasons import Reason, SuggestedChange, SuggestedChangeKind
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.diagnosis.device_messages import describe_need
+from windlass.engine.diagnosis.limit_remedies import LIMIT_CODES, exceeded_limits, raised
 from windlass.engine.diagnosis.node_diagnosis import capacity_by_resources, capacity_if_empty
 from windlass.engine.diagnosis.transient_blockers import blockers_by
 from windlass.engine.feasibility.task_class import TaskClass
@@ -41,7 +42,6 @@ from windlass.spi.plugins import NodeBlocker, StepView
 from windlass.spi.quantities import from_units, is_device
 from windlass.spi.topology import TopologyNeed
 
-_LIMITS = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_QUEUE_LIMIT})
 _REMOVABLE: dict[Reason, tuple[SuggestedChangeKind, str, str]] = {
     Reason.TAINT_NOT_TOLERATED: (SuggestedChangeKind.TOLERATE, "spec.tolerations", "Tolerate the taint {}"),
     Reason.NODE_SELECTOR_MISMATCH: (
@@ -55,19 +55,17 @@ _MAX_NAMED = 8
 
 
 class SmallestChange:
-    """Finds the smallest changes. ``open_allocator`` ignores queue limits."""
+    """Finds the smallest changes."""
 
     def __init__(
         self,
         state: ClusterState,
         placer: Placer,
         gang_allocator: GangAllocator,
-        open_allocator: GangAllocator,
     ) -> None:
         self._state = state
         self._placer = placer
         self._gang_allocator = gang_allocator
-        self._open_allocator = open_allocator
 
     def find(
         self, statement: Statement, group: GroupEntry, step: NextTasks | Shortage | None
@@ -81,6 +79,8 @@ class SmallestChange:
             return ()
         if closed_reason(group.queue) is not None:
             return ()  # nothing else helps while its queue takes no work
+        if self._state.gate.is_closed(group):
+            return ()  # its admission depends on what it states, not on its pods
         if isinstance(step, NextTasks) and self._try(statement, group, step).done:
             return ()  # it fits: that capacity is reserved for others, or the order is strict
         found = [self._fewer_members(statement, group, step)]
@@ -132,7 +132,7 @@ class SmallestChange:
             str(spec.min_member),
             str(wanted),
             (spec.min_member - wanted) / spec.min_member,
-            f"With minAvailable (minMember) {wanted} instead of {spec.min_member} it would start now.",
+            f"With {spec.minimum_name} {wanted} instead of {spec.min_member} it would start now.",
         )
 
     def _try(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
@@ -149,28 +149,22 @@ class SmallestChange:
         """Return the limits to raise, if nothing but limits blocks the group."""
         view = whole_step_view(group, step)
         rejections = self._gang_allocator.rejections_of(group, view)
-        if not rejections or any(rejection.code not in _LIMITS for rejection in rejections):
+        if not rejections or any(rejection.code not in LIMIT_CODES for rejection in rejections):
             return None
-        exceeded = [
-            (queue, resource, limit, queue.allocated.get(resource, 0) + units)
-            for queue in (group.queue.path if group.queue is not None else ())
-            for resource, limit in sorted(queue.spec.capability.items())
-            if (units := view.request.get(resource, 0)) > 0
-            and queue.allocated.get(resource, 0) + units > limit
-        ]
-        mark = statement.checkpoint()
-        fits = self._open_allocator.try_group(statement, group, step).done
-        statement.rollback(mark)
-        if not exceeded or not fits:
+        exceeded = exceeded_limits(group, view.request, rejections)
+        with raised(exceeded):
+            fits = bool(exceeded) and self._try(statement, group, step).done
+        if not fits:
             return None
-        texts = [f"{name} of queue {q.name} to {from_units(name, to)}" for q, name, _, to in exceeded]
+        items = [(each.queue, each.resource, each.limit, each.to) for each in exceeded]
+        texts = [f"{name} of queue {q.name} to {from_units(name, to)}" for q, name, _, to in items]
         return SuggestedChange(
             SuggestedChangeKind.QUEUE_LIMIT,
-            ",".join(queue.name for queue, *_ in exceeded),
-            ",".join(f"capability[{name}]" for _, name, *_ in exceeded),
-            ",".join(from_units(name, limit) for _, name, limit, _ in exceeded),
-            ",".join(from_units(name, to) for _, name, _, to in exceeded),
-            max((to - limit) / max(limit, 1) for _, _, limit, to in exceeded),
+            ",".join(queue.name for queue, *_ in items),
+            ",".join(f"capability[{name}]" for _, name, *_ in items),
+            ",".join(from_units(name, limit) for _, name, limit, _ in items),
+            ",".join(from_units(name, to) for _, name, _, to in items),
+            max((to - limit) / max(limit, 1) for _, _, limit, to in items),
             f"Raise the limit on {' and on '.join(texts)}.",
         )
 

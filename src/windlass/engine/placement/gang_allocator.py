@@ -32,12 +32,12 @@ __all__ = ["GangAllocator", "PlacementAttempt", "wake_conditions"]
 
 
 class GangAllocator:
-    """Places groups. ``gated``: if false, admission by queues and plugins is not checked."""
+    """Places groups, within the admission by queues and plugins."""
 
-    def __init__(self, table: NodeTable, plugins: PluginSet, placer: Placer, *, gated: bool = True) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet, placer: Placer) -> None:
         self._placer = placer
         self.domain_selector = DomainSelector(table, plugins.plugins)
-        self._filler = GangFiller(table, plugins.admissions if gated else [], placer, self.domain_selector)
+        self._filler = GangFiller(table, plugins.admissions, placer, self.domain_selector)
 
     def allocate_group(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
         """Place the next tasks of a group now, or nominate them to capacity that is being released.

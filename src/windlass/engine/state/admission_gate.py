@@ -7,10 +7,11 @@ holds tasks is admitted, and stays so until its object states otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.queues.tree import QueueEntry
+from windlass.spi.objects import Resources
 from windlass.spi.plugins import Rejection
 
 
@@ -25,6 +26,8 @@ class AdmissionGate:
         """Waiting group → its booking. Groups with the same booking request the same."""
         self.rejections: dict[Hashable, Rejection] = {}
         """Booking → last rejection of its first group."""
+        self.reserved: Mapping[str, Resources] = {}
+        """Queue → amounts reserved for admitted groups that do not hold them yet."""
 
     def is_closed(self, group: GroupEntry) -> bool:
         """Return whether the group has to wait for admission."""

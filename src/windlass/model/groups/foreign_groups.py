@@ -119,6 +119,7 @@ def kai_group(
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
         annotations=policy_annotations(view.annotations),
         past=attained_service_of(view.annotations, view.created),
+        minimum_name="minMember",
     )
 
 
@@ -179,6 +180,7 @@ def kai_batch_group(first: views.Pod, key: str, queue: str, classes: Classes) ->
         uid=owner.uid if owner is not None else first.uid,
         stale_grace=STALE_GRACE_SECONDS,
         started=None,
+        minimum_name=f"annotation {names.BATCH_MIN_MEMBER_KAI}",
     )
 
 
@@ -211,6 +213,7 @@ def native_group(
         dialect=dialect,
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
         annotations=policy_annotations(view.annotations),
+        minimum_name="minCount",
     )
 
 
@@ -264,6 +267,7 @@ def coscheduling_group(
         stale_grace=duration_of(annotations.get(names.STALENESS_GRACE)),
         annotations=read,
         past=attained_service_of(view.annotations, view.created),
+        minimum_name="minMember",
     )
 
 
@@ -306,6 +310,7 @@ def kueue_group(
         min_member=_count(oldest.annotations.get(names.GROUP_COUNT_KUEUE, "")) or 1,
         stale_grace=duration_of(oldest.annotations.get(names.STALENESS_GRACE)),
         held=bool(kueue_problems(pods)),
+        minimum_name=f"annotation {names.GROUP_COUNT_KUEUE}",
     )
 
 
