@@ -25,7 +25,8 @@ def test_every_obstacle_with_its_nodes_most_first() -> None:
 def test_one_phrase_for_selector_and_affinity() -> None:
     both = told(Blocker(Reason.NODE_SELECTOR_MISMATCH, 1), Blocker(Reason.NODE_AFFINITY_MISMATCH, 2))
     assert (
-        node_summary(both) == "0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector"
+        node_summary(both)
+        == "0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector (MatchNodeSelector)"
     )
 
 
@@ -92,3 +93,15 @@ def test_unavailable_claim_requests_no_nodes() -> None:
     record = Explanation(reason, "It waits.", blockers, nodes_considered=3)
     assert pod_reason(record) == "SchedulingGated"
     assert with_summary(record) == "It waits."
+
+
+def test_the_three_words_that_guides_search_for() -> None:
+    """F39: ``Insufficient``, ``MatchNodeSelector`` and ``PodGroup not ready`` in ``kubectl describe pod``."""
+    short = Blocker(Reason.INSUFFICIENT_RESOURCES, 2, "nvidia.com/gpu", "1", "0")
+    record = Explanation(Reason.INSUFFICIENT_RESOURCES, "It waits.", (short,), nodes_considered=2)
+    assert "2 Insufficient nvidia.com/gpu" in with_summary(record)
+    selector = Blocker(Reason.NODE_SELECTOR_MISMATCH, 2, detail="gpu=a")
+    record = Explanation(Reason.NO_MATCHING_NODE, "It waits.", (selector,), nodes_considered=2)
+    assert "MatchNodeSelector" in with_summary(record)
+    gang = Explanation(Reason.WAITING_FOR_MEMBERS, "It has 1 of the 3 pods that it needs.")
+    assert with_summary(gang) == "PodGroup not ready: It has 1 of the 3 pods that it needs."

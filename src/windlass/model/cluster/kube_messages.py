@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from windlass.api.reasons import Blocker, Explanation, Reason
 
+_SELECTOR = "MatchNodeSelector"
+"""Name of the predicate in older kube-schedulers, which guides tell users to search for."""
+_NOT_READY = "PodGroup not ready"
+"""Words of Volcano and the coscheduling plugin for a gang below its minimum."""
 _PHRASES = {
-    Reason.NODE_SELECTOR_MISMATCH: "node(s) didn't match Pod's node affinity/selector",
-    Reason.NODE_AFFINITY_MISMATCH: "node(s) didn't match Pod's node affinity/selector",
+    Reason.NODE_SELECTOR_MISMATCH: f"node(s) didn't match Pod's node affinity/selector ({_SELECTOR})",
+    Reason.NODE_AFFINITY_MISMATCH: f"node(s) didn't match Pod's node affinity/selector ({_SELECTOR})",
     Reason.TAINT_NOT_TOLERATED: "node(s) had untolerated taint(s)",
     Reason.NODE_UNSCHEDULABLE: "node(s) were unschedulable",
     Reason.NODE_NOT_READY: "node(s) were not ready",
@@ -90,8 +94,13 @@ def pod_reason(explanation: Explanation) -> str:
 
 
 def with_summary(explanation: Explanation) -> str:
-    """Return the explanation's message, with kube-scheduler's summary if nodes are insufficient."""
+    """Return the explanation's message, with kube-scheduler's summary if nodes are insufficient.
+
+    For a gang that lacks members the message begins with the words of gang schedulers.
+    """
     summary = node_summary(explanation)
+    if explanation.code is Reason.WAITING_FOR_MEMBERS:
+        return f"{_NOT_READY}: {explanation.message}"
     return f"{explanation.message} ({summary})" if summary else explanation.message
 
 
