@@ -64,7 +64,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "pattern": (
         hypernode(member(regexMatch={"pattern": "("})),
         "spec.members[0].selector.regexMatch.pattern",
-        "no regular expression",
+        "not a regular expression of Go",
     ),
     "no pattern": (
         hypernode(member(regexMatch={})),

@@ -398,3 +398,17 @@ def test_a_defect_in_one_plan_of_a_batch_is_told_in_full_and_costs_no_other(
     assert told[0].startswith("Traceback")
     assert told[-1] == "ZeroDivisionError: of a test"
     assert (tmp_path / "second" / "plan.json").exists()
+
+
+def test_pattern_of_a_hypernode_that_go_refuses_is_named(windlass: Run, tmp_path: Path) -> None:
+    by_pattern = {"type": "Node", "selector": {"regexMatch": {"pattern": "^n(?=1)"}}}
+    hypernode = {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": "h"},
+        "spec": {"tier": 1, "members": [by_pattern]},
+    }
+    done = windlass("plan", "-f", dump(tmp_path / "c.yaml", node("n1"), hypernode))
+    assert done.code == 65
+    assert "HyperNode) h: spec.members[0].selector.regexMatch.pattern" in done.err
+    assert "invalid perl operator: (?=" in done.err

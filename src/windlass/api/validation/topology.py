@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.api import patterns
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector
 from windlass.api.validation.placement import label_selector
@@ -52,10 +52,12 @@ def _member(member: Obj, path: str, own: str, out: Collector) -> None:
                 out.required(f"{path}.selector.regexMatch.pattern")
                 return
             try:
-                re.compile(pattern)
-            except re.error as error:
+                patterns.compiled(pattern)
+            except patterns.PatternError as error:
                 out.invalid(
-                    f"{path}.selector.regexMatch.pattern", pattern, f"is no regular expression: {error}"
+                    f"{path}.selector.regexMatch.pattern",
+                    pattern,
+                    f"is not a regular expression of Go (RE2): {error}",
                 )
         case _:
             if kind != NODE:

@@ -7,11 +7,11 @@ A HyperNode is a domain by its own name, a Topology is a list of node labels. Er
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
+from windlass.api import patterns
 from windlass.api.errors import FieldError
 from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.wire import EMPTY, intern, metadata, moment, part, split
@@ -202,9 +202,15 @@ def _member(wire: _MemberWire, field: str, problems: list[FieldError]) -> HyperN
         return HyperNodeMember(wire.type, labels=selector.label_match)
     pattern = selector.regex_match.pattern if selector.regex_match is not None else ""
     try:
-        re.compile(pattern)
-    except re.error as error:
-        problems.append(FieldError.invalid(f"{field}.selector.regexMatch.pattern", pattern, str(error)))
+        patterns.compiled(pattern)
+    except patterns.PatternError as error:
+        problems.append(
+            FieldError.invalid(
+                f"{field}.selector.regexMatch.pattern",
+                pattern,
+                f"is not a regular expression of Go (RE2): {error}",
+            )
+        )
         return None
     return HyperNodeMember(wire.type, pattern=pattern)
 

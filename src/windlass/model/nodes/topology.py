@@ -11,13 +11,12 @@ in no HyperNode are directly below it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from windlass.api import annotations as names
-from windlass.api import views
+from windlass.api import patterns, views
 from windlass.api.errors import FieldError
 from windlass.api.selectors import from_label_selector
 from windlass.api.views.podshape import LabelSelector
@@ -441,7 +440,7 @@ def _matching(member: views.HyperNodeMember, candidates: Mapping[str, object]) -
         return [member.name] if member.name in candidates else []
     if not member.pattern:
         return []
-    pattern = re.compile(member.pattern)
+    pattern = patterns.compiled(member.pattern)
     return sorted(name for name in candidates if pattern.search(name))
 
 
