@@ -112,10 +112,10 @@ def check_gpus(text: str) -> None:
 
     :raises WindlassError: the value is not ``auto``, ``none`` or ``simulated:…``
     """
-    if text in ("auto", "none", "auto:dynamic", "auto:mixed", "auto:single"):
+    if text.removesuffix("+mps") in ("auto", "auto:dynamic", "auto:mixed", "auto:single") or text == "none":
         return
     kind, colon, _ = text.partition(":")
-    why = "it takes auto, none, or simulated:N (also simulated:8xH100-80GB, simulated:2xA100-40GB+mig,1xT4)"
+    why = "it takes auto, auto+mps, none, or simulated:N (also simulated:8xH100-80GB, simulated:2xA100-40GB+mig,1xT4)"
     if kind == "simulated" and colon:
         from windlass.node.devices.simulated import SimulationError, simulated_devices
 

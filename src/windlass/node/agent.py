@@ -28,7 +28,7 @@ from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.node import machine, static_cpus
 from windlass.node.device_reporter import DeviceReporter, node_annotations_decoder
-from windlass.node.devices import discovery, mps, numa
+from windlass.node.devices import discovery, mps, mps_control, numa
 from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy
 from windlass.node.devices.discovery import DiscoveryOptions, Inventory
 from windlass.node.devices.health import FaultRecords
@@ -36,6 +36,7 @@ from windlass.node.devices.index_store import DeviceIndexStore
 from windlass.node.devices.manager import DeviceManager, Rejected
 from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer, SimulatedSlicer
 from windlass.node.devices.monitor import DeviceMonitor, published_of
+from windlass.node.devices.mps_control import MpsControl
 from windlass.node.devices.nvml import Nvml
 from windlass.node.heartbeat import OwnNode
 from windlass.node.lifecycle.events import PodEvent, PodEventKind
@@ -51,6 +52,7 @@ from windlass.node.pods.worker import PodWorker, read_pod_record
 from windlass.node.pods.worker_factory import PodWorkerFactory
 from windlass.node.runtime import helpers, log_reader, syscalls
 from windlass.node.runtime.runner import ProcessRunner, Runner
+from windlass.node.runtime.threads import in_thread
 from windlass.node.sandbox.hosts import NamedPod, NamedService, hostname_of
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Network, NetworkError, find_capabilities
 from windlass.node.simulated import SimulatedNodes, decode_simulated
@@ -132,6 +134,7 @@ class NodeAgent:
         self.ready = asyncio.Event()
         self._stopping = False
         self._nvml: Nvml | None = None
+        self._mps_control: MpsControl | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
     # -- life ----------------------------------------------------------------------------------
@@ -228,6 +231,8 @@ class NodeAgent:
         except TimeoutError:
             _log.warning("some pods did not end or were not published within the timeout")
         if self._worker_factory is not None:
+            if self._mps_control is not None:
+                await in_thread(self._mps_control.stop)
             await self._devices.sweep()  # without the directory, nothing would remove the instances later
             await self.network.take_down()
 
@@ -307,7 +312,7 @@ class NodeAgent:
         options = self._options
         devices = DeviceManager(Inventory(), DeviceAllocations(self._paths.device_allocations))
         self._devices = devices
-        gpus, mig = discovery.split_option(options.gpus)
+        gpus, mig = discovery.split_option(mps_control.split_option(options.gpus)[0])
         mig_instances = MigInstanceFile(self._paths.mig_instances)
         self._nvml = discovery.open_nvml() if gpus == discovery.AUTO else None
         index_store = DeviceIndexStore(self._paths.device_indices, syscalls.boot_id())
@@ -322,7 +327,10 @@ class NodeAgent:
                 indices=index_store.indices,
             )
 
-        devices.daemon = mps.find_daemon(os.environ)
+        control = self._mps_control = mps_control.control_of(self._paths.root, options.gpus, os.environ)
+        environment = control.environment if control is not None else os.environ
+        devices.runs_mps = control is not None
+        devices.daemon = mps.find_daemon(environment)
         devices.inventory = discovery.discover(gpus, discovery_options(), machine=name, nvml=self._nvml)
         if devices.inventory.simulated:
             devices.slicer = SimulatedSlicer(mig_instances)
@@ -334,7 +342,8 @@ class NodeAgent:
             nvml=self._nvml,
             faults=FaultRecords(self._paths.faults, syscalls.boot_id()),
             options=discovery_options,
-            environment=os.environ,
+            environment=environment,
+            mps_control=control,
             period_seconds=options.device_period_seconds,
             index_store=index_store if self._nvml is not None else None,
         )

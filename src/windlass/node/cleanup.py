@@ -17,7 +17,7 @@ from typing import Any
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_exists, write_atomic
 from windlass.kits.state import StateFolder
-from windlass.node.devices import discovery
+from windlass.node.devices import discovery, mps_control
 from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer
 from windlass.node.paths import NodePaths, attempt_numbers
 from windlass.node.runtime import attempt_files
@@ -63,6 +63,7 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
             _wait([record], _POLL_SECONDS)
             attempt_files.signal(record, signal.SIGKILL)
             _wait([record], _SLACK_SECONDS)
+    ended += mps_control.stop_recorded(paths.root)
     _remove_nat(paths.root)
     _remove_mig_instances(paths)
     return ended

@@ -16,7 +16,7 @@ from typing import Any
 from windlass.api import annotations
 from windlass.api.devices import node_annotation
 from windlass.node import machine
-from windlass.node.devices import discovery, mps
+from windlass.node.devices import discovery, mps, mps_control
 from windlass.node.devices.mig_instances import MigInstanceFile
 from windlass.node.limits import CgroupLimiter, find_limiter
 from windlass.node.options import AgentOptions
@@ -65,7 +65,7 @@ def facts(
     yield limits_fact(
         reported.get(annotations.LIMITS, "") or limits_description(directory, this_machine.cores)
     )
-    gpus, mig = discovery.split_option(options.gpus)
+    gpus, mig = discovery.split_option(mps_control.split_option(options.gpus)[0])
     discovery_options = discovery.DiscoveryOptions(
         mig or discovery.MIG_AUTO, may_create=os.geteuid() == 0, own=_own_instances(directory)
     )
@@ -77,7 +77,7 @@ def facts(
 
 def local_node(options: AgentOptions) -> dict[str, Any]:
     """Return the Node that an agent of this machine would register, as far as its GPUs go."""
-    gpus, mig = discovery.split_option(options.gpus)
+    gpus, mig = discovery.split_option(mps_control.split_option(options.gpus)[0])
     inventory = discovery.discover(gpus, discovery.DiscoveryOptions(mig or discovery.MIG_AUTO))
     this_machine = machine.find_machine(Path("/"))
     name = options.node_name or this_machine.hostname

@@ -13,7 +13,7 @@ from windlass.api.resources import NODES, PODS
 from windlass.cli import errors, tables
 from windlass.cli.command_group import NounGroup
 from windlass.cli.invocation import Invocation
-from windlass.cli.nodes import device_table, fragmentation
+from windlass.cli.nodes import device_table, fragmentation, mps_daemons
 from windlass.cli.nodes.dra_devices import claims_of, slices_of
 from windlass.cli.options import completer, standard
 from windlass.cli.output import wide_tables
@@ -63,6 +63,7 @@ def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     if invocation.structured:
         records = [device_table.record(row) for row in rows]
         document = {"items": records, "fragmentation": [one.record for one in figures]}
+        document["mpsDaemons"] = mps_daemons.records_of(selected)
         emit(invocation, document, names=[f"gpu/{r['node']}/{r['index']}" for r in records])
         return errors.OK
     if not rows:
@@ -71,6 +72,8 @@ def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
         )
         return errors.OK
     _show(invocation, rows)
+    for line in map(mps_daemons.text_of, mps_daemons.records_of(selected)):
+        invocation.out.line(line)
     if table := fragmentation.as_text(figures):
         invocation.out.line()
         invocation.out.write(table)

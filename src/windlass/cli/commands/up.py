@@ -22,7 +22,8 @@ from windlass.cli.output.formats import emit
     "-g",
     "--gpus",
     metavar="KIND",
-    help="auto (detected by the driver), none, simulated:N or simulated:8xH100-80GB[+mig]. Default: auto.",
+    help="auto (detected by the driver), none, simulated:N or simulated:8xH100-80GB[+mig]; +mps: run NVIDIA's MPS "
+    "daemon. Default: auto.",
 )
 @click.option("--node-name", metavar="NAME", help="Name of this machine as a node (default: its host name).")
 @click.option(

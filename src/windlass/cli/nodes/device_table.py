@@ -293,6 +293,7 @@ def record(row: DeviceRow) -> dict[str, Any]:
         "mig": device.mig,
         "carved": device.dynamic,
         "mps": device.mps,
+        "mode": mode_text(row),
         "unit": row.unit.words if row.unit is not None else "",
         "slices": [
             {

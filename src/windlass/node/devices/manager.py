@@ -63,6 +63,8 @@ class DeviceManager:
         self.allocations = allocations
         self.slicer = slicer
         self.daemon = daemon or Daemon()
+        self.runs_mps = False
+        """True if the agent starts the MPS daemon itself."""
         self.refused: set[str] = set()
         self.mig_lock = asyncio.Lock()
         self._listeners: list[Callable[[], None]] = []

@@ -9,6 +9,7 @@ controllers recreate them elsewhere.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from windlass.node.devices.discovery import DiscoveryOptions, Inventory, key_of
 from windlass.node.devices.health import FaultRecords, Xid, XidListener, find_faults, merge_faults
 from windlass.node.devices.index_store import DeviceIndexStore
 from windlass.node.devices.manager import DeviceManager
+from windlass.node.devices.mps_control import MpsControl
 from windlass.node.devices.nvml import Nvml
 from windlass.node.devices.usage_audit import DeviceProcess, UsageFinding
 from windlass.node.runtime.threads import in_thread
@@ -69,10 +71,12 @@ def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding]
     """Return the published state of the devices. Pure."""
     inventory = device_manager.inventory
     notes = [inventory.note] if inventory.note else []
-    if device_manager.daemon.runs and any(device.mps for device in inventory.devices):
-        notes.append(f"shares are enforced by MPS ({device_manager.daemon.directory})")
+    daemon = device_manager.daemon
+    if daemon.runs and any(device.mps for device in inventory.devices):
+        notes.append(f"shares are enforced by MPS ({daemon.directory})")
     node_annotations = {
         annotations.DEVICES_NOTE: "; ".join(notes),
+        annotations.MPS_DAEMON: _mps_note(daemon, started=device_manager.runs_mps),
         **labels.summary_annotations(inventory.devices),
         **annotations.both(
             annotations.NODE_DEVICES, node_annotation.write(inventory.devices) if inventory.devices else ""
@@ -105,6 +109,15 @@ def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding]
     )
 
 
+def _mps_note(daemon: mps.Daemon, *, started: bool) -> str:
+    """Return the state of the MPS daemon for the node's annotation; empty if there is nothing to report."""
+    if not daemon.runs and not started:
+        return ""
+    record = {"running": daemon.runs, "pipeDirectory": daemon.directory, "logDirectory": daemon.log_directory}
+    record |= {"managed": started, "problem": daemon.problem}
+    return json.dumps(record, separators=(",", ":"))
+
+
 def _condition(kind: str, good: bool, reason: str, message: str) -> dict[str, str]:
     return {"type": kind, "status": "True" if good else "False", "reason": reason, "message": message}
 
@@ -128,6 +141,7 @@ class DeviceMonitor:
         environment: Mapping[str, str],
         period_seconds: float,
         index_store: DeviceIndexStore | None = None,
+        mps_control: MpsControl | None = None,
     ) -> None:
         self._device_manager = device_manager
         self._clock = clock
@@ -135,6 +149,7 @@ class DeviceMonitor:
         self._faults = faults
         self._options = options
         self._environment = environment
+        self._mps_control = mps_control
         self._period = period_seconds
         self._index_store = index_store
         self._wake = asyncio.Event()
@@ -259,7 +274,8 @@ class DeviceMonitor:
 
     def _read_driver(self) -> DriverState:
         """Read the state of the driver. Blocks, so it runs in a thread."""
-        daemon = mps.find_daemon(self._environment)
+        control = self._mps_control
+        daemon = control.ensure() if control is not None else mps.find_daemon(self._environment)
         nvml = self._nvml
         if nvml is None:
             return DriverState(None, {}, (), daemon)

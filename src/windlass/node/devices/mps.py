@@ -1,8 +1,8 @@
 """MPS control daemon of this machine, and the environment of its clients.
 
-The administrator runs the daemon (``nvidia-cuda-mps-control -d``). The agent neither starts nor
-stops it. With it the driver enforces the limits of a shared device, without it they are only
-accounted.
+The administrator runs the daemon (``nvidia-cuda-mps-control -d``), or the agent does
+(:mod:`windlass.node.devices.mps_control`). With it the driver enforces the limits of a
+shared device, without it they are only accounted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.kits.processes import is_alive
+
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
+LOG_DIRECTORY = "CUDA_MPS_LOG_DIRECTORY"
 MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 THREAD_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 DEFAULT_DIRECTORY = "/tmp/nvidia-mps"
@@ -26,10 +29,14 @@ _TIMEOUT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """MPS control daemon: its pipe directory, or the ``problem`` that there is none."""
+    """MPS control daemon: its pipe directory, or the ``problem`` that there is none.
+
+    ``log_directory``: empty if unknown.
+    """
 
     directory: str = ""
     problem: str = ""
+    log_directory: str = ""
 
     @property
     def runs(self) -> bool:
@@ -38,21 +45,23 @@ class Daemon:
 
 def find_daemon(environment: Mapping[str, str]) -> Daemon:
     """Return the daemon of ``CUDA_MPS_PIPE_DIRECTORY``, or of the default directory."""
+    log = environment.get(LOG_DIRECTORY) or ""
     directory = Path(environment.get(PIPE_DIRECTORY) or DEFAULT_DIRECTORY)
     control = directory / _CONTROL
     try:
         mode = control.stat().st_mode
     except OSError:
         return Daemon(problem=f"no MPS control daemon is running: {control} does not exist")
-    pid = _pid(directory)
+    pid = pid_of(directory)
     if pid and _runs(pid):
-        return Daemon(str(directory))
+        return Daemon(str(directory), log_directory=log)
     if stat.S_ISSOCK(mode) and _answers(str(control)):
-        return Daemon(str(directory))
+        return Daemon(str(directory), log_directory=log)
     return Daemon(problem=f"the MPS control daemon of {directory} is no longer running")
 
 
-def _pid(directory: Path) -> int:
+def pid_of(directory: Path) -> int:
+    """Return the pid that the daemon of a pipe directory has written; 0 without one."""
     try:
         words = (directory / _PID_FILE).read_text().split()
     except OSError:
@@ -66,7 +75,7 @@ def _runs(pid: int) -> bool:
         name = Path(f"/proc/{pid}/comm").read_text()
     except OSError:
         return False
-    return name.startswith("nvidia-cuda-mps")
+    return name.startswith("nvidia-cuda-mps") and is_alive(pid)  # a zombie has a name, too
 
 
 def _answers(path: str) -> bool:
@@ -94,6 +103,8 @@ def client_environment(daemon: Daemon, shares: Sequence[tuple[int, int]]) -> dic
     The thread percentage is one for all devices of a client: the smallest share.
     """
     variables = {PIPE_DIRECTORY: daemon.directory}
+    if daemon.log_directory:
+        variables[LOG_DIRECTORY] = daemon.log_directory
     limits = [f"{position}={_amount(mib)}" for position, (_, mib) in enumerate(shares) if mib]
     if limits:
         variables[MEMORY_LIMIT] = ",".join(limits)
