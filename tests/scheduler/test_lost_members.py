@@ -61,7 +61,7 @@ async def test_a_lost_member_that_is_not_recreated(api: Api) -> None:
         assert told(api)["Unschedulable"] == ("True", "NotEnoughTasks")
         assert told(api)["Scheduled"][0] == "False"
         message = api.conditions(POD_GROUPS, KEY)["Unschedulable"]["message"]
-        assert message.startswith("PodGroup not ready: It has 2 of the 3 pods that it needs.")
+        assert message.startswith("It has 2 of the 3 pods that it needs.")
         await running.settle(60.0)
         assert "GangBindFailed" not in running.reasons("g")  # it has had its minimum: the others go on
         assert api.bound() == ["g-0", "g-1"]

@@ -34,6 +34,7 @@ CREATED_BY_UPDATE = frozenset(
 _NEEDS_VERSION = frozenset((resources.LEASES, resources.POD_DISRUPTION_BUDGETS))
 _FIRST_STATUS: dict[Resource, dict[str, Any]] = {
     resources.PODS: {"phase": "Pending"},
+    resources.POD_GROUPS: {"phase": "Pending"},
     resources.NAMESPACES: {"phase": "Active"},
     resources.PERSISTENT_VOLUMES: {"phase": "Pending"},
     resources.PERSISTENT_VOLUME_CLAIMS: {"phase": "Pending"},

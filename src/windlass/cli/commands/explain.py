@@ -16,7 +16,7 @@ from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, end_message, pod_phase
-from windlass.cli.jobs.placement import placement_record, placement_rows
+from windlass.cli.jobs.placement import condition_of, condition_text, placement_record, placement_rows
 from windlass.cli.jobs.rdma import network_record, network_text
 from windlass.cli.jobs.reasons import (
     ahead_text,
@@ -52,6 +52,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     if invocation.structured:
         document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
         document |= {"network": network} if network else {}
+        document["condition"] = condition_of(found)
         document |= placement_record(invocation, found) | _evictions_record(invocation, found)
         if scores:
             document |= _scores_record(invocation, found)
@@ -62,6 +63,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     request = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
     request = found.shares or (f"GPUs only by {found.claims}" if gpus == "-" and found.claims else request)
     out.line(f"{found.name} ({found.kind}, queue {found.queue}, {request}): {found.state}")
+    out.write(pairs([("condition", condition_text(found))], indent="  "))
     if record is not None:
         out.write(waiting_text(found, record, creation_error))
     elif found.waiting:

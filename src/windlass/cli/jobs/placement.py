@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from windlass.api.reasons import Reason
 from windlass.api.resources import NODES, PODS
 from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.jobs import Job
+from windlass.cli.jobs.jobs import FINISHED, Job, pod_phase
 from windlass.cli.text import name_ranges, natural_key, plural
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 MAX_NODES = 500
 """Maximum number of nodes of a cluster for which nodes are ranked without ``--scores``."""
+ALLOCATING = "Allocating"
+_PREPARED = (
+    Reason.WAITING_FOR_VICTIMS,
+    Reason.RESERVING_DEVICE,
+    Reason.AWAITING_VOLUME,
+    Reason.AWAITING_DEVICE,
+    Reason.AWAITING_NODE_LOCK,
+)
+"""Reasons of jobs that have been given nodes, with capacity that is not ready yet."""
 SHOWN = 8
 """Maximum number of reasons that are shown to people."""
 
@@ -49,6 +59,31 @@ def placement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     if len(lines) > SHOWN:
         lines = [*lines[:SHOWN], f"and {plural(len(lines) - SHOWN, 'more reason')}: -o json lists all nodes"]
     return [("GPU type", types), ("rejected nodes", "\n".join(lines))]
+
+
+def condition_of(job: Job) -> str:
+    """Return the stage of a job: the phase of its group, with Allocating before Running.
+
+    Allocating: pods have a node, or capacity is being prepared for them, and fewer than
+    its minimum run. Examples: ``Pending``, ``Inqueue``, ``Allocating``, ``Running``.
+    """
+    phase = ((job.group or job.obj).get("status") or {}).get("phase") or job.phase
+    if job.finished or phase in FINISHED:
+        return job.phase
+    code = job.explanation.code if job.explanation is not None else None
+    running = sum(1 for pod in job.pods if pod_phase(pod) not in ("Pending", ""))
+    least = int(((job.group or {}).get("spec") or {}).get("minMember") or 1)
+    if (job.bound or code in _PREPARED) and running < min(least, job.members):
+        return ALLOCATING
+    return phase
+
+
+def condition_text(job: Job) -> str:
+    """Return the stage with its numbers while the job is being allocated; else empty."""
+    if condition_of(job) != ALLOCATING:
+        return ""
+    running = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
+    return f"{ALLOCATING}: {job.bound} of {plural(job.members, 'pod')} on a node, {running} running"
 
 
 def _types(invocation: Invocation, job: Job, nodes: list[dict[str, Any]]) -> dict[str, int]:
