@@ -54,6 +54,9 @@ _PARTS = (
     names.VGPU_MODE_HAMI,
     names.VGPU_SPREAD_VOLCANO,
 )
+_AMOUNTS = (names.FRACTION_KAI, names.MEMORY_KAI, names.DEVICE_MEMORY, names.DEVICE_COMPUTE)
+"""Annotations that ask for a part of a GPU. An empty one is a mistake, not the absence of a request."""
+_FRACTION = re.compile(r"\+?(?=\.?[0-9])([0-9]{0,18})(?:\.([0-9]{0,18}))?(?:[eE]([+-]?[0-9]{1,3}))?")
 ANNOTATIONS = frozenset((*_WISHES, *_PARTS))
 """Annotations of a pod that speak of devices; MIG profiles (``nvidia.com/mig-…``) come on top."""
 
@@ -72,6 +75,11 @@ def is_device_annotation(name: str) -> bool:
 
 def read_annotations(containers: Sequence[ContainerResources], reader: RequestReader) -> None:
     """Read device requests from annotations: KAI's, Windlass' own, MIG profiles."""
+    empty = [name for name in _AMOUNTS if name in reader.annotations and not reader.note(name)]
+    for name in empty:
+        reader.bad(name, reader.annotations[name], "is empty: write an amount, or remove the annotation")
+    if empty:
+        return
     kai = [name for name in (names.FRACTION_KAI, names.MEMORY_KAI) if reader.note(name)]
     own = [name for name in (names.DEVICE_MEMORY, names.DEVICE_COMPUTE) if reader.note(name)]
     profiles = [name for name in reader.annotations if name.startswith(MIG)]
@@ -117,7 +125,7 @@ def _asks_whole(containers: Sequence[ContainerResources]) -> tuple[str, str] | N
 def _kai(reader: RequestReader, name: str) -> None:
     count = reader.number(names.FRACTION_COUNT_KAI, 1, MAX_DEVICES, "must be a whole number of GPUs from 1")
     container = reader.note(names.FRACTION_CONTAINER_KAI)
-    text = reader.note(name)
+    text = reader.annotations[name]
     if name == names.MEMORY_KAI:
         mib = reader.number(name, 1, MOST_MIB, "must be MiB of a GPU's memory, a whole number from 1")
         if mib is not None:
@@ -135,10 +143,15 @@ def _kai(reader: RequestReader, name: str) -> None:
 
 
 def _thousandths(text: str) -> int | None:
-    """``"0.5"`` → 500, rounded up; ``None`` outside (0, 1]."""
-    if not re.fullmatch(r"[0-9]{0,3}(?:\.[0-9]{0,18})?", text) or not any(c.isdigit() for c in text):
+    """``"0.5"`` → 500, rounded up; ``None`` outside (0, 1].
+
+    Decimal numbers of Go's ``ParseFloat``, as KAI reads them: ASCII digits, a sign, an exponent.
+    """
+    match = _FRACTION.fullmatch(text)
+    if match is None:
         return None
-    value = Fraction(text if text[0] != "." else f"0{text}") if text[-1] != "." else Fraction(text[:-1])
+    whole, part, exponent = match.groups()
+    value = Fraction(f"{whole or 0}.{part or 0}") * Fraction(10) ** int(exponent or 0)
     return -int(-value * WHOLE // 1) if 0 < value <= 1 else None
 
 
