@@ -99,6 +99,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> NodeObject:
     """A node of the wire; ``allocatable`` falls back to ``capacity``, as the API server fills it.
 
     A resource with an unreadable amount counts as absent: nothing is placed on an unknown amount.
+    A node that reports no amounts at all may hold 0 pods.
     Raises ``msgspec.DecodeError`` on what is not an object with a name.
     """
     problems: list[FieldError] = []
@@ -108,6 +109,8 @@ def decode_node(raw: bytes | msgspec.Raw) -> NodeObject:
     status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
     amounts = status.capacity if status.allocatable is None else status.allocatable
     allocatable = units(amounts, "status.allocatable", problems, whole=True)
+    if not amounts:
+        allocatable = {"pods": 0}  # as kube-scheduler counts a node without a status
     ready = next((c.status for c in status.conditions or () if c.type == "Ready"), "")
     return NodeObject(
         name=intern(meta.name),

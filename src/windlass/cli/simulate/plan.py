@@ -33,6 +33,7 @@ from windlass.model.dryrun.dry_run import DryRun
 from windlass.model.dryrun.plan_record import record
 from windlass.model.pods.device_exclusion import exclusive_rules
 from windlass.model.queues.dry_run_quota import NamespaceQuotas
+from windlass.model.queues.queue_rings import ring_problems
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, Parsed
 from windlass.scheduler import configuration
 
@@ -43,6 +44,8 @@ LIVE_SCHEDULERS = names.SCHEDULER_NAMES
 
 Other pods stay with the cluster's own scheduler.
 """
+_MAX_REPEATED = 8
+"""Maximum number of warnings about objects that occur again."""
 Warn = Callable[[str], None]
 
 
@@ -89,6 +92,10 @@ def load_files(request: PlanRequest, warn: Warn) -> Loaded:
             warn(
                 f"{words_of(name)}: ignored, as the scheduler does not read these kinds: {', '.join(ignored)}"
             )
+    for text in counted.repeated[:_MAX_REPEATED]:
+        warn(text)
+    if len(counted.repeated) > _MAX_REPEATED:
+        warn(f"{len(counted.repeated) - _MAX_REPEATED} further objects occur again: the last ones count")
     return Loaded(model, parsed, counted)
 
 
@@ -186,7 +193,7 @@ def run(
     engine = engine_of(model, parsed, lambda text: warn(f"{request.config}: {text}"), more)
     dry_run = DryRun(model, engine, request.now, quotas)
     document = record(dry_run.run(request.cycles, until_stable=request.until_stable))
-    for problem in model.features.topology.index.problems:
+    for problem in (*model.features.topology.index.problems, *ring_problems(engine.state.queues)):
         warn(problem)
     return document
 

@@ -12,6 +12,7 @@ from windlass.engine.diagnosis.limit_remedies import KAI, object_name
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
 from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.groups.next_step import Shortage, next_step
+from windlass.engine.nodes.table import PODS
 from windlass.engine.queueing.enqueue import closed_reason
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import Dialect
@@ -113,7 +114,9 @@ def _missing_resources(diagnosis: NodeDiagnosis, state: ClusterState) -> list[st
     """Return remedies for resources that no node has: a typo, or a missing device plugin."""
     total, remedies = state.table.total, []
     for name, units in diagnosis.cls.node_items:
-        if units and not total.get(name):
+        if units and not total.get(name) and name == PODS:
+            remedies.append("Set status.allocatable.pods: no node reports how many pods it may hold.")
+        elif units and not total.get(name):
             similar = difflib.get_close_matches(
                 name, sorted(other for other, has in total.items() if has), 1, 0.8
             )

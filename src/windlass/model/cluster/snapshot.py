@@ -61,19 +61,41 @@ def from_objects(objects: Iterable[Mapping[str, Any]]) -> Snapshot:
 
 @dataclass(slots=True)
 class Counted:
-    """Raw objects that quotas count, and the Volcano Jobs."""
+    """Raw objects that quotas count, and the Volcano Jobs.
 
-    quotas: list[Mapping[str, Any]] = field(default_factory=list)
-    pods: list[Mapping[str, Any]] = field(default_factory=list)
-    jobs: list[Mapping[str, Any]] = field(default_factory=list)
+    ``repeated``: a sentence for each object that occurs again with other content. The last
+    one counts, as after ``kubectl apply`` of the file.
+    """
 
-    def note(self, kind: str, obj: Mapping[str, Any]) -> None:
-        if kind == _QUOTA:
-            self.quotas.append(obj)
-        elif kind == _POD:
-            self.pods.append(obj)
-        elif kind == _JOB:
-            self.jobs.append(obj)
+    repeated: list[str] = field(default_factory=list)
+    _last: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Object → its last place and content."""
+
+    @property
+    def quotas(self) -> list[Mapping[str, Any]]:
+        return self._of(_QUOTA)
+
+    @property
+    def pods(self) -> list[Mapping[str, Any]]:
+        return self._of(_POD)
+
+    @property
+    def jobs(self) -> list[Mapping[str, Any]]:
+        return self._of(_JOB)
+
+    def note(self, kind: str, place: str, obj: Mapping[str, Any]) -> None:
+        metadata = obj.get("metadata")
+        if not isinstance(metadata, Mapping):
+            return
+        key = (kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        before = self._last.get(key)
+        if before is not None and before[1] != obj:
+            name = "/".join(filter(None, key[1:]))
+            self.repeated.append(f"{place} ({kind}) {name} replaces {before[0]}: the last one counts")
+        self._last[key] = (place, obj)
+
+    def _of(self, kind: str) -> list[Mapping[str, Any]]:
+        return [obj for key, (_, obj) in self._last.items() if key[0] == kind]
 
 
 def load(
@@ -96,7 +118,7 @@ def load(
         kind = f"{obj.get('apiVersion', '')}/{obj.get('kind', '')}"
         reader = BY_NAME.get(kind)
         if counted is not None:
-            counted.note(kind, obj)
+            counted.note(kind, place, obj)
         if reader is not None:
             _take(model, reader, obj, f"{place} ({kind})", strict)
         elif kind not in _QUIET:
