@@ -1,4 +1,4 @@
-"""Y23: a control plane whose node agent was started with flags of a kubelet."""
+"""Y23: a control plane with a node agent that was started with flags of a kubelet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F7 and C3: a node in sharing mode MPS, whose daemon Windlass runs."""
+"""F7 and C3: a node in sharing mode MPS, with a daemon that Windlass runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Exclusive CPUs for containers with whole CPUs, as the kubelet's static CPU manager.
 
-A container of a Guaranteed pod whose CPU limit is a whole number gets that many CPUs
-for itself. All other containers share the rest, which includes the reserved CPUs. When
-the rest changes, running containers are moved.
+A container of a Guaranteed pod gets CPUs for itself if its CPU limit is a whole number.
+All other containers share the rest, which includes the reserved CPUs. When the rest
+changes, running containers are moved.
 """
 
 from __future__ import annotations

@@ -66,9 +66,10 @@ class DeviceNeed:
     * ``profile``: a MIG profile (``1g.10gb``, ``1g.10gb+me``). No amount is set then.
     * ``slices``: a slice may serve a request for memory, the smallest that is large
       enough. ``shares``: a share may serve it.
-    * ``models``: any of these, as a part of the model name in any case. ``models_not``:
-      none of these. ``uuids``: any of these, exactly. ``uuids_not``: none of these; this
-      takes precedence.
+    * ``models``: any of these, as a part of the model name in any case or by its words
+      (:mod:`windlass.spi.model_names`). ``models_not``: none of these.
+    * ``uuids``: any of these, exactly. ``uuids_not``: none of these; this takes
+      precedence.
     * ``min_memory_mib``, ``min_compute``: minimum memory and CUDA compute capability of
       the device.
     * ``carries``, ``avoids``: tokens. A device never holds two pods of which one carries

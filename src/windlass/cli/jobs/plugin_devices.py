@@ -18,7 +18,7 @@ _NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 def devices_of(pod: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the device ids of a pod by resource.
 
-    A resource whose devices the node does not report has an empty list. Attachments of
+    A resource has an empty list if its node reports no devices of it. Attachments of
     Multus are listed by the name of their network.
     """
     found: dict[str, list[str]] = {resource: [] for resource in amounts_of(pod)}

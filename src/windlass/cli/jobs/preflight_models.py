@@ -11,6 +11,7 @@ from windlass.cli.errors import nearest
 from windlass.cli.jobs.job_builder import GPU, JobRequest
 from windlass.cli.text import plural
 from windlass.model.devices.node_devices import devices_of
+from windlass.spi.model_names import names_any
 
 Object = Mapping[str, Any]
 _MAX_MODELS = 6
@@ -27,11 +28,7 @@ def counts(request: JobRequest, nodes: Sequence[Object]) -> dict[str, int]:
     for node in nodes:
         devices = devices_of(views.decode_node(views.encode(node)))
         models = [device.model for device in devices if device.resource == GPU or request.gpu_memory]
-        matches = [
-            model
-            for model in models
-            if not model or any(wanted in model.casefold() for wanted in wanted_models)
-        ]
+        matches = [model for model in models if not model or names_any(wanted_models, model)]
         matching[node["metadata"]["name"]] = len(matches)
         for model in models:
             existing[model] = existing.get(model, 0) + 1

@@ -75,7 +75,7 @@ def _raise_ports(container: Json, step: int) -> None:
 
 
 def _moved_probe(probe: Mapping[str, Any], moved: Mapping[int, int]) -> Json:
-    """Return a probe whose handler asks the container's new port."""
+    """Return the probe with the container's new port."""
     changed = dict(probe)
     for handler in _HANDLERS:
         action = probe.get(handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from windlass.spi.devices import DeviceMode, DeviceNeed
+from windlass.spi.model_names import names_any
 from windlass.spi.objects import Device
 
 _FEW = 8
@@ -21,10 +22,9 @@ def matches(need: DeviceNeed, device: Device, uuid: str) -> bool:
         return False
     if (device.mode is DeviceMode.NAMED or device.shared) and not need.uuids:
         return False
-    model = device.model.casefold()
-    if need.models and not any(word.casefold() in model for word in need.models):
+    if need.models and not names_any(need.models, device.model):
         return False
-    if any(word.casefold() in model for word in need.models_not):
+    if names_any(need.models_not, device.model):
         return False
     return device.memory_mib >= need.min_memory_mib and device.compute >= need.min_compute
 

@@ -12,6 +12,7 @@ from windlass.engine.diagnosis.device_messages import describe_need
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.devices import DeviceNeed
+from windlass.spi.model_names import names_any
 
 _MAX_NAMED = 8
 
@@ -45,8 +46,7 @@ def _advice(need: DeviceNeed, devices: list[DeviceFacts]) -> list[str]:
         return [f"No matching node has a device of {need.resource}."] if need.resource else []
     models = sorted({facts.device.model for facts in devices if facts.device.model})
     if need.models:
-        words = [word.casefold() for word in need.models]
-        devices = [facts for facts in devices if any(word in facts.device.model.casefold() for word in words)]
+        devices = [facts for facts in devices if names_any(need.models, facts.device.model)]
         if not devices:
             return [f"Name a model that nodes have: {_join_names(models)}."] if models else []
     if need.profile:

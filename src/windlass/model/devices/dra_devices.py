@@ -15,6 +15,7 @@ from windlass.api.views.claims import ALL, DeviceTaint
 from windlass.model.devices import consumable_capacity
 from windlass.model.devices.resource_slices import DeviceName, DevicePool, ListedDevice, listed_of, subject_in
 from windlass.spi.devices import ConsumedCounters, DeviceMode, DeviceNeed
+from windlass.spi.model_names import names_any
 from windlass.spi.objects import Device
 
 DRIVER = "gpu.nvidia.com"
@@ -357,7 +358,7 @@ class DeviceInventory:
 
 def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> DeviceNeed:
     """Return a need for any of ``models``, excluding ``others`` that contain one of them."""
-    unwanted = {name for name in others if any(model.casefold() in name.casefold() for model in models)}
+    unwanted = {name for name in others if names_any(models, name)}
     return DeviceNeed(
         resource,
         count,

@@ -16,6 +16,7 @@ import numpy as np
 
 from windlass.spi.accelerators import known
 from windlass.spi.devices import DeviceNeed, DeviceView
+from windlass.spi.model_names import names_any
 from windlass.spi.nodes import BoolArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.quantities import is_device
@@ -138,10 +139,9 @@ def usable(need: DeviceNeed, devices: DeviceView) -> BoolArray:
 
 
 def _model_serves(need: DeviceNeed, model: str) -> bool:
-    name = model.casefold()
-    if any(part.casefold() in name for part in need.models_not):
+    if names_any(need.models_not, model):
         return False
-    if need.models and not any(part.casefold() in name for part in need.models):
+    if need.models and not names_any(need.models, model):
         return False
     if need.min_compute == (0, 0):
         return True

@@ -43,6 +43,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.spi.model_names import names_any
 from windlass.spi.nodes import BoolArray, IntArray
 
 WHOLE = 1000
@@ -68,10 +69,9 @@ class PodDemand:
     models_not: tuple[str, ...] = ()
 
     def allows(self, model: str) -> bool:
-        name = model.casefold()
-        if any(part.casefold() in name for part in self.models_not):
+        if names_any(self.models_not, model):
             return False
-        return not self.models or any(part.casefold() in name for part in self.models)
+        return not self.models or names_any(self.models, model)
 
 
 def typical(pods: Mapping[PodDemand, int], covered: float = COVERED) -> tuple[tuple[PodDemand, int], ...]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace as altered
 
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.replay.outcome import EndedJob
+from windlass.spi.model_names import names_any
 from windlass.spi.objects import Group, Task
 
 EXACT = 1e-6
@@ -259,12 +260,8 @@ class Speeds:
         """The least rate at which it may go once all of its pods run."""
         if self._plain:
             return 1.0
-        takes = [word.casefold() for word in run.job.gpu_models] or [""]
-        speeds = [
-            speed
-            for model, speed in self._of_model.items()
-            if any(word in model.casefold() for word in takes)
-        ]
+        takes = run.job.gpu_models or ("",)
+        speeds = [speed for model, speed in self._of_model.items() if names_any(takes, model)]
         rate = min(speeds, default=1.0)
         return rate / self._slowdown if len(run.pods) > self._needed(run.job.gpus) else rate
 
