@@ -566,6 +566,8 @@ class Explanation:
     extra: Mapping[str, str] = field(default_factory=dict)
     asked: NodesRequested | None = None
     planned_nodes: Mapping[str, int] = field(default_factory=dict)
+    waiting: str = ""
+    """Override of the code's answer whether waiting helps; "" for none."""
 
     @property
     def statement(self) -> str:
@@ -578,7 +580,7 @@ class Explanation:
 
     @property
     def waiting_helps(self) -> str:
-        return self.facts.waiting_helps
+        return self.waiting or self.facts.waiting_helps
 
     def as_of(self, now: float) -> Explanation:
         """The same with the time to the start counted from ``now`` (Unix seconds): a record may be read long after
@@ -655,6 +657,7 @@ class Explanation:
             extra=dict(record.get("extra") or {}),
             asked=_nodes_asked(asked) if asked else None,
             planned_nodes=dict(record.get("planned_nodes") or {}),
+            waiting=record.get("waiting", ""),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.plugins.nodes.label_masks import describe, expression_mask, term_mask
-from windlass.plugins.nodes.label_match import labels_match, value_matches
+from windlass.spi.label_match import labels_match, value_matches
 from windlass.spi.objects import Expression, NodeTerm
 
 CASES = [

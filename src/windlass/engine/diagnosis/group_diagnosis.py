@@ -31,11 +31,12 @@ from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose
 from windlass.engine.diagnosis.holders import Holders
 from windlass.engine.diagnosis.limit_remedies import LIMIT_CODES, limit_remedies
 from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagnosis, diagnose_nodes
+from windlass.engine.diagnosis.packing import Packing, pack
 from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for, tried_remedies
 from windlass.engine.diagnosis.smallest_change import SmallestChange
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import PENDING, GroupEntry, NextTasks, nominated
-from windlass.engine.groups.next_step import Shortage, min_usage, next_step, whole_step_view
+from windlass.engine.groups.entries import PENDING, GroupEntry, NextTasks, nominated, tasks_on
+from windlass.engine.groups.next_step import Shortage, min_usage, next_step, required_tasks, whole_step_view
 from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.groups.run_times import certain_run_time
 from windlass.engine.nodes.table import RELEASING
@@ -68,6 +69,8 @@ class PendingReason:
     """Remedies of the plugin that rejects; else they follow from the code."""
     limit: tuple[str, str] | None = None
     """Queue and resource of the limit that rejects."""
+    waiting: str = ""
+    """Override of the code's answer whether waiting helps; "" for none."""
 
     @property
     def severity(self) -> tuple[int, int]:
@@ -99,6 +102,8 @@ class Diagnosis:
         """Explanations with nodes as the only reason, by diagnosis, for this version of the table."""
         self._version = -1
         self._permanent: _Diagnoses = {}
+        self._packings: dict[tuple[object, ...], Packing | None] = {}
+        """Packings on empty nodes, valid for the shape ``_shape``."""
         self._shape = -1
         self._totals: dict[str, int] = {}
         """Total of all nodes by resource, valid for the shape ``_totals_shape``."""
@@ -179,6 +184,7 @@ class Diagnosis:
             holders=self._holders(group, step, diagnoses) if in_full else (),
             remedies=remedies if domains is None else (*domain_remedies(domains, group), *remedies),
             nodes_considered=int(self._state.table.live.sum()),
+            waiting=first.waiting,
         )
 
     def _nodes_only_explanation(
@@ -311,9 +317,38 @@ class Diagnosis:
         self, group: GroupEntry, step: NextTasks, diagnoses: Sequence[NodeDiagnosis]
     ) -> list[PendingReason]:
         """Return the reason if a gang of several classes requires more than all nodes have."""
-        if step.extra or len(diagnoses) < 2 or any(v.never is not None for v in diagnoses):
+        if step.extra or any(v.never is not None for v in diagnoses):
             return []
-        return self._exceeds_cluster(min_usage(group, step))
+        if len(diagnoses) > 1 and (reasons := self._exceeds_cluster(min_usage(group, step))):
+            return reasons
+        packing = self._packing(group, step) if len(diagnoses) > 1 or _excludes_itself(diagnoses) else None
+        members = required_tasks(step)
+        if packing is None or not packing.exact or packing.members >= members:
+            return []
+        blocker = Blocker(
+            Reason.EXCEEDS_CLUSTER,
+            0,
+            "tasks",
+            str(members),
+            str(packing.members),
+            "placed together on empty nodes",
+        )
+        remedy = f"Ask for at most {packing.members} pods at once, or for less per pod, or add nodes."
+        sentence = messages.never_together(packing.members, members)
+        return [PendingReason(Reason.EXCEEDS_CLUSTER, sentence, (blocker,), (remedy,))]
+
+    def _packing(self, group: GroupEntry, step: NextTasks) -> Packing | None:
+        """Return the places of the step on empty nodes, from the last change of nodes if known."""
+        if self._shape != self._state.table.shape:
+            self._permanent.clear()
+            self._packings.clear()
+            self._shape = self._state.table.shape
+        held = tuple(sorted((e.cls.number, e.row) for e in group.tasks.values() if e.row >= 0))
+        wanted = tuple((batch.cls.number, len(batch.entries)) for batch in step.batches)
+        key = (wanted, required_tasks(step), held)
+        if key not in self._packings:
+            self._packings[key] = pack(self._state, group, step)
+        return self._packings[key]
 
     def _exceeds_cluster(self, needs: Mapping[str, int]) -> list[PendingReason]:
         """Return the reason if all nodes together, even empty, have too little."""
@@ -420,6 +455,7 @@ class Diagnosis:
             self._version = table.version
         if self._shape != table.shape:
             self._permanent.clear()
+            self._packings.clear()
             self._shape = table.shape
         cache = self._diagnoses if cache is None else cache
         reasons = cache.get((cls.number, request))
@@ -479,7 +515,20 @@ class Diagnosis:
             sentence = f"{sentence} {messages.next_pod_sentence(next_pod.sentence)}"
             diagnoses = [next_pod]
         blockers = tuple(b for diagnosis in diagnoses for b in diagnosis.blockers if b.resource != "tasks")
-        return PendingReason(code, sentence, (blocker, *blockers))
+        waiting = "" if self._others_run(group) else "maybe"
+        return PendingReason(code, sentence, (blocker, *blockers), waiting=waiting)
+
+    def _others_run(self, group: GroupEntry) -> bool:
+        """Return whether a task of another group holds anything on a node that the group may use."""
+        table = self._state.table
+        usable = np.zeros(table.height, dtype=np.bool_)
+        for cls in group.pending_classes:
+            cls.refresh()
+            usable |= cls.static[: table.height]
+        rows = np.flatnonzero(usable & table.live[: table.height])
+        return any(
+            entry.group is not group for row in rows.tolist() for entry in tasks_on(table, row).values()
+        )
 
     def _next_pod_diagnosis(self, group: GroupEntry, step: NextTasks, placed: int) -> NodeDiagnosis | None:
         """Return the blockers of one more pod after ``placed`` pods; ``None`` if it fits."""
@@ -504,6 +553,12 @@ class Diagnosis:
         if isinstance(step, NextTasks):
             rejections = self._gang_allocator.rejections_of(group, whole_step_view(group, step))
         return self._holders_index.find(group, diagnoses, rejections)
+
+
+def _excludes_itself(diagnoses: Sequence[NodeDiagnosis]) -> bool:
+    """Return whether tasks of the class may exclude one another on nodes or in domains."""
+    needs = diagnoses[0].cls.needs if diagnoses else None
+    return needs is not None and bool(needs.anti_affinity or needs.host_ports)
 
 
 def _reason_of(diagnosis: NodeDiagnosis) -> PendingReason | None:

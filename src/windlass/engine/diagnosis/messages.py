@@ -204,6 +204,14 @@ def not_together(reached: int, members: int, *, near: bool = False) -> str:
     return f"Only {reached} of the {count(members, 'pod')} that must start together fit {manner}."
 
 
+def never_together(fitting: int, members: int) -> str:
+    """Return the sentence for a gang that no packing on empty nodes holds."""
+    return (
+        f"Only {fitting} of the {count(members, 'pod')} that must start together fit on the nodes even if "
+        "these are empty."
+    )
+
+
 def next_pod_sentence(sentence: str) -> str:
     """Return what blocks one pod more than fit together."""
     return f"For one more: {sentence[0].lower()}{sentence[1:]}"
@@ -243,9 +251,11 @@ def _nodes_sentence(diagnosis: NodeDiagnosis, findings: Sequence[NodeBlocker]) -
                 limit = f"the most that one matching node has is {', '.join(largest)}"
             return f"One pod needs {each}; {limit}."
         case Reason.EXCEEDS_CLUSTER:
+            because = f", because of {diagnosis.rule}" if diagnosis.rule else ""
             return (
                 f"{count(diagnosis.wanted + diagnosis.held, 'pod')} of {each} must run together; "
-                f"the {count(len(diagnosis.matching), 'matching node')} would hold {diagnosis.ever} even if empty."
+                f"the {count(len(diagnosis.matching), 'matching node')} would hold {diagnosis.ever} even if "
+                f"empty{because}."
             )
         case Reason.CLAIM_UNAVAILABLE:
             faults = dict.fromkeys(f.detail for f in findings if f.code is Reason.CLAIM_UNAVAILABLE)

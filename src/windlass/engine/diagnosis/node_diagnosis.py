@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from windlass.api.reasons import Blocker, Reason
 from windlass.engine.diagnosis import messages
 from windlass.engine.diagnosis.device_messages import device_blockers
+from windlass.engine.diagnosis.empty_capacity import exclusion
 from windlass.engine.diagnosis.transient_blockers import blockers_by, recoverable
 from windlass.engine.feasibility.task_class import UNLIMITED, TaskClass
 from windlass.engine.nodes.table import NodeTable
@@ -65,8 +66,10 @@ class NodeDiagnosis:
     """Number of tasks of the class that fit now."""
     ever: int
     """Number of tasks that would fit on the matching nodes if these were empty."""
+    rule: str = ""
+    """Rule by which the tasks exclude one another, if it makes this number smaller."""
     limited_by_numa: bool = False
-    """True if NUMA makes this number smaller."""
+    """True if NUMA makes the number smaller."""
     short: tuple[str, ...] = ()
     """Resources that are too scarce on some matching node."""
     scarce: tuple[tuple[str, int], ...] = ()
@@ -96,6 +99,7 @@ def diagnose_nodes(
     count = cls.count[live] if mask is None else cls.count[live] * mask[live]
     by_resources = int(capacity_by_resources(state, cls.needs, matching, empty=True).sum())
     ever = capacity_if_empty(state, cls, matching)
+    limit = exclusion(state, cls, matching, ever)
     diagnosis = NodeDiagnosis(
         cls,
         request.tasks,
@@ -104,7 +108,8 @@ def diagnose_nodes(
         nodes=len(live),
         matching=matching,
         fitting=int(count.sum()),
-        ever=int(ever.sum()),
+        ever=int(ever.sum()) if limit is None else limit.most,
+        rule="" if limit is None else limit.rule,
         limited_by_numa=int(ever.sum()) < by_resources,
         largest=_largest(table, cls, matching),
     )
@@ -188,14 +193,15 @@ def _transient_reason(
     diagnosis: NodeDiagnosis, state: ClusterState, live: NDArray[np.int64]
 ) -> Reason | None:
     """Return the reason that blocks now, if nodes that are cordoned or not ready would suffice."""
-    cls, capacity = diagnosis.cls, diagnosis.ever
+    cls = diagnosis.cls
     result = blockers_by(state.plugins.static_blockers, cls.needs, view_of(state.table, live))
     for code, nodes in recoverable(result, len(live)):
-        if (
-            nodes.any()
-            and capacity + int(capacity_if_empty(state, cls, live[nodes]).sum())
-            >= diagnosis.wanted + diagnosis.held
-        ):
+        if not nodes.any():
+            continue
+        rows = np.union1d(diagnosis.matching, live[nodes])
+        counts = capacity_if_empty(state, cls, rows)
+        limit = exclusion(state, cls, rows, counts)
+        if (int(counts.sum()) if limit is None else limit.most) >= diagnosis.wanted + diagnosis.held:
             return code
     return None
 
@@ -277,7 +283,9 @@ def _summary(diagnosis: NodeDiagnosis, table: NodeTable) -> list[Blocker]:
                 "tasks",
                 str(diagnosis.wanted + diagnosis.held),
                 str(diagnosis.ever),
-                "what the matching nodes would hold if they were empty",
+                f"by its {diagnosis.rule}"
+                if diagnosis.rule
+                else "what the matching nodes would hold if they were empty",
             )
         ]
     fitting = str(min(diagnosis.fitting, diagnosis.wanted))

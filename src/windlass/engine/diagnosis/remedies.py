@@ -172,6 +172,13 @@ def _smaller_pod_or_larger_node(diagnosis: NodeDiagnosis, state: ClusterState) -
     )
 
 
+def _fewer_or_more_nodes(pods: int, rule: str) -> str:
+    """Return the remedy for more pods than the nodes hold. ``rule``: by which they exclude one another."""
+    if rule.startswith("claim "):
+        return f"Ask for at most {pods} pods at once, or give each pod a claim of its own."
+    return f"Ask for at most {pods} pods at once, or add nodes{f', or remove its {rule}' if rule else ''}."
+
+
 def _node_remedies(
     code: Reason,
     state: ClusterState,
@@ -186,7 +193,7 @@ def _node_remedies(
             case Reason.EXCEEDS_EVERY_NODE:
                 remedies += _smaller_pod_or_larger_node(diagnosis, state)
             case Reason.EXCEEDS_CLUSTER:
-                remedies.append(f"Ask for at most {diagnosis.ever} pods at once, or add nodes.")
+                remedies.append(_fewer_or_more_nodes(diagnosis.ever, diagnosis.rule))
             case Reason.NO_MATCHING_NODE:
                 remedies += (
                     _no_nodes(diagnosis)

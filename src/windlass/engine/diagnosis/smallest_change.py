@@ -28,7 +28,7 @@ from windlass.engine.diagnosis.node_diagnosis import capacity_by_resources, capa
 from windlass.engine.diagnosis.transient_blockers import blockers_by
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks
-from windlass.engine.groups.next_step import Shortage, batches_of, whole_step_view
+from windlass.engine.groups.next_step import Shortage, batches_of, required_tasks, whole_step_view
 from windlass.engine.nodes.table import PODS
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt
@@ -112,7 +112,7 @@ class SmallestChange:
         elif step.extra:
             return None
         else:
-            batches, missing = step.batches, _required_tasks(step)
+            batches, missing = step.batches, required_tasks(step)
             members = self._try(statement, group, NextTasks(list(batches), missing, {})).reached
         while members > 0:
             attempt = self._try(statement, group, NextTasks(list(batches), members, {}))
@@ -219,7 +219,7 @@ class SmallestChange:
         changes = [self._smaller_request(group, cls, step, name) for name, _ in cls.node_items]
         if cls.needs.devices:
             changes.append(self._smaller_share(group, cls, step))
-        members = _required_tasks(step)
+        members = required_tasks(step)
         if self._gang_allocator.rejections_of(group, whole_step_view(group, step)):
             return changes
         if domains is None:
@@ -256,7 +256,7 @@ class SmallestChange:
     def _would_start(self, group: GroupEntry, cls: TaskClass, step: NextTasks, needs: Needs) -> bool:
         """Return whether the step would start now if its tasks had these needs."""
         rows = self._rows(cls)
-        members = _required_tasks(step)
+        members = required_tasks(step)
         domains = self._gang_allocator.domain_selector.domains(group) if group.has_topology else None
         capacities = np.minimum(capacity_by_resources(self._state, needs, rows), members)
         if domains is not None:
@@ -426,11 +426,6 @@ def _all_needed(subgroup: MissingSubGroup) -> bool:
     return subgroup.needed_children >= len(subgroup.children) and all(
         _all_needed(below) for below in subgroup.children
     )
-
-
-def _required_tasks(step: NextTasks) -> int:
-    """Return the minimum number of tasks that the step places."""
-    return max(step.members, sum(step.roles.values()))
 
 
 def _coarser(group: str, need: TopologyNeed, level: int) -> SuggestedChange:

@@ -254,6 +254,11 @@ def is_nominated(group: GroupEntry, step: NextTasks) -> bool:
 # ---------------------------------------------------------------------- in sum
 
 
+def required_tasks(step: NextTasks) -> int:
+    """Return the minimum number of tasks that the step places."""
+    return max(step.members, sum(step.roles.values()))
+
+
 def whole_step_view(group: GroupEntry, step: NextTasks) -> StepView:
     """Return the minimum request of the next tasks: the sum over the first ones in task order."""
     if len(step.batches) == 1 and step.root is None and not step.options:

@@ -21,7 +21,7 @@ from windlass.api.quantities import from_units
 from windlass.api.views.podshape import LabelSelector, RequirementWire
 from windlass.api.views.storage import SELECTED_NODE
 from windlass.kits.dicts import put_if_changed
-from windlass.plugins.nodes.label_match import labels_match
+from windlass.spi.label_match import labels_match
 from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
 
 ZONES = (

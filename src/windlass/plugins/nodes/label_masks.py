@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windlass.plugins.nodes.label_match import value_matches
+from windlass.spi.label_match import value_matches
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Expression, NodeTerm
 

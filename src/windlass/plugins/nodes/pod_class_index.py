@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from windlass.plugins.nodes.label_masks import describe
-from windlass.plugins.nodes.label_match import labels_match
+from windlass.spi.label_match import labels_match
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Expression, Needs, PodTerm
 

@@ -1,0 +1,111 @@
+"""Capacity of empty nodes for tasks of one class that exclude one another.
+
+Host ports, required anti-affinity to the own kind, volumes for one pod alone and hard
+spread constraints limit how many tasks of a class run at the same time, whatever else
+ends. The limits are upper bounds: more tasks than that never fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.nodes.view import view_of
+from windlass.engine.state.cluster_state import ClusterState
+from windlass.spi.label_match import labels_match
+from windlass.spi.objects import Expression, HostPort, Needs, PodTerm, SpreadTerm
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Upper bound of tasks, and the rule that sets it, as text."""
+
+    most: int
+    rule: str
+
+
+def exclusion(
+    state: ClusterState, cls: TaskClass, rows: NDArray[np.int64], counts: NDArray[np.int64]
+) -> Exclusion | None:
+    """Return the tightest bound on tasks of the class on these rows; ``None`` if no rule limits them.
+
+    ``counts``: tasks that each row holds by its resources, if empty.
+    """
+    needs = cls.needs
+    found = []
+    if needs.host_ports:
+        port = needs.host_ports[0]
+        found.append(Exclusion(int(np.minimum(counts, 1).sum()), f"host port {port.number}/{port.protocol}"))
+    found += [
+        Exclusion(1, f"claim {volume.claim} is for one pod alone")
+        for volume in needs.volumes
+        if volume.exclusive and int(counts.sum())
+    ]
+    view = view_of(state.table, rows)
+    for term in needs.anti_affinity:
+        if selects(term, needs, needs):
+            domains = view.label(term.topology_key)
+            most = sum(_largest(counts, domains, maximum=1).values()) + int(counts[domains == 0].sum())
+            found.append(Exclusion(most, f"anti-affinity to its own kind per {term.topology_key}"))
+    for term in needs.spread:
+        if term.hard and _spreads_itself(term, needs) and not _others_count(state, term, cls):
+            domains = view.label(term.topology_key)
+            found.append(
+                Exclusion(_most_spread(term, counts, domains), f"spread constraint per {term.topology_key}")
+            )
+    limiting = [each for each in found if each.most < int(counts.sum())]
+    return min(limiting, key=lambda each: each.most, default=None)
+
+
+def selects(term: PodTerm, needs: Needs, other: Needs) -> bool:
+    """Return whether a term of pods with ``needs`` selects pods of ``other``."""
+    if term.selector is None or other.namespace not in (term.namespaces or (needs.namespace,)):
+        return False
+    return labels_match(term.selector, dict(other.labels))
+
+
+def ports_conflict(ports: Iterable[HostPort], others: Iterable[HostPort]) -> bool:
+    """Return whether two pods cannot share a node because of their host ports."""
+    return any(
+        (a.protocol, a.number) == (b.protocol, b.number)
+        and (a.address == b.address or not a.address or not b.address)
+        for a in ports
+        for b in others
+    )
+
+
+def _largest(counts: NDArray[np.int64], domains: NDArray[np.int64], *, maximum: int) -> dict[int, int]:
+    """Return domain → number of tasks that it holds, at most ``maximum``."""
+    result: dict[int, int] = {}
+    for domain, count in zip(domains.tolist(), counts.tolist(), strict=True):
+        if domain:
+            result[domain] = min(maximum, result.get(domain, 0) + count)
+    return result
+
+
+def _most_spread(term: SpreadTerm, counts: NDArray[np.int64], domains: NDArray[np.int64]) -> int:
+    held = _largest(counts, domains, maximum=int(counts.sum()))
+    if not held:
+        return 0
+    least = 0 if term.min_domains is not None and len(held) < term.min_domains else min(held.values())
+    return sum(min(count, least + term.max_skew) for count in held.values())
+
+
+def _spreads_itself(term: SpreadTerm, needs: Needs) -> bool:
+    return term.selector is not None and labels_match(term.selector, dict(needs.labels))
+
+
+def _others_count(state: ClusterState, term: SpreadTerm, cls: TaskClass) -> bool:
+    """Return whether pods of another class count for the constraint. They may raise its bound."""
+    selector: tuple[Expression, ...] = term.selector or ()
+    return any(
+        other is not cls
+        and bool(other.placed)
+        and other.needs.namespace == cls.needs.namespace
+        and labels_match(selector, dict(other.needs.labels))
+        for other in state.classes
+    )
