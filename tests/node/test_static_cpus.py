@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.node.limits import ContainerLimits, WatchLimiter
+from windlass.node.limits import NO_LIMITS, ContainerLimits, WatchLimiter
 from windlass.node.static_cpus import Key, NotEnoughCpus, StaticCpus, exclusive_counts, reserved_cpus
 
 CORES = tuple(range(8))
@@ -112,3 +113,18 @@ def test_exclusive_cpus_overlap_with_nothing(steps: list[tuple[int, int, bool]])
         assert 0 not in taken
         for one in shared:
             assert not set(taken) & set(moves.at[one, "main"])
+
+
+def test_two_exclusive_containers_have_disjoint_core_sets() -> None:
+    """F53: the sets that `windlass show` prints."""
+    cores = (0, 1, 2, 3)
+    found = StaticCpus(WatchLimiter(cores, "no cgroups"), cores, (0,), repin=lambda _: None)
+    for name, count in (("a", 1), ("b", 2)):
+        found.apply(name, "main", replace(NO_LIMITS, cpu_milli=count * 1000, exclusive_cpus=count))
+    found.apply("c", "main", NO_LIMITS)
+    sets = [set(found.cpus_of(name, "main")) for name in ("a", "b", "c")]
+    assert [len(cpus) for cpus in sets] == [1, 2, 1]
+    assert len(set.union(*sets)) == 4
+    found.release("a")
+    assert found.cpus_of("a", "main") == ()
+    assert len(found.cpus_of("c", "main")) == 2

@@ -82,6 +82,10 @@ class Limiter(Protocol):
         """Count the CPUs of a running container that an earlier agent started."""
         ...
 
+    def cpus_of(self, pod: str, container: str) -> tuple[int, ...]:
+        """Return the CPUs that the container may use; empty for all."""
+        ...
+
 
 class WatchLimiter:
     """Limiter with affinity and memory checks. It works everywhere."""
@@ -120,6 +124,9 @@ class WatchLimiter:
             self._load[core] += 1
         self._taken.setdefault(pod, {})[container] = cores
 
+    def cpus_of(self, pod: str, container: str) -> tuple[int, ...]:
+        return self._taken.get(pod, {}).get(container, ())
+
     def _release_container(self, pod: str, container: str) -> None:
         """Release the CPUs of an earlier attempt."""
         for core in self._taken.get(pod, {}).pop(container, ()):
@@ -138,6 +145,8 @@ class CgroupLimiter:
         self._base = base
         self._pod_pids = pod_pids
         """Maximum number of processes of each pod; 0: no limit."""
+        self._cpus: dict[str, dict[str, tuple[int, ...]]] = {}
+        """Pod → container → CPUs that it may use, if not all."""
         self.description = f"cpu and memory: cgroup v2 below {base}"
         if pod_pids:
             self.description += f"; processes: at most {pod_pids} for each pod"
@@ -165,15 +174,20 @@ class CgroupLimiter:
             _write(own / "memory.oom.group", "1")
             if (own / "memory.swap.max").exists():
                 _write(own / "memory.swap.max", "0")
+        self._cpus.setdefault(pod, {})[container] = tuple(within)
         return Enforcement(cgroup=str(own), affinity=tuple(within))
 
     def adopt(
         self, pod: str, container: str, affinity: Sequence[int], limits: ContainerLimits = NO_LIMITS
     ) -> None:
-        return
+        self._cpus.setdefault(pod, {})[container] = tuple(affinity)
+
+    def cpus_of(self, pod: str, container: str) -> tuple[int, ...]:
+        return self._cpus.get(pod, {}).get(container, ())
 
     def release(self, pod: str) -> None:
         """Remove the directories of an ended pod. A busy one stays until later."""
+        self._cpus.pop(pod, None)
         directory = self._base / pod
         if not directory.is_dir():
             return

@@ -132,6 +132,10 @@ class StaticCpus:
             self._shared[pod, container] = limits, ()
         self._limiter.adopt(pod, container, affinity, limits)
 
+    def cpus_of(self, pod: str, container: str) -> tuple[int, ...]:
+        own = self._exclusive.get((pod, container))
+        return self._limiter.cpus_of(pod, container) if own is None else own
+
     def release(self, pod: str) -> None:
         self._limiter.release(pod)
         freed = [key for key in self._exclusive if key[0] == pod]

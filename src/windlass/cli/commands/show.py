@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from windlass.api.cpu_sets import cpus_of_pod, cpus_text
 from windlass.cli import resources, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
@@ -48,7 +49,11 @@ def command(invocation: Invocation, job: str) -> int:
     if found.pods:
         out.line("\nRanks")
         rows = [_row(pod, now) for pod in _sorted(found)]
-        header = ("RANK", "STATE", "NODE", "GPU", "RESTARTS", "AGE", "END")
+        header = ["RANK", "STATE", "NODE", "GPU", "RESTARTS", "AGE", "END"]
+        if any(map(cpus_text, found.pods)):
+            header.insert(4, "CPUS")
+            for line, pod in zip(rows, _sorted(found), strict=True):
+                line.insert(4, cpus_text(pod) or "-")
         wide_tables.show(invocation, header, rows, optional=("AGE", "RESTARTS"))
     events = event_lines(invocation, [found.obj, *(filter(None, [found.group])), *found.pods], most=12)
     if events:
@@ -129,6 +134,7 @@ def _rank(pod: dict[str, object]) -> dict[str, object]:
         "phase": pod_phase(pod),
         "devices": resources.held_text(pod) or None,
         "pluginDevices": devices_of(pod),
+        "cpus": cpus_of_pod(pod) or None,
         "restarts": sum(int(str(c.get("restartCount") or 0)) for c in _statuses(pod)),
         "exitCode": _end(pod).get("exitCode"),
     }

@@ -114,6 +114,10 @@ class PodResources:
         """Count the CPUs of a container that an earlier agent started."""
         self._limiter.adopt(self._uid, container["name"], affinity, self._limits_of(container))
 
+    def cpus_of(self, container: str) -> tuple[int, ...]:
+        """Return the CPUs that a running container may use; empty for all of the node."""
+        return self._limiter.cpus_of(self._uid, container)
+
     def release(self) -> None:
         """Release devices, limits and address. No process of the pod is left."""
         self._devices.release(self._uid)

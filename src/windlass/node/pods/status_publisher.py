@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from windlass.api.cpu_sets import cpu_status
 from windlass.api.errors import StatusError
 from windlass.api.resources import PODS
 from windlass.client.client import Client
@@ -27,13 +29,20 @@ class StatusPublisher:
     """
 
     def __init__(
-        self, client: Client, clock: Clock, pod: dict[str, Any], machine: PodMachine, host_address: str
+        self,
+        client: Client,
+        clock: Clock,
+        pod: dict[str, Any],
+        machine: PodMachine,
+        host_address: str,
+        cpus_of: Callable[[str], Sequence[int]] = lambda _: (),
     ) -> None:
         self._client = client
         self._clock = clock
         self._metadata = pod["metadata"]
         self._machine = machine
         self._host_address = host_address
+        self._cpus_of = cpus_of
         self._conditions: list[dict[str, Any]] = list((pod.get("status") or {}).get("conditions") or [])
         self._published: dict[str, Any] | None = None
         self._dirty = asyncio.Event()
@@ -76,7 +85,11 @@ class StatusPublisher:
         self._published = self._status()
 
     def _status(self) -> dict[str, Any]:
-        return status(self._machine, self._host_address)
+        record = status(self._machine, self._host_address)
+        for container in record["containerStatuses"]:
+            if "running" in container["state"] and (cpus := self._cpus_of(container["name"])):
+                container["allocatedResourcesStatus"] = [cpu_status(cpus)]
+        return record
 
     async def settled(self) -> None:
         """Wait until the server has the current status."""

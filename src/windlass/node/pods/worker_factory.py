@@ -63,7 +63,9 @@ class PodWorkerFactory:
             pod,
             machine,
             launcher=launcher,
-            publisher=StatusPublisher(self.client, self.clock, pod, machine, self.node.address),
+            publisher=StatusPublisher(
+                self.client, self.clock, pod, machine, self.node.address, launcher.resources.cpus_of
+            ),
             actions=actions,
             names=self.names,
             paths=self.paths,
