@@ -45,6 +45,9 @@ OF_RUN = _by_name(
     ListedPolicy("kube", "pods one by one on the emptiest node; a job in part is given up after 30 min"),
     ListedPolicy("kube-pack", "the same on the fullest node"),
     ListedPolicy("kube1", "as kube, one pod per GPU"),
+    ListedPolicy(
+        "kube-wait", "as kube1, pods of jobs of one moment in turn; a job in part holds its GPUs for ever"
+    ),
     ListedPolicy("volcano-like", "Volcano's configuration as installed"),
     ListedPolicy("kai-like", "KAI's actions and orders"),
 )

@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import cast
 
-from windlass.engine.decision import Decision
-from windlass.engine.deltas import Delta
 from windlass.engine.engine import Engine
 from windlass.kits import gc_tuning
-from windlass.kits.clock import Clock
 from windlass.kits.rng import seeded
 from windlass.sim.cluster import NodeShape, make_nodes
 from windlass.sim.replay.metrics import percentile
+from windlass.sim.replay.pass_times import TimedEngine
 from windlass.sim.replay.policies import POLICIES
 from windlass.sim.replay.replay import Replay, ReplayOptions
 from windlass.sim.traces import openb
@@ -106,29 +104,6 @@ def cpu_percent(lab: Lab, run: Packed) -> float:
     return 100.0 * held / sum(node.cpu_milli for node in cluster.nodes)
 
 
-class Timed:
-    """An engine of which every decision is timed: what it is told, and the cycle."""
-
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine, self._clock = engine, clock
-        self._told = 0.0
-        self.seconds: list[float] = []
-        self.decided = 0
-
-    def apply(self, deltas: Iterable[Delta]) -> None:
-        begun = self._clock.monotonic()
-        self._engine.apply(list(deltas))
-        self._told += self._clock.monotonic() - begun
-
-    def cycle(self, now: float) -> Decision:
-        begun = self._clock.monotonic()
-        decision = self._engine.cycle(now)
-        self.seconds.append(self._clock.monotonic() - begun + self._told)
-        self._told = 0.0
-        self.decided += len(decision.binds) + len(decision.evictions)
-        return decision
-
-
 def speed(lab: Lab) -> ExperimentFinding:
     """E12."""
     nodes = make_nodes(
@@ -139,7 +114,7 @@ def speed(lab: Lab) -> ExperimentFinding:
     )
     jobs = lab.jobs(OPENB_PODS)
     run = Replay(jobs, nodes, POLICIES["windlass"], ReplayOptions(timeline=False))
-    timed = Timed(run.deciding.engine, lab.processor)
+    timed = TimedEngine(run.deciding.engine, lab.processor)
     run.deciding.engine = cast(Engine, timed)
     gc_tuning.tune_for_long_lived_objects()
     run.run(lambda done: lab.tell("windlass by time of creation", done, len(jobs)))

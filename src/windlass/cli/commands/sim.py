@@ -62,9 +62,9 @@ def command() -> None:
 )
 @click.option(
     "--restart-cost",
-    default="0/0/0",
+    default="7/30/60",
     metavar="A/B/C",
-    help="Seconds of a restart with 1, up to 8, and more GPUs (default: 0/0/0; published: 7/30/60).",
+    help="Seconds of a restart with 1, up to 8, and more GPUs (default: 7/30/60, as published; 0/0/0: none).",
 )
 @click.option(
     "--checkpoint",
@@ -76,8 +76,8 @@ def command() -> None:
     "--time-share",
     type=click.Choice(["yes", "no", "both"]),
     metavar="CHOICE",
-    help="Whether jobs opted in to time-sharing (suspension for jobs of equal priority): yes (default), no,"
-    " or both, each in its own column.",
+    help="Whether jobs opted in to time-sharing (suspension for jobs of equal priority): both (default), each"
+    " in its own column, yes or no.",
 )
 @click.option("--no-time-share", is_flag=True, help="Same as --time-share no.")
 @click.option(
@@ -178,6 +178,7 @@ def run(
     )
     from windlass.cli.text import plural
 
+    given["both_requested"] = given["time_share"] == "both"
     given["time_share"] = sim_run.time_sharing(given["time_share"], given.pop("no_time_share"))
     both = given["time_share"] == "both"
     chosen = policy_columns.columns(policies, given["run_times"], both=both, warn=invocation.warn)

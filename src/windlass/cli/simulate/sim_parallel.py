@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from windlass.cli.invocation import Invocation
 from windlass.cli.output.progress import progress, until_interrupted
@@ -13,11 +13,13 @@ from windlass.cli.simulate.policy_columns import PolicyColumn
 from windlass.cli.simulate.sim_reports import ReplayRecord, WantedReports, record_of
 from windlass.cli.simulate.sim_run import Setup
 from windlass.cli.text import plural
+from windlass.engine.engine import Engine
 from windlass.kits import gc_tuning, processes
 from windlass.kits.clock import SystemClock
 from windlass.kits.process_pool import map_in_processes, report_progress
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.metrics import Metrics, measure
+from windlass.sim.replay.pass_times import TimedEngine
 from windlass.sim.replay.placements import Placement
 from windlass.sim.replay.policies import ReplayPolicy
 from windlass.sim.replay.replay import Replay
@@ -115,11 +117,14 @@ def _run(run: PolicyRun, tell: Callable[[int], None] | None) -> RunResult:
     policy = watch.over(run.column.policy)
     started = clock.monotonic()
     replay = Replay(run.jobs, run.setup.nodes, policy, replace(run.setup.options, seed=run.seed))
+    timed = TimedEngine(replay.deciding.engine, clock)
+    replay.deciding.engine = cast(Engine, timed)
     outcome = replay.run(tell)
     outcome.seconds = clock.monotonic() - started
     outcome.memory_bytes = processes.peak_memory_bytes()
     metrics = replace(measure(policy.name, outcome), left=left(replay))
     metrics.figures["queue_bound_seconds"] = run.least
+    metrics.figures["pass_milliseconds"] = timed.figures
     if len(run.setup.seeds) > 1:
         metrics.figures[SEED] = run.seed
     return RunResult(run.number, metrics, record_of(run.wanted, metrics, outcome, run.seed), watch.seen)

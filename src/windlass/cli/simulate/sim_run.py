@@ -72,7 +72,7 @@ def time_sharing(choice: str | None, never: bool) -> str:
             f"--time-share {choice} and --no-time-share contradict each other",
             remedies=("omit one of them", "--time-share both   (for a column each)"),
         )
-    return "no" if never else choice or "yes"
+    return "no" if never else choice or "both"
 
 
 def setup(given: Mapping[str, Any]) -> Setup:
@@ -228,7 +228,7 @@ def warnings(
     """Yield warnings before the simulation: options without effect, jobs that can never run."""
     if given["run_times"] and not any(policy.oracle for policy in policies):
         yield "none of these policies uses run times: --run-times has no effect"
-    if given["time_share"] == "both" and not any(policy.shares for policy in policies):
+    if given["both_requested"] and not any(policy.shares for policy in policies):
         yield "none of these policies uses time-sharing: each has only one column"
     if setup.options.effort.model_load_seconds and not any(job.model for job in jobs):
         yield "no job names an AI model: --model-load has no effect"

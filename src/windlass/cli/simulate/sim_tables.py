@@ -148,7 +148,17 @@ _LINES: Sequence[_Line] = (
         "1 if all queues of the trace wait in proportion to their work; less if some wait longer.",
         _fairness,
     ),
+    _Line(
+        "finished jobs",
+        "Jobs that ended; a gang is one job.",
+        lambda f: f"{f['jobs'] - f['unfinished_jobs']:,g}",
+    ),
     _Line("jobs that never ended", "They are not included in the times above.", _count("unfinished_jobs")),
+    _Line(
+        "scheduling pass p99",
+        "99 % of the passes of the scheduler (changes taken in, and one cycle) take no longer.",
+        lambda f: f"{f['pass_milliseconds']['p99']:,.1f}ms",
+    ),
     _Line("took", "Time that the simulation took.", lambda f: f"{f['seconds']:.1f}s"),
     _Line("memory", "Peak memory of the process so far.", lambda f: f"{f['memory_mib']:.0f}MiB"),
 )

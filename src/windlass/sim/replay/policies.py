@@ -61,11 +61,13 @@ class PolicyContext:
 class Singly:
     """Pods that are bound one by one. Every ``patience_seconds`` after its pods were made a job is looked at: if only
     a part of them has its place then, it is given up, and comes again after ``pause_seconds``. ``pod_gpus``: the
-    most of one pod; 0: as many as a node has."""
+    most of one pod; 0: as many as a node has. ``in_turn``: pods of jobs that came at one moment are created in turn,
+    as controllers that work side by side create them, and a job in part is never given up."""
 
     pod_gpus: int = 0
     patience_seconds: float = 1800.0
     pause_seconds: float = 300.0
+    in_turn: bool = False
 
 
 def _as_it_is(group: Group, job: TraceJob) -> Group:
@@ -310,6 +312,7 @@ _MAKES: Mapping[str, _Make] = {
     "kube": lambda _: ReplayEngine(_spread(), Singly()),
     "kube-pack": lambda _: ReplayEngine(_packed(), Singly()),
     "kube1": lambda _: ReplayEngine(_spread(), Singly(pod_gpus=_POD_GPUS["kube1"])),
+    "kube-wait": lambda _: ReplayEngine(_spread(), Singly(pod_gpus=_POD_GPUS["kube-wait"], in_turn=True)),
     "volcano-like": configured(VOLCANO, Dialect.VOLCANO),
     KAI_LIKE: configured(KAI, Dialect.KAI),
 }
@@ -321,7 +324,7 @@ _TIMED: Mapping[str, Callable[[str, PolicyContext], ReplayEngine]] = {
     "srsf": partial(_remaining, weighed=True),
 }
 """Unless told otherwise they know the truth."""
-_POD_GPUS = {"kube1": 1}
+_POD_GPUS = {"kube1": 1, "kube-wait": 1}
 _SHARES = frozenset(("windlass", "default", "las", "predicted", "srtf", "srsf"))
 
 

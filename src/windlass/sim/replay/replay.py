@@ -367,7 +367,7 @@ class Replay:
             run.settle(now)
             self._close_span(run, now, held=not run.rate)
             before = run.milli()
-        elif run.least > 1 and singly is not None:
+        elif run.least > 1 and singly is not None and not singly.in_turn:
             spans = (now - run.came) // singly.patience_seconds + 1
             self.agenda.add(run.came + spans * singly.patience_seconds, EventKind.GIVE_UP, (run, run.tries))
         pod.node = bind.node

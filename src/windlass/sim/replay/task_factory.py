@@ -16,6 +16,8 @@ RUNNING = TaskState.RUNNING
 POOL = "default"
 """The queue of all jobs where a policy knows but one."""
 NAMESPACE = "sim"
+_APART_SECONDS = 1e-6
+"""Time between two pods of a job, where pods of several jobs are created in turn."""
 
 
 class TaskFactory:
@@ -59,6 +61,9 @@ class TaskFactory:
 
     def single(self, pod: JobPod, now: float) -> Group:
         """The group of a pod that is bound for itself."""
+        singly = self._made.singly
+        if singly is not None and singly.in_turn:
+            now += pod.task.index * _APART_SECONDS
         return self._made.dress(self._group(pod.task.group, pod.run, 1, now), pod.run.job)
 
     def _group(self, key: str, run: JobRun, least: int, now: float) -> Group:
