@@ -73,4 +73,4 @@ def test_pairs_align_and_leave_out_what_is_empty():
 
 
 def test_no_control_character_reaches_the_terminal():
-    assert render(("A",), [("x\x1b[31mred\x07\nnext",)]) == "A\nx?[31mred? next\n"
+    assert render(("A",), [("x\x1b[31mred\x07\nnext",)]) == "A\nx\\x1b[31mred\\x07 next\n"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from windlass.api.errors import StatusError, WindlassError
+from windlass.kits.printable import visible
 
 if TYPE_CHECKING:
     from windlass.api.resources import Resource
@@ -36,10 +37,10 @@ def exit_status(error: WindlassError) -> int:
 
 
 def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text, _colour: text) -> str:
-    lines = [f"{paint(f'error[{error.code}]:', 'red')} {error.message}"]
+    lines = [f"{paint(f'error[{error.code}]:', 'red')} {visible(error.message)}"]
     if error.evidence:
-        lines.append(f"{paint('why:', 'yellow')} {error.evidence}")
-    lines += [f"{paint('try:', 'green')} {remedy}" for remedy in error.remedies]
+        lines.append(f"{paint('why:', 'yellow')} {visible(error.evidence)}")
+    lines += [f"{paint('try:', 'green')} {visible(remedy)}" for remedy in error.remedies]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from windlass.cli import terminal
 from windlass.cli.terminal import Terminal
 from windlass.kits.clock import SystemClock
+from windlass.kits.printable import visible
 from windlass.kits.state import StateFolder
 
 if TYPE_CHECKING:
@@ -170,11 +171,11 @@ class Invocation:
         """Print a warning of the server as kubectl does; each text once."""
         if text not in self.warnings:
             self.warnings.append(text)
-            self.err.line(f"{self.err.paint('Warning:', 'yellow')} {text}")
+            self.err.line(f"{self.err.paint('Warning:', 'yellow')} {visible(text)}")
 
     def note(self, text: str) -> None:
         """Print a line for the person to standard error."""
-        self.err.line(text)
+        self.err.line(visible(text))
 
 
 def context_of(context: click.Context) -> InvocationContext:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
 
+from windlass.kits.printable import visible
+
 ELLIPSIS = "…"
 _GAP = "  "
 _LEAST = 8
@@ -147,18 +149,15 @@ def pairs(items: Sequence[tuple[str, str]], indent: str = "") -> str:
     lines = []
     for name, value in shown:
         label = f"{name}:" + " " * (longest - cells(name) - 1)
-        first, *more = value.split("\n")
+        first, *more = visible(value).split("\n")
         lines.append(f"{indent}{label}  {first}".rstrip() + "\n")
         lines += [f"{indent}{' ' * longest}  {line}".rstrip() + "\n" for line in more]
     return "".join(lines)
 
 
 def _one_line(cell: str) -> str:
-    """Return the text without line breaks and control characters.
+    """Return the text without line breaks, and with control characters as escapes.
 
     It comes from objects, which any user may have written.
     """
-    if cell.isprintable():
-        return cell
-    shown = "".join(letter if letter.isprintable() or letter.isspace() else "?" for letter in cell)
-    return " ".join(shown.split())
+    return cell if cell.isprintable() else " ".join(visible(cell).split())

@@ -78,3 +78,23 @@ def test_node_without_amounts_holds_no_pod(plan: Any, status: Json) -> None:
     assert entry["remedies"] == ["Set status.allocatable.pods: no node reports how many pods it may hold."]
     found, _ = plan({**node("paper"), "status": {"allocatable": {"cpu": "1"}}}, pod("p", requests={}))
     assert bound(found) == {"p"}
+
+
+def test_direction_and_control_characters_are_shown_as_escapes(windlass: Run, tmp_path: Path) -> None:
+    """In tables, remedies, warnings and errors. JSON holds the text as it is."""
+    turned = "v\u202egpj\x9b"
+    selecting = pod("p", requests={}, nodeSelector={"k": turned})
+    strange = {"apiVersion": "example.com/v1", "kind": f"X{turned}", "metadata": {"name": "x"}}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(json.dumps([node("n"), selecting, strange]))
+    done = windlass("plan", "-f", str(file))
+    assert done.code == 0
+    assert r"(k=v\u202egpj\x9b)" in done.out
+    assert r"Xv\u202egpj\x9b" in done.err
+    assert (done.out + done.err).replace("\n", "").isprintable()
+    found = json.loads(windlass("plan", "-f", str(file), "-o", "json").out)
+    assert turned in found["pending"][0]["message"]
+    file.write_text(json.dumps([{**node(turned), "spec": {"unschedulable": "maybe"}}]))
+    done = windlass("plan", "-f", str(file))
+    assert done.code == 65
+    assert done.err.replace("\n", "").isprintable()

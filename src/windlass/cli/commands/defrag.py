@@ -8,6 +8,7 @@ from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import Number, standard
 from windlass.cli.output.formats import emit
+from windlass.kits.printable import visible
 
 FORMATS = ("json", "yaml", "table")
 
@@ -45,7 +46,7 @@ def command(
 
     document = defrag.report(invocation, files, budget, everybody)
     if invocation.output in ("", "table"):
-        invocation.out.write(defrag.as_text(document))
+        invocation.out.write(visible(defrag.as_text(document)))
     else:
         emit(invocation, document)
     return 0

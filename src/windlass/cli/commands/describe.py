@@ -15,6 +15,7 @@ from windlass.cli.manifests.three_way import LAST_APPLIED
 from windlass.cli.options import completer, standard
 from windlass.cli.output.formats import emit
 from windlass.cli.tables import pairs
+from windlass.kits.printable import visible
 
 _HIDDEN_METADATA = (
     "managedFields",
@@ -50,7 +51,7 @@ def command(invocation: Invocation, what: tuple[str, ...], selector: str) -> int
             for number, obj in enumerate(objects):
                 if number:
                     invocation.out.line("\n")
-                invocation.out.write(text(invocation, resource, obj))
+                invocation.out.write(visible(text(invocation, resource, obj)))
     if invocation.structured:
         value: Any = shown[0] if len(shown) == 1 else {"apiVersion": "v1", "kind": "List", "items": shown}
         emit(invocation, value, names=[f"{o['kind'].lower()}/{o['metadata']['name']}" for o in shown])

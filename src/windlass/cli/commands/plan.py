@@ -14,6 +14,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 from windlass.client.errors import Unreachable
+from windlass.kits.printable import visible
 
 if TYPE_CHECKING:
     from windlass.cli.simulate.plan import PlanRequest
@@ -176,7 +177,7 @@ def as_text(plan: dict[str, Any]) -> str:
 def _remedies(pending: Sequence[dict[str, Any]]) -> list[str]:
     """Return one text with the remedies of each pending group; empty if there are none."""
     lines = [
-        f"to start {entry['namespace']}/{entry['podGroup']}: {remedy}\n"
+        visible(f"to start {entry['namespace']}/{entry['podGroup']}: {remedy}\n")
         for entry in pending
         for remedy in entry["remedies"]
     ]

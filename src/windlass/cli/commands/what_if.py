@@ -10,6 +10,7 @@ from windlass.cli.commands.plan import time_of
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output.formats import emit
+from windlass.kits.printable import visible
 
 FORMATS = ("json", "yaml", "table")
 
@@ -75,7 +76,7 @@ def command(invocation: Invocation, now: str | None, **given: Any) -> int:
     question = what_if.WhatIfQuestion(now=time_of(invocation, now), **given)
     answer = what_if.answer(invocation, question)
     if invocation.output in ("", "table"):
-        invocation.out.write(what_if.as_text(answer))
+        invocation.out.write(visible(what_if.as_text(answer)))
     else:
         emit(invocation, what_if.document(answer))
     return 0

@@ -60,6 +60,8 @@ def check_amounts(request: JobRequest) -> None:
             raise WindlassError("WL-USE-400", f"{flag} {text}: {error}", remedies=remedies) from error
         if units <= 0:
             raise WindlassError("WL-USE-400", f"{flag} {text} is not greater than 0")
+        if units >= quantities.LIMIT:
+            raise WindlassError("WL-USE-400", f"{flag} {text}: no machine has as much")
         if name == "memory" and units < _MIN_MEMORY_BYTES:
             raise WindlassError(
                 "WL-USE-400",

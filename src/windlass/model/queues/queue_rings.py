@@ -1,4 +1,4 @@
-"""Queues whose parents form a ring, for warnings."""
+"""Warnings about rings of parents of queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.model.queues.engine_queue import plain
 def ring_problems(queues: QueueTree) -> Iterator[str]:
     """Yield a sentence for each ring, which says where the engine cuts it.
 
-    The queue whose parent is below itself counts as a queue without a parent. The work of
+    A queue with a parent below itself counts as a queue without a parent. The work of
     all queues in the ring runs.
     """
     for entry in sorted(queues, key=lambda each: each.name):
