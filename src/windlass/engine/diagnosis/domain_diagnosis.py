@@ -7,16 +7,28 @@ domain is reported as well.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from windlass.api.reasons import Blocker, NearMiss, Reason
+from windlass.engine.diagnosis.domain_obstacles import (
+    DomainObstacle,
+    held_entries,
+    label_sentence,
+    missing_labels,
+    obstacles_in,
+)
+from windlass.engine.diagnosis.domain_obstacles import returning as recoverable_rows
+from windlass.engine.diagnosis.empty_capacity import one_per_host
 from windlass.engine.diagnosis.node_diagnosis import capacity_if_empty
+from windlass.engine.diagnosis.transient_blockers import TRANSIENT
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks
+from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks, TaskEntry
 from windlass.engine.nodes.table import PODS
-from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector, held_rows
+from windlass.engine.nodes.view import view_of
+from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector
 from windlass.engine.placement.topology_domains import DomainSums, DomainTree
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.nodes import IntArray
@@ -25,6 +37,8 @@ from windlass.spi.topology import NODE_NAME, TopologyNeed
 
 MAX_NAMED = 8
 """Maximum number of domains that are named, those that lack least."""
+_MAX_TEXTS = 4
+"""Maximum number of domains that are named in the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,12 @@ class DomainDiagnosis:
     fitting: int
     ever: int
     coarser: tuple[str, str] | None = None
+    returning: tuple[str, ...] = ()
+    """Nodes that are cordoned or not ready in the domains that would hold all tasks with them."""
+    held: int = 0
+    """Number of tasks that run and stay."""
+    labels: tuple[str, ...] = ()
+    """Labels that keep nodes out of all domains."""
 
 
 def diagnose_domains(
@@ -58,14 +78,14 @@ def diagnose_domains(
     need = group.spec.topology
     if need is not None and need.required >= 0:
         demand = DomainDemand.of(step.batches, max(step.members, 1))
-        result = _DomainDiagnoser(state, domain_selector, need, demand, held_rows(group)).diagnose("")
+        result = _DomainDiagnoser(state, domain_selector, need, demand, held_entries(group)).diagnose("")
         if result is not None:
             return result
     for subgroup in _missing_subgroups(step):
         constraint = group.subgroup_topologies.get(subgroup.name)
         if constraint is None or constraint.required < 0:
             continue
-        held = held_rows(group, subgroup.name)
+        held = held_entries(group, subgroup.name)
         result = _DomainDiagnoser(
             state, domain_selector, constraint, DomainDemand.of_subgroup(subgroup), held
         ).diagnose(subgroup.name)
@@ -93,13 +113,14 @@ class _DomainDiagnoser:
         domain_selector: DomainSelector,
         need: TopologyNeed,
         demand: DomainDemand,
-        held: list[int],
+        held: list[TaskEntry],
     ) -> None:
         self._state = state
         self._domain_selector = domain_selector
         self._need = need
         self._demand = demand
-        self._held = held
+        self._held = [entry.row for entry in held]
+        self._held_entries = held
         self._tree: DomainTree = domain_selector.trees.of(need)
 
     def diagnose(self, subgroup: str) -> DomainDiagnosis | None:
@@ -112,20 +133,66 @@ class _DomainDiagnoser:
         if_empty = self._capacity_if_empty(level)
         fitting = int(capacity[codes].max()) if len(codes) else 0
         best_if_empty = int(if_empty[codes].max()) if len(codes) else 0
-        never = best_if_empty < demand.members + len(self._held)
-        code = Reason.EXCEEDS_EVERY_DOMAIN if never else Reason.TOPOLOGY_PLACEMENT_FAILED
+        code, back = Reason.TOPOLOGY_PLACEMENT_FAILED, np.array([], dtype=np.int64)
+        if best_if_empty < demand.members:
+            code, back = self._transient(level, codes)
+        never = code is Reason.EXCEEDS_EVERY_DOMAIN
         order = codes[np.lexsort((codes, -if_empty[codes] if never else -capacity[codes]))][:MAX_NAMED]
+        if len(back):
+            order = np.concatenate([back, order[~np.isin(order, back)]])[:MAX_NAMED]
+        obstacles = {domain: self._obstacles(level, domain) for domain in order.tolist()}
+        labels = missing_labels(self._state, self._tree, need) if never and not self._held else []
+        summary = code if never else Reason.TOPOLOGY_PLACEMENT_FAILED
         return DomainDiagnosis(
             code,
-            self._sentence(subgroup, codes, order, capacity, if_empty, never=never),
-            (*self._summary(code, codes, fitting), *self._each(code, order, capacity, if_empty)),
+            self._sentence(
+                subgroup, codes, order, if_empty if never else capacity, obstacles, labels, never=never
+            ),
+            (
+                *self._summary(summary, codes, fitting),
+                *self._each(summary, order, capacity, if_empty),
+                *self._named(obstacles),
+            ),
             self._nearest(order, capacity) if len(order) else None,
             need,
             demand.members,
             fitting,
             best_if_empty,
             self._coarser(),
+            tuple(
+                name
+                for domain in back.tolist()
+                for obstacle in obstacles.get(domain, ())
+                if obstacle.code in TRANSIENT
+                for name in obstacle.nodes
+            ),
+            len(self._held),
+            tuple(label for label, _ in labels),
         )
+
+    def _transient(self, level: int, codes: IntArray) -> tuple[Reason, IntArray]:
+        """Return the code if no empty domain holds the tasks, and the domains that nodes would help.
+
+        These hold the tasks if their nodes that are cordoned or not ready return.
+        """
+        for code in (Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE):
+            capacity = self._capacity_if_empty(level, code)
+            holding = codes[capacity[codes] >= self._demand.members] if len(codes) else codes
+            if len(holding):
+                return code, holding
+        return Reason.EXCEEDS_EVERY_DOMAIN, codes[:0]
+
+    def _obstacles(self, level: int, domain: int) -> list[DomainObstacle]:
+        return obstacles_in(self._state, self._demand.classes, self._tree.scope(level, domain).rows)
+
+    def _named(self, obstacles: Mapping[int, Sequence[DomainObstacle]]) -> list[Blocker]:
+        """Return one blocker per domain and state of its nodes."""
+        level, names = self._need.levels[self._need.required].shown, self._tree.names[self._need.required]
+        return [
+            Blocker(obstacle.code, detail=f"{level} {names[domain]}: {obstacle.text}")
+            for domain, found in obstacles.items()
+            for obstacle in found
+        ]
 
     def _codes(self, level: int) -> IntArray:
         """Return the possible domains; at most one if the group has placed members."""
@@ -142,15 +209,42 @@ class _DomainDiagnoser:
             capacity = np.minimum(capacity, self._capacity_if_empty(level))
         return self._limited_by_resources(level, capacity, used=True)
 
-    def _capacity_if_empty(self, level: int) -> IntArray:
-        """Return the capacity per domain if it were empty."""
+    def _capacity_if_empty(self, level: int, returning: Reason | None = None) -> IntArray:
+        """Return the capacity per domain if nothing but members of the group ran there.
+
+        ``returning``: with the nodes that are not ready, or cordoned as well.
+        """
         result = np.zeros(len(self._tree.names[level]), dtype=np.int64)
         for cls, requested in self._demand.classes.items():
-            counts = self._tree.sums(level, self._empty(cls), self._matching(cls))
-            result += (
-                counts if len(self._demand.classes) == 1 else np.minimum(counts, requested + len(self._held))
-            )
+            rows = self._matching(cls)
+            if returning is not None:
+                back = [nodes for code, nodes in recoverable_rows(self._state, cls) if code is returning]
+                rows = np.unique(np.concatenate([rows, *back])).astype(np.int64)
+                rows = rows[rows < self._tree.height]
+            counts = self._tree.sums(level, self._without_held(cls, rows), rows)
+            result += counts if len(self._demand.classes) == 1 else np.minimum(counts, requested)
         return self._limited_by_resources(level, result, used=False)
+
+    def _without_held(self, cls: TaskClass, rows: IntArray) -> IntArray:
+        """Return how many tasks each row holds in addition to the members that run there."""
+        counts = one_per_host(self._state, cls, rows, capacity_if_empty(self._state, cls, rows))
+        at = {int(row): index for index, row in enumerate(rows.tolist())}
+        used: dict[int, dict[str, int]] = {}
+        for entry in self._held_entries:
+            if entry.row in at:
+                sums = used.setdefault(entry.row, {})
+                for name, units in (*entry.cls.node_items, *((("", 1),) if entry.cls is cls else ())):
+                    sums[name] = sums.get(name, 0) + units
+        for row, sums in used.items():
+            index = at[row]
+            view = view_of(self._state.table, np.array([row], dtype=np.int64), empty=True)
+            left = [
+                (int(view.allocatable(name)[0]) - sums.get(name, 0)) // units
+                for name, units in cls.node_items
+                if units
+            ]
+            counts[index] = max(0, min([int(counts[index]) - sums.get("", 0), *left]))
+        return counts
 
     def _limited_by_resources(self, level: int, capacity: IntArray, *, used: bool) -> IntArray:
         """Limit counts of several classes by the resources that all of them request.
@@ -176,9 +270,6 @@ class _DomainDiagnoser:
         table = self._state.table
         return np.flatnonzero(table.live[: self._tree.height] & cls.static[: self._tree.height])
 
-    def _empty(self, cls: TaskClass) -> IntArray:
-        return capacity_if_empty(self._state, cls, self._matching(cls))
-
     # ------------------------------------------------------------------ messages
 
     def _sentence(
@@ -187,7 +278,8 @@ class _DomainDiagnoser:
         codes: IntArray,
         order: IntArray,
         capacity: IntArray,
-        if_empty: IntArray,
+        obstacles: Mapping[int, Sequence[DomainObstacle]],
+        labels: Sequence[tuple[str, int]],
         *,
         never: bool,
     ) -> str:
@@ -205,16 +297,29 @@ class _DomainDiagnoser:
         if not len(codes):
             if level == need.topology:
                 return f"No node carries the label {level}, by which its pods must lie together."
-            return f"No node is in a domain of {full}, which is required."
+            because = f": {label_sentence(labels)}" if labels else ""
+            return f"No node is in a domain of {full}, which is required{because}."
         names = tree.names[need.required]
         if never:
             best = int(order[0])
-            return (
-                f"{pods}{more} must lie {where}; of {len(codes)} none would "
-                f"hold them even if empty: {names[best]} would hold {int(if_empty[best])}."
+            best_text = f"{names[best]} would hold {int(capacity[best])}"
+            texts = [
+                f"In {names[domain]}, {' and '.join(each.text for each in found)}."
+                for domain, found in list(obstacles.items())[:_MAX_TEXTS]
+                if found
+            ]
+            texts += [f"{label_sentence(labels)}.".capitalize()] if labels else []
+            empty = "even if empty" if not self._held else "in addition, even if nothing else ran there"
+            sentence = (
+                f"{pods}{more} must lie {where}; of {len(codes)} none would hold them {empty}: {best_text}."
             )
-        listed = ", ".join(f"{names[code]} holds {int(capacity[code])}" for code in order[:4].tolist())
-        rest = f", {len(codes) - 4} others hold no more" if len(codes) > 4 else ""
+            return " ".join([sentence, *texts])
+        listed = ", ".join(
+            f"{names[domain]} holds {int(capacity[domain])}"
+            + (f" ({' and '.join(each.text for each in obstacles[domain])})" if obstacles[domain] else "")
+            for domain in order[:_MAX_TEXTS].tolist()
+        )
+        rest = f", {len(codes) - _MAX_TEXTS} others hold no more" if len(codes) > _MAX_TEXTS else ""
         return f"{pods}{more} must lie {where}; of {len(codes)} none holds them now: {listed}{rest}."
 
     def _summary(self, code: Reason, codes: IntArray, fitting: int) -> list[Blocker]:

@@ -61,6 +61,19 @@ def exclusion(
     return min(limiting, key=lambda each: each.most, default=None)
 
 
+def one_per_host(
+    state: ClusterState, cls: TaskClass, rows: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the counts, at most 1 per row if tasks of the class exclude one another on a node."""
+    needs, view = cls.needs, view_of(state.table, rows)
+    for term in needs.anti_affinity:
+        if selects(term, needs, needs):
+            domains = view.label(term.topology_key)
+            if len(np.unique(domains)) == len(domains) and not (domains == 0).any():
+                return np.minimum(counts, 1)
+    return np.minimum(counts, 1) if needs.host_ports else counts
+
+
 def selects(term: PodTerm, needs: Needs, other: Needs) -> bool:
     """Return whether a term of pods with ``needs`` selects pods of ``other``."""
     if term.selector is None or other.namespace not in (term.namespaces or (needs.namespace,)):

@@ -56,17 +56,22 @@ def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str,
     """Return remedies for topology domains that do not hold the group."""
     remedies = []
     level = diagnosis.need.levels[diagnosis.need.required].shown
-    if diagnosis.nearest is None and not group.held_members:
-        if level == diagnosis.need.topology:
-            remedies.append(
-                f"Label nodes (kubectl label node NODE {level}=VALUE), or name a label that nodes carry."
-            )
-        else:
-            remedies.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
-    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN and diagnosis.ever:
-        remedies.append(
-            f"Ask for at most {diagnosis.ever} pods at once, or add nodes to a domain of {level}."
+    names = " ".join(diagnosis.returning[:8])
+    if diagnosis.labels:
+        labels = " ".join(f"{label}=VALUE" for label in diagnosis.labels)
+        instead = (
+            "name a label that nodes carry" if level == diagnosis.need.topology else "require another level"
         )
+        remedies.append(f"Label nodes (kubectl label node NODE {labels}), or {instead}.")
+    elif diagnosis.nearest is None and not group.held_members:
+        remedies.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
+    if diagnosis.code is Reason.NODE_UNSCHEDULABLE and names:
+        remedies.append(f"Uncordon nodes: windlass node uncordon {names}.")
+    elif diagnosis.code is Reason.NODE_NOT_READY and names:
+        remedies.append(f"See why nodes are not ready: kubectl describe node {names}.")
+    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN and diagnosis.ever:
+        most = diagnosis.held + diagnosis.ever
+        remedies.append(f"Ask for at most {most} pods at once, or add nodes to a domain of {level}.")
     return tuple(remedies)
 
 
