@@ -31,6 +31,17 @@ EVICTED_FOR = "windlass.dev/evicted-for"
 """On a PodGroup: the last eviction of its pods, the group that received the capacity, and why (JSON)."""
 EVICTIONS = "windlass.dev/evictions"
 """On a PodGroup, or a pod without one: the groups that were evicted for it, those that were spared, and why (JSON)."""
+QUEUED_SINCE = "windlass.dev/queued-since"
+"""On a PodGroup or pod that was created again after its node had a notice: since when it counts in the order of its
+queue (RFC 3339)."""
+REQUEUED = "windlass.dev/requeued"
+"""On a pod that is evicted and will be created again: the reason, ``SpotInterruption`` or ``NodeDegraded``."""
+SPOT_NOTICE = "windlass.dev/spot-notice"
+"""On a node: its spot machine ends at this time (RFC 3339), or soon (any other text). Its pods are evicted, and start
+elsewhere. Taints by which clouds announce that have the same effect."""
+DEGRADED = "windlass.dev/degraded"
+"""On a node: it is slow, and why. Pods of high priority are evicted, and start elsewhere. A condition ``NodeDegraded``
+or ``Degraded`` of the node has the same effect."""
 QUEUE_SHARE = "windlass.dev/share"
 """On a queue: its fair share, what it holds and asks for, and why the share is what it is, as JSON."""
 SIMULATED = "windlass.dev/simulated"

@@ -24,6 +24,7 @@ from windlass.controllers.gputier.controller import GpuTierController
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
+from windlass.controllers.nodenotices.controller import NodeNoticeController
 from windlass.controllers.normalising.controller import NormalisingController
 from windlass.controllers.podgroup.controller import PodGroupController
 from windlass.controllers.priorityclasses.controller import PriorityClassController
@@ -75,7 +76,7 @@ class ControllerManager:
         self.runners = {
             reconciler.name: ReconcilerRunner(reconciler, context, workers=workers)
             for reconciler in _reconcilers(
-                client, self.informers, clock, embedded, other_schedulers, exporter
+                client, self.informers, clock, embedded, other_schedulers, exporter, metrics
             )
         }
 
@@ -109,6 +110,7 @@ def _reconcilers(
     embedded: bool,
     other_schedulers: Collection[OtherScheduler],
     exporter: Exporter | None,
+    metrics: ControllerMetrics,
 ) -> list[Reconciler]:
     kinds = [scheduler.kind for scheduler in other_schedulers]
     if VOLCANO in kinds:
@@ -136,5 +138,6 @@ def _reconcilers(
             QuotaController(client, informers, clock),
             DisruptionController(informers, clock),
             NodeHealthController(client, informers, clock),
+            NodeNoticeController(client, informers, clock, metrics),
         ]
     return reconcilers

@@ -22,4 +22,7 @@ class ControllerMetrics:
         self.reconcile_seconds = family.histogram(
             "look_seconds", "Duration of one reconciliation with its writes.", _BY, FAST
         )
+        self.spot_interruptions = MetricFactory(source, "spot").counter(
+            "interruptions_total", "Pods evicted because their spot machine was to end."
+        )
         self.waiting = family.gauge("waiting_keys", "Keys that wait for a worker.", _BY)

@@ -374,6 +374,21 @@ def test_priority_class_protects_pods_that_state_nothing(field: str) -> None:
     assert story.groups["default/g"].preemptible
 
 
+def test_a_pod_that_was_created_again_keeps_its_age() -> None:
+    """F44: it counts from its first creation in the order of its queue, never from later."""
+    since = {"windlass.dev/queued-since": "2020-01-01T00:00:00Z"}
+    later = {"windlass.dev/queued-since": "2999-01-01T00:00:00Z"}
+    plain = group("g", 1)
+    stated = group("h", 1)
+    stated["metadata"]["annotations"] = since
+    story = Story().put(plain, stated, pod("a"), pod("b", annotations=since), pod("c", annotations=later))
+    story.take()
+    created = {key.removeprefix("default/"): one.created for key, one in story.groups.items()}
+    assert created["h"] == created["pod:b"] == 1577836800.0
+    assert created["g"] > created["h"]
+    assert created["pod:c"] == created["pod:a"]
+
+
 def test_members_and_changed_groups() -> None:
     story = Story().put(group("g", 2), pod("g-0", group="g"), pod("g-1", group="g", node="n"))
     story.take()

@@ -81,7 +81,7 @@ def order(job: Job) -> tuple[Any, ...]:
 def row(invocation: Invocation, job: Job, *, utc: bool = False, now: float | None = None) -> list[str]:
     time = invocation.clock.now() if now is None else now
     shown = job.key if invocation.all_namespaces else job.name
-    when = rfc3339(job.created) if utc else age(time - job.created)
+    when = rfc3339(job.queued_since) if utc else age(time - job.queued_since)
     return [shown, job.queue, job.state, job.gpus, when, brief(job)]
 
 

@@ -291,6 +291,13 @@ class Job:
         return created(self.obj)
 
     @property
+    def queued_since(self) -> float:
+        """Creation in Unix seconds, or earlier if it was created again after an eviction."""
+        text = (self.obj["metadata"].get("annotations") or {}).get(names.QUEUED_SINCE)
+        earlier = timestamp(text) if text and self.kind == "Pod" else 0.0
+        return earlier if 0.0 < earlier < self.created else self.created
+
+    @property
     def finished_at(self) -> float:
         """End in Unix seconds; 0 while it runs and if it is unknown."""
         if not self.finished:

@@ -47,7 +47,13 @@ MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 MIN_RESOURCES = "scheduling.volcano.sh/group-min-resources"
 _TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
 _TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
-_ANNOTATIONS = (names.PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
+_ANNOTATIONS = (
+    names.PREEMPTABLE,
+    "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone",
+    names.QUEUED_SINCE,
+    names.EVICTED_FOR,
+)
 _LABELS = (names.PREEMPTABLE, "volcano.sh/cooldown-time")
 _BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 

@@ -13,6 +13,7 @@ from windlass.api.errors import FieldError
 from windlass.api.generated_names import without_uid
 from windlass.api.node_resources import node_resources
 from windlass.api.preemptibility import TRUE, statement
+from windlass.api.views.wire import moment
 from windlass.kits import durations
 from windlass.model.records.attained_service import attained_service_of
 from windlass.spi.objects import Group
@@ -331,7 +332,7 @@ def group_of(view: views.PodGroup, urgency: Urgency) -> Group:
         min_resources=node_resources(view.min_resources) if view.min_resources else {},
         preemptible=preemptible(view.labels, view.annotations, protected_class=urgency.protected),
         never_preempts=urgency.never_preempts,
-        created=view.created,
+        created=queued_since(view.annotations, view.created),
         uid=view.uid,
         admitted=view.phase in PHASES_ADMITTED,
         has_run=view.phase in PHASES_RUN,
@@ -351,6 +352,16 @@ def _with_annotations(group: Group, view: views.PodGroup) -> Group:
         annotations=policy_annotations(annotations),
         past=attained_service_of(annotations, view.created),
     )
+
+
+def queued_since(annotations: Mapping[str, str], created: float) -> float:
+    """Return since when an object counts in the order of its queue (Unix seconds).
+
+    That is its creation, or an earlier time if it was created again after an eviction.
+    """
+    text = annotations.get(names.QUEUED_SINCE)
+    earlier = moment(text) if text else 0.0
+    return earlier if 0.0 < earlier < created else created
 
 
 def duration_of(text: str | None) -> float | None:
@@ -380,7 +391,7 @@ def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") 
             pod.labels, pod.annotations, protected_class=classes.protects(pod.priority_class)
         ),
         never_preempts=pod.preemption_policy == "Never",
-        created=pod.created,
+        created=queued_since(pod.annotations, pod.created),
         uid=pod.uid,
         admitted=True,
         run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),

@@ -27,7 +27,7 @@ SLACK_SECONDS = 60.0
 Times are whole seconds, of several clocks.
 """
 _SERVICE = (names.ATTAINED, names.ATTAINED_AT, names.SUSPENSIONS, names.ATTAINED_SINCE)
-_EVICTIONS = (names.EVICTED_FOR, names.EVICTIONS)
+_EVICTIONS = (names.EVICTED_FOR, names.EVICTIONS, names.QUEUED_SINCE)
 CARRIED = (*_SERVICE, *_EVICTIONS)
 """Annotations of a PodGroup that go over to the next one of a restarted Volcano Job."""
 

@@ -1,0 +1,1 @@
+"""Notices of nodes: spot machines that end soon, and nodes that have become slow."""
