@@ -606,5 +606,7 @@ class Task(msgspec.Struct, frozen=True):
     """The PodDisruptionBudgets that protect it, ``namespace/name``."""
     owned: bool = True
     """True if a controller recreates the pod after it is deleted."""
+    deleted: float = 0.0
+    """Time (Unix seconds) at which a terminating pod should have ended; 0.0: it does not terminate."""
     guaranteed: bool = False
     """Quality of service Guaranteed: requests of CPU and memory equal the limits."""

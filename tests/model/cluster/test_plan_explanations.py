@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from explained_plan import explained
+from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
 from tier_configurations import config
 
@@ -35,3 +39,56 @@ def test_remedy_for_a_plain_pod_group_of_kueue_names_its_annotation() -> None:
     assert told.remedies == (
         "Create the missing pods, or lower annotation kueue.x-k8s.io/pod-group-total-count to 2.",
     )
+
+
+STUCK_SINCE = {"deletionTimestamp": "2025-12-31T00:00:00Z"}
+
+
+def gang_with_stuck_members(running: int, stuck: int, gpus: int, *, kai: bool) -> list[dict[str, Any]]:
+    """Return a gang on a node of ``gpus`` GPUs, with a new pod for each one that is stuck."""
+    least = running + stuck
+    names = [*(f"g-{i}" for i in range(least)), *(f"new-{i}" for i in range(stuck))]
+    made: list[dict[str, Any]] = [node("n0", gpus=gpus)]
+    if kai:
+        made += [kai_queue("o"), kai_queue("p", "o"), kai_group("g", least, "p")]
+    else:
+        made += [group("g", least, phase="Running"), queue("default")]
+    for at, name in enumerate(names):
+        about: dict[str, Any] = {"node": "n0"} if at < least else {}
+        if running <= at < least:
+            about["metadata"] = STUCK_SINCE
+        made.append(
+            kai_pod(name, "g", "p", **about) if kai else pod(name, scheduler="volcano", group="g", **about)
+        )
+    return made
+
+
+@pytest.mark.parametrize("kai", [False, True])
+@pytest.mark.parametrize(("running", "stuck"), [(1, 1), (3, 2), (0, 2)])
+def test_member_that_is_stuck_is_not_counted_and_named(running: int, stuck: int, kai: bool) -> None:
+    told = explained(gang_with_stuck_members(running, stuck, running + stuck, kai=kai))["g"]
+    assert (str(told.code), told.waiting_helps) == ("InsufficientResources", "maybe")
+    stuck_name = f"g-{running}"
+    assert (
+        f"Pod default/{stuck_name} on n0 is stuck in termination since 2025-12-31T00:00:00Z" in told.message
+    )
+    assert f"kubectl delete pod {stuck_name} -n default --grace-period=0 --force" in " ".join(told.remedies)
+    assert "must run together" not in told.message
+
+
+def test_stuck_pod_of_another_group_is_named() -> None:
+    told = explained([node("n0", gpus=1), pod("old", node="n0", metadata=STUCK_SINCE), pod("new")])["new"]
+    assert told.waiting_helps == "maybe"
+    assert "Pod default/old on n0 is stuck in termination" in told.message
+
+
+def test_stuck_pod_beside_others_that_suffice_leaves_waiting_helpful() -> None:
+    objects = [
+        node("n0", gpus=2),
+        pod("old", node="n0", metadata=STUCK_SINCE),
+        pod("runs", node="n0"),
+        pod("new"),
+    ]
+    told = explained(objects)["new"]
+    assert told.waiting_helps == "yes"
+    assert "Pod default/old on n0 is stuck" in told.message

@@ -21,13 +21,11 @@ from windlass.engine.diagnosis.domain_obstacles import (
     obstacles_in,
 )
 from windlass.engine.diagnosis.domain_obstacles import returning as recoverable_rows
-from windlass.engine.diagnosis.empty_capacity import one_per_host
-from windlass.engine.diagnosis.node_diagnosis import capacity_if_empty
+from windlass.engine.diagnosis.empty_capacity import capacity_beside, one_per_host
 from windlass.engine.diagnosis.transient_blockers import TRANSIENT
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks, TaskEntry
 from windlass.engine.nodes.table import PODS
-from windlass.engine.nodes.view import view_of
 from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector
 from windlass.engine.placement.topology_domains import DomainSums, DomainTree
 from windlass.engine.state.cluster_state import ClusterState
@@ -227,24 +225,8 @@ class _DomainDiagnoser:
 
     def _without_held(self, cls: TaskClass, rows: IntArray) -> IntArray:
         """Return how many tasks each row holds in addition to the members that run there."""
-        counts = one_per_host(self._state, cls, rows, capacity_if_empty(self._state, cls, rows))
-        at = {int(row): index for index, row in enumerate(rows.tolist())}
-        used: dict[int, dict[str, int]] = {}
-        for entry in self._held_entries:
-            if entry.row in at:
-                sums = used.setdefault(entry.row, {})
-                for name, units in (*entry.cls.node_items, *((("", 1),) if entry.cls is cls else ())):
-                    sums[name] = sums.get(name, 0) + units
-        for row, sums in used.items():
-            index = at[row]
-            view = view_of(self._state.table, np.array([row], dtype=np.int64), empty=True)
-            left = [
-                (int(view.allocatable(name)[0]) - sums.get(name, 0)) // units
-                for name, units in cls.node_items
-                if units
-            ]
-            counts[index] = max(0, min([int(counts[index]) - sums.get("", 0), *left]))
-        return counts
+        counts = capacity_beside(self._state, cls, rows, self._held_entries)
+        return one_per_host(self._state, cls, rows, counts)
 
     def _limited_by_resources(self, level: int, capacity: IntArray, *, used: bool) -> IntArray:
         """Limit counts of several classes by the resources that all of them request.

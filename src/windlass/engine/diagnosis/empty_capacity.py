@@ -13,11 +13,69 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.feasibility.task_class import UNLIMITED, TaskClass
+from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.view import view_of
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.label_match import labels_match
 from windlass.spi.objects import Expression, HostPort, Needs, PodTerm, SpreadTerm
+
+_OWN = ""
+"""Key for the number of tasks of the class itself."""
+
+
+def capacity_if_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many tasks of the class each row holds if empty, by resources and NUMA."""
+    result = capacity_by_resources(state, cls.needs, rows, empty=True)
+    numa_usage = state.plugins.numa_accounting
+    if numa_usage is None or cls.needs.zones is None:
+        return result
+    maxima = [numa_usage.most(cls.number, row) for row in rows.tolist()]
+    by_numa = np.array([UNLIMITED if count is None else count for count in maxima], dtype=np.int64)
+    return np.minimum(result, by_numa)
+
+
+def capacity_by_resources(
+    state: ClusterState, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
+) -> NDArray[np.int64]:
+    """Return how many tasks with these needs each row holds, by resources only.
+
+    ``empty``: as if nothing ran there.
+    """
+    view = view_of(state.table, rows, empty=empty)
+    count = np.full(len(rows), UNLIMITED, dtype=np.int64)
+    for plugin in state.plugins.capacities:
+        limit = plugin.capacity(needs, view)
+        if limit is not None:
+            np.minimum(count, limit, out=count)
+    np.maximum(count, 0, out=count)
+    if needs.devices:
+        state.classes.allocator.limit_counts(count, view, needs)
+    return count
+
+
+def capacity_beside(
+    state: ClusterState, cls: TaskClass, rows: NDArray[np.int64], staying: Iterable[TaskEntry]
+) -> NDArray[np.int64]:
+    """Return how many tasks of the class each row holds if only these other tasks stayed there."""
+    counts = capacity_if_empty(state, cls, rows).copy()
+    at = {int(row): index for index, row in enumerate(rows.tolist())}
+    used: dict[int, dict[str, int]] = {}
+    for entry in staying:
+        if entry.row in at:
+            sums = used.setdefault(entry.row, {})
+            for name, units in (*entry.cls.node_items, *(((_OWN, 1),) if entry.cls is cls else ())):
+                sums[name] = sums.get(name, 0) + units
+    for row, sums in used.items():
+        index = at[row]
+        view = view_of(state.table, np.array([row], dtype=np.int64), empty=True)
+        left = [
+            (int(view.allocatable(name)[0]) - sums.get(name, 0)) // units
+            for name, units in cls.node_items
+            if units
+        ]
+        counts[index] = max(0, min([int(counts[index]) - sums.get(_OWN, 0), *left]))
+    return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import numpy as np
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine.backfill.forecast import Forecaster
 from windlass.engine.backfill.start_estimates import NO_ESTIMATE, StartEstimator
-from windlass.engine.diagnosis import messages, min_resources
+from windlass.engine.diagnosis import ending_tasks, messages, min_resources
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose_domains
 from windlass.engine.diagnosis.holders import Holders
 from windlass.engine.diagnosis.limit_remedies import LIMIT_CODES, limit_remedies
@@ -35,11 +35,19 @@ from windlass.engine.diagnosis.packing import Packing, pack
 from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for, tried_remedies
 from windlass.engine.diagnosis.smallest_change import SmallestChange
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import PENDING, GroupEntry, NextTasks, nominated, tasks_on
+from windlass.engine.groups.entries import (
+    ENDING,
+    PENDING,
+    GroupEntry,
+    NextTasks,
+    TaskEntry,
+    nominated,
+    tasks_on,
+)
 from windlass.engine.groups.next_step import Shortage, min_usage, next_step, required_tasks, whole_step_view
 from windlass.engine.groups.pending_class import PendingClass
 from windlass.engine.groups.run_times import certain_run_time
-from windlass.engine.nodes.table import RELEASING
+from windlass.engine.nodes.table import PODS, RELEASING
 from windlass.engine.nodes.view import TableView
 from windlass.engine.pending.scheduling_queue import SchedulingQueue
 from windlass.engine.placement.gang_allocator import GangAllocator
@@ -156,7 +164,7 @@ class Diagnosis:
                 return self._nodes_only_explanation(group, step, diagnoses[0], node_reason)
             domains = self._domain_diagnosis(group, step)
             if domains is not None:
-                reasons.append(PendingReason(domains.code, domains.sentence, domains.blockers))
+                reasons.append(_of_domains(domains, self._ending_of(group, domains, diagnoses)))
             reasons += self._node_reasons(group, step, diagnoses, certain=bool(reasons), in_full=in_full)
         elif group.pending:
             diagnoses = self._node_diagnoses(group, step, permanent=not in_full)
@@ -201,6 +209,7 @@ class Diagnosis:
                 nearest=NearMiss(*diagnosis.nearest) if diagnosis.nearest else None,
                 remedies=remedies_for([reason.code], group, self._state, [diagnosis], step),
                 nodes_considered=int(self._state.table.live.sum()),
+                waiting=reason.waiting,
             )
         return cached
 
@@ -343,7 +352,11 @@ class Diagnosis:
             self._permanent.clear()
             self._packings.clear()
             self._shape = self._state.table.shape
-        held = tuple(sorted((e.cls.number, e.row) for e in group.tasks.values() if e.row >= 0))
+        held = tuple(
+            sorted(
+                (e.cls.number, e.row) for e in group.tasks.values() if e.row >= 0 and e.state not in ENDING
+            )
+        )
         wanted = tuple((batch.cls.number, len(batch.entries)) for batch in step.batches)
         key = (wanted, required_tasks(step), held)
         if key not in self._packings:
@@ -437,7 +450,9 @@ class Diagnosis:
             (cls,) = classes
             held = 0
             if not step.extra:
-                held = sum(1 for entry in group.tasks.values() if entry.cls is cls and entry.row >= 0)
+                held = sum(
+                    1 for e in group.tasks.values() if e.cls is cls and e.row >= 0 and e.state not in ENDING
+                )
             return [self._node_diagnosis(cls, DiagnosedRequest(step.members, held))]
         cache = self._permanent if permanent else self._diagnoses
         return [
@@ -486,6 +501,18 @@ class Diagnosis:
         if not group.has_topology:
             return None
         return diagnose_domains(self._state, self._gang_allocator.domain_selector, group, step)
+
+    def _ending_of(
+        self, group: GroupEntry, domains: DomainDiagnosis, diagnoses: Sequence[NodeDiagnosis]
+    ) -> str:
+        """Return the sentence about terminating tasks in the way, if no diagnosis of nodes has it."""
+        if domains.code is not Reason.TOPOLOGY_PLACEMENT_FAILED or any(v.ending for v in diagnoses):
+            return ""
+        ending: dict[str, TaskEntry] = {}
+        for v in diagnoses:
+            scarce = [name for name, _ in v.cls.node_items if name != PODS]
+            ending |= {e.key: e for e in ending_tasks.ending_on(self._state, v.cls, v.matching, scarce)}
+        return ending_tasks.sentence(self._state.table, list(ending.values()))
 
     def _gang_reason(
         self, group: GroupEntry, step: NextTasks, diagnoses: list[NodeDiagnosis], *, in_full: bool
@@ -676,6 +703,11 @@ def _each_limit_once(reasons: Sequence[PendingReason]) -> list[PendingReason]:
     return list(once.values())
 
 
+def _of_domains(domains: DomainDiagnosis, ending: str) -> PendingReason:
+    sentence = f"{domains.sentence} {ending}" if ending else domains.sentence
+    return PendingReason(domains.code, sentence, domains.blockers)
+
+
 def _never(diagnosis: NodeDiagnosis) -> PendingReason | None:
     """Return the reason if waiting does not help: the nodes, even empty, do not hold it."""
     if diagnosis.never is None:
@@ -686,4 +718,4 @@ def _never(diagnosis: NodeDiagnosis) -> PendingReason | None:
 def _now(diagnosis: NodeDiagnosis) -> PendingReason | None:
     if diagnosis.now is None:
         return None
-    return PendingReason(diagnosis.now, diagnosis.sentence, diagnosis.blockers)
+    return PendingReason(diagnosis.now, diagnosis.sentence, diagnosis.blockers, waiting=diagnosis.waiting)

@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.api.reasons import Blocker, Reason
-from windlass.engine.diagnosis import messages
+from windlass.engine.diagnosis import ending_tasks, messages
 from windlass.engine.diagnosis.device_messages import device_blockers
-from windlass.engine.diagnosis.empty_capacity import exclusion
+from windlass.engine.diagnosis.empty_capacity import capacity_by_resources, capacity_if_empty, exclusion
+from windlass.engine.diagnosis.ending_tasks import depends_on_stuck, ending_on
 from windlass.engine.diagnosis.transient_blockers import blockers_by, recoverable
-from windlass.engine.feasibility.task_class import UNLIMITED, TaskClass
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import view_of
 from windlass.engine.placement.placer import Placer
 from windlass.engine.state.cluster_state import ClusterState
-from windlass.spi.objects import Needs
 from windlass.spi.plugins import NodeBlocker
 from windlass.spi.quantities import from_units, is_device
 
@@ -81,6 +82,10 @@ class NodeDiagnosis:
     never: Reason | None = None
     now: Reason | None = None
     sentence: str = ""
+    ending: tuple[TaskEntry, ...] = ()
+    """Terminating tasks that hold what is short."""
+    waiting: str = ""
+    """Override of the code's answer whether waiting helps; "" for none."""
     held_by: dict[str, int] | None = None
     """Group → amount of scarce resources that it holds; filled by ``holders``."""
 
@@ -127,38 +132,21 @@ def diagnose_nodes(
     diagnosis.blockers = _blockers(diagnosis, table, findings)
     if diagnosis.never is not None or diagnosis.now is not None:
         diagnosis.nearest = _nearest_node(table, cls, live, findings)
-        diagnosis.sentence = messages.nodes_sentence(diagnosis, findings)
+        if diagnosis.now is not None:
+            _add_ending(diagnosis, state)
+        diagnosis.sentence = messages.nodes_sentence(
+            diagnosis, findings, ending_tasks.sentence(table, diagnosis.ending)
+        )
     return diagnosis
 
 
-def capacity_if_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many tasks of the class each row holds if empty, by resources and NUMA."""
-    result = capacity_by_resources(state, cls.needs, rows, empty=True)
-    numa_usage = state.plugins.numa_accounting
-    if numa_usage is None or cls.needs.zones is None:
-        return result
-    maxima = [numa_usage.most(cls.number, row) for row in rows.tolist()]
-    by_numa = np.array([UNLIMITED if count is None else count for count in maxima], dtype=np.int64)
-    return np.minimum(result, by_numa)
-
-
-def capacity_by_resources(
-    state: ClusterState, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
-) -> NDArray[np.int64]:
-    """Return how many tasks with these needs each row holds, by resources only.
-
-    ``empty``: as if nothing ran there.
-    """
-    view = view_of(state.table, rows, empty=empty)
-    count = np.full(len(rows), UNLIMITED, dtype=np.int64)
-    for plugin in state.plugins.capacities:
-        limit = plugin.capacity(needs, view)
-        if limit is not None:
-            np.minimum(count, limit, out=count)
-    np.maximum(count, 0, out=count)
-    if needs.devices:
-        state.classes.allocator.limit_counts(count, view, needs)
-    return count
+def _add_ending(diagnosis: NodeDiagnosis, state: ClusterState) -> None:
+    """Add the terminating tasks that are waited for. Without their end, waiting may not help."""
+    cls, rows = diagnosis.cls, diagnosis.matching
+    scarce = [*diagnosis.short, *(name for name, _ in diagnosis.scarce)]
+    diagnosis.ending = tuple(ending_on(state, cls, rows, scarce))
+    if depends_on_stuck(state, cls, rows, diagnosis.ending, diagnosis.wanted + diagnosis.held):
+        diagnosis.waiting = "maybe"
 
 
 def _largest(table: NodeTable, cls: TaskClass, matching: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:

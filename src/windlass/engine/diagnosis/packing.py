@@ -16,7 +16,7 @@ import numpy as np
 
 from windlass.engine.diagnosis.empty_capacity import ports_conflict, selects
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, NextTasks
+from windlass.engine.groups.entries import ENDING, GroupEntry, NextTasks
 from windlass.engine.groups.next_step import required_tasks
 from windlass.engine.nodes.view import view_of
 from windlass.engine.state.cluster_state import ClusterState
@@ -72,7 +72,7 @@ class _Search:
         row_at = {int(row): at for at, row in enumerate(live.tolist())}
         self._placed: list[tuple[TaskClass, int]] = []
         for entry in group.tasks.values():
-            if entry.row >= 0 and entry.row in row_at:
+            if entry.row in row_at and entry.state not in ENDING:
                 at = row_at[entry.row]
                 free[at] -= self._vector(entry.cls)
                 self._placed.append((entry.cls, at))

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason, SuggestedChange, SuggestedChangeKind
+from windlass.engine.diagnosis import ending_tasks
 from windlass.engine.diagnosis.device_advice import advice_on_devices
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis
 from windlass.engine.diagnosis.limit_remedies import KAI, object_name
@@ -49,6 +50,8 @@ def remedies_for(
             remedies.append("Release it.")
         if code is Reason.EXCEEDS_CLUSTER and not any(v.never is code for v in diagnoses):
             remedies.append(f"Ask for less at once (lower {group.spec.minimum_name}), or add nodes.")
+    for diagnosis in diagnoses:
+        remedies += ending_tasks.remedies(diagnosis.ending)
     return tuple(dict.fromkeys(remedies))
 
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from windlass.api.reasons import Reason, SuggestedChange, SuggestedChangeKind
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.diagnosis.device_messages import describe_need
+from windlass.engine.diagnosis.empty_capacity import capacity_by_resources, capacity_if_empty
 from windlass.engine.diagnosis.limit_remedies import LIMIT_CODES, exceeded_limits, raised
-from windlass.engine.diagnosis.node_diagnosis import capacity_by_resources, capacity_if_empty
 from windlass.engine.diagnosis.transient_blockers import blockers_by
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks

@@ -140,6 +140,7 @@ def task_of(
         zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
         budgets=budgets,
         owned=recreated(pod, group),
+        deleted=pod.deleted if pod.node_name else 0.0,
         guaranteed=pod.shape.guaranteed,
     )
 
