@@ -299,10 +299,30 @@ def test_init_container_uses_at_most_the_devices_of_later_containers() -> None:
         "containers": [{"name": "a", "resources": {"limits": {"aliyun.com/gpu-mem": "4"}}}],
     }
     assert one(spec).container == "a"
-    spec["initContainers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"] = "5"
-    assert "prepare asks for more" in read(spec).problems[0].message
+    spec["initContainers"][0]["resources"]["limits"] = {"volcano.sh/vgpu-memory-percentage": "50"}
+    assert "in the same resources" in read(spec).problems[0].message
     spec["initContainers"][0]["restartPolicy"] = "Always"  # a sidecar: it runs at the same time
     assert [ask.container for ask in read(spec).asks] == ["prepare", "a"]
+
+
+def test_pod_gets_the_larger_amount_of_init_containers_and_containers() -> None:
+    """As for every resource in Kubernetes."""
+
+    def asked(init: dict[str, Any], *running: dict[str, Any]) -> Any:
+        named = [{"name": f"c{at}", "resources": {"limits": limits}} for at, limits in enumerate(running)]
+        return read({"initContainers": [{"name": "i", "resources": {"limits": init}}], "containers": named})
+
+    small, large = {GPU: "1", "nvidia.com/gpumem": "4000"}, {GPU: "1", "nvidia.com/gpumem": "9000"}
+    found = asked(large, small)
+    assert not found.problems
+    assert [(ask.container, ask.memory_mib) for ask in found.asks] == [("c0", 9000)]
+    assert dict(found.asks[0].words)["nvidia.com/gpumem"] == 9000
+    assert [ask.memory_mib for ask in asked(large, small, small).asks] == [9000, 4000]
+    assert [ask.memory_mib for ask in asked(small, large).asks] == [9000]
+    compute = {GPU: "1", "nvidia.com/gpumem": "100", "nvidia.com/gpucores": "60"}
+    assert [(ask.milli, ask.memory_mib) for ask in asked(compute, small).asks] == [(600, 4000)]
+    assert asked({**large, GPU: "2"}, small).problems
+    assert asked(large).problems
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ Units: compute in thousandths of a device, memory in MiB. A request of nothing b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -99,20 +100,27 @@ def read(
 
 
 def _merged(containers: Sequence[ContainerResources], reader: RequestReader) -> list[ContainerDeviceRequest]:
-    """Asks of containers that run together; one that ends before may use the devices of the others."""
+    """Return the requests of the containers that run together, as large as those of init containers.
+
+    An init container that ends before the others start uses the first of their devices.
+    As for every resource in Kubernetes, the pod gets the larger amount.
+    """
     first = {container.name for container in containers if container.init}
     running = [ask for ask in reader.asks if ask.container not in first]
-    if not first:
-        return running
     for ask in reader.asks:
-        if ask.container in first and not any(_covers(other, ask) for other in running):
-            reader.problems.append(
-                FieldError.forbidden(
-                    "spec.initContainers",
-                    f"init container {ask.container} asks for more of a GPU than any container that runs after it: "
-                    "ask for as much there",
-                )
+        if ask.container not in first or any(_covers(other, ask) for other in running):
+            continue
+        larger = _larger(running[0], ask) if running else None
+        if larger is not None:
+            running[0] = larger
+            continue
+        reader.problems.append(
+            FieldError.forbidden(
+                "spec.initContainers",
+                f"init container {ask.container} requests GPUs that the first container after it cannot share: "
+                "request as many devices there, in the same resources",
             )
+        )
     return running
 
 
@@ -122,8 +130,34 @@ def _covers(ask: ContainerDeviceRequest, smaller: ContainerDeviceRequest) -> boo
         and ask.profile == smaller.profile
         and ask.count >= smaller.count
         and ask.milli >= smaller.milli
-        and ask.memory_mib >= smaller.memory_mib
-        and ask.memory_milli >= smaller.memory_milli
+        and (
+            ask.memory_milli >= WHOLE
+            or (ask.memory_mib >= smaller.memory_mib and ask.memory_milli >= smaller.memory_milli)
+        )
+    )
+
+
+def _larger(ask: ContainerDeviceRequest, init: ContainerDeviceRequest) -> ContainerDeviceRequest | None:
+    """Return ``ask`` with the larger amounts of both; ``None`` if they cannot be compared.
+
+    Memory in MiB and in parts of a device's memory are compared only if one is all of it.
+    """
+    if ask.resource != init.resource or ask.profile != init.profile or ask.count < init.count:
+        return None
+    mib, parts = max(ask.memory_mib, init.memory_mib), max(ask.memory_milli, init.memory_milli)
+    if parts >= WHOLE:
+        mib = 0
+    elif mib and parts:
+        return None
+    words = dict(ask.words)
+    for name, units in init.words:
+        words[name] = max(words.get(name, 0), units)
+    return replace(
+        ask,
+        milli=max(ask.milli, init.milli),
+        memory_mib=mib,
+        memory_milli=parts,
+        words=tuple(sorted(words.items())),
     )
 
 
