@@ -55,7 +55,8 @@ class World:
     ) -> None:
         for number in numbers:
             obj = claimer(f"{gang}-{number}", claim="c", group=gang, **fields)
-            obj["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+            named = [{"name": one} for one in claims]
+            obj["spec"]["containers"][0]["resources"] |= {"requests": {"cpu": cpu}, "claims": named}
             obj["spec"]["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in claims]
             self.model.objects.upsert_pod(views.decode_pod(views.encode(obj)))
 

@@ -21,6 +21,7 @@ from windlass.api.devices.request import MIG, ContainerResources
 from windlass.api.devices.resource_names import is_word
 from windlass.api.errors import FieldError
 from windlass.api.quantities import MAX_REQUEST, QuantityError, add, is_device, maximum, to_whole_units
+from windlass.api.views.container_claims import class_claims, unknown_claims
 from windlass.api.views.wire import EMPTY, NO_LABELS, field_error, intern, interned, part
 
 
@@ -134,15 +135,6 @@ class _Claim(msgspec.Struct, gc=False, rename="camel"):
     resource_claim_template_name: str | None = None
 
 
-class _ContainerClaim(msgspec.Struct, gc=False, rename="camel"):
-    name: str = ""
-    device_class_name: str | None = None
-
-
-class _ContainerClaims(msgspec.Struct, gc=False):
-    claims: tuple[_ContainerClaim, ...] | None = None
-
-
 class _Port(msgspec.Struct, gc=False, rename="camel"):
     container_port: int = 0
     host_port: int | None = None
@@ -225,6 +217,8 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     """(protocol, number, address); an empty address stands for all of the node's."""
     gates: tuple[str, ...]
     claims: tuple[ClaimReference, ...]
+    unknown_claims: tuple[FieldError, ...] = ()
+    """Errors of claims that containers name and the pod does not have."""
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[FieldError, ...] = ()
     devices: tuple[ContainerResources, ...] = ()
@@ -244,7 +238,6 @@ _affinity_decoder = msgspec.json.Decoder(Affinity)
 _tolerations_decoder = msgspec.json.Decoder(tuple[TolerationWire, ...])
 _gates_decoder = msgspec.json.Decoder(tuple[_Gate, ...])
 _claims_decoder = msgspec.json.Decoder(tuple[_Claim, ...])
-_container_claims_decoder = msgspec.json.Decoder(_ContainerClaims)
 _spread_decoder = msgspec.json.Decoder(tuple[SpreadConstraint, ...])
 _volumes_decoder = msgspec.json.Decoder(tuple[_Volume, ...])
 _ports_decoder = msgspec.json.Decoder(tuple[_Port, ...])
@@ -361,7 +354,7 @@ def _build(
     problems: list[FieldError] = []
     request = _request(spec, problems, {one.container: one for one in served}, infeasible)
     gates = part(_gates_decoder, spec.scheduling_gates, "spec.schedulingGates", tuple, problems)
-    claims = part(_claims_decoder, spec.resource_claims, "spec.resourceClaims", tuple, problems)
+    claims, unknown = _pod_claims(spec, problems)
     constraints = spec.topology_spread_constraints
     spread = part(_spread_decoder, constraints, "spec.topologySpreadConstraints", tuple, problems)
     devices = tuple(_devices(spec))
@@ -375,7 +368,8 @@ def _build(
         tolerations=part(_tolerations_decoder, spec.tolerations, "spec.tolerations", tuple, problems),
         host_ports=_host_ports(spec, problems),
         gates=tuple(gate.name for gate in gates),
-        claims=(*map(_reference, claims), *_class_claims(spec, {claim.name for claim in claims})),
+        claims=claims,
+        unknown_claims=unknown,
         spread=spread,
         problems=tuple(problems),
         devices=devices,
@@ -416,22 +410,21 @@ def _reference(claim: _Claim) -> ClaimReference:
     return ClaimReference(claim.name, claim.resource_claim_name or "", template)
 
 
-def _class_claims(spec: PodSpecWire, known: set[str]) -> Iterator[ClaimReference]:
-    """Claims that a container states by a device class alone, in the words of an article: one device each."""
-    for container in spec.containers or ():
-        if b"deviceClassName" not in bytes(container.resources):
-            continue
-        found = part(_container_claims_decoder, container.resources, "resources", _ContainerClaims, [])
-        for claim in found.claims or ():
-            if claim.device_class_name and claim.name not in known:
-                known.add(claim.name)
-                yield ClaimReference(claim.name, device_class=class_name(claim.device_class_name))
-
-
-def class_name(name: str) -> str:
-    """``nvidia.com/gpu`` → ``gpu.nvidia.com``: a slash is not allowed in the name of a device class."""
-    domain, slash, leaf = name.partition("/")
-    return f"{leaf}.{domain}" if slash else name
+def _pod_claims(
+    spec: PodSpecWire, problems: list[FieldError]
+) -> tuple[tuple[ClaimReference, ...], tuple[FieldError, ...]]:
+    """Return the claims of a pod, and the errors of what its containers name besides."""
+    claims = part(_claims_decoder, spec.resource_claims, "spec.resourceClaims", tuple, problems)
+    names = {claim.name for claim in claims}
+    found = [
+        *map(_reference, claims),
+        *(ClaimReference(name, device_class=cls) for name, cls in class_claims(spec.containers or (), names)),
+    ]
+    unknown = (
+        *unknown_claims("spec.containers", spec.containers or (), names),
+        *unknown_claims("spec.initContainers", spec.init_containers or (), names),
+    )
+    return tuple(found), unknown
 
 
 def _devices(spec: PodSpecWire) -> Iterator[ContainerResources]:

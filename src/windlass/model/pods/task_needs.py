@@ -180,7 +180,7 @@ def _translate(
     labels: tuple[tuple[str, str], ...],
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> TranslatedPod:
-    problems: list[FieldError] = []
+    problems = list(shape.unknown_claims)
     terms, preferred = _node_affinity(shape, problems)
     relations = PodRelations(dict(labels), namespaces, problems)
     affinity = shape.affinity.pod_affinity if shape.affinity is not None else None

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api.views.podshape import CLASS_TEMPLATE, class_name
+from windlass.api.views.container_claims import class_name
+from windlass.api.views.podshape import CLASS_TEMPLATE
 
 
 def rewrite(pod: dict[str, Any]) -> list[str]:
