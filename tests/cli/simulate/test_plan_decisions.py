@@ -98,3 +98,33 @@ def test_direction_and_control_characters_are_shown_as_escapes(windlass: Run, tm
     done = windlass("plan", "-f", str(file))
     assert done.code == 65
     assert done.err.replace("\n", "").isprintable()
+
+
+def test_container_with_a_claim_that_its_pod_lacks_is_misconfigured(plan: Any) -> None:
+    bad = pod("bad", requests={})
+    bad["spec"]["containers"][0]["resources"] = {"claims": [{"name": "zz"}]}
+    other = pod("init", requests={}, resourceClaims=[{"name": "a", "resourceClaimName": "a"}])
+    init = {"name": "i", "image": "x", "resources": {"claims": [{"name": "a"}, {"name": "b"}]}}
+    other["spec"]["initContainers"] = [init]
+    found, _ = plan(node("n"), bad, other, pod("good", requests={}))
+    assert bound(found) == {"good"}
+    told = {entry["podGroup"]: (entry["code"], entry["message"]) for entry in found["pending"]}
+    assert {code for code, _ in told.values()} == {"Misconfigured"}
+    assert 'spec.containers[0].resources.claims[0].name: Not found: "zz"' in told["bad"][1]
+    assert 'spec.initContainers[0].resources.claims[1].name: Not found: "b"' in told["init"][1]
+
+
+def test_quota_of_limits_of_device_memory_is_told_to_have_no_effect(plan: Any) -> None:
+    """A quota of requests counts in its stead."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}}
+    quota["spec"] = {"hard": {"limits.nvidia.com/gpumem": "24000"}}
+    asks = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "16000"}
+    gpu = {**node("n", gpus=2), "metadata": {"name": "n", "labels": {"nvidia.com/gpu.memory": "40000"}}}
+    pods = (pod("a", requests=asks), pod("b", requests=asks))
+    found, told = plan(gpu, quota, *pods)
+    assert bound(found) == {"a", "b"}
+    assert "ResourceQuota default/q: spec.hard[limits.nvidia.com/gpumem] limits nothing" in told
+    quota["spec"] = {"hard": {"requests.nvidia.com/gpumem": "24000"}}
+    found, told = plan(gpu, quota, *pods)
+    assert bound(found) == {"a"}
+    assert (found["pending"][0]["code"], told) == ("NamespaceQuota", "")

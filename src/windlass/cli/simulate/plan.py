@@ -32,7 +32,7 @@ from windlass.model.cluster.snapshot import EVERY_SCHEDULER, Counted, SnapshotEr
 from windlass.model.dryrun.dry_run import DryRun
 from windlass.model.dryrun.plan_record import record
 from windlass.model.pods.device_exclusion import exclusive_rules
-from windlass.model.queues.dry_run_quota import NamespaceQuotas
+from windlass.model.queues.dry_run_quota import NamespaceQuotas, without_effect
 from windlass.model.queues.queue_rings import ring_problems
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, Parsed
 from windlass.scheduler import configuration
@@ -92,7 +92,7 @@ def load_files(request: PlanRequest, warn: Warn) -> Loaded:
             warn(
                 f"{words_of(name)}: ignored, as the scheduler does not read these kinds: {', '.join(ignored)}"
             )
-    for text in counted.repeated[:_MAX_REPEATED]:
+    for text in (*counted.repeated[:_MAX_REPEATED], *without_effect(counted.quotas)):
         warn(text)
     if len(counted.repeated) > _MAX_REPEATED:
         warn(f"{len(counted.repeated) - _MAX_REPEATED} further objects occur again: the last ones count")

@@ -9,7 +9,7 @@ their quota.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -140,3 +140,17 @@ def _explain(key: str, blockers: tuple[Blocker, ...]) -> Explanation:
             f"delete other pods of namespace {namespace}",
         ),
     )
+
+
+def without_effect(quotas: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a sentence for each name in ResourceQuotas that limits nothing."""
+    for quota in quotas:
+        metadata = quota["metadata"]
+        for name in (quota.get("spec") or {}).get("hard") or {}:
+            if not counted(name):
+                resource = name.removeprefix("limits.")
+                yield (
+                    f"ResourceQuota {metadata.get('namespace', '')}/{metadata['name']}: spec.hard[{name}] limits "
+                    f"nothing, as Kubernetes has no quotas of limits of extended resources: write "
+                    f"requests.{resource}, or limit the queue (capability.{resource})"
+                )
