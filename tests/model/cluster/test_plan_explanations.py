@@ -92,3 +92,74 @@ def test_stuck_pod_beside_others_that_suffice_leaves_waiting_helpful() -> None:
     told = explained(objects)["new"]
     assert told.waiting_helps == "yes"
     assert "Pod default/old on n0 is stuck" in told.message
+
+
+def claimed(count: int, *, alternatives: bool = False, template: bool = False) -> list[dict[str, Any]]:
+    """Return a node with one device, and a pod with a claim for ``count`` devices."""
+    device = {"deviceClassName": "gpu.nvidia.com", "count": count}
+    request: dict[str, Any] = {"name": "r", "exactly": device}
+    if alternatives:
+        valid = {"name": "one", "deviceClassName": "gpu.nvidia.com", "count": 1}
+        request = {"name": "r", "firstAvailable": [valid, {"name": "other", **device}]}
+    spec: dict[str, Any] = {"devices": {"requests": [request]}}
+    kind, field = (
+        ("ResourceClaimTemplate", "resourceClaimTemplateName")
+        if template
+        else ("ResourceClaim", "resourceClaimName")
+    )
+    named = {"name": "x", "namespace": "default", "uid": "u-x"}
+    api = "resource.k8s.io/v1"
+    slices = {
+        "driver": "gpu.nvidia.com",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}],
+    }
+    cel = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
+    return [
+        node("n1", gpus=0),
+        {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": slices},
+        {
+            "apiVersion": api,
+            "kind": "DeviceClass",
+            "metadata": {"name": "gpu.nvidia.com"},
+            "spec": {"selectors": [cel]},
+        },
+        {"apiVersion": api, "kind": kind, "metadata": named, "spec": {"spec": spec} if template else spec},
+        pod("p", requests=ONE_CPU, resourceClaims=[{"name": "c", field: "x"}]),
+    ]
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("alternatives", [False, True])
+@pytest.mark.parametrize("count", [0, -1])
+def test_claim_for_less_than_one_device_is_misconfigured(
+    count: int, alternatives: bool, template: bool
+) -> None:
+    told = explained(claimed(count, alternatives=alternatives, template=template))["p"]
+    assert (str(told.code), told.waiting_helps) == ("Misconfigured", "no")
+    assert f"has count {count}, which must be at least 1" in told.message
+    assert "spec.resourceClaims[0] (request r)" in told.message
+
+
+def test_claim_for_one_device_is_served() -> None:
+    assert explained(claimed(1)) == {}
+
+
+def test_quota_of_work_that_is_not_preemptible_is_not_called_a_limit() -> None:
+    objects = [node("n1", gpus=8), kai_queue("o"), kai_queue("p", "o", gpus=1)]
+    objects += [kai_group("runs", 2, "p", preemptibility="preemptible")]
+    objects += [kai_pod(f"runs-{i}", "runs", "p", node="n1") for i in range(2)]
+    for name, pods in (("wide", 2), ("late", 1)):
+        objects += [kai_group(name, pods, "p", preemptibility="non-preemptible")]
+        about = {"node": "n1"} if name == "late" else {}
+        objects += [kai_pod(f"{name}-{i}", name, "p", **about) for i in range(pods)]
+    objects += [kai_group("next", 1, "p", preemptibility="non-preemptible"), kai_pod("next-0", "next", "p")]
+    told = explained(objects)
+    assert told["wide"].message.startswith(
+        "It needs 2 nvidia.com/gpu at once and is not preemptible. Such work may hold at most the quota of "
+        "queue p, which is 1."
+    )
+    assert told["next"].message.startswith(
+        "It needs 1 nvidia.com/gpu and is not preemptible. Such work has 0 left of its quota"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windlass.api.reasons import FACTS, Blocker, Reason
+from windlass.api.reasons import FACTS, UNPREEMPTIBLE, Blocker, Reason
 from windlass.engine.diagnosis.device_messages import describe_need
 from windlass.engine.groups.next_step import Shortage
 from windlass.kits import durations
@@ -169,6 +169,16 @@ def rejection(rejection: Rejection) -> str:
         )
     needed = f"{from_units(rejection.resource, rejection.needed)} {rejection.resource}"
     available = from_units(rejection.resource, rejection.available)
+    if UNPREEMPTIBLE in rejection.detail:
+        if rejection.permanent:
+            return (
+                f"It needs {needed} at once and is not preemptible. Such work may hold at most the quota of "
+                f"queue {rejection.queue}, which is {available}."
+            )
+        return (
+            f"It needs {needed} and is not preemptible. Such work has {available} left of its quota "
+            f"({rejection.detail})."
+        )
     if rejection.permanent:
         return f"It needs {needed} at once, and queue {rejection.queue} may never hold more than {available}."
     if not rejection.queue:

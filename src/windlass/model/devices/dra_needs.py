@@ -215,7 +215,14 @@ class ClaimNeeds:
             for request in requests:
                 all_of = [(option, self.serve(option)) for option in request.options]
                 possible = [(option, served) for option, served in all_of if served.need is not None]
-                if not possible:
+                invalid = [option for option in request.options if option.mode != ALL and option.count < 1]
+                if invalid:
+                    why = "; ".join(
+                        f"{option.name} has count {option.count}, which must be at least 1"
+                        for option in invalid
+                    )
+                    draft.problems.append((claim, request.name, why))
+                elif not possible:
                     reasons = dict.fromkeys(served.why for _, served in all_of)
                     draft.problems.append((claim, request.name, "; ".join(reasons)))
                 draft.options[-1].append(possible)
