@@ -163,3 +163,61 @@ def test_quota_of_work_that_is_not_preemptible_is_not_called_a_limit() -> None:
     assert told["next"].message.startswith(
         "It needs 1 nvidia.com/gpu and is not preemptible. Such work has 0 left of its quota"
     )
+
+
+BACKFILL = config("enqueue allocate backfill preempt reclaim")
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "z"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+NEAR = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+PORT = {"containers": [{"name": "main", "image": "x", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+SPREAD = {
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "z"}},
+        }
+    ]
+}
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize(
+    ("about", "pods", "code"),
+    [
+        ({}, 1, "TooManyPods"),
+        ({"affinity": APART}, 9, "PodAntiAffinityConflict"),
+        ({"affinity": NEAR}, 9, "PodAffinityMismatch"),
+        (PORT, 9, "HostPortTaken"),
+        ({"nodeSelector": {"disk": "ssd"}}, 9, "NodeSelectorMismatch"),
+        (SPREAD, 9, "TopologySpreadConflict"),
+    ],
+)
+def test_pod_without_requests_under_tiers_has_a_reason(
+    about: dict[str, Any], pods: int, code: str, members: int
+) -> None:
+    """Each node is full, or holds what excludes the pods."""
+    labels = {"app": "z"}
+    port = {key: value for key, value in about.items() if key == "containers"}
+    objects = [node("n1", pods=pods, labels={"zone": "a"}), queue("default"), group("z", members)]
+    objects += [node("n2", labels={"zone": "b"}, unschedulable=True)] if about is SPREAD else []
+    objects += [pod("w", node="n1", requests={}, labels=labels, **port)]
+    objects += [
+        pod(f"z-{i}", scheduler="volcano", group="z", requests={}, labels=labels, **about)
+        for i in range(members)
+    ]
+    told = explained(objects, BACKFILL)["z"]
+    assert str(told.code) != "PendingEvaluation"
+    assert code in {str(blocker.code) for blocker in told.blockers}

@@ -169,6 +169,9 @@ class Diagnosis:
         elif group.pending:
             diagnoses = self._node_diagnoses(group, step, permanent=not in_full)
             reasons += [reason for v in diagnoses if (reason := _never(v)) is not None]
+            if step is None and group.best_effort_separate:
+                diagnoses = self._best_effort_diagnoses(group)
+                reasons += [reason for v in diagnoses if (reason := _reason_of(v)) is not None]
         if not isinstance(step, NextTasks):
             reasons += self._minimum_reasons(group)
         if not reasons:
@@ -459,6 +462,12 @@ class Diagnosis:
             self._node_diagnosis(cls, DiagnosedRequest(1, 0, role, permanent), cache)
             for cls, role in classes.items()
         ]
+
+    def _best_effort_diagnoses(self, group: GroupEntry) -> list[NodeDiagnosis]:
+        """Return one node diagnosis per class of pods without requests, which ``backfill`` places."""
+        classes = dict.fromkeys(entry.cls for entry in group.waiting() if entry.cls.is_best_effort)
+        request = DiagnosedRequest(1)
+        return [self._node_diagnosis(cls, request) for cls in list(classes)[:_MAX_CLASSES]]
 
     def _node_diagnosis(
         self, cls: TaskClass, request: DiagnosedRequest, cache: _Diagnoses | None = None
