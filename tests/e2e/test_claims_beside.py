@@ -251,7 +251,7 @@ async def test_a_gang_whose_claim_no_node_can_serve_for_all_is_told_so(scene: Sc
 
     async def told() -> bool:
         found = service.explain(f"{scene.namespace}/train")
-        return found is not None and "sub-group ResourceClaim shared must lie on one node" in found.message
+        return found is not None and "that share ResourceClaim shared must lie on one node" in found.message
 
     await eventually(told, "why the gang waits")
     assert await scene.bound() == {}

@@ -18,6 +18,8 @@ the lowest tier up, as ``1=leaf,2=spine``.
 HYPERNODE_PATH = HYPERNODE + "path"
 NODE_NAME = "metadata.name"
 """Stands for the label of a level on which each node is a domain."""
+HOSTNAME = "kubernetes.io/hostname"
+"""Label of nodes on which each node is a domain, too."""
 LACKS = "false"
 """Value of a label by which a node is in no domain, such as ``rdma.capable=false``."""
 

@@ -157,9 +157,9 @@ def test_a_part_without_enough_tasks_is_named() -> None:
     assert "1 of the 2 pods of sub-group a" in c.explain("g").message
     assert "lower the minimum of sub-group a to 1" in c.explain("g").remedies[0]
     c = cluster(4).parted("g", "a:1=1 b:1=0 c:2=0", needed=2)
-    assert next_step(c.engine.state.groups["ns/g"]) == Shortage("", 1, 0, 0, "b")
+    assert next_step(c.engine.state.groups["ns/g"]) == Shortage("", 2, 1, 0, counts_subgroups=True)
     c = cluster(4).parted("g", "a:0=1", needed=3)
-    assert next_step(c.engine.state.groups["ns/g"]) == Shortage("", 3, 1, 0)
+    assert next_step(c.engine.state.groups["ns/g"]) == Shortage("", 3, 1, 0, counts_subgroups=True)
 
 
 def test_gated_tasks_of_a_part_are_counted() -> None:

@@ -462,7 +462,9 @@ def test_parts_that_fit_alone_but_not_together() -> None:
     c.cycle()
     found = c.explain("g")
     assert found.code == "TopologyPlacementFailed"
-    assert "within the required topology" in found.message
+    assert found.message.startswith(
+        "With sub-groups a, b placed: 2 pods of sub-group c must lie in one domain"
+    )
 
 
 def test_one_that_waits_is_woken_only_for_room_in_one_domain() -> None:

@@ -370,13 +370,15 @@ def test_volcanos_policies_divide_a_gang_by_labels() -> None:
     }
     assert sent.groups["default/g"].subgroups == (
         SubGroup("ranks", "", 0, 1),
-        SubGroup("rest", "", 0, 0),
+        SubGroup("rest/", "", 0, 0),
         SubGroup("ranks/0", "ranks", 2),
         SubGroup("ranks/1", "ranks", 2),
+        SubGroup("rest", "rest/", 1),
     )
     model.objects.remove_pod("default/a")
     sent.take(model)
-    assert [part.name for part in sent.groups["default/g"].subgroups] == ["ranks", "rest", "ranks/1"]
+    names = [part.name for part in sent.groups["default/g"].subgroups]
+    assert names == ["ranks", "rest/", "ranks/1", "rest"]
 
 
 def test_a_termination_that_takes_too_long_is_stuck_from_then_on() -> None:

@@ -144,8 +144,15 @@ def test_none_starts_without_a_node_for_all() -> None:
     world.pods("g", 0, 1, 2, cpu="4")
     assert world.cycle() == {}
     assert world.told("g") == (
-        "3 pods of sub-group ResourceClaim c must lie on one node; of 2 none would hold them even if empty: "
+        "3 pods that share ResourceClaim c must lie on one node; of 2 none would hold them even if empty: "
         "a would hold 2."
+    )
+    found = world.engine.explain("default/g", world.now)
+    assert found is not None
+    assert found.remedies[:2] == (  # nodes cannot be added to a node
+        "Add a node that holds 3 pods, or ask for less per pod.",
+        "Let at most 2 pods share ResourceClaim c, "
+        "or give each pod a claim of its own (resourceClaimTemplateName).",
     )
 
 
@@ -276,7 +283,7 @@ def test_subgroup_that_fits_on_no_node_holds_its_gang() -> None:
     world.gang("g", 3, subGroupPolicy=divided(3))
     world.pods("g", 0, 1, 2, cpu="60", labels={"part": "x"})
     assert world.cycle() == {}
-    assert world.told("g") == "Together its pods need at least 180 cpu (all nodes have 64)."
+    assert world.told("g").startswith("Together its pods need at least 180 cpu (all nodes have 64). 3 pods")
 
 
 def test_subgroup_starts_without_unplaceable_sharing_pods() -> None:

@@ -38,6 +38,8 @@ MAX_NAMED = 8
 _MAX_TEXTS = 4
 """Maximum number of domains that are named in the sentence."""
 
+_NEVER = Reason.EXCEEDS_EVERY_DOMAIN
+
 
 @dataclass(frozen=True, slots=True)
 class DomainDiagnosis:
@@ -64,6 +66,8 @@ class DomainDiagnosis:
     """Number of tasks that run and stay."""
     labels: tuple[str, ...] = ()
     """Labels that keep nodes out of all domains."""
+    subgroup: str = ""
+    """Sub-group with the constraint; empty for the group."""
 
 
 def diagnose_domains(
@@ -79,29 +83,61 @@ def diagnose_domains(
         result = _DomainDiagnoser(state, domain_selector, need, demand, held_entries(group)).diagnose("")
         if result is not None:
             return result
-    for subgroup in _missing_subgroups(step):
-        constraint = group.subgroup_topologies.get(subgroup.name)
-        if constraint is None or constraint.required < 0:
-            continue
-        held = held_entries(group, subgroup.name)
-        result = _DomainDiagnoser(
-            state, domain_selector, constraint, DomainDemand.of_subgroup(subgroup), held
-        ).diagnose(subgroup.name)
-        if result is not None and (step.root is not None or step.options[:1] == [subgroup]):
-            return result
-    return None
+    if not group.subgroup_topologies:
+        return None
+    subgroups = SubGroupDiagnoser(state, domain_selector, group)
+    if step.root is None:
+        return subgroups.diagnose(step.options[0]) if step.options else None
+    return subgroups.diagnose(step.root) or subgroups.diagnose_pool(step)
 
 
-def _missing_subgroups(step: NextTasks) -> list[MissingSubGroup]:
-    """Return all subgroups of a step, from the top."""
-    result: list[MissingSubGroup] = []
-    remaining = [step.root] if step.root is not None else list(step.options)
-    while remaining:
-        subgroup = remaining.pop(0)
-        result.append(subgroup)
-        if subgroup.needed_children == len(subgroup.children):
-            remaining += subgroup.children
-    return result
+class SubGroupDiagnoser:
+    """Diagnosis of the sub-groups of a step, down the tree."""
+
+    def __init__(self, state: ClusterState, domain_selector: DomainSelector, group: GroupEntry) -> None:
+        self._state = state
+        self._domain_selector = domain_selector
+        self._group = group
+
+    def diagnose(self, subgroup: MissingSubGroup) -> DomainDiagnosis | None:
+        """Return the diagnosis of a sub-group, or of one of those that it needs."""
+        constraint = self._group.subgroup_topologies.get(subgroup.name)
+        if constraint is not None and constraint.required >= 0 and subgroup.min_tasks():
+            demand = DomainDemand.of_subgroup(subgroup)
+            held = held_entries(self._group, subgroup.name)
+            diagnoser = _DomainDiagnoser(self._state, self._domain_selector, constraint, demand, held)
+            result = diagnoser.diagnose(subgroup.name)
+            if result is not None:
+                return result
+        if not subgroup.needed_children:
+            return None
+        found = [(1, self.diagnose(child)) for child in subgroup.children]
+        return _decisive(found, subgroup.needed_children)
+
+    def diagnose_pool(self, step: NextTasks) -> DomainDiagnosis | None:
+        """Return a diagnosis if too few tasks are in sub-groups with a domain."""
+        found: list[tuple[int, DomainDiagnosis | None]] = []
+        for subgroup in step.pool:
+            tasks = sum(len(batch.entries) for batch in subgroup.batches)
+            if subgroup.members <= tasks:
+                found.append((tasks, self.diagnose(subgroup)))
+        return _decisive(found, step.members)
+
+
+def _decisive(found: Sequence[tuple[int, DomainDiagnosis | None]], wanted: int) -> DomainDiagnosis | None:
+    """Return the diagnosis that decides, of alternatives with their numbers.
+
+    ``None`` if the alternatives without one suffice for ``wanted``. A diagnosis that
+    says "never" decides only if the others do not suffice.
+    """
+    fitting = sum(n for n, diagnosis in found if diagnosis is None)
+    if fitting >= wanted:
+        return None
+    now = [each for each in found if each[1] is not None and each[1].code is not _NEVER]
+    never = [each[1] for each in found if each[1] is not None and each[1].code is _NEVER]
+    if never and fitting + sum(n for n, _ in now) < wanted:
+        return never[0]
+    return now[0][1] if now else None
 
 
 class _DomainDiagnoser:
@@ -166,6 +202,7 @@ class _DomainDiagnoser:
             ),
             len(self._held),
             tuple(label for label, _ in labels),
+            subgroup=subgroup,
         )
 
     def _transient(self, level: int, codes: IntArray) -> tuple[Reason, IntArray]:
@@ -268,10 +305,12 @@ class _DomainDiagnoser:
         tree, need, members = self._tree, self._need, self._demand.members
         level = need.levels[need.required].shown
         full = level if level == need.topology else f"{level} ({need.topology})"
+        single = need.levels[need.required].label == NODE_NAME
         of_subgroup = f" of sub-group {subgroup}" if subgroup else ""
+        if single and subgroup:  # named after the claim that ties the pods to one node
+            of_subgroup = f" that share {subgroup}"
         pods = f"{members} {'pod' if members == 1 else 'pods'}{of_subgroup}"
         more = f" in addition to the {len(self._held)} that run" if self._held else ""
-        single = need.levels[need.required].label == NODE_NAME
         where = "on one node" if single else f"in one domain of {full}"
         if not len(codes) and self._held:
             running = f"Its {len(self._held)} running pods{of_subgroup}"

@@ -34,6 +34,7 @@ from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagn
 from windlass.engine.diagnosis.packing import Packing, pack
 from windlass.engine.diagnosis.remedies import domain_remedies, remedies_for, tried_remedies
 from windlass.engine.diagnosis.smallest_change import SmallestChange
+from windlass.engine.diagnosis.subgroup_diagnosis import diagnose_together
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import (
     ENDING,
@@ -287,7 +288,7 @@ class Diagnosis:
             code = Reason.SCHEDULING_GATED if _gates_decide(step) else Reason.WAITING_FOR_MEMBERS
             blocker = Blocker(
                 code,
-                resource=step.role or step.subgroup or "tasks",
+                resource=step.role or step.subgroup.rstrip("/") or "tasks",
                 needed=str(step.needed),
                 available=str(step.available),
             )
@@ -530,6 +531,12 @@ class Diagnosis:
 
         It tells how many fit and, with ``in_full``, what blocks the next one.
         """
+        if group.subgroup_topologies:
+            together = diagnose_together(self._state, self._gang_allocator, self._statement, group, step)
+            if together is not None:
+                placed_before, found = together
+                sentence = messages.after_subgroups(placed_before, found.sentence)
+                return PendingReason(Reason.TOPOLOGY_PLACEMENT_FAILED, sentence, found.blockers)
         placed = self._gang_allocator.try_group(self._statement, group, step)
         self._statement.rollback()
         requires_domain = group.has_topology and self._gang_allocator.domain_selector.requires_domain(group)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from windlass.engine.feasibility.task_class import TaskClass
 
 PODS = "pods"
+_NAMED = 4
+"""Maximum number of sub-groups that a sentence names."""
 _PER_NODE = {
     Reason.NODE_SELECTOR_MISMATCH: "do not match the node selector",
     Reason.NODE_AFFINITY_MISMATCH: "do not match the required node affinity",
@@ -142,6 +144,10 @@ def outweighed(saved_seconds: float | None) -> str:
 
 def shortage(shortage: Shortage) -> str:
     of_subgroup = f" of role {shortage.role}" if shortage.role else ""
+    if shortage.counts_subgroups:
+        of_policy = f" of {shortage.subgroup.rstrip('/')}" if shortage.subgroup else ""
+        ready = f"{shortage.available} of the {shortage.needed} sub-groups{of_policy} that it needs"
+        return f"It has the pods of {ready}."
     if shortage.subgroup:
         of_subgroup = f" of sub-group {shortage.subgroup}"
     present = f"{shortage.available} of the {shortage.needed} pods{of_subgroup} that it needs"
@@ -152,6 +158,13 @@ def shortage(shortage: Shortage) -> str:
         verb = "is" if shortage.gated == 1 else "are"
         return f"It has {present}; {shortage.gated} more {verb} held back by a scheduling gate."
     return f"It has {present}."
+
+
+def after_subgroups(placed: Sequence[str], sentence: str) -> str:
+    """Return the sentence for a sub-group that has no domain next to those placed before it."""
+    names = f"sub-group{'' if len(placed) == 1 else 's'} {', '.join(placed[:_NAMED])}"
+    more = f" and {len(placed) - _NAMED} more" if len(placed) > _NAMED else ""
+    return f"With {names}{more} placed: {sentence}"
 
 
 def minimum(short: Sequence[Blocker]) -> str:
@@ -211,6 +224,8 @@ def not_together(reached: int, members: int, *, near: bool = False) -> str:
     ``near``: because of its topology.
     """
     manner = "within the required topology" if near else "at the same time"
+    if reached >= members:
+        return f"The {count(members, 'pod')} that must start together fit, but not {manner}."
     return f"Only {reached} of the {count(members, 'pod')} that must start together fit {manner}."
 
 

@@ -10,6 +10,7 @@ from windlass.engine.diagnosis import ending_tasks
 from windlass.engine.diagnosis.device_advice import advice_on_devices
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis
 from windlass.engine.diagnosis.limit_remedies import KAI, object_name
+from windlass.engine.diagnosis.messages import count
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
 from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.groups.next_step import Shortage, next_step
@@ -18,6 +19,7 @@ from windlass.engine.queueing.enqueue import closed_reason
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import Dialect
 from windlass.spi.quantities import from_units
+from windlass.spi.topology import HOSTNAME, NODE_NAME
 
 
 def remedies_for(
@@ -36,7 +38,9 @@ def remedies_for(
             what = f"minTaskMember of {step.role}" if step.role else group.spec.minimum_name
             if step.subgroup:
                 what = f"the minimum of sub-group {step.subgroup}"
-            if step.available:
+            if step.counts_subgroups:
+                remedies.append(_complete_subgroups(step, group))
+            elif step.available:
                 remedies.append(f"Create the missing pods, or lower {what} to {step.available}.")
             else:
                 remedies.append(f"Create the {step.needed} pods: the creator of the group has not done so.")
@@ -53,6 +57,16 @@ def remedies_for(
     for diagnosis in diagnoses:
         remedies += ending_tasks.remedies(diagnosis.ending)
     return tuple(dict.fromkeys(remedies))
+
+
+def _complete_subgroups(shortage: Shortage, group: GroupEntry) -> str:
+    """Return the remedy for too few sub-groups with all their pods."""
+    name = shortage.subgroup.rstrip("/")
+    field = "minSubGroup" if group.spec.dialect is Dialect.KAI else "minSubGroups"
+    of_policy = f" of {name}" if name else ""
+    missing = shortage.needed - shortage.available
+    more = f"{missing} more sub-group{'' if missing == 1 else 's'}"
+    return f"Create the pods of {more}{of_policy}, or lower {field}{of_policy} to {shortage.available}."
 
 
 def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str, ...]:
@@ -72,10 +86,30 @@ def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str,
         remedies.append(f"Uncordon nodes: windlass node uncordon {names}.")
     elif diagnosis.code is Reason.NODE_NOT_READY and names:
         remedies.append(f"See why nodes are not ready: kubectl describe node {names}.")
-    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN and diagnosis.ever:
-        most = diagnosis.held + diagnosis.ever
-        remedies.append(f"Ask for at most {most} pods at once, or add nodes to a domain of {level}.")
+    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN:
+        remedies += _for_every_domain(diagnosis, level)
     return tuple(remedies)
+
+
+def _for_every_domain(diagnosis: DomainDiagnosis, level: str) -> list[str]:
+    """Return remedies for pods that no domain would hold, not even an empty one.
+
+    Nodes cannot be added to a domain that is one node.
+    """
+    label = diagnosis.need.levels[diagnosis.need.required].label
+    most = diagnosis.held + diagnosis.ever
+    fewer = count(most, "pod")
+    if label == NODE_NAME:
+        share = f"Let at most {fewer} share {diagnosis.subgroup}, or give" if most else "Give"
+        return [
+            f"Add a node that holds {count(diagnosis.held + diagnosis.wanted, 'pod')}, or ask for less per pod.",
+            f"{share} each pod a claim of its own (resourceClaimTemplateName).",
+        ]
+    if not diagnosis.ever:
+        return []
+    if label == HOSTNAME:
+        return [f"Ask for at most {fewer} at once, ask for less per pod, or add a larger node."]
+    return [f"Ask for at most {fewer} at once, or add nodes to a domain of {level}."]
 
 
 def tried_remedies(

@@ -9,7 +9,7 @@ Pods without requests are left out if they are separate
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass
 
 from windlass.engine.feasibility.task_class import TaskClass
@@ -37,6 +37,8 @@ class Shortage:
     available: int
     gated: int
     subgroup: str = ""
+    counts_subgroups: bool = False
+    """True if ``needed`` and ``available`` are numbers of subgroups."""
 
 
 def next_step(group: GroupEntry, *, unnominated: bool = False) -> NextTasks | Shortage | None:
@@ -137,9 +139,11 @@ def _subgroup_step(
 ) -> NextTasks | Shortage:
     waiting = _by_subgroup(group, tree)
     by_role = bool(group.roles_enforced)
-    root = _missing(tree.root, waiting, by_role)
+    existing = sum(map(len, waiting.values()))
+    required = {subgroup for subgroup, own in waiting.items() if existing - len(own) < missing}
+    root = _missing(tree.root, waiting, by_role, required)
     if root is None:
-        return _subgroup_shortage(group, tree.root, waiting)
+        return _subgroup_shortage(group, tree.root, waiting, required)
     members = max(missing, sum(roles.values()), root.min_tasks())
     pool = [
         MissingSubGroup(
@@ -151,9 +155,16 @@ def _subgroup_step(
     return NextTasks(batches_of(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
 
 
-def _missing(subgroup: SubGroupEntry, waiting: _PendingTasks, by_role: bool) -> MissingSubGroup | None:
+def _missing(
+    subgroup: SubGroupEntry,
+    waiting: _PendingTasks,
+    by_role: bool,
+    required: Set[SubGroupEntry] = frozenset(),
+) -> MissingSubGroup | None:
     """Return the missing tasks of the sub-group, or ``None`` if its pending tasks do
     not suffice.
+
+    ``required``: sub-groups without which the group cannot reach its own minimum.
     """
     own = waiting.get(subgroup, [])
     members = max(0, subgroup.minimum - subgroup.held)
@@ -161,10 +172,15 @@ def _missing(subgroup: SubGroupEntry, waiting: _PendingTasks, by_role: bool) -> 
         return None
     needed = max(0, subgroup.required - subgroup.complete_children())
     children: list[MissingSubGroup] = []
-    if needed:
-        incomplete = (child for child in subgroup.children if not child.is_complete())
+    of_group = [child for child in subgroup.children if not required.isdisjoint(child.walk())]
+    if needed or of_group:
+        incomplete = [child for child in subgroup.children if not child.is_complete()]
+        if set(incomplete) <= set(of_group):  # no other sub-group can replace one of them
+            incomplete, needed = of_group, max(needed, len(of_group))
         children = [
-            missing for child in incomplete if (missing := _missing(child, waiting, by_role)) is not None
+            missing
+            for child in incomplete
+            if (missing := _missing(child, waiting, by_role, required)) is not None
         ]
         if len(children) < needed:
             return None
@@ -172,20 +188,30 @@ def _missing(subgroup: SubGroupEntry, waiting: _PendingTasks, by_role: bool) -> 
     return MissingSubGroup(subgroup.name, members, batches_of(own, by_role=by_role), children, needed)
 
 
-def _subgroup_shortage(group: GroupEntry, root: SubGroupEntry, waiting: _PendingTasks) -> Shortage:
-    """Return the first sub-group, from the root, for which too few tasks exist."""
-    for subgroup in root.walk():
-        available = subgroup.held + len(waiting.get(subgroup, ()))
-        if available < subgroup.minimum:
-            gated = _gated(group, subgroup=subgroup.name)
-            return Shortage("", subgroup.minimum, available, gated, subgroup.name)
-    for subgroup in root.walk():
-        can_complete = sum(
-            c.is_complete() or _missing(c, waiting, False) is not None for c in subgroup.children
-        )
-        if can_complete < subgroup.required:
-            return Shortage("", subgroup.required, can_complete, 0, subgroup.name)
-    raise RuntimeError(f"nothing is short in {group!r}")
+def _subgroup_shortage(
+    group: GroupEntry, subgroup: SubGroupEntry, waiting: _PendingTasks, required: Set[SubGroupEntry]
+) -> Shortage:
+    """Return the shortage of a sub-group that its pending tasks cannot complete.
+
+    If a certain child has to be complete and cannot be, it is the shortage of that child.
+    """
+    available = subgroup.held + len(waiting.get(subgroup, ()))
+    if available < subgroup.minimum:
+        return Shortage("", subgroup.minimum, available, _gated(group, subgroup=subgroup.name), subgroup.name)
+    short = [child for child in subgroup.children if not _can_complete(child, waiting, required)]
+    can_complete = len(subgroup.children) - len(short)
+    if can_complete >= subgroup.required or subgroup.required == len(subgroup.children):
+        decisive = [child for child in short if not required.isdisjoint(child.walk())] or short
+        if decisive:
+            return _subgroup_shortage(group, decisive[0], waiting, required)
+    return Shortage("", subgroup.required, can_complete, 0, subgroup.name, counts_subgroups=True)
+
+
+def _can_complete(subgroup: SubGroupEntry, waiting: _PendingTasks, required: Set[SubGroupEntry]) -> bool:
+    is_required = not required.isdisjoint(subgroup.walk())
+    if subgroup.is_complete() and not is_required:
+        return True
+    return _missing(subgroup, waiting, False, required) is not None
 
 
 def _subgroup_extra(group: GroupEntry, tree: SubGroupTree, *, unnominated: bool) -> NextTasks | None:

@@ -2,10 +2,13 @@
 
 A policy gathers the pods that match its selector and carry all of its label keys. Pods
 with equal values of the keys form one sub-group, of which ``subGroupSize`` pods run
-together or not at all. ``minSubGroups`` of a policy's sub-groups have to be complete
-before the gang starts. In the tree of sub-groups every policy is directly below the
-group, and has its own sub-groups below it. A pod belongs to the first policy that
-gathers it.
+together or not at all. Without keys, all gathered pods form one. ``minSubGroups`` of a
+policy's sub-groups have to be complete before the gang starts. In the tree of
+sub-groups every policy is directly below the group, and has its own sub-groups below
+it. A pod belongs to the first policy that gathers it.
+
+The only sub-group of a policy without keys has the policy's name. The policy itself
+then has that name with ``/`` at its end.
 """
 
 from __future__ import annotations
@@ -41,22 +44,21 @@ def subgroups(
     """
     if not view.subgroup_policies:
         return ()
-    sizes = {policy.name: policy.size for policy in view.subgroup_policies}
+    policies = {policy.name: policy for policy in view.subgroup_policies}
     topologies = topologies or {}
     result = [
-        SubGroup(
-            policy.name,
-            min_subgroups=policy.min_subgroups,
-            topology=None if policy.match_label_keys else topologies.get(policy.name),
-        )
-        for policy in view.subgroup_policies
+        SubGroup(_node_of(policy), min_subgroups=policy.min_subgroups) for policy in view.subgroup_policies
     ]
     names = {subgroup_of(view.subgroup_policies, pod.labels) for pod in pods} - {""}
     for name in sorted(names):
-        policy = name.partition(_SEPARATOR)[0]
-        if name != policy:
-            result.append(SubGroup(name, policy, sizes[policy], topology=topologies.get(policy)))
+        policy = policies[name.partition(_SEPARATOR)[0]]
+        result.append(SubGroup(name, _node_of(policy), policy.size, topology=topologies.get(policy.name)))
     return tuple(result)
+
+
+def _node_of(policy: SubGroupPolicy) -> str:
+    """Return the name of a policy in the tree of sub-groups."""
+    return policy.name if policy.match_label_keys else policy.name + _SEPARATOR
 
 
 def selector_of(policy: SubGroupPolicy) -> selectors.Selector:
