@@ -36,6 +36,13 @@ def test_queue_create_and_set(windlass, cluster):
     assert cluster.objects[(QUEUES, "", "team")]["spec"]["capability"] == {}
 
 
+def test_limit_that_means_none_is_shown_as_none(windlass):
+    windlass("queue", "create", "open")
+    before = windlass("queue", "ls").out
+    windlass("queue", "set", "open", "capability.nvidia.com/gpu=8E", "capability.cpu=9223372036854775807")
+    assert windlass("queue", "ls").out == before
+
+
 def test_a_mistyped_setting_of_a_queue_is_answered_with_the_nearest(windlass):
     assert "try: did you mean weight?\n" in windlass("queue", "create", "team", "wieght=3").err
     assert (

@@ -86,10 +86,11 @@ def test_sla_lets_in_after_its_time_and_wakes_for_it() -> None:
         config=config("enqueue allocate", "sla gang | overcommit predicates", sla={"sla-waiting-time": "1h"})
     )
     scene.node("n0", gpu=1)
-    waiting(scene, "late", 5, created=scene.now)
+    waiting(scene, "late", 5, created=scene.now, pods=1)
     decision = scene.cycle()
     assert admitted(scene, decision) == {"late": False}
     assert decision.wake_at == 1_003_600.0
+    assert scene.code("late") == "WaitingForShare"  # its size is no obstacle for ever
     assert admitted(scene, scene.cycle(3600)) == {"late": True}
 
 

@@ -274,7 +274,7 @@ def volcano_shares(invocation: Invocation) -> dict[str, VolcanoQueueShare]:
         share.amounts = {
             "guarantee": resources.vector((spec.get("guarantee") or {}).get("resource")),
             "deserved": resources.vector(spec.get("deserved")),
-            "capability": resources.vector(spec.get("capability")),
+            "capability": quantities.bounded(resources.vector(spec.get("capability"))),
             "allocated": {},
             "requested": {},
             "waiting": {},

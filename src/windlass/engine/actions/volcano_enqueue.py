@@ -19,6 +19,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from windlass.api.reasons import Reason
 from windlass.engine.actions.context import EVERY_CYCLE, ActionContext, CycleContext
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.groups.entries import GroupEntry
@@ -27,9 +30,15 @@ from windlass.engine.queueing.enqueue import closed_reason
 from windlass.engine.queueing.tier_views import EngineGangView
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.objects import NamespaceQuota
+from windlass.spi.plugins import Rejection
 from windlass.spi.tiers import EnqueueRequest, Tiers
 
 Sums = dict[str, int]
+_UNTIL_DEADLINE = {
+    Reason.EXCEEDS_CLUSTER: Reason.WAITING_FOR_SHARE,
+    Reason.EXCEEDS_QUEUE_LIMIT: Reason.WAITING_FOR_QUOTA,
+}
+"""Codes of groups that are never admitted → codes of those that time admits."""
 
 
 @dataclass(slots=True)
@@ -140,7 +149,7 @@ class VolcanoEnqueue:
         if queue is None or spec.held or closed_reason(queue) is not None:
             return
         deadline = tiers.deadline(spec)
-        overdue = deadline is not None and deadline <= now
+        overdue = None if deadline is None else deadline <= now
         if deadline is not None and not overdue:
             heapq.heappush(self._deadlines, (deadline, group.key))
         namespace = spec.key.partition("/")[0]
@@ -220,6 +229,9 @@ class VolcanoEnqueue:
         gate, group = self._context.state.gate, self._context.state.groups[key]
         required = group.spec.min_resources
         rejection = tiers.admit(self._admission(group, current)) if required else None
+        deadline = tiers.deadline(group.spec)
+        if rejection is not None and deadline is not None and deadline > current.now:
+            rejection = _until_deadline(rejection)
         if rejection is not None:
             if gate.reject(line, rejection):
                 for _, other in self._lines[line]:
@@ -281,6 +293,12 @@ class VolcanoEnqueue:
         table = self._context.state.table
         sums = table.planes[: table.height, USED].sum(axis=0).tolist()
         return {name: sums[column] for name, column in table.resources.codes.items() if sums[column]}
+
+
+def _until_deadline(rejection: Rejection) -> Rejection:
+    """Return the rejection of a group that time admits (``sla``), whatever it requests."""
+    code = _UNTIL_DEADLINE.get(rejection.code, rejection.code)
+    return msgspec.structs.replace(rejection, code=code)
 
 
 def _namespace(key: str) -> str:
