@@ -272,6 +272,8 @@ class Node:
 
     Filled only if a policy is a :class:`~windlass.spi.plugins.ReadsImages`.
     """
+    unreadable_labels: tuple[tuple[str, str], ...] = ()
+    """Label and value of labels about its devices that are not the numbers they should be."""
 
 
 class QueueState(StrEnum):

@@ -10,6 +10,7 @@ from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
 from tier_configurations import config
 
+GPU = "nvidia.com/gpu"
 ONE_CPU = {"cpu": "1"}
 
 
@@ -221,3 +222,37 @@ def test_pod_without_requests_under_tiers_has_a_reason(
     told = explained(objects, BACKFILL)["z"]
     assert str(told.code) != "PendingEvaluation"
     assert code in {str(blocker.code) for blocker in told.blockers}
+
+
+@pytest.mark.parametrize("value", ["abc", "80Gi", "0", "-5", "99999999999999999999", ""])
+def test_label_of_devices_that_cannot_be_read_is_named(value: str) -> None:
+    labels = {"nvidia.com/gpu.memory": value}
+    for name, objects in (
+        ("k", [kai_queue("o"), kai_queue("p", "o"), kai_pod("k", queue="p", requests={})]),
+        ("w", [pod("w", requests={}, annotations={"windlass.dev/gpu-memory": "4096Mi"})]),
+    ):
+        if name == "k":
+            objects[-1]["metadata"]["annotations"] = {"gpu-memory": "4096"}
+        told = explained([node("n1", gpus=1, labels=labels), *objects])[name]
+        assert f'The label nvidia.com/gpu.memory of node n1 is "{value}".' in told.message
+        assert told.remedies[0].endswith("kubectl label node n1 nvidia.com/gpu.memory=VALUE --overwrite")
+
+
+def test_label_that_the_pod_does_not_need_is_not_named() -> None:
+    labels = {"nvidia.com/gpu.memory": "abc"}
+    told = explained([node("n1", gpus=1, labels=labels), pod("p", requests={GPU: "2"})])["p"]
+    assert "label" not in told.message
+
+
+def test_slots_of_a_device_plugin_that_are_used_up_are_told() -> None:
+    register = (
+        '[{"id":"GPU-0","index":0,"count":3,"devmem":24000,"devcore":100,"type":"NVIDIA-A10","numa":0,'
+        '"mode":"hami-core","health":true}]'
+    )
+    share = {"resources": {"limits": {GPU: 1, "nvidia.com/gpumem": 1000}}, "image": "x"}
+    made = node("n1", gpus=3)
+    made["metadata"]["annotations"] = {"hami.io/node-nvidia-register": register}
+    one = [{"name": "c0", **share}]
+    objects = [made, pod("a", containers=one), pod("b", containers=one)]
+    told = explained([*objects, pod("two", containers=[*one, {"name": "c1", **share}])])["two"]
+    assert "the device plugin serves 3 containers of each GPU, and 1 slot is free" in told.message

@@ -242,14 +242,14 @@ def next_pod_sentence(sentence: str) -> str:
     return f"For one more: {sentence[0].lower()}{sentence[1:]}"
 
 
-def nodes_sentence(diagnosis: NodeDiagnosis, findings: Sequence[NodeBlocker], ending: str = "") -> str:
+def nodes_sentence(
+    diagnosis: NodeDiagnosis, findings: Sequence[NodeBlocker], more: Sequence[str] = ()
+) -> str:
     """Return what blocks the nodes, in one or two sentences.
 
-    A group with several roles names the role. ``ending``: sentence about terminating tasks.
+    A group with several roles names the role. ``more``: further sentences.
     """
-    sentence = _nodes_sentence(diagnosis, findings)
-    if ending:
-        sentence = f"{sentence} {ending}"
+    sentence = " ".join([_nodes_sentence(diagnosis, findings), *filter(None, more)])
     return f"Role {diagnosis.role}: {sentence[0].lower()}{sentence[1:]}" if diagnosis.role else sentence
 
 

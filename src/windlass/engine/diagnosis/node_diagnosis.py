@@ -16,9 +16,15 @@ from numpy.typing import NDArray
 from windlass.api.reasons import Blocker, Reason
 from windlass.engine.diagnosis import ending_tasks, messages
 from windlass.engine.diagnosis.device_messages import device_blockers
+from windlass.engine.diagnosis.device_slots import with_slots
 from windlass.engine.diagnosis.empty_capacity import capacity_by_resources, capacity_if_empty, exclusion
 from windlass.engine.diagnosis.ending_tasks import depends_on_stuck, ending_on
 from windlass.engine.diagnosis.transient_blockers import blockers_by, recoverable
+from windlass.engine.diagnosis.unreadable_labels import (
+    UnreadableLabel,
+    label_sentences,
+    unreadable_labels,
+)
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import NodeTable
@@ -82,6 +88,8 @@ class NodeDiagnosis:
     never: Reason | None = None
     now: Reason | None = None
     sentence: str = ""
+    unreadable: tuple[UnreadableLabel, ...] = ()
+    """Labels of nodes that state what the devices have, and cannot be read."""
     ending: tuple[TaskEntry, ...] = ()
     """Terminating tasks that hold what is short."""
     waiting: str = ""
@@ -121,7 +129,8 @@ def diagnose_nodes(
     plugins = state.plugins.static_blockers if request.lasting else state.plugins.blockers
     findings = blockers_by(plugins, cls.needs, view)
     if cls.needs.devices:
-        findings += device_blockers(cls, live, lasting=request.lasting)
+        found = device_blockers(cls, live, lasting=request.lasting)
+        findings += with_slots(found, table, cls.needs, live)
     diagnosis.short = tuple(
         dict.fromkeys(f.resource for f in findings if f.resource and bool(f.blocked[cls.static[live]].any()))
     )
@@ -134,8 +143,11 @@ def diagnose_nodes(
         diagnosis.nearest = _nearest_node(table, cls, live, findings)
         if diagnosis.now is not None:
             _add_ending(diagnosis, state)
+        diagnosis.unreadable = unreadable_labels(table, cls.needs, live, findings)
         diagnosis.sentence = messages.nodes_sentence(
-            diagnosis, findings, ending_tasks.sentence(table, diagnosis.ending)
+            diagnosis,
+            findings,
+            [*label_sentences(diagnosis.unreadable), ending_tasks.sentence(table, diagnosis.ending)],
         )
     return diagnosis
 

@@ -12,6 +12,7 @@ from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis
 from windlass.engine.diagnosis.limit_remedies import KAI, object_name
 from windlass.engine.diagnosis.messages import count
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
+from windlass.engine.diagnosis.unreadable_labels import label_remedies
 from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.groups.next_step import Shortage, next_step
 from windlass.engine.nodes.table import PODS
@@ -54,6 +55,7 @@ def remedies_for(
             remedies.append("Release it.")
         if code is Reason.EXCEEDS_CLUSTER and not any(v.never is code for v in diagnoses):
             remedies.append(f"Ask for less at once (lower {group.spec.minimum_name}), or add nodes.")
+    remedies[:0] = [each for diagnosis in diagnoses for each in label_remedies(diagnosis.unreadable)]
     for diagnosis in diagnoses:
         remedies += ending_tasks.remedies(diagnosis.ending)
     return tuple(dict.fromkeys(remedies))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from windlass.api import views
 from windlass.model.devices import node_devices
+from windlass.model.devices.unreadable_labels import unreadable_labels
 from windlass.spi.numa import NumaTopology
 from windlass.spi.objects import Device, Node, Taint
 
@@ -51,6 +52,7 @@ def node_of(
         images=tuple((name, image.size_bytes) for image in view.images for name in image.names or ())
         if images
         else (),
+        unreadable_labels=unreadable_labels(view),
     )
 
 

@@ -29,6 +29,7 @@ from windlass.api.devices.resource_names import VOLCANO_VGPU, compute_share, pro
 from windlass.api.quantities import is_device
 from windlass.model.devices import hami_registration
 from windlass.model.devices.dra_devices import DRIVER
+from windlass.model.devices.unreadable_labels import number
 from windlass.spi.devices import DeviceMode, SliceProfile
 from windlass.spi.objects import Device
 
@@ -99,7 +100,7 @@ def _hami_device_count(view: views.NodeObject) -> int | None:
     """
     devices = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     if not devices:
-        return _number(view.labels.get("nvidia.com/gpu.count", "")) or None
+        return number(view.labels.get("nvidia.com/gpu.count", "")) or None
     return sum(device.mode is not DeviceMode.SLICED for device in devices)
 
 
@@ -242,18 +243,18 @@ def _labelled(view: views.NodeObject, resource: str, count: int) -> tuple[Device
     compute = (0, 0)
     mode = _mode(resource, labels)
     if resource == GPU:
-        major = _number(labels.get("nvidia.com/gpu.compute.major", ""))
-        compute = (major, _number(labels.get("nvidia.com/gpu.compute.minor", "")))
+        major = number(labels.get("nvidia.com/gpu.compute.major", ""))
+        compute = (major, number(labels.get("nvidia.com/gpu.compute.minor", "")))
         mode = {"dynamic": DeviceMode.SLICED, "either": DeviceMode.EITHER}.get(
             labels.get(names.MIG_MODE, ""), mode
         )
     described = GPU if resource == RENAMED else resource
     product = labels.get(f"{described}.product", "") or labels.get(f"{described}.product-name", "")
-    memory = _number(labels.get(f"{described}.memory", "")) or _ASCEND_MIB.get(resource, 0)
+    memory = number(labels.get(f"{described}.memory", "")) or _ASCEND_MIB.get(resource, 0)
     if not memory:
-        memory = 1024 * _number(labels.get(f"{described}.vram", "").removesuffix("G"))
+        memory = 1024 * number(labels.get(f"{described}.vram", "").removesuffix("G"))
     if mode is DeviceMode.WHOLE and labels.get(_STRATEGY) == "mps":
-        memory //= max(1, _number(labels.get("nvidia.com/gpu.replicas", "")))
+        memory //= max(1, number(labels.get("nvidia.com/gpu.replicas", "")))
     devices = _devices(resource, count, product, memory, compute, mode)
     sick = view.annotations.get(UNHEALTHY_VOLCANO, "") if resource == GPU else ""
     return _without(devices, sick) if sick else devices
@@ -280,7 +281,3 @@ def _devices(
     return tuple(
         Device(index, resource, model, memory_mib, mode=mode, compute=compute) for index in range(count)
     )
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
