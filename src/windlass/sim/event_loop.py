@@ -18,6 +18,7 @@ class EventKind(IntEnum):
     GIVE_UP = 3
     ARRIVAL = 4
     COME_BACK = 5
+    NODE_CHANGE = 6
 
 
 _Event = tuple[float, int, int, Any]

@@ -130,6 +130,20 @@ def command() -> None:
 @click.option(
     "--mtbf", default="", metavar="TIME", help="Mean time between failures of a node (default: never)."
 )
+@click.option(
+    "--spot-notice",
+    "spot_notices",
+    multiple=True,
+    metavar="NODE@TIME[/AWAY]",
+    help="Announce the end of a node's spot machine at this time of the trace; AWAY: time until it is back.",
+)
+@click.option(
+    "--slow-node",
+    "slow_nodes",
+    multiple=True,
+    metavar="NODE@TIME=FACTOR",
+    help="Lower the speed of a node from this time of the trace on.",
+)
 @click.option("--repair", metavar="TIME", help="Time for which a failed node is away (default: 4h).")
 @click.option(
     "--jobs",

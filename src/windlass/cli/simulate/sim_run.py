@@ -19,6 +19,7 @@ from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.batches import batches
 from windlass.sim.replay.failures import NodeFailures
 from windlass.sim.replay.job_progress import Effort, RestartCost
+from windlass.sim.replay.node_notices import NodeChange, parse_slow, parse_spot
 from windlass.sim.replay.policies import KAI_LIKE, ReplayPolicy
 from windlass.sim.replay.replay import VAIN, ReplayOptions
 from windlass.sim.replay.unschedulable import nowhere
@@ -94,6 +95,7 @@ def setup(given: Mapping[str, Any]) -> Setup:
         )
         mean = _seconds_of("--mtbf", given["mtbf"], positive=True) if given["mtbf"] else 0.0
         failures = NodeFailures(mean, _seconds_of("--repair", _repair(given)))
+        changes = _node_changes(given, [node.name for node in nodes])
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
     seeds = _seeds(given["seed"], given["seeds"])
@@ -103,6 +105,7 @@ def setup(given: Mapping[str, Any]) -> Setup:
         pod_gpus=given["pod_gpus"],
         time_share=given["time_share"] != "no",
         queues=given["by_queue"],
+        changes=changes,
     )
     description = "; ".join([given["nodes"], *_conditions(given, effort)])
     speeds = [(cluster.gpus_of(node), effort.speeds.get(cluster.model_of(node), 1.0)) for node in nodes]
@@ -110,6 +113,15 @@ def setup(given: Mapping[str, Any]) -> Setup:
     return Setup(
         nodes, options, description, total_speed, max((speed for _, speed in speeds), default=1.0), seeds
     )
+
+
+def _node_changes(given: Mapping[str, Any], nodes: Sequence[str]) -> Sequence[NodeChange]:
+    """Return the notices of nodes. Raises ``ValueError``."""
+    changes: list[NodeChange] = [parse_spot(text, nodes) for text in given["spot_notices"]]
+    changes += [parse_slow(text, nodes) for text in given["slow_nodes"]]
+    if changes and given["mtbf"]:
+        raise ValueError("--mtbf does not work with --spot-notice and --slow-node")
+    return changes
 
 
 def _repair(given: Mapping[str, Any]) -> str:
@@ -137,6 +149,10 @@ def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
         yield f"checkpoints every {given['checkpoint']}"
     if given["mtbf"]:
         yield f"each node fails every {given['mtbf']}, for {_repair(given)}"
+    for text in given["spot_notices"]:
+        yield f"spot notice {text}"
+    for text in given["slow_nodes"]:
+        yield f"slow node {text}"
     if effort.speeds:
         yield "speed of " + ", ".join(f"{model} {speed:g}" for model, speed in effort.speeds.items())
     if given["pod_gpus"]:

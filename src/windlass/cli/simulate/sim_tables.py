@@ -120,6 +120,18 @@ _LINES: Sequence[_Line] = (
         "node_failures_hit",
     ),
     _Line(
+        "spot interruptions",
+        "Number of times that a spot machine of a job was to end.",
+        _count("spot_interruptions"),
+        "spot_interruptions",
+    ),
+    _Line(
+        "moves off slow nodes",
+        "Number of times that a job of high priority left a node that had become slow.",
+        _count("degraded_moves"),
+        "degraded_moves",
+    ),
+    _Line(
         "lost GPU-hours", "Work that is repeated, and the time of restarts.", _gpu_hours("lost_gpu_seconds")
     ),
     _Line(

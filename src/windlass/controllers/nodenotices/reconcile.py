@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api.priorities import HIGH_PRIORITY
 from windlass.api.resources import NODES, POD_GROUPS, PODS
 from windlass.api.views import Pod
 from windlass.controllers.effects import (
@@ -31,8 +32,6 @@ from windlass.model.records import displacement
 from windlass.model.records.displacement import EvictedFor
 
 Json = dict[str, Any]
-HIGH_PRIORITY = 10_000
-"""Minimum priority of pods that leave a slow node: that of the class ``high-priority``."""
 _OF_NODES = ("DaemonSet", "Node")
 _PLACEMENT = (
     names.DEVICES,

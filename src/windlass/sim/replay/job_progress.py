@@ -220,10 +220,10 @@ class JobRun:
         said = self.job.checkpoint_seconds
         return otherwise if said is None else said
 
-    def stop(self, every: float | None) -> None:
+    def stop(self, every: float | None, *, signalled: bool = False) -> None:
         """It runs no more; what it has not saved is to be done again. ``every``: see
-        ``Effort.checkpoint_seconds``."""
-        every = self.every(every)
+        ``Effort.checkpoint_seconds``. ``signalled``: it has saved everything before."""
+        every = 0.0 if signalled else self.every(every)
         done = self.job.duration_seconds - self.left
         kept = 0.0 if every is None else done if every <= 0 else (done + EXACT) // every * every
         self.ended.lost_gpu_seconds += (done - kept) * self.job.milli / WHOLE
@@ -244,6 +244,11 @@ class Speeds:
         self._of_model = {model: effort.speeds.get(model, 1.0) for model in models.values()}
         self._plain = self._slowdown == 1.0 and all(speed == 1.0 for speed in self._of_node.values())
         self._largest = max(cards.values(), default=0)
+
+    def slow_down(self, node: str, factor: float) -> None:
+        """Let a node run at ``factor`` times its speed from now on."""
+        self._of_node[node] *= factor
+        self._plain = False
 
     def rate(self, run: JobRun) -> float:
         """Seconds of work per second: its slowest device's speed, less what spreading costs, in proportion to how

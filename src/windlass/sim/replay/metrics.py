@@ -98,6 +98,8 @@ def measure(policy: str, outcome: ReplayOutcome) -> Metrics:
         "first_start_ok_percent_ge8_gpus": _first_starts(outcome),
         "fairness_jain": _rounded(fairness(done), 4),
         "node_failures_hit": sum(ended.failures for ended in outcome.jobs),
+        "spot_interruptions": sum(ended.spot_interruptions for ended in outcome.jobs),
+        "degraded_moves": sum(ended.degraded_moves for ended in outcome.jobs),
         "unfinished_jobs": jobs - len(done),
         "cycles": outcome.cycles,
         "memory_mib": round(outcome.memory_bytes / 2**20, 1),

@@ -58,6 +58,10 @@ class EndedJob:
     failures: int = 0
     failed_starts: int = 0
     lost_gpu_seconds: float = 0.0
+    spot_interruptions: int = 0
+    """Number of times that a spot machine of it was to end."""
+    degraded_moves: int = 0
+    """Number of times that it left a node that had become slow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from windlass.api.priorities import HIGH_PRIORITY
 from windlass.engine.decision import Bind, Decision, Eviction
 from windlass.engine.deltas import (
     Delta,
@@ -36,6 +37,7 @@ from windlass.sim.replay.decide_loop import DecideLoop
 from windlass.sim.replay.failures import Breakdowns, NodeFailures
 from windlass.sim.replay.job_progress import Effort, JobPod, JobRun, Speeds
 from windlass.sim.replay.model_loads import ModelLoads
+from windlass.sim.replay.node_notices import NodeChange, SpotNotice
 from windlass.sim.replay.outcome import ClusterMoment, JobSpan, ReplayOutcome
 from windlass.sim.replay.policies import PolicyContext, ReplayPolicy, at_rate
 from windlass.sim.replay.task_factory import NAMESPACE, TaskFactory, next_incarnation, running
@@ -74,6 +76,8 @@ class ReplayOptions:
     terms: Mapping[str, Queue] = field(default_factory=dict)
     timeline: bool = True
     trial: bool = False
+    changes: Sequence[NodeChange] = ()
+    """Spot machines that end, and nodes that become slow."""
 
 
 def replay(
@@ -145,6 +149,7 @@ class Replay:
             EventKind.GIVE_UP: self._gives_up,
             EventKind.ARRIVAL: self._arrives,
             EventKind.COME_BACK: self._comes_back,
+            EventKind.NODE_CHANGE: self._node_changes,
         }
         self._begin(ordered)
 
@@ -159,6 +164,8 @@ class Replay:
         first = jobs[0].submit_seconds if jobs else 0.0
         frail = self._breakdowns.begin(self._nodes)
         self._standstill = Termination(self._would_start if frail else None)
+        for change in self.options.changes:
+            self.agenda.add(first + change.at, EventKind.NODE_CHANGE, change)
         for name in frail:
             self._plan_failure(name, first - first % DAY)
 
@@ -217,7 +224,7 @@ class Replay:
         """Return whether any pending job would be bound if all nodes were up."""
         now = self.agenda.now
         waiting = [replace(run.job, submit_seconds=now) for run in self.waiting()]
-        options = replace(self.options, failures=NodeFailures(), timeline=False, trial=True)
+        options = replace(self.options, failures=NodeFailures(), timeline=False, trial=True, changes=())
         return Replay(waiting, list(self._nodes.values()), self._policy, options).starts()
 
     def bring_back(self) -> None:
@@ -348,6 +355,48 @@ class Replay:
         self._down -= self._cards[name]
         self._deltas.append(NodeUpserted(self._nodes[name]))
         self._plan_failure(name, now)
+
+    # ------------------------------------------------------------------ notices of nodes
+
+    def _node_changes(self, what: NodeChange | str, now: float) -> None:
+        """Apply a notice. A name is a spot machine that is there again."""
+        if isinstance(what, str):
+            self._down -= self._cards[what]
+            self._deltas.append(NodeUpserted(self._nodes[what]))
+            return
+        node = self._nodes[what.node]
+        on_node = dict.fromkeys(pod.run for pod in self._pods.values() if pod.node == what.node)
+        if isinstance(what, SpotNotice):
+            for run in on_node:
+                run.ended.spot_interruptions += 1
+                self._move(run, now)
+            self._deltas.append(NodeRemoved(what.node))
+            self._down += self._cards[what.node]
+            if what.away is not None:
+                self.agenda.add(now + what.away, EventKind.NODE_CHANGE, what.node)
+            return
+        self._nodes[what.node] = slow = replace(node, unschedulable=True)
+        self._deltas.append(NodeUpserted(slow))
+        for run in on_node:
+            run.settle(now)
+        self._speeds.slow_down(what.node, what.factor)
+        for run in on_node:
+            if run.job.priority >= HIGH_PRIORITY:
+                run.ended.degraded_moves += 1
+                self._move(run, now)
+            elif run.rate:
+                self._go(run, now, self._deltas)
+
+    def _move(self, run: JobRun, now: float) -> None:
+        """Signal a job, which saves its work if it ever does, and let it wait again."""
+        run.settle(now)
+        self._close_span(run, now, held=not run.rate)
+        if run.rate:
+            saves = run.every(self.options.effort.checkpoint_seconds) is not None
+            self._stop(run, lambda run, every: run.stop(0.0 if saves else every, signalled=saves))
+        self._vacate(run, now)
+        run.foretell(self._takes(run), exact=self.made.exact)
+        self._enter(run, now)
 
     # ------------------------------------------------------------------ what is decided
 

@@ -29,6 +29,8 @@ COLUMNS = (
     "lost_gpu_seconds",
     "nodes",
     "seed",
+    "spot_interruptions",
+    "degraded_moves",
 )
 """Times in seconds of the trace. ``start_seconds``: of the first run; ``nodes``: those of the last, by ``|``. What
 never happened is empty."""
@@ -44,7 +46,8 @@ def lines(policy: str, outcome: ReplayOutcome, seed: int = 0) -> Iterator[str]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for at, ended in enumerate(outcome.jobs):
-        writer.writerow([*_cells(policy, ended, nodes.get(at, ())), seed])
+        moves = (ended.spot_interruptions, ended.degraded_moves)
+        writer.writerow([*_cells(policy, ended, nodes.get(at, ())), seed, *moves])
         yield text.getvalue()
         text.seek(0)
         text.truncate()
