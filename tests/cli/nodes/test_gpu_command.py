@@ -62,6 +62,10 @@ def cluster() -> FakeCluster:
     return made
 
 
+_SHARED = "MPS,cGPU,qGPU"
+"""How GPUs of NVIDIA can be shared."""
+
+
 def lines(text: str) -> list[list[str]]:
     """The cells of the first table."""
     return [line.split() for line in text.partition("\n\n")[0].splitlines()]
@@ -69,13 +73,25 @@ def lines(text: str) -> list[list[str]]:
 
 def test_every_card_with_what_is_left_and_who_has_it(windlass: Any) -> None:
     found = lines(windlass("gpu").out)
-    assert found[0] == ["NODE", "GPU", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD", "BY"]
-    assert found[1] == ["box", "0", "T4", "15G", "ok", "70%", "5G", "shared", "one(30%,5G)", "two(5G)"]
-    assert found[2] == ["box", "1", "T4", "15G", "XID", "79", "-", "-"]
+    assert found[0] == ["NODE", "GPU", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "SUPPORTS", "HELD", "BY"]
+    assert found[1] == [
+        "box",
+        "0",
+        "T4",
+        "15G",
+        "ok",
+        "70%",
+        "5G",
+        "shared",
+        _SHARED,
+        "one(30%,5G)",
+        "two(5G)",
+    ]
+    assert found[2] == ["box", "1", "T4", "15G", "XID", "79", "-", "-", _SHARED]
     amd, cut = sorted(found[3:5])
-    assert amd[:8] == ["mig", "0", "AMD-Instinct-MI300X", "192G", "ok", "-", "whole", "amd"]
+    assert amd[:9] == ["mig", "0", "AMD-Instinct-MI300X", "192G", "ok", "-", "whole", "whole", "amd"]
     assert cut[:5] == ["mig", "0", "NVIDIA-A100-SXM4-40GB", "40G", "ok"]
-    assert cut[5:] == ["1×4g.20gb", "4×1g.5gb", "MIG", "cut(3g.20gb@4)"]
+    assert cut[5:] == ["1×4g.20gb", "4×1g.5gb", "MIG", f"{_SHARED},MIG", "cut(3g.20gb@4)"]
     assert [row[:7] for row in found[5:]] == [
         ["plain", "0", "NVIDIA-L4", "22.5G", "ok", "all", "-"],
         ["plain", "1", "NVIDIA-L4", "22.5G", "ok", "-", "whole"],

@@ -13,6 +13,7 @@ from windlass.api.devices.mig_profiles import SliceProfile, profiles_of
 from windlass.api.devices.node_annotation import ProfilePlacement
 
 NVIDIA, AMD, GAUDI, ASCEND = "nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "huawei.com/Ascend910"
+NEURON = "aws.amazon.com/neuron"
 HIGH, STANDARD, INFERENCE = "high-performance", "standard", "inference"
 
 
@@ -68,10 +69,20 @@ MODELS: dict[str, AcceleratorModel] = {
     "MI300X": AcceleratorModel("AMD-Instinct-MI300X", 196592, resource=AMD, tier=HIGH, links=True),
     "GAUDI2": AcceleratorModel("Gaudi2", 98304, resource=GAUDI, links=True),
     "GAUDI3": AcceleratorModel("Gaudi3", 131072, resource=GAUDI, links=True),
+    "TRAINIUM": AcceleratorModel("AWS-Trainium", 32768, resource=NEURON, tier=HIGH, links=True),
+    "TRAINIUM2": AcceleratorModel("AWS-Trainium2", 98304, resource=NEURON, tier=HIGH, links=True),
+    "INFERENTIA": AcceleratorModel("AWS-Inferentia", 8192, resource=NEURON, tier=INFERENCE),
+    "INFERENTIA2": AcceleratorModel("AWS-Inferentia2", 32768, resource=NEURON, tier=INFERENCE, links=True),
     "ASCEND910B": AcceleratorModel("Ascend910B", 65536, resource=ASCEND, links=True),
 }
 """By short name, in upper case. ``H100``, ``A100`` and ``V100`` stand for the 80, 80 and 32 GB ones."""
-_SHORT = {"H100": "H100-80GB", "A100": "A100-80GB", "V100": "V100-32GB", "ASCEND910": "ASCEND910B"}
+_SHORT = {
+    "H100": "H100-80GB",
+    "A100": "A100-80GB",
+    "V100": "V100-32GB",
+    "ASCEND910": "ASCEND910B",
+    "TRAINIUM1": "TRAINIUM",
+}
 
 
 def find_model(name: str) -> AcceleratorModel | None:

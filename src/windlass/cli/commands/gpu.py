@@ -8,6 +8,7 @@ import click
 
 from windlass.api import annotations
 from windlass.api.devices.models import short_type
+from windlass.api.devices.sharing_modes import supported_modes
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.cli import errors, tables
@@ -81,7 +82,10 @@ def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
 
 
 def _show(invocation: Invocation, rows: list[device_table.DeviceRow]) -> None:
+    supports = any(row.unit is None and supported_modes(row.device) for row in rows)
     header = ["NODE", "GPU", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD BY"]
+    if supports:
+        header[-1:-1] = ["SUPPORTS"]
     lines = []
     for row in rows:
         device = row.device
@@ -94,6 +98,8 @@ def _show(invocation: Invocation, rows: list[device_table.DeviceRow]) -> None:
             device_table.free_text(row),
             device_table.mode_text(row),
         ]
+        if supports:
+            line.append(_supported_text(row))
         if invocation.wide:
             line += [
                 str(device.numa) if device.numa >= 0 else "-",
@@ -108,8 +114,13 @@ def _show(invocation: Invocation, rows: list[device_table.DeviceRow]) -> None:
         for line in lines:  # short models leave space for the holders
             line[2] = short_type(line[2]) or line[2]
     wide_tables.show(
-        invocation, header, lines, optional=("MODE", "HEALTH", "MEMORY"), right=("GPU", "MEMORY")
+        invocation, header, lines, optional=("SUPPORTS", "MODE", "HEALTH", "MEMORY"), right=("GPU", "MEMORY")
     )
+
+
+def _supported_text(row: device_table.DeviceRow) -> str:
+    """Return the sharing modes of the device. Its device plugin has decided on a unit's."""
+    return "-" if row.unit is not None else ",".join(supported_modes(row.device)) or "whole"
 
 
 def _clear_patch(words: str, metadata: dict[str, Any]) -> dict[str, Any]:

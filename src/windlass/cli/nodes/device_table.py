@@ -19,7 +19,9 @@ from windlass.api.devices.assignment_annotations import WHOLE, DeviceAssignment
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.api.devices.plugin_units import PluginUnit, unit_of
 from windlass.api.devices.request_parser import containers_asking, profile_of
+from windlass.api.devices.sharing_modes import supported_modes
 from windlass.cli import resources
+from windlass.cli.nodes.device_use import used_mib
 from windlass.model.devices.consumable_capacity import share_of
 from windlass.model.devices.dra_claims import DraClaims
 from windlass.model.devices.node_devices import devices_of
@@ -44,6 +46,8 @@ class Holding:
     pod: str
     share: DeviceAssignment
     named: bool = True
+    used_mib: int | None = None
+    """Measured memory in MiB; ``None`` if nothing measures it."""
 
 
 @dataclass(slots=True)
@@ -154,10 +158,23 @@ def rows_of(
             for device in listed
             if device.mode is DeviceMode.NAMED and device.draws
         }
+        _measure(rows, node, node_pods)
         result += [
             row for row in rows if row.holdings or (row.device.resource, row.device.index) not in parts
         ]
     return result
+
+
+def _measure(rows: Iterable[DeviceRow], node: Object, pods: Iterable[Object]) -> None:
+    """Add the measured memory to the holdings of shared devices."""
+    by_key = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in pods}
+    for row in rows:
+        row.holdings = [
+            replace(held, used_mib=used_mib(node, by_key[held.pod], row.device.index))
+            if held.pod in by_key and row.unit is None and not (held.share.whole or held.share.profile)
+            else held
+            for held in row.holdings
+        ]
 
 
 def _devices_of(node: Object, view: views.NodeObject, listed: Sequence[Device]) -> list[DeviceRow]:
@@ -294,6 +311,7 @@ def record(row: DeviceRow) -> dict[str, Any]:
         "carved": device.dynamic,
         "mps": device.mps,
         "mode": mode_text(row),
+        "supportedModes": list(supported_modes(device)),
         "unit": row.unit.words if row.unit is not None else "",
         "slices": [
             {
@@ -324,7 +342,8 @@ def _holder(holding: Holding) -> dict[str, Any]:
         return {**result, "profile": share.profile, "start": share.start}
     if share.whole:
         return result
-    return {**result, "computePercent": share.milli / 10, "memoryMib": share.memory_mib}
+    result |= {"computePercent": share.milli / 10, "memoryMib": share.memory_mib}
+    return result if holding.used_mib is None else {**result, "usedMemoryMib": holding.used_mib}
 
 
 # -- texts of the table ---------------------------------------------------------------------------
@@ -385,7 +404,7 @@ def holder_text(row: DeviceRow) -> str:
     device, but does not say which.
     """
     parts = [
-        f"{_short(holding.pod)}{_share_text(holding.share)}{'' if holding.named else '?'}"
+        f"{_short(holding.pod)}{_share_text(holding)}{'' if holding.named else '?'}"
         for holding in row.holdings
     ]
     held = {(h.share.profile, h.share.start) for h in row.holdings}
@@ -397,7 +416,8 @@ def _short(pod: str) -> str:
     return pod.removeprefix("default/")
 
 
-def _share_text(share: DeviceAssignment) -> str:
+def _share_text(holding: Holding) -> str:
+    share = holding.share
     if share.whole:
         return ""
     if share.profile:
@@ -405,4 +425,6 @@ def _share_text(share: DeviceAssignment) -> str:
     amounts = [f"{share.milli / 10:g}%"] if share.milli else []
     if share.memory_mib:
         amounts.append(memory_text(share.memory_mib))
+    if holding.used_mib is not None:
+        amounts.append(f"{memory_text(holding.used_mib) if holding.used_mib else '0'} used")
     return f"({','.join(amounts)})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.api import quantities
 from windlass.api.annotations import SIMULATED
+from windlass.api.devices.models import NVIDIA
 from windlass.api.resources import NODES, PODS
 from windlass.cli import resources
 from windlass.cli.invocation import Invocation
@@ -20,11 +21,15 @@ from windlass.cli.nodes.dra_devices import ListedGpus, claims_of, listed_gpus, s
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
 from windlass.cli.text import age_of, condition, natural_key
+from windlass.node.devices.simulated import PRODUCT
 
 if TYPE_CHECKING:
     from windlass.cli.nodes.stranded import Stranded
 
-_HEADER = ("NODE", "STATE", "GPUS", "FREE", "UNITS", "STRANDED", "CPU", "MEMORY", "PODS", "AGE", "HELD BY")
+_HEADER = (
+    *("NODE", "STATE", "GPUS", "FREE", "UNITS", "STRANDED", "CPU", "MEMORY", "PODS", "AGE"),
+    *("PRODUCT", "HELD BY"),
+)
 
 
 def show(invocation: Invocation) -> int:
@@ -51,7 +56,7 @@ def show(invocation: Invocation) -> int:
         return 0
     now = invocation.clock.now()
     header, rows = _table(nodes, records, stranded, now)
-    optional = ("AGE", "PODS", "MEMORY", "CPU", "STRANDED")
+    optional = ("PRODUCT", "AGE", "PODS", "MEMORY", "CPU", "STRANDED")
     wide_tables.show(invocation, header, rows, optional=optional, right=("GPUS", "FREE"))
     for record in records:
         if "overcommitted" in record:
@@ -69,7 +74,14 @@ def _table(
     idle: Mapping[str, Stranded],
     now: float,
 ) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows. The column UNITS exists if a node has units."""
+    """Return header and rows.
+
+    The column UNITS exists if a node has units, PRODUCT if a node names a product.
+    """
+    omitted = {
+        *(() if any(record["units"] for record in records) else ("UNITS",)),
+        *(() if any(record["product"] not in (None, PRODUCT) for record in records) else ("PRODUCT",)),
+    }
     rows = [
         [
             record["name"],
@@ -82,14 +94,27 @@ def _table(
             f"{_gib(record['memoryUsedBytes'])}/{_gib(record['memoryBytes'])}Gi",
             str(record["pods"]),
             age_of(node, now),
+            record["product"] or "-",
             " ".join(record["holders"]),
         ]
         for node, record in zip(nodes, records, strict=True)
     ]
-    shown = [
-        column for column, name in enumerate(_HEADER) if name != "UNITS" or any(r["units"] for r in records)
-    ]
+    shown = [column for column, name in enumerate(_HEADER) if name not in omitted]
     return [_HEADER[column] for column in shown], [[row[column] for column in shown] for row in rows]
+
+
+def product_of(node: Mapping[str, Any]) -> str | None:
+    """Return the product of the node's accelerators, from their labels; ``None`` if no label names it."""
+    labels = node["metadata"].get("labels") or {}
+    products = [
+        labels[label]
+        for resource in sorted(resources.allocatable(node), key=lambda name: name != NVIDIA)
+        for label in (f"{resource}.product", f"{resource}.product-name")
+        if labels.get(label)
+    ]
+    if not products and labels.get(f"{NVIDIA}.product"):  # all GPUs are in MIG mode, or unhealthy
+        products = [labels[f"{NVIDIA}.product"]]
+    return ", ".join(dict.fromkeys(products)) or None
 
 
 def _stranded(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> Mapping[str, Stranded]:
@@ -134,7 +159,7 @@ def _record(
         "name": node["metadata"]["name"],
         "state": state_of(node) + (",Overcommitted" if excess else ""),
         "simulated": (node["metadata"].get("labels") or {}).get(SIMULATED) == "true",
-        "product": (node["metadata"].get("labels") or {}).get("nvidia.com/gpu.product"),
+        "product": product_of(node),
         "gpus": (counts.total + listed.milli) / 1000,
         "gpusFree": max(0, free) / 1000,
         "units": counts.unit_counts,

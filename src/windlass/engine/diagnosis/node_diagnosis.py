@@ -19,6 +19,7 @@ from windlass.engine.diagnosis.device_messages import device_blockers
 from windlass.engine.diagnosis.device_slots import with_slots
 from windlass.engine.diagnosis.empty_capacity import capacity_by_resources, capacity_if_empty, exclusion
 from windlass.engine.diagnosis.ending_tasks import depends_on_stuck, ending_on
+from windlass.engine.diagnosis.partitioning import missing_slices
 from windlass.engine.diagnosis.transient_blockers import blockers_by, recoverable
 from windlass.engine.diagnosis.unreadable_labels import (
     UnreadableLabel,
@@ -149,6 +150,8 @@ def diagnose_nodes(
             findings,
             [*label_sentences(diagnosis.unreadable), ending_tasks.sentence(table, diagnosis.ending)],
         )
+        if missing := missing_slices(state, cls, matching):
+            diagnosis.sentence += f" {missing}"
     return diagnosis
 
 

@@ -12,6 +12,7 @@ from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis
 from windlass.engine.diagnosis.limit_remedies import KAI, object_name
 from windlass.engine.diagnosis.messages import count
 from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
+from windlass.engine.diagnosis.partitioning import MIG, missing_slices
 from windlass.engine.diagnosis.unreadable_labels import label_remedies
 from windlass.engine.groups.entries import GroupEntry, NextTasks
 from windlass.engine.groups.next_step import Shortage, next_step
@@ -160,6 +161,17 @@ def _missing_resources(diagnosis: NodeDiagnosis, state: ClusterState) -> list[st
     for name, units in diagnosis.cls.node_items:
         if units and not total.get(name) and name == PODS:
             remedies.append("Set status.allocatable.pods: no node reports how many pods it may hold.")
+        elif (
+            units
+            and not total.get(name)
+            and MIG in name
+            and missing_slices(state, diagnosis.cls, diagnosis.matching)
+        ):
+            profile = name.partition(MIG)[2]
+            remedies.append(
+                f"Request a share of a GPU in place of {name}, or add a node with a GPU in MIG mode that has "
+                f"profile {profile}."
+            )
         elif units and not total.get(name):
             similar = difflib.get_close_matches(
                 name, sorted(other for other, has in total.items() if has), 1, 0.8

@@ -67,8 +67,13 @@ class PublishedDevices:
     conditions: tuple[Mapping[str, str], ...]
 
 
-def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding] = ()) -> PublishedDevices:
-    """Return the published state of the devices. Pure."""
+def published_of(
+    device_manager: DeviceManager, findings: Sequence[UsageFinding] = (), use: str = ""
+) -> PublishedDevices:
+    """Return the published state of the devices. Pure.
+
+    ``use``: measured memory of the pods on each device (JSON).
+    """
     inventory = device_manager.inventory
     notes = [inventory.note] if inventory.note else []
     daemon = device_manager.daemon
@@ -76,6 +81,7 @@ def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding]
         notes.append(f"shares are enforced by MPS ({daemon.directory})")
     node_annotations = {
         annotations.DEVICES_NOTE: "; ".join(notes),
+        annotations.DEVICE_USE: use,
         annotations.MPS_DAEMON: _mps_note(daemon, started=device_manager.runs_mps),
         **labels.summary_annotations(inventory.devices),
         **annotations.both(
@@ -162,6 +168,8 @@ class DeviceMonitor:
         self.evict: Callable[[str, str], None] = lambda _uid, _why: None
         self.pods: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         self._findings: tuple[UsageFinding, ...] = ()
+        self._use: dict[str, dict[str, int]] = {}
+        """Published memory in MiB of each pod on each device, by index."""
         self._primed = False
         device_manager.on_change(self.publish_state)
         device_manager.on_release = self.wake
@@ -261,6 +269,9 @@ class DeviceMonitor:
         processes = await self._refresh()
         held = self._device_manager.allocations.held
         self._findings = tuple(usage_audit.audit(processes, held))
+        if self._nvml is not None:
+            indices = {key: str(device.index) for key, device in self._device_manager.by_key.items()}
+            self._use = usage_audit.rounded_use(processes, held, indices, self._use)
         for finding in self._findings:
             mark = (finding.device, finding.pod, finding.reason, finding.message)
             if mark not in self._reported:
@@ -270,7 +281,8 @@ class DeviceMonitor:
         self._evict_due(held, pods)
 
     def publish_state(self) -> None:
-        self.publish(published_of(self._device_manager, self._findings))
+        use = json.dumps(self._use, separators=(",", ":")) if self._use else ""
+        self.publish(published_of(self._device_manager, self._findings, use))
 
     def _read_driver(self) -> DriverState:
         """Read the state of the driver. Blocks, so it runs in a thread."""

@@ -135,6 +135,31 @@ def audit(uses: Iterable[DeviceProcess], held: Iterable[Held]) -> list[UsageFind
     return [findings[key] for key in sorted(findings)]
 
 
+def rounded_use(
+    uses: Iterable[DeviceProcess],
+    held: Iterable[Held],
+    indices: Mapping[str, str],
+    before: Mapping[str, Mapping[str, int]],
+) -> dict[str, dict[str, int]]:
+    """Return the memory in MiB of each pod on each device that it shares, by index. Pure.
+
+    ``indices``: key of a device → its index. ``before``: the last result. A value close
+    to the last one is kept, so that the node is not written at each check.
+    """
+    memory: dict[tuple[str, str], int] = {}
+    for use in uses:
+        memory[use.device, use.pod] = memory.get((use.device, use.pod), 0) + max(0, use.memory_mib)
+    found: dict[str, dict[str, int]] = {}
+    for each in held:
+        index = indices.get(each.hold.device)
+        if index is None or each.hold.profile or not (each.hold.milli or each.hold.memory_mib):
+            continue
+        used, last = memory.get((each.hold.device, each.uid), 0), before.get(index, {}).get(each.pod)
+        close = last is not None and abs(used - last) < _SLACK_MIB and bool(used) == bool(last)
+        found.setdefault(index, {})[each.pod] = last if close and last is not None else used
+    return found
+
+
 def _foreign_use(use: DeviceProcess, holders: list[Held]) -> UsageFinding | None:
     if use.name.startswith(_MPS_SERVER):
         return None
