@@ -256,3 +256,20 @@ def test_slots_of_a_device_plugin_that_are_used_up_are_told() -> None:
     objects = [made, pod("a", containers=one), pod("b", containers=one)]
     told = explained([*objects, pod("two", containers=[*one, {"name": "c1", **share}])])["two"]
     assert "the device plugin serves 3 containers of each GPU, and 1 slot is free" in told.message
+
+
+def test_group_that_was_created_for_a_pod_is_named_by_the_pod_or_its_controller() -> None:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web-5d4f",
+        "uid": "u-rs",
+        "controller": True,
+    }
+    objects = [node("n1", gpus=2), queue("default"), group("podgroup-u-bare", 1, phase="Running")]
+    objects += [pod("bare", scheduler="volcano", uid="u-bare", group="podgroup-u-bare", node="n1")]
+    objects += [group("podgroup-u-rs", 1, phase="Running")]
+    about = {"metadata": {"ownerReferences": [owner]}, "scheduler": "volcano", "group": "podgroup-u-rs"}
+    objects += [pod("web-5d4f-x", node="n1", **about)]
+    told = explained([*objects, pod("new")])["new"]
+    assert sorted(told.holders) == ["default/bare", "default/web-5d4f"]

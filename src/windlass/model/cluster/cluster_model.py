@@ -243,7 +243,7 @@ class ClusterModel:
 
     def display_names(self) -> DisplayNames:
         """Return the display names of the engine's keys."""
-        return DisplayNames(self.objects.both_apis(), self.objects.queues)
+        return DisplayNames(self.objects.both_apis(), self.objects.queues, self.groups.pods_of)
 
 
 def _is_of(change: deltas.Delta, tasks: Collection[str]) -> bool:
