@@ -610,5 +610,7 @@ class Task(msgspec.Struct, frozen=True):
     """True if a controller recreates the pod after it is deleted."""
     deleted: float = 0.0
     """Time (Unix seconds) at which a terminating pod should have ended; 0.0: it does not terminate."""
+    replica_of: str = ""
+    """Identity of the controller that keeps all its replicas running at once; empty for none."""
     guaranteed: bool = False
     """Quality of service Guaranteed: requests of CPU and memory equal the limits."""

@@ -273,3 +273,59 @@ def test_group_that_was_created_for_a_pod_is_named_by_the_pod_or_its_controller(
     objects += [pod("web-5d4f-x", node="n1", **about)]
     told = explained([*objects, pod("new")])["new"]
     assert sorted(told.holders) == ["default/bare", "default/web-5d4f"]
+
+
+def replicas(kind: str, running: int, waiting: int, nodes: int, **spec: Any) -> list[dict[str, Any]]:
+    """Return pods of one controller: ``running`` ones, each on a node of its own, and ``waiting`` ones."""
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "u-web", "controller": True}
+    made = [node(f"n{i}", gpus=0) for i in range(nodes)]
+    for i in range(running + waiting):
+        about = {"node": f"n{i}"} if i < running else {}
+        made.append(pod(f"web-{i}", requests=ONE_CPU, metadata={"ownerReferences": [owner]}, **about, **spec))
+    return made
+
+
+HOST_NETWORK = {
+    "hostNetwork": True,
+    "containers": [
+        {
+            "name": "main",
+            "image": "x",
+            "ports": [{"containerPort": 80, "hostPort": 80}],
+            "resources": {"requests": ONE_CPU},
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+def test_replica_that_its_own_replicas_exclude_never_runs(kind: str) -> None:
+    told = explained(replicas(kind, 1, 1, 1, **HOST_NETWORK))["web-1"]
+    assert (str(told.code), told.waiting_helps) == ("ExceedsCluster", "no")
+    assert f"2 pods of 1 cpu of {kind} web run at the same time" in told.message
+    assert "because of host port 80/TCP" in told.message
+    assert any("host port 80/TCP" in remedy for remedy in told.remedies)
+
+
+def test_pod_that_waits_for_the_port_of_another_that_ends_is_told_that_waiting_helps() -> None:
+    for objects in (
+        replicas("Job", 1, 1, 1, **HOST_NETWORK),
+        [*replicas("ReplicaSet", 0, 1, 1, **HOST_NETWORK), pod("other", node="n0", **HOST_NETWORK)],
+    ):
+        told = next(iter(explained(objects).values()))
+        assert (str(told.code), told.waiting_helps) == ("HostPortTaken", "yes")
+
+
+def test_replica_that_another_node_would_hold_is_bound() -> None:
+    assert explained(replicas("ReplicaSet", 1, 1, 2, **HOST_NETWORK)) == {}
+
+
+def test_member_on_a_cordoned_node_does_not_make_its_gang_exceed_the_cluster() -> None:
+    objects = [node("n0", gpus=1, unschedulable=True), node("n1", gpus=1), queue("default")]
+    objects += [group("g", 2, phase="Running"), pod("busy", node="n1")]
+    objects += [
+        pod("g-0", scheduler="volcano", group="g", node="n0"),
+        pod("g-1", scheduler="volcano", group="g"),
+    ]
+    told = explained(objects)["g"]
+    assert (str(told.code), told.waiting_helps) == ("InsufficientResources", "yes")

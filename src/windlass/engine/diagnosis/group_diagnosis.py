@@ -452,17 +452,41 @@ class Diagnosis:
                     break
         if isinstance(step, NextTasks) and len(classes) == 1:
             (cls,) = classes
+            cls.refresh()
             held = 0
             if not step.extra:
                 held = sum(
-                    1 for e in group.tasks.values() if e.cls is cls and e.row >= 0 and e.state not in ENDING
+                    e.cls is cls and e.row >= 0 and e.state not in ENDING and bool(cls.static[e.row])
+                    for e in group.tasks.values()
                 )
+            replicas, replica_of = self._replicas(group, cls)
+            if replicas > held:
+                request = DiagnosedRequest(step.members, replicas, replica_of=replica_of)
+                return [self._node_diagnosis(cls, request)]
             return [self._node_diagnosis(cls, DiagnosedRequest(step.members, held))]
         cache = self._permanent if permanent else self._diagnoses
         return [
             self._node_diagnosis(cls, DiagnosedRequest(1, 0, role, permanent), cache)
             for cls, role in classes.items()
         ]
+
+    def _replicas(self, group: GroupEntry, cls: TaskClass) -> tuple[int, str]:
+        """Return the number of replicas of its controller that run on nodes which the class may use."""
+        first = next(group.waiting(), None)
+        controller = first.task.replica_of if first is not None else ""
+        if not controller or first is None:
+            return 0, ""
+        namespace = first.key.partition("/")[0]
+        running = sum(
+            entry.cls is cls
+            and entry.task.replica_of == controller
+            and entry.key.partition("/")[0] == namespace
+            and entry.state not in ENDING
+            for row in cls.placed
+            if cls.static[row]
+            for entry in tasks_on(self._state.table, row).values()
+        )
+        return running, controller
 
     def _best_effort_diagnoses(self, group: GroupEntry) -> list[NodeDiagnosis]:
         """Return one node diagnosis per class of pods without requests, which ``backfill`` places."""

@@ -278,9 +278,12 @@ def _nodes_sentence(diagnosis: NodeDiagnosis, findings: Sequence[NodeBlocker]) -
                 limit = f"the most that one matching node has is {', '.join(largest)}"
             return f"One pod needs {each}; {limit}."
         case Reason.EXCEEDS_CLUSTER:
+            together = "must run together"
+            if diagnosis.replica_of:
+                together = f"of {diagnosis.replica_of} run at the same time"
             because = f", because of {diagnosis.rule}" if diagnosis.rule else ""
             return (
-                f"{count(diagnosis.wanted + diagnosis.held, 'pod')} of {each} must run together; "
+                f"{count(diagnosis.wanted + diagnosis.held, 'pod')} of {each} {together}; "
                 f"the {count(len(diagnosis.matching), 'matching node')} would hold {diagnosis.ever} even if "
                 f"empty{because}."
             )

@@ -50,12 +50,14 @@ class DiagnosedRequest:
     ``role``: role of the tasks.
     ``lasting``: only blockers that last until the nodes change, independent of other
     pods.
+    ``replica_of``: controller that keeps the tasks in ``held`` and these running at once.
     """
 
     tasks: int
     held: int = 0
     role: str = ""
     lasting: bool = False
+    replica_of: str = ""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,8 @@ class NodeDiagnosis:
     """Number of tasks that would fit on the matching nodes if these were empty."""
     rule: str = ""
     """Rule by which the tasks exclude one another, if it makes this number smaller."""
+    replica_of: str = ""
+    """Controller that keeps the running tasks in ``held`` and the waiting ones running at once."""
     limited_by_numa: bool = False
     """True if NUMA makes the number smaller."""
     short: tuple[str, ...] = ()
@@ -124,6 +128,7 @@ def diagnose_nodes(
         fitting=int(count.sum()),
         ever=int(ever.sum()) if limit is None else limit.most,
         rule="" if limit is None else limit.rule,
+        replica_of=request.replica_of,
         limited_by_numa=int(ever.sum()) < by_resources,
         largest=_largest(table, cls, matching),
     )

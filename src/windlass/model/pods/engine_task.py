@@ -12,6 +12,8 @@ from windlass.model.groups.podgroups import KAI, Classes, index_of, kind_prefix,
 from windlass.model.nodes.numa import holding_of
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
+_REPLICATED = frozenset(("ReplicaSet", "ReplicationController", "StatefulSet"))
+"""Kinds of controllers with pods that all run at once, without end."""
 STUCK_SECONDS = 120.0
 """Delay (seconds) after its deletion time at which a terminating pod counts as stuck."""
 _CRITICAL_CLASSES = ("system-cluster-critical", "system-node-critical")
@@ -141,8 +143,15 @@ def task_of(
         budgets=budgets,
         owned=recreated(pod, group),
         deleted=pod.deleted if pod.node_name else 0.0,
+        replica_of=_replicated_by(pod),
         guaranteed=pod.shape.guaranteed,
     )
+
+
+def _replicated_by(pod: views.Pod) -> str:
+    """Return the controller that keeps the pod and its other replicas running at once, "" for none."""
+    owner = pod.controller
+    return f"{owner.kind} {owner.name}" if owner is not None and owner.kind in _REPLICATED else ""
 
 
 def recreated(pod: views.Pod, group: str) -> bool:
