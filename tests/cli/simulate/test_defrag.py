@@ -397,3 +397,18 @@ def test_pack_names_file_line_and_column(windlass, files):
     done = windlass("sim", "pack", "--nodes", files[0], "--pods", files[1])
     assert done.code == 65
     assert "pods.csv, line 2, column memory_mib" in done.err
+
+
+def test_a_waiting_pod_that_scattered_gpus_do_not_hold_is_named(cluster, windlass):
+    """F54: enough GPUs are idle, but not on one node."""
+    cluster.add(NODES, node("other", gpus=2, cpu="16"))
+    for name in ("busy", "other"):
+        run(cluster, f"on-{name}", name, "1", gpus=1)
+    run(cluster, "whole", "", "1", gpus=3)
+    cluster.objects[(PODS, "default", "whole")]["status"] = {"phase": "Pending"}
+    cluster.objects[(PODS, "default", "whole")]["spec"].pop("nodeName")
+    found = json.loads(windlass("defrag", "--plan", "-o", "json").out)
+    assert found["waitingPods"] == [{"pod": "default/whole", "gpus": 3.0, "largestIdleGpus": 1.0}]
+    text = windlass("defrag", "--plan").out
+    assert "default/whole waits for 3 GPUs on one node; the most that one node has idle is 1" in text
+    assert "without any move" not in text

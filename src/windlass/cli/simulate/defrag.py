@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
+import numpy as np
+
+from windlass.api.quantities import is_device
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.nodes.stranded import SENTENCES
@@ -14,12 +17,17 @@ from windlass.cli.simulate.plan import add_file
 from windlass.cli.text import plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
+from windlass.engine.groups.entries import PENDING
 from windlass.engine.nodes.view import TableView
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, Counted, load
 from windlass.model.cluster.task_builder import OF_NODES
 from windlass.plugins.devices.stranding import strandings
 from windlass.sim.defragmentation.defragment_plan import Gain, plan
+from windlass.spi.nodes import BoolArray
+
+SHOWN_PODS = 5
+"""Maximum number of waiting pods that are named."""
 
 
 def report(invocation: Invocation, files: Sequence[str], budget: float, everybody: bool) -> dict[str, Any]:
@@ -57,6 +65,7 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
         "fragmentedGpus": round(float(stranded.fragmented[accepts_pods].sum()) / 1000, 3),
         "strandedGpus": _sum(node["strandedGpus"] for node in nodes),
         "nodes": nodes,
+        "waitingPods": [*_waiting(engine, view, accepts_pods)],
         "budgetPercent": budget,
         "runningGpus": found.running_gpus,
         "runningPods": found.running_pods,
@@ -69,6 +78,20 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
         "gainedGpus": round(found.gained_gpus, 3),
         "gains": [_gain(gain) for gain in found.gains],
     }
+
+
+def _waiting(engine: Engine, view: TableView, usable: BoolArray) -> Iterator[dict[str, Any]]:
+    """Yield the pending pods for which enough GPUs are idle, but not on one node."""
+    for key, entry in sorted(engine.state.tasks.items()):
+        if entry.state is not PENDING:
+            continue
+        for name, units in entry.cls.items:
+            if not is_device(name):
+                continue
+            idle = np.maximum(view.available(name), 0)[usable]
+            largest, total = int(idle.max(initial=0)), int(idle.sum())
+            if largest < units <= total:
+                yield {"pod": key, "gpus": units / 1000, "largestIdleGpus": largest / 1000}
 
 
 def _fixed(model: ClusterModel) -> Iterator[tuple[str, str]]:
@@ -175,7 +198,13 @@ def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
         f"No moves within {found['budgetPercent']:g}% of the running GPUs ({round(allowed, 3):g} of {running:g})"
         f" would help: {found['movablePods']} of {plural(found['runningPods'], 'running pod')} may be moved.\n"
     )
-    if found["idleGpus"] and found["fitsWithoutMovesGpus"] >= found["idleGpus"]:
+    blocked = found["waitingPods"]
+    for pod in blocked[:SHOWN_PODS]:
+        needed, largest = _gpus_text(pod["gpus"]), pod["largestIdleGpus"]
+        yield f"  {pod['pod']} waits for {needed} on one node; the most that one node has idle is {largest:g}\n"
+    if len(blocked) > SHOWN_PODS:
+        yield f"  {len(blocked) - SHOWN_PODS} more pods wait likewise\n"
+    if not blocked and found["idleGpus"] and found["fitsWithoutMovesGpus"] >= found["idleGpus"]:
         yield f"  all {found['idleGpus']:g} idle GPUs can be used by pods of the usual kinds without any move\n"
     for reason, count in found["stayingPods"].items():
         yield f"  {count} {'is' if count == 1 else 'are'} {STAYING[reason]}\n"
@@ -187,6 +216,10 @@ def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
         )
     if "unasked" in found["stayingPods"]:
         yield "To plan as if all pods were movable: `windlass defrag --plan --everybody`\n"
+
+
+def _gpus_text(gpus: float) -> str:
+    return "1 GPU" if gpus == 1 else f"{gpus:g} GPUs"
 
 
 def _gpus_are(gpus: float) -> str:
