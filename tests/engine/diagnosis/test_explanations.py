@@ -125,7 +125,7 @@ CASES = [
         [Blocker(Reason.WAITING_FOR_QUOTA, 0, GPU, "2", "1", "limit 4 of queue q")],
         [
             "Wait for work of queue q to end, or raise the limit: "
-            "windlass queue set q capability.nvidia.com/gpu=5."
+            "windlass queue set q capability.nvidia.com/gpu=5"
         ],
         queues=["q limit.gpu=4"],
     ),
@@ -776,7 +776,7 @@ def test_what_helps_a_group_of_kai_is_said_of_kais_objects() -> None:
     for name in ("much", "nowhere"):
         c.change_group(name, dialect=Dialect.KAI)
     c.cycle()
-    limit = "raise the limit: kubectl edit queues.scheduling.run.ai team (spec.resources.gpu.limit: 4)."
+    limit = "raise the limit: kubectl edit queues.scheduling.run.ai team   (spec.resources.gpu.limit: 4)"
     assert any(limit in remedy for remedy in c.explain("much").remedies)
     made = "Create it: a Queue none of scheduling.run.ai/v2, or use one that exists: kai/team."
     assert made in c.explain("nowhere").remedies

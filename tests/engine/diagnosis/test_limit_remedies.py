@@ -29,7 +29,7 @@ def test_limit_of_the_queue_above_is_named() -> None:
     explanation = c.explain("g")
     assert explanation.remedies == (
         "Wait for work of queue org to end, or raise the limit: "
-        "windlass queue set org capability.nvidia.com/gpu=4.",
+        "windlass queue set org capability.nvidia.com/gpu=4",
     )
     assert raise_limits(c, "org limit.gpu=4") == 2
 
@@ -47,8 +47,8 @@ def test_all_limits_that_bind_are_raised_from_the_top() -> None:
     c = waiting("org limit.gpu=2", "a parent=org", "b parent=org limit.gpu=1")
     assert c.explain("g").code is Reason.EXCEEDS_QUEUE_LIMIT
     assert c.explain("g").remedies == (
-        "Ask for less, or raise the limits: windlass queue set org capability.nvidia.com/gpu=4, "
-        "then windlass queue set b capability.nvidia.com/gpu=2.",
+        "Ask for less, or raise the limits: windlass queue set org capability.nvidia.com/gpu=4 "
+        "&& windlass queue set b capability.nvidia.com/gpu=2",
     )
     assert raise_limits(c, "org limit.gpu=4") == 0
     assert raise_limits(c, "b parent=org limit.gpu=2") == 2
@@ -65,8 +65,8 @@ def test_limit_of_a_kai_department_is_named_by_its_field() -> None:
         c.change_group(name, dialect=Dialect.KAI)
     c.cycle()
     edit = "Ask for less, or raise the limit: kubectl edit queues.scheduling.run.ai dep"
-    assert c.explain("gpu").remedies == (f"{edit} (spec.resources.gpu.limit: 4).",)
-    assert c.explain("cpu").remedies == (f"{edit} (spec.resources.cpu.limit: 4000).",)
+    assert c.explain("gpu").remedies == (f"{edit}   (spec.resources.gpu.limit: 4)",)
+    assert c.explain("cpu").remedies == (f"{edit}   (spec.resources.cpu.limit: 4000)",)
 
 
 def test_limit_of_queues_in_a_ring_is_named_once() -> None:

@@ -27,7 +27,7 @@ def test_limit_that_several_plugins_reject_by_is_told_once() -> None:
     assert told.message.count("queue org has 0 left") == 1
     assert len(told.blockers) == 1
     assert told.remedies == (
-        "Wait for work of queue org to end, or raise the limit: windlass queue set org capability.cpu=4.",
+        "Wait for work of queue org to end, or raise the limit: windlass queue set org capability.cpu=4",
     )
 
 

@@ -266,13 +266,15 @@ class Planned:
 
 
 MINIMUM = re.compile(r"^With \S.* (\d+) it could start now\.$")
-VOLCANO_LIMIT = re.compile(r"windlass queue set (\S+) capability\.([^=\s]+)=([^\s.,]+)")
-KAI_LIMIT = re.compile(
-    r"kubectl edit queues\.scheduling\.run\.ai (\S+) \(spec\.resources\.gpu\.limit: ([^)]+)\)"
-)
+VOLCANO = re.compile(r"windlass queue set (\S+)((?: capability\.\S+=\S+)+)")
+KAI = re.compile(r"kubectl edit queues\.scheduling\.run\.ai (\S+)   \(spec\.resources\.gpu\.limit: ([^)]+)\)")
 
 
 def limits_named(remedy: str) -> list[tuple[str, str, str]]:
     """Return queue, resource and amount of each limit that a remedy raises, in its order."""
-    kai = [(name, GPU, amount) for name, amount in KAI_LIMIT.findall(remedy)]
-    return [*VOLCANO_LIMIT.findall(remedy), *kai]
+    found = [(name, GPU, amount) for name, amount in KAI.findall(remedy)]
+    for name, limits in VOLCANO.findall(remedy):
+        for limit in limits.split():
+            resource, _, amount = limit.removeprefix("capability.").partition("=")
+            found.append((name, resource, amount))
+    return found

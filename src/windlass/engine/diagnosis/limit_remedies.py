@@ -159,8 +159,8 @@ def limit_remedies(
         if any(not each.remedies for each in rest):
             how = ""
         elif rest:
-            return (f"{first}.", f"In addition, raise {how}.")
-    return (f"{first}, or raise {how}." if how else f"{first}.",)
+            return (f"{first}.", f"In addition, raise {how}")
+    return (f"{first}, or raise {how}" if how else f"{first}.",)
 
 
 def _queues(names: Sequence[str]) -> str:
@@ -172,21 +172,27 @@ def _how_to_raise(exceeded: Sequence[ExceededLimit]) -> str:
     if not exceeded or any(each.queue.name == _ROOT for each in exceeded):
         return ""
     what = "the limit" if len(exceeded) == 1 else "the limits"
-    if exceeded[0].queue.spec.dialect is Dialect.KAI:
-        if any(each.resource not in _KAI_FIELDS for each in exceeded):
-            return ""
-        edits = [
-            f"kubectl edit queues.{KAI} {object_name(each.queue.name)} "
-            f"(spec.resources.{_KAI_FIELDS[each.resource]}.limit: {_kai_amount(each)})"
-            for each in exceeded
-        ]
-        return f"{what}: {', then '.join(edits)}"
+    kai = exceeded[0].queue.spec.dialect is Dialect.KAI
+    if kai and any(each.resource not in _KAI_FIELDS for each in exceeded):
+        return ""
+    queues = dict.fromkeys(each.queue for each in exceeded)
     commands = [
-        f"windlass queue set {each.queue.name} "
-        f"capability.{each.resource}={from_units(each.resource, each.to)}"
-        for each in exceeded
+        (_kai_command if kai else _command)(queue, [each for each in exceeded if each.queue is queue])
+        for queue in queues
     ]
-    return f"{what}: {', then '.join(commands)}"
+    return f"{what}: {' && '.join(commands)}"
+
+
+def _command(queue: QueueEntry, exceeded: Sequence[ExceededLimit]) -> str:
+    limits = " ".join(f"capability.{each.resource}={from_units(each.resource, each.to)}" for each in exceeded)
+    return f"windlass queue set {queue.name} {limits}"
+
+
+def _kai_command(queue: QueueEntry, exceeded: Sequence[ExceededLimit]) -> str:
+    limits = ", ".join(
+        f"spec.resources.{_KAI_FIELDS[each.resource]}.limit: {_kai_amount(each)}" for each in exceeded
+    )
+    return f"kubectl edit queues.{KAI} {object_name(queue.name)}   ({limits})"
 
 
 def _kai_amount(each: ExceededLimit) -> str:
