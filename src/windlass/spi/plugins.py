@@ -452,6 +452,22 @@ class AdmitUnconditionally(Protocol):
         ...
 
 
+@runtime_checkable
+class GathersTasks(Protocol):
+    """A :class:`Domain` plugin that ties the tasks of a gang to one another.
+
+    The first task of such a gang could go to any domain, and all others only to the
+    same one. The gang is then tried in one domain after the other.
+    """
+
+    def gathered(self, numbers: Collection[int], *, first: bool = False) -> Mapping[str, Collection[int]]:
+        """Return which of these classes have to share a domain, by topology key.
+
+        ``first``: leave out classes that may already go next to a placed pod.
+        """
+        ...
+
+
 class DomainsView(Protocol):
     """Some domains of one level of a topology, in the order of their names."""
 

@@ -18,7 +18,7 @@ Differences from Volcano:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,7 @@ class _TieredPreemption(PreemptAction):
 
         ``whole``: all of its minimum or nothing.
         """
-        for scope in self._domains(gang.entry):
+        for scope in self._domains(gang.entry, candidates):
             local = candidates
             if scope is not None:
                 local = [entry for entry in candidates if scope.mask[entry.row]]
@@ -124,7 +124,7 @@ class _TieredPreemption(PreemptAction):
                     return True
         return False
 
-    def _domains(self, group: GroupEntry) -> Iterable[DomainRows | None]:
+    def _domains(self, group: GroupEntry, candidates: Sequence[TaskEntry]) -> Iterable[DomainRows | None]:
         """Return where the group's pods may be placed.
 
         If they have to be in one domain, these are the domains, those with most
@@ -132,6 +132,11 @@ class _TieredPreemption(PreemptAction):
         """
         domain_selector = self._context.gang_allocator.domain_selector
         need = group.spec.topology if group.has_topology else None
+        if not group.has_topology and group.step is not None and not held_rows(group):
+            gathering = self._context.gang_allocator.gathering
+            scopes = gathering.scopes_if_evicted(self._context.state.table, group.step, candidates)
+            if scopes is not None:
+                return scopes
         if need is None or need.required < 0:
             return (None,)
         scope = domain_selector.allowed(group)

@@ -27,6 +27,7 @@ from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, MissingSubGroup, NextTasks, TaskEntry
 from windlass.engine.nodes.table import PODS
 from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.topology_domains import DomainSums, DomainTree
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.nodes import IntArray
@@ -71,18 +72,22 @@ class DomainDiagnosis:
 
 
 def diagnose_domains(
-    state: ClusterState, domain_selector: DomainSelector, group: GroupEntry, step: NextTasks
+    state: ClusterState, gang_allocator: GangAllocator, group: GroupEntry, step: NextTasks
 ) -> DomainDiagnosis | None:
     """Diagnose the topology constraints of a group's next step, and of its subgroups.
 
-    ``None`` if counts are not the problem.
+    Required pod affinity of a gang to itself is such a constraint, too. ``None`` if
+    counts are not the problem.
     """
+    domain_selector, gathering = gang_allocator.domain_selector, gang_allocator.gathering
     need = group.spec.topology
     if need is not None and need.required >= 0:
         demand = DomainDemand.of(step.batches, max(step.members, 1))
         result = _DomainDiagnoser(state, domain_selector, need, demand, held_entries(group)).diagnose("")
         if result is not None:
             return result
+    if not group.has_topology and not step.extra and (tied := gathering.constraint(step)) is not None:
+        return _DomainDiagnoser(state, domain_selector, *tied, held_entries(group)).diagnose("")
     if not group.subgroup_topologies:
         return None
     subgroups = SubGroupDiagnoser(state, domain_selector, group)

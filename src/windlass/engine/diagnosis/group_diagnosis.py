@@ -532,9 +532,7 @@ class Diagnosis:
 
     def _domain_diagnosis(self, group: GroupEntry, step: NextTasks) -> DomainDiagnosis | None:
         """Return the diagnosis of the domains that the group requires."""
-        if not group.has_topology:
-            return None
-        return diagnose_domains(self._state, self._gang_allocator.domain_selector, group, step)
+        return diagnose_domains(self._state, self._gang_allocator, group, step)
 
     def _ending_of(
         self, group: GroupEntry, domains: DomainDiagnosis, diagnoses: Sequence[NodeDiagnosis]

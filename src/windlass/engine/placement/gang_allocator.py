@@ -3,7 +3,9 @@
 An attempt concerns the next tasks of one group inside one statement: the missing
 minimum of a gang, all or nothing, or one more task of an elastic group. A gang of
 several classes that does not fit in task order is tried in other orders: the scarcest
-class first, and classes that depend on other pods last.
+class first, and classes that depend on other pods last. If pods of the gang require one
+another's domain, one domain is tried after the other
+(:mod:`windlass.engine.placement.gathering_domains`).
 
 Tasks that do not fit now may be nominated to capacity that is being released
 (``future``). Then none of them is bound and all are nominated. Nominations last over
@@ -22,6 +24,7 @@ from windlass.engine.groups.pending_class import WakeConditions
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.gang_filler import GangFiller, PlacementAttempt
+from windlass.engine.placement.gathering_domains import GatheringDomains
 from windlass.engine.placement.placer import Placer
 from windlass.engine.placement.topology_domains import DomainRows
 from windlass.engine.plugin_set import PluginSet
@@ -37,6 +40,7 @@ class GangAllocator:
     def __init__(self, table: NodeTable, plugins: PluginSet, placer: Placer) -> None:
         self._placer = placer
         self.domain_selector = DomainSelector(table, plugins.plugins)
+        self.gathering = GatheringDomains(self.domain_selector, plugins.domains)
         self._filler = GangFiller(table, plugins.admissions, placer, self.domain_selector)
 
     def allocate_group(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
@@ -295,6 +299,14 @@ class GangAllocator:
                 return other
             statement.rollback(mark)
             first.reached = max(first.reached, other.reached)
+        for classes, scope in self.gathering.candidates(step, self._placer.scope, future=future):
+            for order in (step.batches, *self._other_orders(step)):
+                with self._placer.keeping(classes, scope):
+                    gathered = filler.place_gang(statement, group, step, order, future)
+                if gathered.done:
+                    return gathered
+                statement.rollback(mark)
+                first.reached = max(first.reached, gathered.reached)
         return first
 
     def _other_orders(self, step: NextTasks) -> list[list[TaskBatch]]:

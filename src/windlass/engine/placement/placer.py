@@ -17,7 +17,7 @@ A scope may define portions that are filled one after the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 
 import numpy as np
@@ -66,6 +66,8 @@ class Placer:
         self._bound: FlavorBound | None = None
         self.scope: DomainRows | None = None
         """Rows to which placement is limited; ``None`` for all rows."""
+        self._kept: tuple[Set[TaskClass], DomainRows] | None = None
+        """Classes that are limited to further rows."""
 
     @contextmanager
     def within(self, scope: DomainRows | None) -> Iterator[None]:
@@ -75,6 +77,15 @@ class Placer:
             yield
         finally:
             self.scope = before
+
+    @contextmanager
+    def keeping(self, classes: Set[TaskClass], scope: DomainRows) -> Iterator[None]:
+        """Limit placement of some classes to a scope inside the context."""
+        before, self._kept = self._kept, (classes, scope)
+        try:
+            yield
+        finally:
+            self._kept = before
 
     def place_class(
         self,
@@ -205,6 +216,8 @@ class Placer:
         related = [plugin for plugin in cls.domains if plugin.constrains(cls.number)]
         if self._bound is not None:
             related.append(self._bound)
+        if self._kept is not None and cls in self._kept[0]:
+            related.append(_ScopeBound(self._kept[1]))
         return related
 
     def domain_mask(self, cls: TaskClass, domains: Sequence[Domain]) -> NDArray[np.bool_] | None:

@@ -131,6 +131,23 @@ class PodAffinity:
         if needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity:
             self._learn_terms(number, member, ClassLocations(number, placed))
 
+    def gathered(self, numbers: Collection[int], *, first: bool = False) -> dict[str, set[int]]:
+        """Return which classes required affinity ties together, by topology key.
+
+        ``first``: leave out classes that may already go next to a placed pod.
+        """
+        by_key: dict[str, set[int]] = {}
+        for number in numbers:
+            member = self._members.get(number)
+            if member is None or member.wanted is None:
+                continue
+            if first and any(tally.by_domain for _, tally in member.wanted_tallies):
+                continue
+            matching = member.wanted.members.keys() & set(numbers)
+            for term, _ in member.wanted_tallies if matching else ():
+                by_key.setdefault(term.topology_key, set()).update(matching, (number,))
+        return by_key
+
     def _learn_terms(self, number: int, member: _Member, where: ClassLocations) -> None:
         needs = member.needs
         for term in needs.anti_affinity:
