@@ -30,6 +30,7 @@ from windlass.node import machine, static_cpus
 from windlass.node.device_reporter import DeviceReporter, node_annotations_decoder
 from windlass.node.devices import discovery, mps, mps_control, numa
 from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy
+from windlass.node.devices.device_plugins import DevicePlugins
 from windlass.node.devices.discovery import DiscoveryOptions, Inventory
 from windlass.node.devices.health import FaultRecords
 from windlass.node.devices.index_store import DeviceIndexStore
@@ -135,6 +136,7 @@ class NodeAgent:
         self._stopping = False
         self._nvml: Nvml | None = None
         self._mps_control: MpsControl | None = None
+        self._plugins = DevicePlugins(self._paths.root / "device-plugins", clock)
         self._ending: set[asyncio.Task[None]] = set()
 
     # -- life ----------------------------------------------------------------------------------
@@ -179,6 +181,7 @@ class NodeAgent:
                 group.create_task(self._remove_orphans(), name="orphans")
                 group.create_task(self._maintain(), name="maintenance")
                 group.create_task(self._reap_helpers(), name="reaper")
+                group.create_task(self._plugins.run(), name="device plugins")
                 if device_reporter is not None:
                     group.create_task(device_reporter.run(), name="devices")
         finally:
@@ -275,6 +278,7 @@ class NodeAgent:
             allocatable=allocatable,
         )
         self.node.change_devices(published)
+        self._plugins.publish = self.node.change_plugins
         self._worker_factory = PodWorkerFactory(
             client=self._client,
             clock=self._clock,
@@ -290,6 +294,7 @@ class NodeAgent:
             runner=self._runner,
             fork_server=self._fork_server,
             events=PodEvents(self.recorder),
+            plugins=self._plugins,
         )
         return self.node
 

@@ -53,6 +53,9 @@ class OwnNode:
         self.annotations = annotations
         self._capacity = capacity
         self._allocatable = allocatable
+        self._plugin_capacity: dict[str, str] = {}
+        self._plugin_allocatable: dict[str, str] = {}
+        """Resources of device plugins."""
         self._conditions: tuple[Mapping[str, str], ...] = ()
         self._aliases: Mapping[str, str] = {}
         self._device_labels = {key for key in labels if _is_device_label(key)}
@@ -95,6 +98,14 @@ class OwnNode:
         self._devices = set(devices.capacity)
         self._conditions = tuple(devices.conditions)
         if before != (self._labels, self._aliases, self._capacity, self._allocatable, self._conditions):
+            self._write_soon()
+
+    def change_plugins(self, capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> None:
+        """Change the resources of device plugins and write them at once."""
+        before = self._plugin_capacity, self._plugin_allocatable
+        self._plugin_capacity = {name: str(number) for name, number in capacity.items()}
+        self._plugin_allocatable = {name: str(number) for name, number in allocatable.items()}
+        if before != (self._plugin_capacity, self._plugin_allocatable):
             self._write_soon()
 
     def _with_devices(self, amounts: Mapping[str, str], devices: Mapping[str, int]) -> dict[str, str]:
@@ -167,8 +178,8 @@ class OwnNode:
         status = machines.node_status(
             self.name,
             self._machine,
-            self._capacity,
-            self._allocatable,
+            {**self._plugin_capacity, **self._capacity},
+            {**self._plugin_allocatable, **self._allocatable},
             now=self._clock.now(),
             before=before.get("conditions") or (),
             more=self._conditions,

@@ -63,7 +63,7 @@ def cluster() -> FakeCluster:
 
 
 _SHARED = "MPS,cGPU,qGPU"
-"""How GPUs of NVIDIA can be shared."""
+"""Sharing modes of GPUs of NVIDIA without MIG."""
 
 
 def lines(text: str) -> list[list[str]]:

@@ -191,10 +191,12 @@ class ContainerLauncher:
         lookup = await self._lookup(environment_references(container))
         setting = await self._setting(lookup)
         limits = self.resources.apply_limits(container, self.pod["metadata"].get("annotations") or {})
+        plugin_environment = await self.resources.plugin_environment(container)
         spec = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
         self._report_launch(container, spec)
         record = {
             **spec.record,
+            "env": {**spec.record["env"], **plugin_environment},
             "log_max_bytes": self._options.log_max_bytes,
             "log_files": self._options.log_files,
         }

@@ -9,6 +9,7 @@ from typing import Any
 from windlass.api.devices.numa_annotations import NumaNodeRecord
 from windlass.node.devices import numa
 from windlass.node.devices.container_devices import VisibleDevice
+from windlass.node.devices.device_plugins import DevicePlugins, DevicesUnavailable
 from windlass.node.devices.manager import DeviceManager
 from windlass.node.devices.mps import Daemon
 from windlass.node.limits import ContainerLimits, Enforcement, Limiter, limits_of
@@ -36,6 +37,7 @@ class PodResources:
         host_address: str,
         numa_nodes: NumaNodeRecord,
         exclusive_cpus: Mapping[str, int] | None = None,
+        plugins: DevicePlugins | None = None,
     ) -> None:
         self._uid = uid
         self._key = key
@@ -45,6 +47,7 @@ class PodResources:
         self._host_address = host_address
         self._numa_nodes = numa_nodes
         self._exclusive_cpus = exclusive_cpus or {}
+        self._plugins = plugins
 
     # -- devices -------------------------------------------------------------------------------
 
@@ -77,6 +80,22 @@ class PodResources:
         Raises ``SliceBusy``, ``SliceRefused`` and ``LookupError``.
         """
         return await self._devices.visible_devices(self._uid)
+
+    async def plugin_environment(self, container: Mapping[str, Any]) -> dict[str, str]:
+        """Return the variables of device plugins for a container.
+
+        Raises :class:`ContainerConfigError` while its devices are not available.
+        """
+        if self._plugins is None:
+            return {}
+        try:
+            return await self._plugins.allocate(self._uid, container)
+        except DevicesUnavailable as error:
+            raise ContainerConfigError(str(error), "DeviceNotReady") from error
+
+    def plugin_devices_of(self, container: str) -> list[dict[str, Any]]:
+        """Return the status of a container's devices of device plugins."""
+        return self._plugins.status_of(self._uid, container) if self._plugins is not None else []
 
     # -- address -------------------------------------------------------------------------------
 
@@ -121,5 +140,7 @@ class PodResources:
     def release(self) -> None:
         """Release devices, limits and address. No process of the pod is left."""
         self._devices.release(self._uid)
+        if self._plugins is not None:
+            self._plugins.release(self._uid)
         self._limiter.release(self._uid)
         self._network.release(self._uid)

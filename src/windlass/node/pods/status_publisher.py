@@ -36,6 +36,7 @@ class StatusPublisher:
         machine: PodMachine,
         host_address: str,
         cpus_of: Callable[[str], Sequence[int]] = lambda _: (),
+        plugin_devices_of: Callable[[str], list[dict[str, Any]]] = lambda _: [],
     ) -> None:
         self._client = client
         self._clock = clock
@@ -43,6 +44,7 @@ class StatusPublisher:
         self._machine = machine
         self._host_address = host_address
         self._cpus_of = cpus_of
+        self._plugin_devices_of = plugin_devices_of
         self._conditions: list[dict[str, Any]] = list((pod.get("status") or {}).get("conditions") or [])
         self._published: dict[str, Any] | None = None
         self._dirty = asyncio.Event()
@@ -87,8 +89,12 @@ class StatusPublisher:
     def _status(self) -> dict[str, Any]:
         record = status(self._machine, self._host_address)
         for container in record["containerStatuses"]:
-            if "running" in container["state"] and (cpus := self._cpus_of(container["name"])):
-                container["allocatedResourcesStatus"] = [cpu_status(cpus)]
+            if "running" not in container["state"]:
+                continue
+            cpus = self._cpus_of(container["name"])
+            listed = [*([cpu_status(cpus)] if cpus else []), *self._plugin_devices_of(container["name"])]
+            if listed:
+                container["allocatedResourcesStatus"] = listed
         return record
 
     async def settled(self) -> None:

@@ -9,6 +9,7 @@ from windlass.api.devices.numa_annotations import NumaNodeRecord
 from windlass.client.client import Client
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.node.devices.device_plugins import DevicePlugins
 from windlass.node.devices.manager import DeviceManager
 from windlass.node.lifecycle.state_machine import machine_of
 from windlass.node.limits import Limiter
@@ -47,6 +48,7 @@ class PodWorkerFactory:
     runner: Runner
     fork_server: ForkServer
     events: PodEvents
+    plugins: DevicePlugins | None = None
 
     def create(self, pod: dict[str, Any]) -> PodWorker:
         """Return the worker of ``pod``. It works from now on and needs a running event loop."""
@@ -64,7 +66,13 @@ class PodWorkerFactory:
             machine,
             launcher=launcher,
             publisher=StatusPublisher(
-                self.client, self.clock, pod, machine, self.node.address, launcher.resources.cpus_of
+                self.client,
+                self.clock,
+                pod,
+                machine,
+                self.node.address,
+                launcher.resources.cpus_of,
+                launcher.resources.plugin_devices_of,
             ),
             actions=actions,
             names=self.names,
@@ -86,6 +94,7 @@ class PodWorkerFactory:
             host_address=self.node.address,
             numa_nodes=self.numa_nodes,
             exclusive_cpus=exclusive_counts(pod) if self.options.static_cpus else {},
+            plugins=self.plugins,
         )
         return ContainerLauncher(
             pod,
