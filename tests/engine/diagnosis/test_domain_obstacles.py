@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from cluster_dsl import Cluster
+from cluster_dsl import Cluster, needs
 from msgspec.structs import replace as altered
 
-from windlass.spi.objects import TaskState
+from windlass.spi.objects import HostPort, TaskState
 from windlass.spi.topology import Level, TopologyNeed
 
 
@@ -97,3 +97,20 @@ def test_nodes_outside_the_only_domain_are_told() -> None:
     explanation = gang(nodes, 2, "cpu=4", rack("zone", "rack")).explain("g")
     assert "would hold 1" in explanation.message
     assert "2 nodes lack the label zone." in explanation.message
+
+
+def test_remedies_name_the_nodes_of_each_state() -> None:
+    nodes = ["a1 gpu=4 rack=a", "a2 gpu=4 rack=a cordoned", "b1 gpu=4 rack=b", "b2 gpu=4 rack=b notready"]
+    remedies = gang(nodes, 2, "gpu=4", rack()).explain("g").remedies
+    assert "Uncordon nodes: windlass node uncordon a2." in remedies
+    assert "See why nodes are not ready: kubectl describe node b2." in remedies
+
+
+def test_members_with_one_host_port_count_once_per_node_of_a_domain() -> None:
+    c = Cluster().queues("default").nodes("n1 rack=a", "n2 rack=b")
+    c.gang("g", 2, needs("cpu=1", host_ports=(HostPort("TCP", 80),)))
+    c.change_group("g", topology=rack())
+    c.cycle()
+    explanation = c.explain("g")
+    assert (str(explanation.code), explanation.waiting_helps) == ("ExceedsEveryDomain", "no")
+    assert "would hold 1" in explanation.message

@@ -61,7 +61,7 @@ class DomainDiagnosis:
     fitting: int
     ever: int
     coarser: tuple[str, str] | None = None
-    returning: tuple[str, ...] = ()
+    returning: tuple[tuple[Reason, str], ...] = ()
     """Nodes that are cordoned or not ready in the domains that would hold all tasks with them."""
     held: int = 0
     """Number of tasks that run and stay."""
@@ -199,7 +199,7 @@ class _DomainDiagnoser:
             best_if_empty,
             self._coarser(),
             tuple(
-                name
+                (obstacle.code, name)
                 for domain in back.tolist()
                 for obstacle in obstacles.get(domain, ())
                 if obstacle.code in TRANSIENT
@@ -216,11 +216,14 @@ class _DomainDiagnoser:
         These hold the tasks if their nodes that are cordoned or not ready return.
         """
         for code in (Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE):
-            capacity = self._capacity_if_empty(level, code)
-            holding = codes[capacity[codes] >= self._demand.members] if len(codes) else codes
-            if len(holding):
-                return code, holding
+            if len(self._holding_with(level, codes, code)):
+                return code, self._holding_with(level, codes, Reason.NODE_UNSCHEDULABLE)
         return Reason.EXCEEDS_EVERY_DOMAIN, codes[:0]
+
+    def _holding_with(self, level: int, codes: IntArray, code: Reason) -> IntArray:
+        """Return the domains that hold the tasks once nodes return; see :meth:`_capacity_if_empty`."""
+        capacity = self._capacity_if_empty(level, code)
+        return codes[capacity[codes] >= self._demand.members] if len(codes) else codes
 
     def _obstacles(self, level: int, domain: int) -> list[DomainObstacle]:
         return obstacles_in(self._state, self._demand.classes, self._tree.scope(level, domain).rows)
@@ -244,7 +247,10 @@ class _DomainDiagnoser:
     def _capacity(self, level: int) -> IntArray:
         """Return the current capacity per domain, at most that of empty nodes if NUMA matters."""
         capacity = self._domain_selector.capacity(self._tree, level, self._demand)
-        if any(cls.needs.zones is not None for cls in self._demand.classes):
+        if any(
+            cls.needs.zones is not None or cls.needs.host_ports or cls.needs.anti_affinity
+            for cls in self._demand.classes
+        ):
             # Counted by resources only so far.
             capacity = np.minimum(capacity, self._capacity_if_empty(level))
         return self._limited_by_resources(level, capacity, used=True)

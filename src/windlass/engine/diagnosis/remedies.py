@@ -23,6 +23,14 @@ from windlass.spi.objects import Dialect
 from windlass.spi.quantities import from_units
 from windlass.spi.topology import HOSTNAME, NODE_NAME
 
+_RETURNS = {
+    Reason.NODE_UNSCHEDULABLE: "Uncordon nodes: windlass node uncordon",
+    Reason.NODE_NOT_READY: "See why nodes are not ready: kubectl describe node",
+}
+"""State of nodes → command for them."""
+_MAX_NAMED = 8
+"""Maximum number of nodes that a remedy names."""
+
 
 def remedies_for(
     codes: Sequence[Reason],
@@ -76,7 +84,6 @@ def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str,
     """Return remedies for topology domains that do not hold the group."""
     remedies = []
     level = diagnosis.need.levels[diagnosis.need.required].shown
-    names = " ".join(diagnosis.returning[:8])
     if diagnosis.labels:
         labels = " ".join(f"{label}=VALUE" for label in diagnosis.labels)
         instead = (
@@ -85,11 +92,11 @@ def domain_remedies(diagnosis: DomainDiagnosis, group: GroupEntry) -> tuple[str,
         remedies.append(f"Label nodes (kubectl label node NODE {labels}), or {instead}.")
     elif diagnosis.nearest is None and not group.held_members:
         remedies.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
-    if diagnosis.code is Reason.NODE_UNSCHEDULABLE and names:
-        remedies.append(f"Uncordon nodes: windlass node uncordon {names}.")
-    elif diagnosis.code is Reason.NODE_NOT_READY and names:
-        remedies.append(f"See why nodes are not ready: kubectl describe node {names}.")
-    elif diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN:
+    for code, how in _RETURNS.items():
+        names = [name for state, name in diagnosis.returning if state is code][:_MAX_NAMED]
+        if names:
+            remedies.append(f"{how} {' '.join(names)}.")
+    if diagnosis.code is Reason.EXCEEDS_EVERY_DOMAIN:
         remedies += _for_every_domain(diagnosis, level)
     return tuple(remedies)
 
