@@ -17,6 +17,7 @@ from tier_configurations import BINPACK, SHIPPED, config, evicted, quiet
 from windlass.api.reasons import Reason
 from windlass.engine.deltas import (
     GroupUpserted,
+    NodeUpserted,
     QueueUpserted,
     TaskUpserted,
 )
@@ -28,6 +29,7 @@ from windlass.spi.objects import (
     Dialect,
     Group,
     Needs,
+    Node,
     Queue,
     SubGroup,
     Task,
@@ -398,7 +400,7 @@ def test_whole_gangs_may_be_ruled_out() -> None:
 # ---------------------------------------------------------------------- backfill
 
 
-def test_pods_that_ask_for_nothing_do_not_wait_for_their_gang() -> None:
+def test_pods_that_ask_for_nothing_start_no_part_of_their_gang() -> None:
     scene = Scene(config=config("enqueue allocate backfill"))
     scene.node("n0", gpu=1)
     scene.gang("mixed", pods=2, min_member=3, gpu=1)
@@ -406,8 +408,20 @@ def test_pods_that_ask_for_nothing_do_not_wait_for_their_gang() -> None:
     light = Task(f"{key}-light", f"{key}-light", key, Needs(namespace=NAMESPACE, dialect=Dialect.VOLCANO))
     scene._enter(light)
     scene.cycle()
-    assert scene._tasks[light.key].node == "n0"
-    assert scene.where("mixed") == {"n0": 1}
+    assert scene.where("mixed") == {}
+    scene.node("n1", gpu=1)
+    scene.cycle()
+    assert sum(scene.where("mixed").values()) == 3
+
+
+@pytest.mark.parametrize(("places", "started"), [(2, 0), (3, 3)])
+def test_a_gang_that_asks_for_nothing_starts_whole_or_not_at_all(places: int, started: int) -> None:
+    scene = Scene(config=config("enqueue allocate backfill"))
+    scene.engine.apply([NodeUpserted(Node("n0", {"cpu": 8000, "pods": places}))])
+    scene.gang("light", pods=3, min_member=3)
+    scene.cycle()
+    assert sum(scene.where("light").values()) == started
+    quiet(scene)
 
 
 def test_only_limits_hold_pods_that_ask_for_nothing_back() -> None:

@@ -1,7 +1,8 @@
 """Action ``backfill`` of a tiered configuration (Volcano's): places best-effort pods.
 
-Each pod is placed by itself. It does not wait for its gang and no fair share applies to
-it. Only limits apply, because such a pod counts as a pod. This is not backfill around
+Each pod is placed by itself, and no fair share applies to it. Only limits apply, because
+such a pod counts as a pod. The other pods of a gang do not wait for it. A gang of which
+nothing runs yet starts only if its minimum fits. This is not backfill around
 reservations, which belongs to ``allocate``.
 """
 
@@ -58,6 +59,7 @@ class VolcanoBackfill:
         if context.state.gate.is_closed(group) or group.not_before > cycle.now:
             return
         failed: set[int] = set()
+        starts = not group.active
         for entry in [entry for entry in group.waiting() if entry.cls.is_best_effort]:
             if entry.cls.number in failed:
                 continue
@@ -72,6 +74,8 @@ class VolcanoBackfill:
                 )
             if not placed:
                 failed.add(entry.cls.number)
+        if starts and not _holds_minimum(group):
+            context.statement.rollback()
         if len(context.statement) and cycle.is_permitted(group):
             context.statement.commit(cycle.out)
             cycle.touched[group.key] = group
@@ -88,3 +92,11 @@ class VolcanoBackfill:
             for plugin in self._context.plugins.admissions
             if not getattr(plugin, "turns_only", False)
         )
+
+
+def _holds_minimum(group: GroupEntry) -> bool:
+    """Return whether the group holds its minimum without pods that are still pending."""
+    roles = group.roles_enforced.items()
+    return group.active + group.succeeded >= group.minimum and all(
+        group.active_roles.get(role, 0) >= n for role, n in roles
+    )

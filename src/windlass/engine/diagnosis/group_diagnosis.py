@@ -489,9 +489,13 @@ class Diagnosis:
         return running, controller
 
     def _best_effort_diagnoses(self, group: GroupEntry) -> list[NodeDiagnosis]:
-        """Return one node diagnosis per class of pods without requests, which ``backfill`` places."""
+        """Return one node diagnosis per class of pods without requests, which ``backfill`` places.
+
+        If nothing of a gang runs, ``backfill`` starts its minimum or nothing.
+        """
         classes = dict.fromkeys(entry.cls for entry in group.waiting() if entry.cls.is_best_effort)
-        request = DiagnosedRequest(1)
+        together = 1 if group.active or len(classes) > 1 else group.minimum - group.succeeded
+        request = DiagnosedRequest(max(together, 1))
         return [self._node_diagnosis(cls, request) for cls in list(classes)[:_MAX_CLASSES]]
 
     def _node_diagnosis(
