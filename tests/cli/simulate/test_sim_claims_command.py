@@ -22,14 +22,40 @@ def shelf(folder: Path, text: str = GENAI) -> Path:
     return folder
 
 
-def test_without_traces_every_experiment_is_told_as_not_run(windlass: Run, tmp_path: Path) -> None:
-    done = windlass("sim", "claims", "--traces", str(tmp_path), "-o", "json")
-    assert done.code == 0, done.err
+def test_a_directory_without_traces_is_no_success(windlass: Run, tmp_path: Path) -> None:
+    done = windlass("sim", "claims", "E2", "E13", "--traces", str(tmp_path), "-o", "json")
+    assert done.code == 2
     claims = json.loads(done.out)["claims"]
-    assert len(claims) == 13
     assert {claim["verdict"] for claim in claims} == {"not run"}
     assert all(claim["missing"] for claim in claims)
-    assert "13/13 E13: not run" in done.err
+    assert "2/2 E13: not run" in done.err
+    assert "2 of 2 experiments not run: E2, E13" in done.err
+    assert "does not contain philly/philly_oct.csv.gz" in done.err
+    assert "windlass sim claims E2 E13" in done.err, "a remedy that works"
+
+
+def test_without_a_directory_generated_traces_are_played(windlass: Run) -> None:
+    done = windlass("sim", "claims", "E13")
+    assert done.code == 0, done.err
+    assert "generated" in done.out
+    done = windlass("sim", "claims", "E13", "-o", "json")
+    found = json.loads(done.out)
+    assert (found["source"], found["claims"][0]["verdict"] != "not run") == ("generated", True)
+
+
+def test_n3_n4_n5_are_shown_beside_their_claim_with_prices_and_nodes(windlass: Run, monkeypatch: Any) -> None:
+    monkeypatch.setattr("windlass_lab.experiments.item_workers.ITEMS", 20_000)
+    done = windlass("sim", "claims", "N3", "N4", "N5")
+    assert done.code == 0, done.err
+    assert "take 4 instead of 24 h" in done.out
+    for line in (
+        "ratio to the static group",
+        "price table: spot GPU-hour",
+        "nodes after 6 h",
+        "peak of nodes",
+    ):
+        assert line in done.out
+    assert "reached" in done.out
 
 
 def test_an_unknown_experiment_or_folder_is_refused(windlass: Run, tmp_path: Path) -> None:
@@ -40,12 +66,12 @@ def test_an_unknown_experiment_or_folder_is_refused(windlass: Run, tmp_path: Pat
     assert (done.code, "no experiment is named" in done.err) == (2, True)
     done = windlass("sim", "claims", "--traces", str(tmp_path / "x"))
     assert done.code == 2
-    assert "is no folder" in done.err
+    assert "is not a directory" in done.err
 
 
 def test_claims_are_asked_for_by_their_numbers_too(windlass: Run, tmp_path: Path) -> None:
     done = windlass("sim", "claims", "n15", "E2", "--only", "N14", "--traces", str(tmp_path), "-o", "json")
-    assert done.code == 0, done.err
+    assert done.code == 2, done.err
     claims = {claim["id"]: claim["numbers"] for claim in json.loads(done.out)["claims"]}
     assert claims == {"E1": ["N1", "N10", "N15"], "E2": ["N14"], "E6": ["N15", "N20"]}
     untried = windlass("sim", "claims", "N6")

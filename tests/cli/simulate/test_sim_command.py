@@ -221,7 +221,7 @@ def test_a_pipe_may_have_a_name(windlass: Run, trace: str, tmp_path: Path) -> No
 
 
 def test_by_itself_it_is_windlass_that_is_played(windlass: Run, trace: str) -> None:
-    assert list(ran(windlass, trace)) == ["windlass", "windlass (unshared)"]  # who agreed is not in the trace
+    assert list(ran(windlass, trace)) == ["windlass", "windlass (unshared)"]  # a trace does not name opt-ins
     assert list(ran(windlass, trace, "--time-share", "yes")) == ["windlass"]
 
 

@@ -13,11 +13,12 @@ from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.output.progress import progress, until_interrupted
 from windlass.cli.simulate.trace_files import read_lines, trace_error
+from windlass.cli.text import plural
 from windlass.kits import gc_tuning
 from windlass.kits.clock import ProcessorClock, SystemClock
 from windlass.kits.process_pool import map_in_processes
 from windlass.sim.traces.rows import TraceError
-from windlass_lab.experiments import requirement_numbers
+from windlass_lab.experiments import generated_traces, requirement_numbers
 from windlass_lab.experiments.claim import Experiment, ExperimentResult
 from windlass_lab.experiments.lab import Lab, Tell
 from windlass_lab.experiments.registry import EXPERIMENTS, attempt
@@ -28,7 +29,7 @@ from windlass_lab.experiments.report import sides
 class ExperimentWork:
     """One experiment for a process of its own."""
 
-    folder: str
+    folder: str | None
     id: str
 
 
@@ -63,33 +64,53 @@ def _tried(name: str) -> tuple[str, ...]:
     )
 
 
-def check_folder(folder: str) -> None:
-    """Raises :class:`WindlassError` where there is none."""
-    if not Path(folder).is_dir():
+def check_folder(folder: str | None) -> None:
+    """Raise :class:`WindlassError` for a directory that does not exist. None: generated traces."""
+    if folder is not None and not Path(folder).is_dir():
         raise WindlassError(
             "WL-USE-400",
-            f"{folder} is no folder",
+            f"{folder} is not a directory",
             evidence=f"looked in {Path.cwd()}",
-            remedies=("windlass sim claims --traces FOLDER",),
+            remedies=("windlass sim claims   (with generated traces)", "windlass sim claims --traces DIR"),
         )
 
 
-def missing(folder: str, tried: Experiment) -> tuple[str, ...]:
-    """The traces of an experiment that the folder does not have."""
+def missing(folder: str | None, tried: Experiment) -> tuple[str, ...]:
+    """Return the traces of an experiment that the directory does not have; generated ones are always there."""
+    if folder is None:
+        return ()
     return tuple(name for name in tried.files if not (Path(folder) / name).is_file())
 
 
-def laboratory(folder: str, *, brief: bool = False) -> Lab:
-    """With the traces of a folder."""
+def check_all_run(folder: str | None, results: Sequence[ExperimentResult]) -> None:
+    """Raise :class:`WindlassError` if an experiment was not run, since its traces are missing."""
+    absent = [result for result in results if result.answer is None]
+    if not absent:
+        return
+    ids = [result.experiment.id for result in absent]
+    names = dict.fromkeys(name for result in absent for name in result.missing)
+    raise WindlassError(
+        "WL-USE-400",
+        f"{len(absent)} of {plural(len(results), 'experiment')} not run: {', '.join(ids)}",
+        evidence=f"{folder} does not contain {', '.join(names)}",
+        remedies=(
+            f"windlass sim claims {' '.join(ids)}   (with small generated traces)",
+            "windlass sim claims --traces DIR   (a directory with these files)",
+        ),
+    )
+
+
+def laboratory(folder: str | None, *, brief: bool = False) -> Lab:
+    """Return a laboratory with the traces of a directory, or with generated ones."""
     gc_tuning.tune_for_long_lived_objects()
 
-    def read(name: str) -> list[str]:
-        return read_lines(str(Path(folder) / name))
+    def read(name: str) -> Sequence[str]:
+        return generated_traces.lines(name) if folder is None else read_lines(str(Path(folder) / name))
 
     return Lab(read, SystemClock(), brief=brief, processor=ProcessorClock())
 
 
-def one(tried: Experiment, lab: Lab, folder: str) -> ExperimentResult:
+def one(tried: Experiment, lab: Lab, folder: str | None) -> ExperimentResult:
     """One experiment. Raises :class:`WindlassError`."""
     try:
         return attempt(tried, lab, missing(folder, tried))
@@ -103,7 +124,7 @@ def alone(work: ExperimentWork) -> ExperimentResult:
 
 
 def run(
-    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+    invocation: Invocation, folder: str | None, experiments: Sequence[Experiment], jobs: int
 ) -> list[ExperimentResult]:
     """All of them, or what Ctrl-C left; says on standard error how far it is. Raises :class:`WindlassError`."""
     results = until_interrupted(_told(invocation, folder, experiments, jobs))
@@ -112,7 +133,7 @@ def run(
 
 
 def _told(
-    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+    invocation: Invocation, folder: str | None, experiments: Sequence[Experiment], jobs: int
 ) -> Iterator[ExperimentResult]:
     for number, result in enumerate(_each(invocation, folder, experiments, jobs), 1):
         told = f"{result.experiment.id}: {result.verdict}, {result.seconds:.0f} s"
@@ -121,7 +142,7 @@ def _told(
 
 
 def _each(
-    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+    invocation: Invocation, folder: str | None, experiments: Sequence[Experiment], jobs: int
 ) -> Iterator[ExperimentResult]:
     if jobs > 1:
         for _, result in map_in_processes(
@@ -157,20 +178,37 @@ def _bars(invocation: Invocation, title: str) -> Iterator[Tell]:
 # ---------------------------------------------------------------------- printing
 
 
-def as_table(results: Sequence[ExperimentResult]) -> str:
-    """One line per figure."""
+def as_table(results: Sequence[ExperimentResult], folder: str | None) -> str:
+    """Return the claims, then one line per figure, then the goals, each reached or not reached."""
+    claims: list[list[str]] = []
     rows: list[list[str]] = []
+    goals: list[list[str]] = []
     for result in results:
-        head = [result.experiment.id, result.verdict]
+        tried = result.document
+        source = "none" if not tried["traces"] else folder or generated_traces.NAME
+        claims.append([tried["id"], ",".join(tried["numbers"]), source, tried["claim"]])
+        head = [tried["id"], result.verdict]
         if result.answer is None:
             rows.append([*head, "not found: " + ", ".join(result.missing), "", ""])
             continue
-        for figure in result.document["figures"]:
+        for figure in tried["figures"]:
             rows.append([*head, figure["name"], *sides(figure)])
             head = ["", ""]
-    return tables.render(["ID", "VERDICT", "FIGURE", "BASELINE", "WINDLASS"], rows, right=frozenset((3, 4)))
+        goals += [
+            [tried["id"], "reached" if goal["met"] else "not reached", goal["goal"]]
+            for goal in tried["goals"]
+        ]
+        if tried["note"]:
+            goals.append([tried["id"], "note", tried["note"]])
+    parts = [
+        tables.render(["ID", "NUMBERS", "TRACES", "CLAIM"], claims),
+        tables.render(["ID", "VERDICT", "FIGURE", "BASELINE", "WINDLASS"], rows, right=frozenset((3, 4))),
+        *([tables.render(["ID", "RESULT", "GOAL"], goals)] if goals else []),
+    ]
+    return "\n".join(parts)
 
 
-def document(results: Sequence[ExperimentResult]) -> dict[str, Any]:
-    """Return the document of ``-o json``."""
-    return {"claims": [result.document for result in results]}
+def document(results: Sequence[ExperimentResult], folder: str | None) -> dict[str, Any]:
+    """Return the document of ``-o json``. ``source``: directory of the traces, or how they were made."""
+    source = folder or generated_traces.NAME
+    return {"source": source, "claims": [result.document for result in results]}

@@ -6,18 +6,25 @@ from collections.abc import Mapping
 
 from windlass_lab.experiments import (
     autoscaling,
+    fragmentation_over_time,
     image_generation,
+    item_workers,
     large_gangs,
     node_failures,
     packing,
     pooling,
     queue_shares,
     queueing,
+    submission_delay,
+    thousand_gpus,
 )
 from windlass_lab.experiments.claim import Experiment, ExperimentResult
 from windlass_lab.experiments.lab import Lab
 
-_ROOMS = (pooling, queueing, packing, large_gangs, image_generation, node_failures, queue_shares, autoscaling)
+_ROOMS = (
+    *(pooling, queueing, packing, large_gangs, image_generation, node_failures, queue_shares, autoscaling),
+    *(submission_delay, item_workers, fragmentation_over_time, thousand_gpus),
+)
 EXPERIMENTS: Mapping[str, Experiment] = {
     tried.id: tried
     for tried in sorted((one for room in _ROOMS for one in room.EXPERIMENTS), key=lambda one: int(one.id[1:]))

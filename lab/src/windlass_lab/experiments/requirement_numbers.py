@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 TRIED: Mapping[str, tuple[str, ...]] = {
     "N1": ("E1",),
-    "N2": ("E12",),
-    "N3": ("E8",),
-    "N4": ("E8",),
-    "N5": ("E8",),
+    "N2": ("E14",),
+    "N3": ("E15",),
+    "N4": ("E15",),
+    "N5": ("E15",),
     "N10": ("E1",),
     "N11": ("E3",),
     "N12": ("E10",),
@@ -21,9 +21,9 @@ TRIED: Mapping[str, tuple[str, ...]] = {
     "N15": ("E1", "E6"),
     "N16": ("E3",),
     "N18": ("E5",),
-    "N19": ("E4",),
+    "N19": ("E16",),
     "N20": ("E6",),
-    "N21": ("E7",),
+    "N21": ("E17",),
 }
 UNTRIED: Mapping[str, str] = {
     "N6": "how exact subtitles get, and how much faster, with the 30 seconds before them: a property of the model",

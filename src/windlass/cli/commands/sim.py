@@ -30,7 +30,6 @@ def command() -> None:
     "trace",
     cls=Once,
     instead="one trace in one run",
-    required=True,
     metavar="FILE",
     help="Trace of jobs, plain or gzipped; - for stdin. `windlass sim formats` lists the formats.",
 )
@@ -40,7 +39,6 @@ def command() -> None:
     "nodes",
     cls=Once,
     instead="shapes by comma, such as 4xH100:8,2xV100:4, or one file",
-    required=True,
     metavar="SHAPES",
     help="Nodes: 60x8, or 4xH100:8,2xV100:4; or a CSV file in OpenB's format.",
 )
@@ -166,10 +164,18 @@ def command() -> None:
     metavar="JOB",
     help="Show the ranking of nodes at each placement of this job of the trace (its id), score by score.",
 )
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAMES",
+    help="Instead of a trace: shipped scenarios with expected decisions, by comma, or all: gang, queue, fair-share,"
+    " topology, preemption, reclaim.",
+)
 @standard(namespace=False, formats=FORMATS)
 def run(
     invocation: Invocation,
-    trace: str,
+    trace: str | None,
     form: str | None,
     policies: tuple[str, ...],
     report: str | None,
@@ -177,9 +183,16 @@ def run(
     per_job: str | None,
     scored: str | None,
     processes: int,
+    scenarios: tuple[str, ...],
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
+    if scenarios:
+        return _run_scenarios(invocation, scenarios, trace or given["nodes"])
+    for option, value in (("--trace", trace), ("--nodes", given["nodes"])):
+        if value is None:
+            raise click.MissingParameter(param_hint=f"'{option}'", param_type="option")
+    assert trace is not None
     from windlass.cli.output.progress import report_missing
     from windlass.cli.simulate import (
         placement_scores,
@@ -227,6 +240,19 @@ def run(
         for line in notes:
             invocation.warn(line)
     return report_missing(invocation, missing)
+
+
+def _run_scenarios(invocation: Invocation, scenarios: tuple[str, ...], other: str | None) -> int:
+    """Play shipped scenarios. Raises :class:`WindlassError` if a trace or nodes are given too."""
+    from windlass.cli.simulate import scenarios as shipped
+
+    if other:
+        raise WindlassError(
+            "WL-USE-400",
+            "--scenario has a cluster and jobs of its own: it excludes --trace and --nodes",
+            remedies=(f"windlass sim run --scenario {','.join(scenarios)}",),
+        )
+    return shipped.run(invocation, scenarios)
 
 
 def _print_results(

@@ -13,10 +13,12 @@ from windlass.api.reasons import Reason
 from windlass.api.resources import NODES, PODS
 from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import phases
 from windlass.cli.jobs.jobs import FINISHED, Job, pod_phase
 from windlass.cli.text import name_ranges, natural_key, plural
 
 if TYPE_CHECKING:
+    from windlass.cli.simulate.score_tables import Ranking
     from windlass.engine.placement.score_table import NodeScore, ScoreTable
 
 MAX_NODES = 500
@@ -35,17 +37,21 @@ SHOWN = 8
 
 
 def placement_record(invocation: Invocation, job: Job) -> dict[str, Any]:
-    """Return ``gpuTypes`` and ``rejectedNodes`` of a job with nodes; empty without any."""
-    if not job.bound or job.finished:
+    """Return ``phases`` of an unfinished job, and ``gpuTypes`` and ``rejectedNodes`` of one with nodes."""
+    if job.finished or not job.pods:
         return {}
     nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, [])
     if not nodes:
         return {}
-    types = _types(invocation, job, nodes)
+    types = _types(invocation, job, nodes) if job.bound else {}
     record: dict[str, Any] = {"gpuTypes": types} if types else {}
     if len(nodes) <= MAX_NODES and not job.scheduler:
-        rejected = unless_forbidden(lambda: _rejected(invocation, job), {})
-        record["rejectedNodes"] = [{"node": node, "reason": why} for node, why in rejected.items()]
+        ranking = unless_forbidden(lambda: _ranking(invocation, job), None)
+        rejected = _rejected(job, ranking) if ranking is not None and job.bound else {}
+        if job.bound:
+            record["rejectedNodes"] = [{"node": node, "reason": why} for node, why in rejected.items()]
+        if ranking is not None:
+            record["phases"] = phases.phases_of(job, nodes, ranking.rejected)
     return record
 
 
@@ -58,7 +64,11 @@ def placement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [f"{name_ranges(nodes)}: {why}" for why, nodes in by_reason.items()]
     if len(lines) > SHOWN:
         lines = [*lines[:SHOWN], f"and {plural(len(lines) - SHOWN, 'more reason')}: -o json lists all nodes"]
-    return [("GPU type", types), ("rejected nodes", "\n".join(lines))]
+    return [
+        ("phases", "\n".join(phases.texts(record.get("phases", ())))),
+        ("GPU type", types),
+        ("rejected nodes", "\n".join(lines)),
+    ]
 
 
 def condition_of(job: Job) -> str:
@@ -102,10 +112,13 @@ def _types(invocation: Invocation, job: Job, nodes: list[dict[str, Any]]) -> dic
     return dict(sorted(found.items()))
 
 
-def _rejected(invocation: Invocation, job: Job) -> dict[str, str]:
+def _ranking(invocation: Invocation, job: Job) -> Ranking:
     from windlass.cli.simulate import score_tables
 
-    ranking = score_tables.ranking_of(invocation, job)
+    return score_tables.ranking_of(invocation, job)
+
+
+def _rejected(job: Job, ranking: Ranking) -> dict[str, str]:
     found = {node: why for node, why in ranking.rejected.items() if node not in job.nodes}
     for table in ranking.tables:
         chosen = next((row for row in table.nodes if row.node in job.nodes), None)
