@@ -329,3 +329,31 @@ def test_member_on_a_cordoned_node_does_not_make_its_gang_exceed_the_cluster() -
     ]
     told = explained(objects)["g"]
     assert (str(told.code), told.waiting_helps) == ("InsufficientResources", "yes")
+
+
+def test_stuck_pod_that_fills_a_limit_or_holds_a_port_is_named() -> None:
+    stuck: dict[str, Any] = {"node": "n0", "metadata": STUCK_SINCE}
+    port = [node("n0"), pod("old", **stuck, **PORT), pod("new", **PORT)]
+    limit = [node("n0", gpus=2), queue("q", capability={GPU: "1"}), group("g", 1, queue="q", phase="Running")]
+    limit += [
+        pod("old", scheduler="volcano", group="g", **stuck),
+        group("new", 1, queue="q", phase="Inqueue"),
+    ]
+    limit += [pod("new-0", scheduler="volcano", group="new")]
+    for objects in (port, limit):
+        told = explained(objects)["new"]
+        assert told.waiting_helps == "maybe"
+        assert "Pod default/old on n0 is stuck in termination" in told.message
+        assert any("kubectl delete pod old -n default" in remedy for remedy in told.remedies)
+
+
+def test_stuck_member_of_a_gang_of_several_kinds_is_not_counted() -> None:
+    objects = [node("n0", gpus=2), queue("default"), group("g", 3, phase="Running")]
+    objects += [pod("g-0", scheduler="volcano", group="g", node="n0")]
+    objects += [pod("g-1", scheduler="volcano", group="g", node="n0", metadata=STUCK_SINCE)]
+    objects += [pod("new", scheduler="volcano", group="g")]
+    objects += [pod("m", scheduler="volcano", group="g", requests=ONE_CPU)]
+    told = explained(objects)["g"]
+    assert str(told.code) == "InsufficientResources"
+    assert "need at least" not in told.message
+    assert "Pod default/g-1 on n0 is stuck" in told.message

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from windlass.engine.diagnosis.empty_capacity import capacity_beside, ports_conflict, selects
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import ENDING, STUCK, TaskEntry, tasks_on
+from windlass.engine.groups.entries import ENDING, STUCK, GroupEntry, TaskEntry, tasks_on
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.state.cluster_state import ClusterState
 from windlass.kits.timestamps import rfc3339
 from windlass.spi.objects import Needs
+from windlass.spi.plugins import Rejection
 
 _MAX_NAMED = 3
 """Maximum number of pods that are named."""
@@ -60,7 +61,42 @@ def depends_on_stuck(
     ``wanted``: tasks of the class, those that run included.
     """
     stuck = [entry for entry in ending if entry.state is STUCK]
-    return bool(stuck) and int(capacity_beside(state, cls, rows, stuck).sum()) < wanted
+    if not stuck:
+        return False
+    counts = capacity_beside(state, cls, rows, stuck)
+    excluded = [entry.row for entry in stuck if _excludes(cls.needs, entry.cls.needs)]
+    counts[np.isin(rows, excluded)] = 0
+    return int(counts.sum()) < wanted
+
+
+def ending_in(state: ClusterState, group: GroupEntry, rejection: Rejection) -> list[TaskEntry]:
+    """Return the terminating tasks that hold the rejected resource in the rejecting queue."""
+    queue = next((q for q in group.queue.path if q.name == rejection.queue), None) if group.queue else None
+    if queue is None or rejection.permanent:
+        return []
+    found = []
+    for cls in state.classes:
+        if not (cls.terminating and cls.request.get(rejection.resource)):
+            continue
+        for row in cls.terminating:
+            found += [
+                entry
+                for entry in tasks_on(state.table, row).values()
+                if entry.cls is cls
+                and entry.state in ENDING
+                and entry.group is not None
+                and entry.group.queue is not None
+                and queue in entry.group.queue.path
+            ]
+    return sorted(found, key=lambda entry: (entry.state is not STUCK, entry.key))
+
+
+def fills_limit(group: GroupEntry, rejection: Rejection, ending: Sequence[TaskEntry]) -> bool:
+    """Return whether stuck tasks alone leave too little of the limit."""
+    queue = next((q for q in group.queue.path if q.name == rejection.queue), None) if group.queue else None
+    limit = queue.spec.capability.get(rejection.resource) if queue is not None else None
+    held = sum(e.cls.request.get(rejection.resource, 0) for e in ending if e.state is STUCK)
+    return limit is not None and held > 0 and held + rejection.needed > limit
 
 
 def sentence(table: NodeTable, ending: Sequence[TaskEntry]) -> str:

@@ -414,7 +414,17 @@ class Diagnosis:
     def _limit_reasons(self, group: GroupEntry, step: NextTasks) -> list[PendingReason]:
         """Return the rejections of the whole step by queues and plugins."""
         rejections = self._gang_allocator.rejections_of(group, whole_step_view(group, step))
-        return _rejected_by_limits(rejections, self._limit_remedies(group, step, rejections))
+        reasons = _rejected_by_limits(rejections, self._limit_remedies(group, step, rejections))
+        for at, rejection in enumerate(rejections):
+            ending = ending_tasks.ending_in(self._state, group, rejection)
+            if ending:
+                reasons[at] = replace(
+                    reasons[at],
+                    sentence=f"{reasons[at].sentence} {ending_tasks.sentence(self._state.table, ending)}",
+                    remedies=(*reasons[at].remedies, *ending_tasks.remedies(ending)),
+                    waiting="maybe" if ending_tasks.fills_limit(group, rejection, ending) else "",
+                )
+        return reasons
 
     def _limit_remedies(
         self, group: GroupEntry, step: NextTasks | Shortage | None, rejections: Sequence[Rejection]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import (
+    ENDING,
     PENDING,
     GroupEntry,
     MissingSubGroup,
@@ -330,12 +331,12 @@ def whole_step_view(group: GroupEntry, step: NextTasks) -> StepView:
 def min_usage(group: GroupEntry, step: NextTasks) -> dict[str, int]:
     """Return the minimum node resources of the gang after its next tasks are placed, in units.
 
-    For each resource separately, this is its present usage plus the smallest missing
+    For each resource separately, this is the usage of members that go on running plus the smallest missing
     tasks, as many of each role as required.
     """
     usage: Counter[str] = Counter()
     for entry in group.tasks.values():
-        if entry.row >= 0:
+        if entry.row >= 0 and entry.state not in ENDING:
             usage.update(dict(entry.cls.node_items))
     for name in {name for batch in step.batches for name, _ in batch.cls.node_items}:
         usage[name] += _min_units(step, name)
