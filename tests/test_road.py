@@ -10,11 +10,11 @@ from types import ModuleType
 import pytest
 
 TOOL = Path(__file__).parent.parent / "tools" / "road.py"
-MAX_CALLS = 300
+MAX_CALLS = 314
 """Maximum number of calls. Python 3.11 counts the most: later versions make no function of a comprehension."""
-MAX_FUNCTIONS = 212
+MAX_FUNCTIONS = 220
 """Maximum number of functions."""
-MAX_FILES = 45
+MAX_FILES = 48
 """Maximum number of files."""
 OPTIONAL = (
     "engine/actions/preempt.py",

@@ -11,7 +11,7 @@ import pytest
 Run: TypeAlias = Any
 """Of the fixture ``windlass``."""
 TRACE = "submit_s,duration_s,gpus,vc\n0,100,6,a\n1,10,4,b\n2,10,2,a\n"
-OF_THE_MACHINE = ("seconds", "memory_mib")
+OF_THE_MACHINE = ("seconds", "memory_mib", "pass_milliseconds")
 
 
 @pytest.fixture

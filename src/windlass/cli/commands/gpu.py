@@ -75,9 +75,7 @@ def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     _show(invocation, rows)
     for line in map(mps_daemons.text_of, mps_daemons.records_of(selected)):
         invocation.out.line(line)
-    if table := fragmentation.as_text(figures):
-        invocation.out.line()
-        invocation.out.write(table)
+    fragmentation.show(invocation, figures)
     return errors.OK
 
 

@@ -30,7 +30,7 @@ _EVICTIONS = "evictions"
 
 @click.group("plugin", cls=NounGroup)
 def command() -> None:
-    """Scheduling plugins: ls, try."""
+    """Scheduling plugins: list them, try one before it is switched on."""
 
 
 @command.command("ls")

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.cli import tables
+from windlass.cli.invocation import Invocation
 from windlass.cli.nodes.device_table import DeviceRow
+from windlass.cli.output import wide_tables
 
 WHOLE = 1000
 HEADER = ("PRODUCT", "NODES", "GPUS", "IDLE", "IDLE NODES", "LARGEST", "FRAGMENTED")
@@ -90,11 +91,11 @@ def _idle_milli(row: DeviceRow) -> int:
     return max(0, WHOLE - sizes * WHOLE // max(8, sizes))
 
 
-def as_text(figures: Iterable[Fragmentation]) -> str:
-    """Return the table; empty if no node has several GPUs of a product."""
+def show(invocation: Invocation, figures: Iterable[Fragmentation]) -> None:
+    """Print the table after an empty line; nothing if no node has several GPUs of a product."""
     shown = [one for one in figures if one.gpus > one.nodes]
     if not shown:
-        return ""
+        return
     lines = [
         [
             one.product,
@@ -107,4 +108,12 @@ def as_text(figures: Iterable[Fragmentation]) -> str:
         ]
         for one in shown
     ]
-    return tables.render(HEADER, lines, right=frozenset(range(1, len(HEADER))))
+    invocation.out.line()
+    wide_tables.show(
+        invocation,
+        HEADER,
+        lines,
+        limits=(12, *[0] * (len(HEADER) - 1)),
+        optional=("NODES", "LARGEST", "IDLE NODES", "GPUS"),
+        right=HEADER[1:],
+    )

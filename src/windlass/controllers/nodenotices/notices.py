@@ -12,9 +12,8 @@ from windlass.api import annotations as names
 from windlass.api.views.wire import moment
 from windlass.controllers.expectations import BareObject
 
-SPOT_TAINT = "windlass.dev/spot-notice"
-DEGRADED_TAINT = "windlass.dev/degraded"
-OWN_TAINTS = (SPOT_TAINT, DEGRADED_TAINT)
+OWN_TAINTS = (names.SPOT_NOTICE, names.DEGRADED)
+"""Taints with the names of the annotations that a node with a notice has."""
 CLOUD_TAINTS = (
     "cloud.google.com/impending-node-termination",
     "aws-node-termination-handler/spot-itn",
@@ -57,7 +56,7 @@ class NodeNotice(msgspec.Struct, frozen=True):
         """Own taints that the node should have."""
         if self.kind is None:
             return ()
-        return (SPOT_TAINT,) if self.kind is NoticeKind.SPOT else (DEGRADED_TAINT,)
+        return (names.SPOT_NOTICE,) if self.kind is NoticeKind.SPOT else (names.DEGRADED,)
 
 
 class _Meta(msgspec.Struct, rename="camel"):

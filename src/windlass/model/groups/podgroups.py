@@ -269,7 +269,7 @@ class Classes:
 
     def protects(self, name: str) -> bool:
         """Return whether the class keeps pods from being evicted that state nothing themselves."""
-        known = self._find(name)
+        known = self._classes.get(name) if name else self._default
         return known is not None and known.protected
 
     def urgency(self, name: str, pods: Callable[[], Iterable[views.Pod]]) -> Urgency:

@@ -150,7 +150,7 @@ def task_of(
 
 def _replicated_by(pod: views.Pod) -> str:
     """Return the controller that keeps the pod and its other replicas running at once, "" for none."""
-    owner = pod.controller
+    owner = pod.controller if pod.owners else None
     return f"{owner.kind} {owner.name}" if owner is not None and owner.kind in _REPLICATED else ""
 
 

@@ -195,7 +195,8 @@ def _advise_host_ports(review: Review, spec: dict[str, Any]) -> None:
         template = task.get("template") or {}
         pod = template.get("spec") or {}
         notes = (template.get("metadata") or {}).get("annotations") or {}
-        ports = [port for one in pod.get("containers") or () for port in one.get("ports") or ()]
+        containers: list[dict[str, Any]] = pod.get("containers") or []
+        ports = [port for container in containers for port in container.get("ports") or ()]
         if not pod.get("hostNetwork") or not ports or task.get("replicas", 1) < 2:
             continue
         if notes.get(HOST_PORTS) != HOST_PORTS_DISTINCT:
