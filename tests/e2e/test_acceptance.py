@@ -295,6 +295,24 @@ def test_policies_are_accepted_with_exactly_the_promised_warnings(
     assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(number)), warnings
 
 
+def test_d3_y22_flags_are_engine_options_and_the_policy_of_21_stays(box: Box, volcano_system: None):
+    configure(box, 7)
+    configure(box, 21)
+    apply(box, "windlass", acceptance_manifests.manifest_path(22).read_text())
+    try:
+        found = json.loads(box.windlass("plugin", "ls", "-o", "json").stdout)
+    finally:
+        box.windlass("delete", "configmap", "volcano-scheduler-config", "-n", "default")
+    assert {option["name"]: option["value"] for option in found["engineOptions"]} == {
+        "enable-queue-schedule": "true",
+        "cache-pod-group-interval": "30s",
+        "scheduler-worker-threads": "16",
+        "bind-worker-threads": "8",
+        "min-resync-interval": "12h",
+    }
+    assert found["policy"].startswith("actions enqueue, allocate, backfill | predicates; nodeorder; binpack")
+
+
 def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None):
     weights = "gpu-aware (gpuMemoryWeight 1.0, gpuComputeWeight 0.8, interGPUCommsWeight 0.5)"
     configure(box, 7)

@@ -128,7 +128,7 @@ def test_scorers_on_their_own_and_arguments_as_json() -> None:
 def test_flags_instead_of_a_policy_change_no_policy() -> None:
     parsed = parse("# tuning\n--enable-queue-schedule=true\n--scheduler-worker-threads=16\n")
     assert parsed.config == SchedulerConfig()
-    assert len(parsed.notes) == 2
+    assert len(parsed.notes) == 3
 
 
 def test_placement_plugins_extend_the_default_policy() -> None:

@@ -26,6 +26,7 @@ import yaml
 
 from windlass.api.wire.yaml_text import YamlError, build, positions
 from windlass.kits import durations
+from windlass.model import engine_options
 from windlass.plugins.arguments import problems
 from windlass.spi.configuration import (
     ACTIONS,
@@ -104,7 +105,7 @@ class Parsed:
 
 def parse(text: str) -> Parsed:
     """Return the configuration in ``text``. Raises :class:`ConfigError`."""
-    if _is_flags(text):
+    if engine_options.is_flags(text):
         return _flags(text)
     value, lines, node = _compose(text)
     if isinstance(value, dict) and value.get("kind") == "ConfigMap":
@@ -112,15 +113,9 @@ def parse(text: str) -> Parsed:
     return _policy(value, lines)
 
 
-def _is_flags(text: str) -> bool:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
-    return bool(lines) and all(line.startswith("--") for line in lines) and lines != ["---"]
-
-
 def _flags(text: str) -> Parsed:
-    flags = [flag.strip() for flag in text.splitlines() if flag.strip().startswith("--")]
-    notes = tuple(f"{flag} is a flag of Volcano's processes; it does not affect the policy" for flag in flags)
-    return Parsed(SchedulerConfig(), notes)
+    built_in = "default: no policy inside -> the built-in policy takes over"
+    return Parsed(SchedulerConfig(), (*engine_options.notes(text), built_in))
 
 
 def _config_map(value: Mapping[str, Any], lines: Mapping[str, int], node: yaml.MappingNode) -> Parsed:

@@ -39,17 +39,26 @@ def list_plugins(invocation: Invocation) -> int:
     """List the plugins that a scheduler configuration may name.
 
     ON says whether the configuration in force names it. Plugins of the default policy are always in effect
-    and have no line.
+    and have no line. Below are the policy in force and the engine options, if a ConfigMap states some.
     """
     from windlass.cli import tables
-    from windlass.cli.plugins.listing import listed
+    from windlass.cli.plugins import listing
 
-    records = listed(invocation)
+    config = listing.configuration_in_force(invocation)
+    records, options = listing.listed(config), listing.engine_options_of(invocation)
+    policy = listing.policy_text(config)
     if invocation.structured:
-        emit(invocation, {"items": records}, names=[record["name"] for record in records])
+        stated = [option.as_record() for option in options]
+        document = {"items": records, "policy": policy, "engineOptions": stated}
+        emit(invocation, document, names=[record["name"] for record in records])
         return errors.OK
     rows = [[r["name"], r["from"], r["place"], "on" if r["on"] else "off", r["arguments"]] for r in records]
     invocation.out.write(tables.render(["PLUGIN", "FROM", "PLACE", "ON", "ARGUMENTS"], rows))
+    invocation.out.line(f"\npolicy in force: {policy}")
+    if options:
+        rows = [[option.name, option.value, option.source, option.effect] for option in options]
+        invocation.out.line("")
+        invocation.out.write(tables.render(["ENGINE OPTION", "VALUE", "FROM", "EFFECT"], rows))
     return errors.OK
 
 

@@ -17,6 +17,8 @@ def advise(review: Review) -> None:
     if review.name != scheduler_config.CONFIG_MAP_NAME:
         return
     if review.namespace != scheduler_config.CONFIG_MAP_NAMESPACE:
+        if _advise_flags(review):
+            return
         place = f"{scheduler_config.CONFIG_MAP_NAMESPACE}/{review.name}"
         review.warn(f"advice: this ConfigMap is not used: the scheduler reads {place}")
         return
@@ -30,3 +32,22 @@ def advise(review: Review) -> None:
         return
     for warning in parsed.notes:
         review.warn(warning)
+
+
+def _advise_flags(review: Review) -> bool:
+    """Warn how flags in a ConfigMap of another namespace are read. Return whether it holds flags."""
+    from windlass.model import engine_options, scheduler_config
+
+    data = review.object.get("data")
+    texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, dict) else []
+    if not texts or not all(engine_options.is_flags(text) for text in texts):
+        return False
+    for text in texts:
+        for warning in engine_options.notes(text):
+            review.warn(warning)
+    namespace = scheduler_config.CONFIG_MAP_NAMESPACE
+    review.warn(
+        f"default: namespace {review.namespace} instead of {namespace} -> read as engine options as well, the"
+        f" policy of {namespace} stays in force"
+    )
+    return True
