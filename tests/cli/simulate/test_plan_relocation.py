@@ -55,3 +55,7 @@ def test_pods_of_a_hand_written_kai_group_count_as_controlled(windlass: Any, tmp
     for pod in pods:
         del pod["metadata"]["resourceVersion"]
     assert len(evicted(windlass, tmp_path, gang, *pods)) == 1
+    pods[0]["metadata"].update(CONTROLLED)  # the file states owners
+    assert evicted(windlass, tmp_path, gang, *pods) == []
+    pods[1]["metadata"].update(CONTROLLED)
+    assert len(evicted(windlass, tmp_path, gang, *pods)) == 1

@@ -51,6 +51,8 @@ class ObjectCache:
         self.quotas: dict[str, views.ResourceQuota] = {}
         self.requests: dict[str, dict[str, views.ProvisioningRequest]] = {}
         """Group → the ProvisioningRequests that Windlass has made for it, by name."""
+        self.owners_known = False
+        """True if a pod named an owner, so that pods without owners have none."""
         self.classes = podgroups.Classes()
         self._namespace_labels: dict[str, dict[str, str]] = {}
         self.vocabulary = Vocabulary()
@@ -65,6 +67,7 @@ class ObjectCache:
         old = self.pods.get(key)
         self.pods[key] = pod
         marks.pods[key] = None
+        self.owners_known = self.owners_known or bool(pod.owners)
         if self.ownership.active:
             self.ownership.note(pod)
         shape = pod.shape

@@ -192,6 +192,7 @@ class TaskBuilder:
             dialect=dialect,
             node=self._objects.nodes.get(pod.node_name),
             decided=decided[1] if decided is not None and decided[0] == pod.uid else 0.0,
+            owners_known=self._objects.owners_known,
             **_fields(pod, group, contributors),
         )
         if not task.preemptible and self._is_stated_preemptible(pod, group):

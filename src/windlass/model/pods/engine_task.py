@@ -101,6 +101,7 @@ def task_of(
     node: views.NodeObject | None = None,
     budgets: tuple[str, ...] = (),
     decided: float = 0.0,
+    owners_known: bool = True,
 ) -> Task:
     """Return the engine's task.
 
@@ -108,6 +109,7 @@ def task_of(
     ``dialect``: the API of its queue.
     ``node``: the node of a bound pod, if known.
     ``decided``: see :func:`started_at`.
+    ``owners_known``: see :func:`recreated`.
     """
     held = held_devices(pod.annotations, node) if pod.node_name and pod.annotations else ""
     if dialect is Dialect.KAI:
@@ -141,7 +143,7 @@ def task_of(
         else _read(pod),
         zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
         budgets=budgets,
-        owned=recreated(pod, group),
+        owned=recreated(pod, group, owners_known=owners_known),
         deleted=pod.deleted if pod.node_name else 0.0,
         replica_of=_replicated_by(pod),
         guaranteed=pod.shape.guaranteed,
@@ -154,16 +156,16 @@ def _replicated_by(pod: views.Pod) -> str:
     return f"{owner.kind} {owner.name}" if owner is not None and owner.kind in _REPLICATED else ""
 
 
-def recreated(pod: views.Pod, group: str) -> bool:
+def recreated(pod: views.Pod, group: str, *, owners_known: bool) -> bool:
     """Return whether the pod is created again after it is deleted.
 
-    Its controller does that. A manifest that no API server returned often leaves out
-    the owners that the pods of a KAI PodGroup have in a cluster. These pods count as
-    recreated.
+    Its controller does that. Manifests that no API server returned often leave out the
+    owners that the pods of a KAI PodGroup have in a cluster. These pods count as
+    recreated, unless other manifests state owners (``owners_known``).
     """
     if pod.owners:
         return pod.controller is not None
-    return not pod.resource_version and kind_prefix(group) == KAI
+    return not (owners_known or pod.resource_version) and kind_prefix(group) == KAI
 
 
 def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:
