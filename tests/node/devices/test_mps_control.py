@@ -50,6 +50,12 @@ def test_c3_daemon_is_started_once_and_ended(control: MpsControl, tmp_path: Path
     assert not mps.find_daemon(control.environment).runs
 
 
+def test_check_after_the_end_does_not_start_the_daemon_again(control: MpsControl) -> None:
+    control.ensure()
+    control.stop()
+    assert not control.ensure().runs
+
+
 def test_daemon_that_died_is_started_again(control: MpsControl) -> None:
     control.ensure()
     first = pid_of(control)

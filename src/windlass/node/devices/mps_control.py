@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -77,12 +78,16 @@ class MpsControl:
         self.environment = environment_of(root, environment)
         self._program = tuple(program)
         self._problem = ""
+        self._lock = threading.Lock()
+        self._stopped = False
 
     def ensure(self) -> mps.Daemon:
-        """Return the running daemon. It is started if there is none."""
-        found = mps.find_daemon(self.environment)
-        if found.runs:
-            return found
+        """Return the running daemon. It is started if there is none, unless :meth:`stop` was called."""
+        with self._lock:
+            found = mps.find_daemon(self.environment)
+            return found if found.runs or self._stopped else self._started()
+
+    def _started(self) -> mps.Daemon:
         problem = self._start()
         found = mps.find_daemon(self.environment)
         if not found.runs:
@@ -133,8 +138,10 @@ class MpsControl:
         write_atomic(self._root / RECORD, json.dumps(record))
 
     def stop(self) -> None:
-        """End the daemon, if this agent or an earlier one has started it."""
-        stop_recorded(self._root)
+        """End the daemon for good, if this agent or an earlier one has started it."""
+        with self._lock:
+            self._stopped = True
+            stop_recorded(self._root)
 
 
 def stop_recorded(root: Path) -> list[int]:
