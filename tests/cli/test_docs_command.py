@@ -76,6 +76,16 @@ REQUIRED = {
     "F35": ("stack", ["Arena", "DeepSpeed", "NCCL", "Gloo", "Loki", "ELK", "built in", "replaced"]),
     "N6": ("claims", ["* N6: ", "Windlass claims none of these", "## Segments in parallel"]),
     "N7": ("claims", ["* N7: ", "Windlass claims none of these"]),
+    "N8": (
+        "network",
+        [
+            "| pod network (CNI) | 100 µs | `001_",
+            "| VPC with SR-IOV | 20 µs | `001_",
+            "| host network with RDMA | 5 µs | `001_",
+            "RDMA (5 µs and 8 µs)",
+            "None of these figures is a claim of Windlass",
+        ],
+    ),
     "N9": ("versions", ["535.104.05", "1.26", "1.7.0"]),
     "N22": (
         "network",
