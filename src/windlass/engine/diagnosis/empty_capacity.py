@@ -107,7 +107,7 @@ def exclusion(
     for term in needs.anti_affinity:
         if selects(term, needs, needs):
             domains = view.label(term.topology_key)
-            most = sum(_largest(counts, domains, maximum=1).values()) + int(counts[domains == 0].sum())
+            most = int(_held(counts, domains, 1).sum()) + int(counts[domains == 0].sum())
             found.append(Exclusion(most, f"anti-affinity to its own kind per {term.topology_key}"))
     for term in needs.spread:
         if term.hard and _spreads_itself(term, needs) and not _others_count(state, term, cls):
@@ -149,21 +149,20 @@ def ports_conflict(ports: Iterable[HostPort], others: Iterable[HostPort]) -> boo
     )
 
 
-def _largest(counts: NDArray[np.int64], domains: NDArray[np.int64], *, maximum: int) -> dict[int, int]:
-    """Return domain → number of tasks that it holds, at most ``maximum``."""
-    result: dict[int, int] = {}
-    for domain, count in zip(domains.tolist(), counts.tolist(), strict=True):
-        if domain:
-            result[domain] = min(maximum, result.get(domain, 0) + count)
-    return result
+def _held(counts: NDArray[np.int64], domains: NDArray[np.int64], maximum: int) -> NDArray[np.int64]:
+    """Return the number of tasks that each domain holds, at most ``maximum``."""
+    codes, places = np.unique(domains, return_inverse=True)
+    sums = np.zeros(len(codes), dtype=np.int64)
+    np.add.at(sums, places, np.minimum(counts, maximum))
+    return np.minimum(sums, maximum)[codes > 0]
 
 
 def _most_spread(term: SpreadTerm, counts: NDArray[np.int64], domains: NDArray[np.int64]) -> int:
-    held = _largest(counts, domains, maximum=int(counts.sum()))
-    if not held:
+    held = _held(counts, domains, min(int(counts.sum()), UNLIMITED))
+    if not len(held):
         return 0
-    least = 0 if term.min_domains is not None and len(held) < term.min_domains else min(held.values())
-    return sum(min(count, least + term.max_skew) for count in held.values())
+    least = 0 if term.min_domains is not None and len(held) < term.min_domains else int(held.min())
+    return int(np.minimum(held, least + term.max_skew).sum())
 
 
 def _spreads_itself(term: SpreadTerm, needs: Needs) -> bool:

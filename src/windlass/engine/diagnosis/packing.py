@@ -22,8 +22,8 @@ from windlass.engine.nodes.view import view_of
 from windlass.engine.state.cluster_state import ClusterState
 
 _MAX_TASKS = 48
-_MAX_STEPS = 4000
-"""Maximum number of places that are tried."""
+_MAX_STEPS = 20_000
+"""Maximum number of nodes that are tried for tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,18 @@ class _Search:
         self._order = sorted(classes, key=lambda cls: (-weight[cls], order[cls]))
         self._single = {key: _singles(domains) for key, domains in self._domains.items()}
         self._steps = 0
+        self._nodes = self._distinct(len(classes))
+
+    def _distinct(self, tasks: int) -> list[int]:
+        """Return the nodes, at most ``tasks`` of those that are equal for the search."""
+        seen: Counter[tuple[object, ...]] = Counter()
+        nodes = []
+        for at in range(len(self._free)):
+            signature = self._signature(at)
+            seen[signature] += 1
+            if seen[signature] <= tasks:
+                nodes.append(at)
+        return nodes
 
     def _vector(self, cls: TaskClass) -> tuple[int, ...]:
         items = dict(cls.node_items)
@@ -110,18 +122,19 @@ class _Search:
         cls = self._order[index]
         same = index + 1 < len(self._order) and self._order[index + 1] is cls
         tried: set[tuple[object, ...]] = set()
-        for at in range(max(0, last), len(self._free)):
+        for position in range(max(0, last), len(self._nodes)):
+            at = self._nodes[position]
+            self._steps += 1
             if not self._fits(cls, at):
                 continue
             signature = self._signature(at)
             if signature in tried:
                 continue
             tried.add(signature)
-            self._steps += 1
             before = self._free[at]
             self._free[at] = tuple(a - b for a, b in zip(before, self._requests[cls], strict=True))
             self._placed.append((cls, at))
-            if self._place(index + 1, placed + 1, at if same else -1):
+            if self._place(index + 1, placed + 1, position if same else -1):
                 return True
             self._placed.pop()
             self._free[at] = before
