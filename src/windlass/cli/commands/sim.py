@@ -193,6 +193,21 @@ def run(
         if value is None:
             raise click.MissingParameter(param_hint=f"'{option}'", param_type="option")
     assert trace is not None
+    files = (report, plots, per_job)
+    return _replay(invocation, trace, form, policies, files, scored, processes, given)
+
+
+def _replay(
+    invocation: Invocation,
+    trace: str,
+    form: str | None,
+    policies: tuple[str, ...],
+    files: tuple[str | None, str | None, str | None],
+    scored: str | None,
+    processes: int,
+    given: dict[str, Any],
+) -> int:
+    """Replay a trace. ``files``: report, pictures, and results by job."""
     from windlass.cli.output.progress import report_missing
     from windlass.cli.simulate import (
         placement_scores,
@@ -211,7 +226,7 @@ def run(
     chosen = policy_columns.columns(policies, given["run_times"], both=both, warn=invocation.warn)
     sim_run.check_format(form)
     setup = sim_run.setup(given)
-    reports = sim_reports.Reports(report, plots, per_job, read=(trace, given["nodes"]))
+    reports = sim_reports.Reports(*files, read=(trace, given["nodes"]))
     read = trace_files.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
     jobs = sim_run.batched(read, given["batch"])
     policies_played = [column.policy for column in chosen]
