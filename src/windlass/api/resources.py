@@ -189,6 +189,18 @@ VOLCANO_JOBS_V1BETA1 = Resource(
 )
 COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", True, custom=True)
 
+PYTORCH_JOBS = Resource(
+    "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", True, (), ("all",), _STATUS, custom=True
+)
+TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob", True, (), ("all",), _STATUS, custom=True)
+XGBOOST_JOBS = Resource(
+    "kubeflow.org", "v1", "xgboostjobs", "XGBoostJob", True, (), ("all",), _STATUS, custom=True
+)
+PADDLE_JOBS = Resource(
+    "kubeflow.org", "v1", "paddlejobs", "PaddleJob", True, (), ("all",), _STATUS, custom=True
+)
+JAX_JOBS = Resource("kubeflow.org", "v1", "jaxjobs", "JAXJob", True, (), ("all",), _STATUS, custom=True)
+
 HYPERNODES = Resource(
     "topology.volcano.sh",
     "v1alpha1",
@@ -278,6 +290,11 @@ ALL: tuple[Resource, ...] = (
     VOLCANO_JOBS,
     VOLCANO_JOBS_V1BETA1,
     COMMANDS,
+    PYTORCH_JOBS,
+    TF_JOBS,
+    XGBOOST_JOBS,
+    PADDLE_JOBS,
+    JAX_JOBS,
     HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,

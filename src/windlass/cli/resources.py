@@ -162,12 +162,11 @@ def _filled(container: Mapping[str, Any]) -> dict[str, Any]:
     return {**container, "resources": {"requests": requests}}
 
 
-def job_request(job: Mapping[str, Any]) -> Vector:
-    """Return the request of all replicas of all tasks of a Volcano Job."""
+def total_of(templates: Iterable[tuple[Mapping[str, Any], int]]) -> Vector:
+    """Return the request of pods by template and number."""
     total: Vector = {}
-    for task in (job.get("spec") or {}).get("tasks") or ():
-        each = effective_request(task.get("template") or {})
-        count = int(task.get("replicas", 1))
+    for template, count in templates:
+        each = effective_request(template)
         total = quantities.add(total, {name: units * count for name, units in each.items()})
     return total
 

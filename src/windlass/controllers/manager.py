@@ -21,6 +21,7 @@ from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
 from windlass.controllers.gputier.controller import GpuTierController
+from windlass.controllers.kubeflow.controller import KubeflowController
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
@@ -33,6 +34,7 @@ from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, ReconcilerRunner, RunnerContext
 from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
+from windlass.jobs.kubeflow.kinds import KINDS
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster.ownership import VOLCANO, OtherScheduler
@@ -131,6 +133,7 @@ def _reconcilers(
         ]
     if embedded:
         reconcilers += [
+            *(KubeflowController(kind, informers, clock, placed_by) for kind in KINDS.values()),
             PriorityClassController(informers),
             DeviceClaimController(client, informers),
             NamespaceController(client, informers, clock),

@@ -31,6 +31,7 @@ from windlass.cli.errors import translate
 from windlass.cli.install import gpu_sharing
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS
 from windlass.cli.invocation import Invocation, InvocationContext, ServerTarget
+from windlass.cli.jobs.job_kinds import JOB_KINDS
 from windlass.cli.jobs.jobs import OTHER_GROUPS
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
@@ -98,7 +99,7 @@ class Cluster:
             KAI_QUEUES,
             *OTHER_GROUPS.values(),
             POD_GROUPS,
-            VOLCANO_JOBS,
+            *(kind.resource for kind in JOB_KINDS.values()),
         ):
             return ListResult(self.work.get(resource, []), "1")
         if resource is PODS and namespace is None:

@@ -220,7 +220,8 @@ def test_a_kind_that_is_not_served(windlass, manifest):
     ("version", "kind", "remedies"),
     [
         ("batch/v1", "Job", []),
-        ("kubeflow.org/v1", "PyTorchJob", []),
+        ("sparkoperator.k8s.io/v1beta2", "SparkApplication", []),
+        ("kubeflow.org/v1", "MPIJob", []),
         ("apps/v1", "Deployment", []),
         ("batch.volcano.sh/v1alpha1", "JobFlow", ["did you mean kind: Job?"]),
         ("batch.volcano.sh/v2", "Job", ["did you mean apiVersion: batch.volcano.sh/v1alpha1?"]),

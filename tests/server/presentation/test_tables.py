@@ -293,6 +293,12 @@ def test_custom_kinds_show_their_columns() -> None:
         ("['with.dots']", "d"),
         (".none.at.all", None),
         (".list[9]", None),
+        (".list[-1:].x", "y"),
+        (".list[-1].x", "y"),
+        (".list[:1]", 0),
+        (".list[*].x", "y"),
+        ('.list[?(@.x=="y")].x', "y"),
+        ('.list[?(@.x == "z")].x', None),
         (".a[0]", None),
     ],
 )
@@ -303,7 +309,7 @@ def test_paths(path: str, value: Any) -> None:
 
 def test_column_path_with_expressions_is_rejected() -> None:
     with pytest.raises(ValueError, match="not understood"):
-        tables_custom.parse_path('.conditions[?(@.type=="Ready")].status')
+        tables_custom.parse_path(".conditions[?(@.age>3)].status")
 
 
 def test_columns_of_any_type() -> None:

@@ -57,7 +57,14 @@ def job(
         {
             "metadata": {
                 "name": f"{name}-{made['metadata']['uid']}",
-                "ownerReferences": [{"kind": "Job", "name": name, "controller": True}],
+                "ownerReferences": [
+                    {
+                        "apiVersion": "batch.volcano.sh/v1alpha1",
+                        "kind": "Job",
+                        "name": name,
+                        "controller": True,
+                    }
+                ],
             },
             "spec": {"minMember": replicas, "queue": queue},
             "status": {"phase": "Running" if phase == "Running" else "Pending"},

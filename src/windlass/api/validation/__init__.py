@@ -14,10 +14,12 @@ import msgspec
 
 from windlass.api import resources
 from windlass.api.errors import FieldError
+from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import Resource
 from windlass.api.validation import (
     claims,
     cluster,
+    kubeflow,
     metadata,
     pod,
     pod_group,
@@ -62,6 +64,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.QUEUES: queue.queue,
     resources.POD_GROUPS: pod_group.pod_group,
     resources.VOLCANO_JOBS: vcjob.job,
+    **{resource: kubeflow.validator(resource) for resource in FIELDS},
     resources.COMMANDS: pod_group.command,
     resources.HYPERNODES: topology.hypernode,
     resources.KAI_TOPOLOGIES: topology.topology,

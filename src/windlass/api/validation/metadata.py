@@ -8,13 +8,14 @@ from typing import Any
 
 from windlass.api import resources
 from windlass.api.errors import FieldError
+from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import Resource
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector
 
 _ANNOTATIONS_LIMIT = 256 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
-_LABEL_NAMED = frozenset((resources.NAMESPACES, resources.SERVICES, resources.VOLCANO_JOBS))
+_LABEL_NAMED = frozenset((resources.NAMESPACES, resources.SERVICES, resources.VOLCANO_JOBS, *FIELDS))
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 IMMUTABLE = "field is immutable"
 

@@ -17,6 +17,11 @@ from windlass.api.wire.schema import CORE, META, SchemaNode, Struct
 
 EMBEDDED: Mapping[tuple[str, str], str] = {
     ("Job", "spec.tasks.template"): f"{CORE}PodTemplateSpec",
+    ("PyTorchJob", "spec.pytorchReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
+    ("TFJob", "spec.tfReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
+    ("XGBoostJob", "spec.xgbReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
+    ("PaddleJob", "spec.paddleReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
+    ("JAXJob", "spec.jaxReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("Job", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
 }
 """(kind, path without indices) → the built-in struct that an open object there must be."""
@@ -45,7 +50,7 @@ def crd_texts() -> dict[str, str]:
     """
     folder = files("windlass.api") / "crds"
     found = {}
-    for place in (folder, folder / "kai", folder / "coscheduling", folder / "nodes"):
+    for place in (folder, folder / "kai", folder / "coscheduling", folder / "nodes", folder / "kubeflow"):
         for entry in sorted(place.iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".yaml"):
                 found[entry.name] = entry.read_text()

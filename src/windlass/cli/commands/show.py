@@ -103,9 +103,9 @@ def _command(job: Job) -> str:
     import shlex
 
     spec = job.obj.get("spec") or {}
-    if job.kind == "Job":
-        tasks = spec.get("tasks") or [{}]
-        spec = (tasks[0].get("template") or {}).get("spec") or {}
+    if job.definition is not None:
+        roles = job.definition.roles(job.obj)
+        spec = (roles[0].template.get("spec") or {}) if roles else {}
     containers = spec.get("containers") or []
     if not containers:
         return ""

@@ -44,7 +44,8 @@ def terminate(invocation: Invocation, name: str, namespace: str, reason: str) ->
 def end_job(invocation: Invocation, job: Job, reason: str) -> str:
     """End one job, and return what was done.
 
-    A Volcano Job keeps its pods and logs. Single pods are deleted. A batch Job that is
+    A Volcano Job keeps its pods and logs. Jobs of other kinds are deleted, because their
+    APIs have no other end. Single pods are deleted. A batch Job that is
     a gang is deleted with its pods, because it would create new ones. A warning names
     controllers that recreate the pods.
     """
@@ -53,6 +54,10 @@ def end_job(invocation: Invocation, job: Job, reason: str) -> str:
     if job.kind == "Job":
         terminate(invocation, job.name, job.namespace, reason)
         return "is being ended"
+    if job.definition is not None:
+        uid = job.obj["metadata"].get("uid")
+        invocation.client.delete(job.resource, job.name, job.namespace, propagation="Background", uid=uid)
+        return f"is being ended, with its {job.kind}"
     makers = controllers_of(job.pods)
     if job.kind != "Pod" and len(makers) == 1 and _is_uncontrolled_job(invocation, makers[0], job.namespace):
         owner = makers[0]

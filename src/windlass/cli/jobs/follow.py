@@ -176,12 +176,12 @@ class Follower:
             self._changes.watch(Watched(PODS, space))
             return
         itself = Watched(job.resource, space, fields=f"metadata.name={job.name}")
-        if job.kind == "Job":
-            uid = job.obj["metadata"].get("uid")
+        if job.definition is not None:
+            group = job.definition.group(job.obj)
             self._changes.watch(
                 itself,
-                Watched(PODS, space, labels=f"{names.JOB_NAME}={job.name}"),
-                Watched(POD_GROUPS, space, fields=f"metadata.name={job.name}-{uid}"),
+                Watched(PODS, space, labels=job.definition.selector(job.name)),
+                Watched(POD_GROUPS, space, fields=f"metadata.name={group}"),
             )
         elif job.kind == "PodGroup":
             self._changes.watch(itself, Watched(PODS, space))

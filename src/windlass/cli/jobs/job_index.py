@@ -19,6 +19,7 @@ from windlass.cli import ungrouped_gangs
 from windlass.cli.errors import check_namespace, if_served, missing
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.events import last_seen
+from windlass.cli.jobs.job_kinds import JOB_KINDS, owner_key
 from windlass.cli.jobs.jobs import OTHER_GROUPS, Job, Object
 from windlass.cli.ungrouped_gangs import GANG
 
@@ -30,7 +31,7 @@ def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
     """Return all jobs of a namespace (``None``: of all namespaces)."""
     client = invocation.client
     jobs = assemble(
-        client.list(VOLCANO_JOBS, namespace).items,
+        _all_jobs(client, namespace),
         [*client.list(POD_GROUPS, namespace).items, *_other_groups(client, namespace)],
         client.list(PODS, namespace).items,
     )
@@ -38,6 +39,22 @@ def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
     for job in jobs:
         job.seen = now
     return jobs
+
+
+def _all_jobs(client: BlockingClient, namespace: str | None) -> list[Object]:
+    """Return the jobs of all kinds that the cluster serves and this user may see.
+
+    Each object has its ``kind``, which items of a list may lack.
+    """
+    found: list[Object] = []
+    for kind, entry in JOB_KINDS.items():
+        resource = entry.resource
+        if resource is VOLCANO_JOBS:
+            items = client.list(resource, namespace).items
+        else:
+            items = if_served(lambda resource=resource: client.list(resource, namespace).items, [])
+        found += [{"apiVersion": resource.api_version, "kind": kind, **item} for item in items]
+    return found
 
 
 def _other_groups(client: BlockingClient, namespace: str | None) -> list[Object]:
@@ -54,14 +71,15 @@ def _other_groups(client: BlockingClient, namespace: str | None) -> list[Object]
 
 def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
     """Assign pods to their job or group, and groups to their job or pod."""
-    by_job = {_key(job): Job("Job", job) for job in jobs}
+    by_job = {(_kind(job), *_key(job)): Job(_kind(job), job) for job in jobs}
     by_group: dict[tuple[str, str, str], Job] = {}
     loose: list[Object] = []
     pod_groups: dict[str, Object] = {}
     for group in groups:
         owner = _owner(group)
-        if owner.get("kind") == "Job" and _key_of(group, owner["name"]) in by_job:
-            by_job[_key_of(group, owner["name"])].group = group
+        kind, name = owner_key(group)
+        if (kind, *_key_of(group, name)) in by_job:
+            by_job[kind, *_key_of(group, name)].group = group
         elif owner.get("kind") == "Pod":
             pod_groups[str(owner.get("uid"))] = group
         else:
@@ -86,13 +104,15 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
 
 
 def _job_of_pod(
-    pod: Object, jobs: Mapping[tuple[str, str], Job], groups: Mapping[tuple[str, str, str], Job]
+    pod: Object, jobs: Mapping[tuple[str, str, str], Job], groups: Mapping[tuple[str, str, str], Job]
 ) -> Job | None:
     metadata = pod["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    name = labels.get(names.JOB_NAME) or annotations.get(names.JOB_NAME)
-    if name and _key_of(pod, name) in jobs:
-        return jobs[_key_of(pod, name)]
+    kind, name = owner_key(pod)
+    if not kind:
+        kind, name = "Job", labels.get(names.JOB_NAME) or annotations.get(names.JOB_NAME) or ""
+    if name and (kind, *_key_of(pod, name)) in jobs:
+        return jobs[kind, *_key_of(pod, name)]
     for resource, group in (
         (KAI_POD_GROUPS, annotations.get(names.GROUP_NAME_KAI)),
         (POD_GROUPS, annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO)),
@@ -107,6 +127,10 @@ def _job_of_pod(
 def _group_key(job: Job) -> tuple[str, str, str]:
     """Return the key of a group with its API group, as groups of two APIs may have one name."""
     return (job.resource.group, *_key(job.obj))
+
+
+def _kind(job: Object) -> str:
+    return job.get("kind") or VOLCANO_JOBS.kind
 
 
 def _key(obj: Object) -> tuple[str, str]:
@@ -138,10 +162,10 @@ def find(invocation: Invocation, name: str) -> Job:
     if slash and not kinds:
         space, kinds = kind, _EVERY_KIND
     client = invocation.client
-    if "Job" in kinds:
-        job = client.find(VOLCANO_JOBS, wanted_name, space)
+    for job_kind in filter(JOB_KINDS.get, kinds):
+        job = _job_of_kind(client, job_kind, wanted_name, space)
         if job is not None:
-            return _with_members(invocation, Job("Job", job))
+            return _with_members(invocation, Job(job_kind, job))
     if "PodGroup" in kinds:
         group = client.find(POD_GROUPS, wanted_name, space) or _other_group(client, wanted_name, space)
         if group is not None:
@@ -169,13 +193,9 @@ def _eviction_of(client: BlockingClient, pod: str, namespace: str | None) -> str
     return str(max(events, key=last_seen).get("message") or "") if events else ""
 
 
-_EVERY_KIND = ("Job", "PodGroup", "Pod", GANG)
-_KIND_WORDS = {
-    "job": ("Job",),
-    "jobs": ("Job",),
-    "vcjob": ("Job",),
-    "vj": ("Job",),
-    "job.batch.volcano.sh": ("Job",),
+_EVERY_KIND = (*JOB_KINDS, "PodGroup", "Pod", GANG)
+_KIND_WORDS: Mapping[str, tuple[str, ...]] = {
+    **{word: (name,) for name, kind in JOB_KINDS.items() for word in kind.words},
     "podgroup": ("PodGroup", GANG),
     "podgroups": ("PodGroup", GANG),
     "pg": ("PodGroup", GANG),
@@ -186,6 +206,13 @@ _KIND_WORDS = {
 }
 
 
+def _job_of_kind(client: BlockingClient, kind: str, name: str, namespace: str | None) -> Object | None:
+    resource = JOB_KINDS[kind].resource
+    if resource is VOLCANO_JOBS:
+        return client.find(resource, name, namespace)
+    return if_served(lambda: client.find(resource, name, namespace), None)
+
+
 def _single_pod(invocation: Invocation, pod: Object) -> Job:
     return Job("Pod", pod, [pod], _group_of_pod(invocation, pod), invocation.clock.now())
 
@@ -193,10 +220,9 @@ def _single_pod(invocation: Invocation, pod: Object) -> Job:
 def _with_members(invocation: Invocation, job: Job) -> Job:
     client = invocation.client
     job.seen = invocation.clock.now()
-    if job.kind == "Job":
-        job.pods = client.list(PODS, job.namespace, labels=f"{names.JOB_NAME}={job.name}").items
-        uid = job.obj["metadata"].get("uid")
-        job.group = client.find(POD_GROUPS, f"{job.name}-{uid}", job.namespace)
+    if job.definition is not None:
+        job.pods = client.list(PODS, job.namespace, labels=job.definition.selector(job.name)).items
+        job.group = client.find(POD_GROUPS, job.definition.group(job.obj), job.namespace)
         return job
     pods = client.list(PODS, job.namespace).items
     job.pods = [pod for pod in pods if _job_of_pod(pod, {}, {_group_key(job): job}) is job]

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.api import annotations as names
+from windlass.api.kubeflow_fields import REPLICA_INDEX
 from windlass.api.reasons import Explanation
 from windlass.api.resources import (
     COSCHEDULING_POD_GROUPS,
@@ -21,10 +22,10 @@ from windlass.api.resources import (
     NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
-    VOLCANO_JOBS,
     Resource,
 )
 from windlass.cli import resources
+from windlass.cli.jobs.job_kinds import JOB_KINDS, JobKind
 from windlass.cli.text import condition, created, timestamp
 from windlass.cli.ungrouped_gangs import GANG
 
@@ -63,7 +64,8 @@ def _labelled_queue(obj: Object) -> str:
 class Job:
     """One job.
 
-    ``kind``: Job, PodGroup, Pod, or Gang (which has no object; ``obj`` represents it).
+    ``kind``: one of ``JOB_KINDS``, PodGroup, Pod, or Gang (which has no object; ``obj``
+    represents it).
     ``state``: the STATE column. ``seen``: time of the last refresh in Unix seconds; 0
     if unknown.
     """
@@ -92,7 +94,14 @@ class Job:
     def resource(self) -> Resource:
         if self.kind == "PodGroup" and self.obj.get("apiVersion") in OTHER_GROUPS:
             return OTHER_GROUPS[self.obj["apiVersion"]]
-        return {"Job": VOLCANO_JOBS, "PodGroup": POD_GROUPS, "Pod": PODS, GANG: PODS}[self.kind]
+        if self.definition is not None:
+            return self.definition.resource
+        return {"PodGroup": POD_GROUPS, "Pod": PODS, GANG: PODS}[self.kind]
+
+    @property
+    def definition(self) -> JobKind | None:
+        """Kind of the job's object; ``None`` for groups and pods, which are no jobs by themselves."""
+        return JOB_KINDS.get(self.kind)
 
     @property
     def of_kai(self) -> bool:
@@ -103,6 +112,8 @@ class Job:
     def queue(self) -> str:
         if self._queue_source is not None:
             return _labelled_queue(self._queue_source) or "default"
+        if self.definition is not None:
+            return self.definition.queue(self.obj).removesuffix(names.ADOPTED_SUFFIX) or "default"
         return _queue_of(self.group if self.kind == "Pod" and self.group is not None else self.obj)
 
     @property
@@ -140,8 +151,8 @@ class Job:
             self.kind == GANG or self.resource in OTHER_GROUPS.values()
         ):  # no phase, or one that another scheduler maintains
             return _phase_of({pod_phase(pod) for pod in self.pods})
-        if self.kind == "Job":
-            return (status.get("state") or {}).get("phase") or "Pending"
+        if self.definition is not None:
+            return self.definition.phase(self.obj)
         return status.get("phase") or "Pending"
 
     @property
@@ -155,7 +166,8 @@ class Job:
             phase = "Pending"
         if phase == "Pending" and self.bound and self.explanation is None:
             return "Starting"
-        if phase == "Running" and self.kind in ("Job", "Pod") and not self.any_running and self.bound:
+        is_group = self.definition is None and self.kind != "Pod"
+        if phase == "Running" and not is_group and not self.any_running and self.bound:
             return "Starting"
         return phase
 
@@ -178,8 +190,9 @@ class Job:
 
     @property
     def request(self) -> resources.Vector:
-        if self.kind == "Job":
-            return resources.job_request(self.obj)
+        if self.definition is not None:
+            roles = self.definition.roles(self.obj)
+            return resources.total_of((role.template, role.replicas) for role in roles)
         if self.kind == "Pod":
             return resources.effective_request(self.obj)
         if self.pods:
@@ -189,11 +202,9 @@ class Job:
     @property
     def gpus(self) -> str:
         """GPUS column: ``8``, ``0.5``, ``4×10Gi``, ``1g.10gb``; ``-`` for none."""
-        if self.kind == "Job":
-            tasks = (self.obj.get("spec") or {}).get("tasks") or ()
-            shown = resources.request_text(
-                (t.get("template") or {}, int(t.get("replicas", 1))) for t in tasks
-            )
+        if self.definition is not None:
+            roles = self.definition.roles(self.obj)
+            shown = resources.request_text((role.template, role.replicas) for role in roles)
             return resources.request_text((pod, 1) for pod in self.pods) if shown == "-" else shown
         if self.kind == "PodGroup" and not self.pods:
             return resources.gpu_text(self.request)
@@ -219,8 +230,8 @@ class Job:
     def members(self) -> int:
         """Desired number of pods."""
         spec = self.obj.get("spec") or {}
-        if self.kind == "Job":
-            return sum(int(task.get("replicas", 1)) for task in spec.get("tasks") or ())
+        if self.definition is not None:
+            return sum(role.replicas for role in self.definition.roles(self.obj))
         if self.kind == "Pod":
             return 1
         gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}  # Kubernetes' own PodGroup
@@ -302,14 +313,9 @@ class Job:
         """End in Unix seconds; 0 while it runs and if it is unknown."""
         if not self.finished:
             return 0.0
-        status = self.obj.get("status") or {}
-        ends = [timestamp((status.get("state") or {}).get("lastTransitionTime"))]
-        ends += [
-            timestamp(end.get("finishedAt"))
-            for pod in self.pods
-            for end in _terminations(pod)
-            if self.kind != "Job"
-        ]
+        if self.definition is not None:
+            return self.definition.ended(self.obj)
+        ends = [timestamp(end.get("finishedAt")) for pod in self.pods for end in _terminations(pod)]
         return max(ends, default=0.0)
 
     @property
@@ -325,9 +331,8 @@ class Job:
     @property
     def succeeded(self) -> int:
         """Number of pods that succeeded, as reported by the Job, else as far as its pods exist."""
-        reported = (self.obj.get("status") or {}).get("succeeded") if self.kind == "Job" else None
-        counted = sum(1 for pod in self.pods if pod_phase(pod) == "Succeeded")
-        return max(int(reported or 0), counted)
+        reported = self.definition.succeeded(self.obj) if self.definition is not None else 0
+        return max(reported, sum(1 for pod in self.pods if pod_phase(pod) == "Succeeded"))
 
     @property
     def first_failure(self) -> tuple[Object, int] | None:
@@ -441,7 +446,7 @@ def rank_of(pod: Mapping[str, Any]) -> str:
     """Return the rank: ``0`` for a task ``main``, else ``worker-1``, else the pod's name."""
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    index = labels.get(names.TASK_INDEX) or annotations.get(names.TASK_INDEX)
+    index = labels.get(names.TASK_INDEX) or annotations.get(names.TASK_INDEX) or labels.get(REPLICA_INDEX)
     task = task_of(pod)
     if index is None:
         return str(metadata["name"])

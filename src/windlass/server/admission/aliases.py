@@ -16,6 +16,9 @@ from windlass.api.aliases import DESERVED, GUARANTEED, GUARANTEED_TWICE, card_wo
 from windlass.api.errors import FieldError
 from windlass.api.resources import PODS, QUEUES, RESOURCE_QUOTAS, VOLCANO_JOBS
 from windlass.api.wire.field_values import canonical_quantity
+from windlass.jobs.kubeflow.advice import advice
+from windlass.jobs.kubeflow.job import read_job
+from windlass.jobs.kubeflow.kinds import KINDS
 from windlass.server.admission.plugin import Review
 
 
@@ -31,6 +34,8 @@ def normalise(review: Review) -> None:
         _job(review)
     elif review.resource is RESOURCE_QUOTAS and review.creating:
         _quota(review)
+    elif review.resource in KINDS:
+        _kubeflow_job(review)
 
 
 # --- Queue --------------------------------------------------------------------------------------------
@@ -132,6 +137,18 @@ def _job(review: Review) -> None:
             "default: pod templates without restartPolicy -> OnFailure "
             f"({'tasks' if len(without_policy) > 1 else 'task'} {', '.join(without_policy)})"
         )
+
+
+def _kubeflow_job(review: Review) -> None:
+    before = (review.old or {}).get("spec")
+    if before is not None and before == review.object.get("spec"):
+        return  # a write to metadata alone
+    try:
+        found = advice(read_job(KINDS[review.resource], review.object))
+    except (ValueError, TypeError, KeyError, AttributeError, AssertionError):
+        return  # the validation names what is wrong
+    for text in found:
+        review.warn(text)
 
 
 # --- ResourceQuota ------------------------------------------------------------------------------------

@@ -3,46 +3,70 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from windlass.server.presentation.tables_common import AGE, NAME, TableColumn, TableOf, age_of, name_of, since
 
-_STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
+_STEP = re.compile(
+    r"""\.(?P<name>(?:\\.|[^.\[\]\\])+)
+    |\[(?P<index>-?\d+)\]
+    |\[(?P<slice>-?\d*:-?\d*)\]
+    |\[(?P<all>\*)\]
+    |\['(?P<quoted>(?:[^'\\]|\\.)*)'\]
+    |\[\?\(@(?P<path>\.[^=!<>]+?)\s*==\s*(?P<quote>["'])(?P<text>.*?)(?P=quote)\)\]""",
+    re.VERBOSE,
+)
+PathStep = Callable[[Any], Iterable[Any]]
 
 
 @lru_cache(maxsize=256)
-def parse_path(text: str) -> tuple[str | int, ...]:
-    """Return the steps of a path such as ``.status.conditions[0].type``.
+def parse_path(text: str) -> tuple[PathStep, ...]:
+    """Return the steps of a path such as ``.status.conditions[-1:].type``.
 
-    Raises ``ValueError`` for anything but names and indices.
+    Names, indices, slices, ``[*]`` and filters on equality with a text are supported.
+    Raises ``ValueError`` for anything else.
     """
-    steps: list[str | int] = []
+    steps: list[PathStep] = []
     position = 0
     while position < len(text):
         match = _STEP.match(text, position)
         if match is None:
             raise ValueError(f"jsonPath {text!r} is not understood at {text[position:]!r}")
         position = match.end()
-        name, index, quoted = match.groups()
-        if index is not None:
-            steps.append(int(index))
-        else:
-            steps.append(re.sub(r"\\(.)", r"\1", name if name is not None else quoted))
+        steps.append(_step(match))
     return tuple(steps)
 
 
-def lookup(value: Any, steps: Sequence[str | int]) -> Any:
-    """Return the value at the path; ``None`` if there is none."""
+def _step(match: re.Match[str]) -> PathStep:
+    if match["index"] is not None:
+        index = int(match["index"])
+        return lambda value: _items(value, slice(index, index + 1 or None))
+    if match["slice"] is not None:
+        first, last = (int(part) if part else None for part in match["slice"].split(":"))
+        return lambda value: _items(value, slice(first, last))
+    if match["all"] is not None:
+        return lambda value: value.values() if isinstance(value, Mapping) else _items(value, slice(None))
+    if match["path"] is not None:
+        steps, wanted = parse_path(match["path"]), match["text"]
+        return lambda value: [
+            item for item in _items(value, slice(None)) if str(lookup(item, steps)) == wanted
+        ]
+    name = re.sub(r"\\(.)", r"\1", match["name"] if match["name"] is not None else match["quoted"])
+    return lambda value: [value[name]] if isinstance(value, Mapping) and name in value else []
+
+
+def _items(value: Any, part: slice) -> Sequence[Any]:
+    return value[part] if isinstance(value, list) else []
+
+
+def lookup(value: Any, steps: Sequence[PathStep]) -> Any:
+    """Return the first value at the path; ``None`` if there is none."""
+    found: list[Any] = [value]
     for step in steps:
-        if isinstance(step, int):
-            value = value[step] if isinstance(value, list) and step < len(value) else None
-        else:
-            value = value.get(step) if isinstance(value, Mapping) else None
-        if value is None:
-            return None
-    return value
+        found = [inner for outer in found for inner in step(outer)]
+    return found[0] if found else None
 
 
 def table_of(columns: Sequence[Mapping[str, Any]]) -> TableOf:

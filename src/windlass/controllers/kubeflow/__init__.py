@@ -1,0 +1,1 @@
+"""Reconciler of the job kinds of ``kubeflow.org/v1``."""

@@ -1,0 +1,244 @@
+"""Reconciliation of a ``kubeflow.org/v1`` job.
+
+Order of the effects: the record of restarts first, then the status if the phase
+changes, then deletions, then Services, the PodGroup and pods. A controller that stops
+in between decides the same again: a lost pod is counted by its uid, and a final phase
+is stored before its pods are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from windlass.api import annotations as names
+from windlass.api.resources import POD_GROUPS, PODS, SERVICES
+from windlass.controllers.effects import (
+    NOTHING,
+    Create,
+    Delete,
+    EffectPlan,
+    Effects,
+    EmitEvent,
+    Patch,
+    Update,
+    reference,
+)
+from windlass.jobs.decision import NextActions, decide_job
+from windlass.jobs.definition import Role
+from windlass.jobs.kubeflow import pods as bodies
+from windlass.jobs.kubeflow import status as statuses
+from windlass.jobs.kubeflow.job import KubeflowJob, KubeflowKind, read_job
+from windlass.jobs.lifecycle import FINAL, JobPhase
+from windlass.jobs.members import RolePod
+
+Json = dict[str, Any]
+BATCH = 500
+"""Maximum number of pods that one reconciliation creates."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeflowSnapshot:
+    """Observed surroundings of a job.
+
+    ``group``: PodGroup with the name of the job, of any owner.
+    ``services``: names of the Services that the job controls → uid.
+    ``priorities``: PriorityClass → value.
+    ``now``: Unix seconds.
+    ``scheduler``: default scheduler of pods.
+    """
+
+    pods: tuple[RolePod, ...]
+    group: Json | None
+    services: Mapping[str, str]
+    priorities: Mapping[str, int]
+    now: float
+    scheduler: str
+
+
+def reconcile_kubeflow(kind: KubeflowKind, obj: Json, observed: KubeflowSnapshot) -> Effects:
+    """Reconcile one job. Pure."""
+    if obj["metadata"].get("deletionTimestamp"):
+        return NOTHING
+    about = reference(kind.resource, obj)
+    try:
+        job = read_job(kind, obj)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        message = f"the spec cannot be read: {error}"
+        return Effects(events=(EmitEvent(about, "Warning", "InvalidJob", message, lasting=True),))
+    return _KubeflowReconciliation(job, obj, observed, EffectPlan(about=about)).effects()
+
+
+class _KubeflowReconciliation:
+    """State of one reconciliation. Used once."""
+
+    def __init__(self, job: KubeflowJob, obj: Json, observed: KubeflowSnapshot, plan: EffectPlan) -> None:
+        self.job, self.obj, self.observed, self.plan = job, obj, observed, plan
+        self.before = statuses.read_state(obj)
+
+    def effects(self) -> Effects:
+        observed = self.observed
+        decision = decide_job(self.job.definition, self.before, observed.pods, observed.now)
+        if decision.due_seconds is not None:
+            self.plan.requeue(decision.due_seconds)
+        self._write_record(decision)
+        if self.plan.stages:
+            return self.plan.done()  # The status is written against the new version.
+        status = statuses.render(self.job, self.obj, self.before, decision.state, observed.pods, observed.now)
+        changed = status != (self.obj.get("status") or {})
+        if changed and decision.trigger is not None:
+            self._write_status(status)
+            self._report(decision)
+            changed = False
+        self._delete(decision)
+        if decision.state.phase not in FINAL and decision.state.phase is not JobPhase.SUSPENDED:
+            self._create(decision)
+        if changed:
+            self._write_status(status)
+        if decision.expired:
+            definition = self.job.definition
+            self.plan.stage(
+                Delete(
+                    self.job.kind.resource,
+                    definition.name,
+                    definition.namespace,
+                    definition.uid,
+                    propagation="Background",
+                )
+            )
+        return self.plan.done()
+
+    def _write_record(self, decision: NextActions) -> None:
+        text = statuses.record_text(decision.state)
+        metadata = self.obj["metadata"]
+        if text != ((metadata.get("annotations") or {}).get(names.JOB_RECORD) or ""):
+            patch = {"metadata": {"annotations": {names.JOB_RECORD: text or None}}}
+            self.plan.stage(
+                Patch(
+                    self.job.kind.resource,
+                    metadata["name"],
+                    patch,
+                    metadata.get("namespace"),
+                    resource_version=metadata.get("resourceVersion"),
+                )
+            )
+
+    def _write_status(self, status: Json) -> None:
+        self.plan.stage(Update(self.job.kind.resource, {**self.obj, "status": status}, "status"))
+
+    def _report(self, decision: NextActions) -> None:
+        state, kind = decision.state, self.job.kind.resource.kind
+        resumed = self.before.phase is JobPhase.SUSPENDED and state.phase is JobPhase.CREATED
+        verb = "is resumed" if resumed else statuses.VERBS[state.phase]
+        message = f"{kind} {self.job.definition.name} {verb}"
+        if state.message:
+            message = f"{message}: {state.message}"
+        event_type = "Warning" if state.phase in (JobPhase.FAILED, JobPhase.RESTARTING) else "Normal"
+        assert self.plan.about is not None
+        self.plan.event(
+            EmitEvent(self.plan.about, event_type, f"{kind}{'Resumed' if resumed else state.phase}", message)
+        )
+
+    # Deletions.
+
+    def _delete(self, decision: NextActions) -> None:
+        namespace = self.job.definition.namespace
+        final = decision.state.phase in FINAL
+        actions: list[Any] = []
+        for pod in decision.delete:
+            actions.append(Delete(PODS, pod.name, namespace, pod.uid))
+            if final and pod.name in self.observed.services:
+                actions.append(Delete(SERVICES, pod.name, namespace, self.observed.services[pod.name]))
+        group = self._own_group()
+        if group is not None and self._group_is_unused(decision):
+            metadata = group["metadata"]
+            actions.append(Delete(POD_GROUPS, metadata["name"], namespace, metadata.get("uid")))
+        self.plan.stage(*actions)
+
+    def _group_is_unused(self, decision: NextActions) -> bool:
+        """Return whether no pod needs the PodGroup any more.
+
+        The group of a finished gang is kept as a record of how it ended if its pods are.
+        """
+        if decision.state.phase is JobPhase.SUSPENDED:
+            return True
+        if decision.state.phase not in FINAL or decision.delete:
+            return False
+        return not self.observed.pods
+
+    def _own_group(self) -> Json | None:
+        group = self.observed.group
+        if group is None or group["metadata"].get("deletionTimestamp"):
+            return None
+        owners = group["metadata"].get("ownerReferences") or ()
+        return group if any(owner.get("uid") == self.job.definition.uid for owner in owners) else None
+
+    # Services, PodGroup and pods.
+
+    def _create(self, decision: NextActions) -> None:
+        services = [
+            Create(SERVICES, bodies.build_service(self.job, role, index))
+            for role, index in self.job.definition.pods()
+            if self.job.definition.pod_name(role, index) not in self.observed.services
+        ]
+        group = self._own_group()
+        if self.observed.group is None:
+            self.plan.stage(Create(POD_GROUPS, bodies.build_group(self.job, self.observed.priorities)))
+        elif group is None:
+            self._report_foreign_group()
+            return
+        else:
+            self._update_group(group)
+        self.plan.stage(*services[:BATCH])
+        if group is not None and _is_admitted(group):
+            self._create_pods(decision)
+
+    def _create_pods(self, decision: NextActions) -> None:
+        wanted: list[tuple[Role, int]] = list(islice(decision.create, BATCH))
+        self.plan.stage(
+            *(
+                Create(PODS, bodies.build_pod(self.job, role, index, self.observed.scheduler))
+                for role, index in wanted
+            )
+        )
+
+    def _update_group(self, group: Json) -> None:
+        desired = bodies.group_spec(self.job, self.observed.priorities)
+        present = group.get("spec") or {}
+        patch: Json = {}
+        for field in ("minMember", "minTaskMember", "minResources", "priorityClassName"):
+            wanted, found = desired.get(field), present.get(field)
+            if (wanted or None) == (found or None):
+                continue
+            if isinstance(wanted, dict) and isinstance(found, dict):
+                patch[field] = {**dict.fromkeys(found.keys() - wanted.keys()), **wanted}
+            else:
+                patch[field] = wanted
+        if patch:
+            metadata = group["metadata"]
+            self.plan.stage(
+                Patch(
+                    POD_GROUPS,
+                    metadata["name"],
+                    {"spec": patch},
+                    metadata.get("namespace"),
+                    resource_version=metadata.get("resourceVersion"),
+                )
+            )
+
+    def _report_foreign_group(self) -> None:
+        assert self.plan.about is not None
+        assert self.observed.group is not None
+        if self.observed.group["metadata"].get("deletionTimestamp"):
+            return  # The next change brings the job back here.
+        message = (
+            f"PodGroup {self.job.definition.name} exists and does not belong to the job: delete or rename it"
+        )
+        self.plan.event(EmitEvent(self.plan.about, "Warning", "PodGroupConflict", message, lasting=True))
+
+
+def _is_admitted(group: Json) -> bool:
+    """Return whether the PodGroup was admitted to its queue. No pod is created before."""
+    return ((group.get("status") or {}).get("phase") or "Pending") != "Pending"

@@ -1,0 +1,1 @@
+"""Jobs of all kinds as one model: roles, success rule, restarts, life cycle. Pure."""

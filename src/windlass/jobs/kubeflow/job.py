@@ -1,0 +1,142 @@
+"""A ``kubeflow.org/v1`` job: replica specs, run policy, and what its kind adds.
+
+Keys of replica specs are compared without regard to case, as the training operator
+does. A pod's main container is the one with the name of the kind, or else its only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from windlass.api.kubeflow_fields import KubeflowFields
+from windlass.api.resources import Resource
+from windlass.jobs.definition import (
+    CleanPodPolicy,
+    GangPolicy,
+    JobDefinition,
+    Json,
+    RestartRule,
+    Role,
+    RunPolicy,
+    SuccessRule,
+)
+
+DEFAULT_QUEUE = "default"
+Environment = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class KubeflowJob:
+    """Job of one of the kinds.
+
+    ``spec``: of the object. ``replica_specs``: name of the role → its replica spec.
+    """
+
+    kind: KubeflowKind
+    definition: JobDefinition
+    spec: Json
+    replica_specs: Mapping[str, Json]
+
+    def role(self, name: str) -> Role | None:
+        return self.definition.role(name)
+
+    def port(self, role: Role) -> int:
+        """Return the port of a role: the main container's port with the kind's name for it, or the default."""
+        fields = self.kind.fields
+        main = fields.main_container(role.pod_spec)
+        for port in main.get("ports") or ():
+            if port.get("name") == fields.port_name:
+                return int(port.get("containerPort") or fields.port)
+        return fields.port
+
+    def host(self, role: Role, index: int) -> str:
+        """Return the name under which the other pods find this one: that of its Service."""
+        return self.definition.pod_name(role, index)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeflowKind:
+    """Additions of one kind to the fields that all have.
+
+    ``success``: success rules of a job, most specific first.
+    ``environment``: variables of the pod of a role and index.
+    ``every_container``: whether all containers get the variables, or only the main one.
+    ``minimum``: least number of pods of a role with which the job runs.
+    ``counts``: whether failed pods of a role fail the job.
+    """
+
+    fields: KubeflowFields
+    success: Callable[[Mapping[str, Role], Json], tuple[SuccessRule, ...]]
+    environment: Callable[[KubeflowJob, Role, int], Environment]
+    every_container: bool = True
+    minimum: Callable[[str, int, Json], int] = lambda _role, replicas, _spec: replicas
+    counts: Callable[[str, Json], bool] = lambda _role, _spec: True
+
+    @property
+    def resource(self) -> Resource:
+        return self.fields.resource
+
+
+def read_job(kind: KubeflowKind, obj: Json) -> KubeflowJob:
+    """Read an object that passed the validation of its kind."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    replica_specs = kind.fields.replica_specs(spec)
+    roles = tuple(_role(kind, name, found, spec) for name, found in replica_specs.items())
+    run = spec.get("runPolicy") or {}
+    definition = JobDefinition(
+        namespace=metadata.get("namespace") or "default",
+        name=metadata["name"],
+        uid=metadata.get("uid") or "",
+        roles=roles,
+        success=kind.success({role.name: role for role in roles}, spec),
+        run=_run_policy(run),
+        gang=_gang(run.get("schedulingPolicy") or {}),
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+    )
+    return KubeflowJob(kind, definition, spec, replica_specs)
+
+
+def _role(kind: KubeflowKind, name: str, replica_spec: Json, spec: Json) -> Role:
+    replicas = replica_spec.get("replicas")
+    count = 1 if replicas is None else int(replicas)
+    return Role(
+        name=name,
+        key=name.lower(),
+        replicas=count,
+        minimum=kind.minimum(name, count, spec),
+        template=replica_spec.get("template") or {},
+        restart=RestartRule(replica_spec.get("restartPolicy") or kind.fields.restart),
+        counts=kind.counts(name, spec),
+    )
+
+
+def _run_policy(run: Json) -> RunPolicy:
+    return RunPolicy(
+        clean_pods=CleanPodPolicy(run.get("cleanPodPolicy") or CleanPodPolicy.NONE),
+        backoff_limit=run.get("backoffLimit"),
+        deadline_seconds=run.get("activeDeadlineSeconds"),
+        ttl_seconds=run.get("ttlSecondsAfterFinished"),
+        suspend=bool(run.get("suspend")),
+    )
+
+
+def _gang(policy: Json) -> GangPolicy:
+    return GangPolicy(
+        queue=policy.get("queue") or DEFAULT_QUEUE,
+        min_available=policy.get("minAvailable"),
+        min_resources=policy.get("minResources"),
+        priority_class=policy.get("priorityClass") or "",
+        timeout_seconds=policy.get("scheduleTimeoutSeconds"),
+    )
+
+
+def rank_of(job: KubeflowJob, role: Role, index: int) -> int:
+    """Return the rank: masters first, then workers by their index."""
+    before = 0
+    for other in job.definition.roles:
+        if other.name == role.name:
+            return before + index
+        before += other.replicas
+    raise ValueError(f"{role.name} is no role of {job.definition.name}")

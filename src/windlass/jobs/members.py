@@ -1,0 +1,107 @@
+"""Pods of a job, as the life cycle sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from windlass.api.views import Pod
+
+DISRUPTION_REASONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown"})
+"""Reasons of a pod's status that are not the program's fault."""
+NODE_REASONS = frozenset({"NodeLost", "NodeShutdown", "Shutdown"})
+
+
+class LossCause(StrEnum):
+    """Cause of a replacement. Each cause has a counter of its own."""
+
+    PROGRAM = "program"
+    NODE = "node"
+    PREEMPTION = "preemption"
+
+
+@dataclass(frozen=True, slots=True)
+class RolePod:
+    """Pod of a job.
+
+    ``role``: name of its role, as in the spec; empty if the job has no such role.
+    ``exit_code``: of its main container; ``None`` while that has not terminated.
+    ``restarts``: restarts of its containers by the node.
+    ``disrupted``: the end was not caused by the program (condition ``DisruptionTarget``
+        or a reason of :data:`DISRUPTION_REASONS`).
+    """
+
+    name: str
+    uid: str
+    role: str
+    index: int
+    phase: str
+    exit_code: int | None = None
+    restarts: int = 0
+    deleting: bool = False
+    disrupted: bool = False
+    reason: str = ""
+    ready: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def running(self) -> bool:
+        return self.phase == "Running" and not self.deleting
+
+    @property
+    def succeeded(self) -> bool:
+        return self.phase == "Succeeded"
+
+    @property
+    def failed(self) -> bool:
+        return self.phase == "Failed"
+
+    @property
+    def loss_cause(self) -> LossCause:
+        """Return the counter for the replacement of this pod."""
+        if self.reason in NODE_REASONS:
+            return LossCause.NODE
+        return LossCause.PREEMPTION if self.disrupted else LossCause.PROGRAM
+
+
+def job_pods(
+    pods: Iterable[Pod], role_label: str, index_label: str, roles: dict[str, str], main: dict[str, str]
+) -> tuple[RolePod, ...]:
+    """Return the pods of a job by their labels.
+
+    ``roles``: value of ``role_label`` → name of the role. ``main``: name of the role →
+    name of the container of the exit code that counts. In a pod without a container of that
+    name, another one counts.
+    """
+    return tuple(_job_pod(pod, role_label, index_label, roles, main) for pod in pods)
+
+
+def _job_pod(
+    pod: Pod, role_label: str, index_label: str, roles: dict[str, str], main: dict[str, str]
+) -> RolePod:
+    role = roles.get(pod.labels.get(role_label, ""), "")
+    index = pod.labels.get(index_label, "")
+    return RolePod(
+        name=pod.name,
+        uid=pod.uid,
+        role=role,
+        index=int(index) if index.isascii() and index.isdecimal() else -1,
+        phase=pod.phase or "Pending",
+        exit_code=_exit_code(pod, main.get(role, "")),
+        restarts=pod.restarts,
+        deleting=pod.deleting,
+        disrupted=pod.disrupted or pod.reason in DISRUPTION_REASONS,
+        reason=pod.reason,
+        ready=pod.ready,
+    )
+
+
+def _exit_code(pod: Pod, main: str) -> int | None:
+    ended = {found.container: found.exit_code for found in pod.exits}
+    if main in ended:
+        return ended[main]
+    return next(iter(ended.values()), None)

@@ -1,0 +1,209 @@
+"""Kubeflow's job kinds on one box: pods, environment, restarts, suspension, the users' manifests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import acceptance_manifests
+import pytest
+import yaml
+from single_node import Box
+
+from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.resources import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, Resource
+
+CONNECT = """
+import os, socket, sys
+env = os.environ
+rank, port = int(sys.argv[1]), 29599
+host = sys.argv[2]
+if rank == 0:
+    with socket.create_server(("", port)) as server:
+        server.settimeout(60)
+        peer = server.accept()[0]
+        print("connected", peer.recv(20).decode())
+else:
+    import time
+    for _ in range(600):
+        try:
+            peer = socket.create_connection((host, port), 5)
+            break
+        except OSError:
+            time.sleep(0.1)
+    peer.sendall(b"from-the-worker")
+    print("sent")
+"""
+"""Program: ranks 0 and 1 connect at the address in the environment of their kind."""
+
+PROGRAMS = {
+    PYTORCH_JOBS: ({"Master": 1, "Worker": 1}, 'env["RANK"]', 'env["MASTER_ADDR"]'),
+    TF_JOBS: (
+        {"Worker": 2},
+        'config["task"]["index"]',
+        'config["cluster"]["worker"][0].split(":")[0]',
+    ),
+    XGBOOST_JOBS: ({"Master": 1, "Worker": 1}, 'env["RANK"]', 'env["MASTER_ADDR"]'),
+    PADDLE_JOBS: (
+        {"Worker": 2},
+        '0 if "worker-0" in socket.gethostname() else 1',
+        'env["PADDLE_MASTER"].split(":")[0]',
+    ),
+    JAX_JOBS: ({"Worker": 2}, 'env["PROCESS_ID"]', 'env["COORDINATOR_ADDRESS"]'),
+}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box("--gpus", "none") as one:
+        yield one
+
+
+def manifest(resource: Resource, name: str, roles: dict[str, int], command: list[str], **spec: Any) -> Any:
+    fields = FIELDS[resource]
+    container = {"name": fields.container, "image": "python", "command": command}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": {
+            fields.field: {
+                role: {"replicas": count, "template": {"spec": {"containers": [container]}}}
+                for role, count in roles.items()
+            },
+            **spec,
+        },
+    }
+
+
+def state(box: Box, resource: Resource, name: str) -> str:
+    conditions = box.get(resource.plural, name).get("status", {}).get("conditions") or [{}]
+    return conditions[-1].get("type", "")
+
+
+@pytest.mark.parametrize("resource", list(PROGRAMS), ids=lambda resource: resource.kind)
+def test_ranks_meet_at_the_address_of_their_environment(box: Box, resource: Resource) -> None:
+    """F27: each kind ends in Succeeded, and its environment joins the ranks."""
+    roles, rank, host = PROGRAMS[resource]
+    program = CONNECT.replace("int(sys.argv[1])", f"int({rank})").replace("sys.argv[2]", host)
+    program = "import json, os\nconfig = json.loads(os.environ.get('TF_CONFIG') or '{}')\n" + program
+    name = resource.singular
+    text = json.dumps(manifest(resource, name, roles, ["python3", "-c", program]))
+    box.windlass("apply", "-f", "-", stdin=text)
+    box.wait_for(f"{name} ends", lambda: state(box, resource, name) in ("Succeeded", "Failed"))
+    logs = box.windlass("logs", name, "--all").stdout
+    assert state(box, resource, name) == "Succeeded", logs
+    box.wait_for(
+        "the worker wrote its line", lambda: "sent" in box.windlass("logs", name, "--all").stdout, 30
+    )
+    assert "connected from-the-worker" in box.windlass("logs", name, "--all").stdout
+
+
+def test_pod_that_ended_by_a_signal_is_replaced(box: Box, tmp_path: Any) -> None:
+    once = tmp_path / "once"
+    command = ["sh", "-c", f"[ -e {once} ] || {{ touch {once}; exit 137; }}"]
+    job = manifest(TF_JOBS, "once", {"Worker": 1}, command)
+    job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
+    box.windlass("apply", "-f", "-", stdin=json.dumps(job))
+    box.wait_for("it ends", lambda: state(box, TF_JOBS, "once") in ("Succeeded", "Failed"))
+    assert state(box, TF_JOBS, "once") == "Succeeded"
+    found = box.get("tfjobs", "once")
+    assert '"program":1' in found["metadata"]["annotations"]["windlass.dev/job-record"]
+    reasons = {event["reason"] for event in box.items("events")}
+    assert "TFJobRestarting" in reasons
+
+
+def test_suspended_job_runs_after_its_resume(box: Box) -> None:
+    job = manifest(JAX_JOBS, "later", {"Worker": 2}, ["true"], runPolicy={"suspend": True})
+    box.windlass("apply", "-f", "-", stdin=json.dumps(job))
+    box.wait_for("it is suspended", lambda: state(box, JAX_JOBS, "later") == "Suspended")
+    assert not [pod for pod in box.items("pods") if pod["metadata"]["name"].startswith("later-")]
+    job["spec"]["runPolicy"]["suspend"] = False
+    box.windlass("apply", "-f", "-", stdin=json.dumps(job))
+    box.wait_for("it succeeds", lambda: state(box, JAX_JOBS, "later") == "Succeeded")
+
+
+def test_cancel_ends_the_job_and_its_pods(box: Box) -> None:
+    job = manifest(PYTORCH_JOBS, "endless", {"Worker": 2}, ["sleep", "1000"])
+    box.windlass("apply", "-f", "-", stdin=json.dumps(job))
+    box.wait_for("it runs", lambda: state(box, PYTORCH_JOBS, "endless") == "Running")
+    shown = json.loads(box.windlass("ps", "-o", "json").stdout)
+    assert any(
+        "endless" in json.dumps(entry) and "PyTorchJob" in json.dumps(entry) for entry in shown["items"]
+    )
+    box.windlass("cancel", "endless")
+    box.wait_for(
+        "its pods are gone",
+        lambda: not [pod for pod in box.items("pods") if pod["metadata"]["name"].startswith("endless-")],
+    )
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("number", [8, 24])
+@pytest.mark.parametrize("tool", ["windlass", "kubectl"])
+def test_users_manifest_starts_whole_with_exactly_the_promised_warnings(
+    box: Box, number: int, tool: str
+) -> None:
+    """Y8, Y24, F42: manifests/08 and manifests/24."""
+    entry = acceptance_manifests.expectation(number)
+    (document,) = acceptance_manifests.documents(number)
+    space, name = document["metadata"].get("namespace", "default"), document["metadata"]["name"]
+    claim = {8: "training-data-pvc", 24: "llm-data-pvc"}[number]
+    volume = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    if space != "default":
+        box.windlass(
+            "apply", "-f", "-", stdin=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {space}}}}}"
+        )
+    needed = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": claim, "namespace": space},
+        "spec": volume,
+    }
+    box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(needed))
+    done = box.run([tool, "apply", "-f", str(acceptance_manifests.manifest_path(number))])
+    lines = [line.strip() for line in done.stderr.splitlines() if "arning: " in line]
+    warnings = [line.removeprefix("Warning: ").removeprefix("warning: ") for line in lines]
+    expected = acceptance_manifests.expected_warnings(number)
+    assert acceptance_manifests.all_there(warnings, expected), (warnings, expected)
+    groups = entry["gang"]["podgroups"]
+    box.wait_for("the group exists", lambda: box.items("podgroups", namespace=space))
+    assert box.get("podgroups", name, namespace=space)["spec"]["minMember"] == groups[0]["minMember"]
+    nodes = _add_nodes(box, entry["nodes"], f"y{number}-{tool}")
+    try:
+
+        def members() -> list[Any]:
+            return box.items("pods", namespace=space, labels=f"training.kubeflow.org/job-name={name}")
+
+        def placed() -> list[Any]:
+            return [pod for pod in members() if pod["spec"].get("nodeName")]
+
+        box.wait_for("all pods have a node", lambda: len(placed()) == groups[0]["pods"])
+        assert sum(_gpus(pod) for pod in placed()) == groups[0]["gpus"]
+        first = next(pod for pod in placed() if pod["metadata"]["name"] == f"{name}-master-0")
+        env = {item["name"]: item.get("value") for item in first["spec"]["containers"][0]["env"]}
+        assert (env["MASTER_PORT"], env["NODE_RANK"]) == ("29500", env["RANK"])
+    finally:
+        box.windlass("delete", "pytorchjob", name, "-n", space)
+        box.wait_for("no pods are left", lambda: not members())
+        for node in nodes:
+            box.windlass("delete", "node", node)
+
+
+def _gpus(pod: dict[str, Any]) -> int:
+    return sum(
+        int(container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0))
+        for container in pod["spec"]["containers"]
+    )
+
+
+def _add_nodes(box: Box, shapes: list[dict[str, Any]], prefix: str) -> list[str]:
+    before = {node["metadata"]["name"] for node in box.items("nodes")}
+    for index, shape in enumerate(shapes):
+        command = ["node", "add-simulated", "--count", str(shape["count"]), "--gpus", str(shape["gpus"])]
+        command += ["--cpu", str(shape.get("cpu", 64)), "--memory", shape.get("memory", "256Gi")]
+        for key, value in shape.get("labels", {}).items():
+            command += ["--label", f"{key}={value}"]
+        box.windlass(*command, "--prefix", f"{prefix}-{index}")
+    return sorted({node["metadata"]["name"] for node in box.items("nodes")} - before)
