@@ -776,3 +776,24 @@ def test_f46_the_p99_of_a_scheduling_pass_is_printed(windlass: Run, trace: str) 
     for found in json.loads(done.out)["results"]:
         passes = found["pass_milliseconds"]
         assert 0 < passes["p50"] <= passes["p99"] <= passes["max"]
+
+
+def test_f78_a_learned_forecast_is_shown_next_to_the_last_value_and_off_by_default(
+    windlass: Run, tmp_path: Path
+) -> None:
+    past, now = tmp_path / "past.csv", tmp_path / "now.csv"
+    for path, seed in ((past, "1"), (now, "2")):
+        path.write_text(windlass("sim", "generate", "--jobs", "300", "--days", "3", "--seed", seed).out)
+    given = ("sim", "run", "--trace", str(now), "--nodes", "8x8", "--policy", "fifo")
+    assert "DEMAND FORECAST" not in windlass(*given).out
+    done = windlass(*given, "--forecast-from", str(past))
+    assert done.code == 0, done.err
+    for line in ("DEMAND FORECAST", "mean error, GPUs", "mean wait", "expected use of capacity"):
+        assert line in done.out
+    found = json.loads(windlass(*given, "--forecast-from", str(past), "-o", "json").out)["demandForecast"]
+    assert set(found["forecasts"]) == {"learned", "last value"}
+    assert all(one["errorGpus"] > 0 and one["waitSeconds"] >= 0 for one in found["forecasts"].values())
+    short = tmp_path / "short.csv"
+    short.write_text(TWO_GANGS)
+    done = windlass(*given, "--forecast-from", str(short))
+    assert (done.code, "a day is needed" in done.err) == (2, True)

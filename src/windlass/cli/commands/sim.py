@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,9 @@ from windlass.cli.simulate.sim_group import SimGroup, add_lab_commands
 
 if TYPE_CHECKING:
     from windlass.cli.simulate.placement_scores import WatchedPlacements
+    from windlass.sim.jobs import TraceJob
     from windlass.sim.replay.metrics import Metrics
+    from windlass.spi.objects import Node
 
 FORMATS = ("json", "yaml", "csv", "table")
 
@@ -172,17 +175,17 @@ def command() -> None:
     help="Instead of a trace: shipped scenarios with expected decisions, by comma, or all: gang, queue, fair-share,"
     " topology, preemption, reclaim.",
 )
+@click.option(
+    "--forecast-from",
+    "forecast_from",
+    metavar="FILE",
+    help="Also forecast the demand by a model learned from this other trace, and compare error and wait with those"
+    " of the last value as forecast (default: off).",
+)
 @standard(namespace=False, formats=FORMATS)
 def run(
     invocation: Invocation,
     trace: str | None,
-    form: str | None,
-    policies: tuple[str, ...],
-    report: str | None,
-    plots: str | None,
-    per_job: str | None,
-    scored: str | None,
-    processes: int,
     scenarios: tuple[str, ...],
     **given: Any,
 ) -> int:
@@ -193,21 +196,28 @@ def run(
         if value is None:
             raise click.MissingParameter(param_hint=f"'{option}'", param_type="option")
     assert trace is not None
-    files = (report, plots, per_job)
-    return _replay(invocation, trace, form, policies, files, scored, processes, given)
+    from windlass.cli.simulate.sim_run import time_sharing
+
+    given["both_requested"] = given["time_share"] == "both"
+    given["time_share"] = time_sharing(given["time_share"], given.pop("no_time_share"))
+    return _compare(invocation, trace, **given)
 
 
-def _replay(
+def _compare(
     invocation: Invocation,
     trace: str,
+    *,
     form: str | None,
     policies: tuple[str, ...],
-    files: tuple[str | None, str | None, str | None],
+    report: str | None,
+    plots: str | None,
+    per_job: str | None,
     scored: str | None,
     processes: int,
-    given: dict[str, Any],
+    forecast_from: str | None,
+    **given: Any,
 ) -> int:
-    """Replay a trace. ``files``: report, pictures, and results by job."""
+    """Play a trace under the policies, and print and write the comparison."""
     from windlass.cli.output.progress import report_missing
     from windlass.cli.simulate import (
         placement_scores,
@@ -220,18 +230,17 @@ def _replay(
     )
     from windlass.cli.text import plural
 
-    given["both_requested"] = given["time_share"] == "both"
-    given["time_share"] = sim_run.time_sharing(given["time_share"], given.pop("no_time_share"))
     both = given["time_share"] == "both"
     chosen = policy_columns.columns(policies, given["run_times"], both=both, warn=invocation.warn)
     sim_run.check_format(form)
     setup = sim_run.setup(given)
-    reports = sim_reports.Reports(*files, read=(trace, given["nodes"]))
+    reports = sim_reports.Reports(report, plots, per_job, read=(trace, given["nodes"]))
     read = trace_files.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
     jobs = sim_run.batched(read, given["batch"])
     policies_played = [column.policy for column in chosen]
     for line in sim_run.warnings(jobs, policies_played, setup, given):
         invocation.warn(line)
+    forecast = _forecast(invocation, forecast_from, jobs, setup.nodes)
     watch = placement_scores.watch(scored, jobs, invocation.output, setup.seeds)
     todo = sim_parallel.policy_runs(jobs, chosen, setup, reports.wanted, scored)
     run_results = sim_parallel.run_all(invocation, todo, processes)
@@ -245,16 +254,19 @@ def _replay(
         return report_missing(invocation, missing)
     summary = f"{plural(len(jobs), 'job')} on {setup.description}"
     summaries = {policy.name: policy.summary for policy in policies_played}
-    pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
     notes = list(sim_tables.unfinished_notes(results))
     try:  # files first: the reader of the output may have gone
-        lines = [summary, *pictures, *(f"{line}." for line in notes)]
+        lines = [summary, *_pictures(setup.seeds), *(f"{line}." for line in notes)]
         reports.write(f"Simulation of {trace}", lines, results, summaries, invocation)
     finally:
-        _print_results(invocation, summary, results, runs, watch)
+        _print_results(invocation, summary, results, runs, watch, forecast)
         for line in notes:
             invocation.warn(line)
     return report_missing(invocation, missing)
+
+
+def _pictures(seeds: Sequence[int]) -> list[str]:
+    return [f"The pictures are of seed {seeds[0]}."] if len(seeds) > 1 else []
 
 
 def _run_scenarios(invocation: Invocation, scenarios: tuple[str, ...], other: str | None) -> int:
@@ -270,12 +282,26 @@ def _run_scenarios(invocation: Invocation, scenarios: tuple[str, ...], other: st
     return shipped.run(invocation, scenarios)
 
 
+def _forecast(
+    invocation: Invocation, path: str | None, jobs: list[TraceJob], nodes: Sequence[Node]
+) -> dict[str, Any] | None:
+    """Return the demand forecast learned from another trace; None without one."""
+    if path is None:
+        return None
+    from windlass.cli.simulate import demand_forecast, trace_files
+    from windlass.sim.cluster import capacity
+
+    past = trace_files.read_trace(path, "", invocation.note, 0)
+    return demand_forecast.forecast_record(past, jobs, capacity(nodes), path)
+
+
 def _print_results(
     invocation: Invocation,
     summary: str,
     results: list[Metrics],
     runs: list[Metrics],
     watch: WatchedPlacements,
+    forecast: dict[str, Any] | None,
 ) -> None:
     """Print the metrics of the policies, and the observed placements, in the requested format."""
     from windlass.cli.simulate import sim_tables
@@ -286,9 +312,16 @@ def _print_results(
         invocation.out.line(summary)
         invocation.out.write(sim_tables.as_table(results, invocation.out.width))
         invocation.out.write(watch.as_text())
+        if forecast is not None:
+            from windlass.cli.simulate import demand_forecast
+
+            invocation.out.write(demand_forecast.as_text(forecast))
     else:
+        told = {"demandForecast": forecast} if forecast is not None else {}
         each = {"runs": [run.document for run in runs]} if len(runs) > len(results) else {}
-        emit(invocation, {"results": [item.document for item in results], **each, **watch.as_record()})
+        emit(
+            invocation, {"results": [item.document for item in results], **each, **watch.as_record(), **told}
+        )
 
 
 @command.command("record", short_help="Print a cluster's history, or Slurm's, as a trace.")
