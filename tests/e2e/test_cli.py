@@ -555,7 +555,9 @@ class TestMirrorPods:
         for name, role in (("admission", "server"), ("scheduler", "control"), ("controllers", "control")):
             (status,) = pods[f"volcano-{name}-box"]["status"]["containerStatuses"]
             assert status["containerID"] == f"windlass://process/{processes[role]['pid']}"
-        assert box.items("pods", namespace="kubeflow") == []
+        (operator,) = box.items("pods", namespace="kubeflow")
+        assert operator["metadata"]["name"] == "training-operator-box"
+        assert box.items("pods", namespace="kurator-system") == []
         assert "volcano-" not in box.windlass("ps", "-A").stdout
         assert box.items("podgroups", namespace="volcano-system") == []
         with box.client() as client:

@@ -68,8 +68,8 @@ async def test_c6_parts_of_volcano_and_of_the_gpu_operator_are_shown(box: NodeBo
     assert await names(box, "volcano-system") == volcano
     toolkit, plugin = "nvidia-container-toolkit-daemonset-box", "nvidia-device-plugin-daemonset-box"
     assert await names(box, "gpu-operator") == ["gpu-feature-discovery-box", toolkit, plugin]
-    assert await names(box, "kubeflow") == []  # nothing plays these parts
-    assert await names(box, "kurator-system") == []
+    assert await names(box, "kubeflow") == ["training-operator-box"]
+    assert await names(box, "kurator-system") == []  # no process does this work
     shown = await box.get("volcano-admission-box", "volcano-system")
     node = await box.client.get(NODES, NODE)
     assert shown["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]

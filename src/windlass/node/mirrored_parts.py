@@ -21,7 +21,7 @@ from windlass.api.resources import NODES, PODS
 CONTROL, SERVER, NODE = "control", "server", "node"
 HASH = "kubernetes.io/config.hash"
 SOURCE = "kubernetes.io/config.source"
-_VOLCANO, _GPU_OPERATOR = "volcano-system", "gpu-operator"
+_VOLCANO, _KUBEFLOW, _GPU_OPERATOR = "volcano-system", "kubeflow", "gpu-operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,13 @@ PARTS = (
     MirroredPart(_VOLCANO, "volcano-scheduler", CONTROL),
     MirroredPart(_VOLCANO, "volcano-controllers", CONTROL),
     MirroredPart(_VOLCANO, "volcano-admission", SERVER),
+    MirroredPart(_KUBEFLOW, "training-operator", CONTROL),
     MirroredPart(_GPU_OPERATOR, "nvidia-container-toolkit-daemonset", NODE, _has_devices),
     MirroredPart(_GPU_OPERATOR, "nvidia-device-plugin-daemonset", NODE, _has_devices),
     MirroredPart(_GPU_OPERATOR, "gpu-feature-discovery", NODE, _has_devices),
     MirroredPart(_GPU_OPERATOR, "nvidia-mig-manager", NODE, _creates_mig_instances),
 )
-"""Nothing here replaces parts of Kubeflow or Kurator yet, so their namespaces have no pods."""
+"""Nothing here replaces parts of Kurator yet, so its namespace has no pods."""
 
 
 @dataclass(frozen=True, slots=True)
