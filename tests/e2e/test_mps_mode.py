@@ -71,6 +71,7 @@ def test_c3_windlass_runs_the_control_daemon_in_the_directories_of_the_two_varia
         (daemon,) = json.loads(box.windlass("gpu", "-o", "json").stdout)["mpsDaemons"]
         assert daemon["pipeDirectory"] == str(tmp_path / "pipe")
         pid = int(pid_file.read_text())
+        assert pid > 1  # a signal to process 0 would end the tests themselves
         os.kill(pid, signal.SIGKILL)
         box.wait_for("it is started again", lambda: int(pid_file.read_text()) != pid)
         pid = int(pid_file.read_text())

@@ -25,7 +25,9 @@ def control(tmp_path: Path) -> Iterator[MpsControl]:
 
 
 def pid_of(control: MpsControl) -> int:
-    return mps.pid_of(Path(control.environment[mps.PIPE_DIRECTORY]))
+    pid = mps.pid_of(Path(control.environment[mps.PIPE_DIRECTORY]))
+    assert pid > 1  # a signal to process 0 would end the tests themselves
+    return pid
 
 
 def wait_gone(pid: int) -> None:

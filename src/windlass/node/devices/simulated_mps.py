@@ -14,6 +14,7 @@ import socket
 import sys
 from pathlib import Path
 
+from windlass.kits.files import write_atomic
 from windlass.kits.processes import set_name
 from windlass.node.devices import mps
 
@@ -32,12 +33,16 @@ def main(arguments: list[str]) -> int:
 
 
 def _start(pipe: Path) -> int:
+    """Start the daemon, and return once its pid file is written."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     control = pipe / "control"
     control.unlink(missing_ok=True)
     listener.bind(str(control))
     listener.listen()
+    started, report = os.pipe()
     if os.fork():
+        os.close(report)
+        os.read(started, 1)
         return 0
     os.setsid()
     if os.fork():
@@ -49,9 +54,10 @@ def _start(pipe: Path) -> int:
     null = os.open(os.devnull, os.O_RDWR)
     for target, source in ((0, null), (1, log), (2, log)):
         os.dup2(source, target)
-    (pipe / f"{NAME}.pid").write_text(f"{os.getpid()}\n")
-    print("simulated MPS control daemon started", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    write_atomic(pipe / f"{NAME}.pid", f"{os.getpid()}\n", 0o644, durable=False)
+    os.close(report)
+    print("simulated MPS control daemon started", flush=True)
     while True:
         connection, _ = listener.accept()
         connection.close()
