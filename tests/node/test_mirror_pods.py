@@ -126,7 +126,7 @@ async def test_a_namespace_under_deletion_does_not_stop_the_other_parts(box: Nod
 
 def test_parts_of_the_gpu_operator_are_absent_without_devices() -> None:
     present = {part.namespace for part in PARTS if part.present(NodeState({}, {"cpu": "2"}))}
-    assert present == {"volcano-system"}
+    assert present == {"volcano-system", "kubeflow"}
 
 
 def test_conditions_keep_their_time_while_they_hold() -> None:
