@@ -224,6 +224,7 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("version", r"[Ss]erver"),
     ("status", r"windlass-scheduler \S+: 0 of 2 ready\n(.|\n)*1 of 1 ready(.|\n)*default +Open +1 +0 +0"),
     ("doctor", r"windlass-scheduler: 0 of 2 ready\n(.|\n)* leads windlass-system/windlass-scheduler"),
+    ("plugin ls", r"low-priority-gate(.|\n)*policy in force"),
     ("queue create team weight=2", r"team"),
     ("queue set team deserved.nvidia.com/gpu=2", r"team"),
     ("queue ls", r"team\s+Open"),

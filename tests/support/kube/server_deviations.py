@@ -11,6 +11,8 @@ from clusters import Cluster
 DEVIATIONS: dict[str, str] = {
     "server-side apply": "not served yet: 415, and the accepted types do not name it; a client that asks for "
     "it is told so, everything else works by the other patch types",
+    "phase of a new PodGroup": "Pending at once, so that a watch shows every stage; a real API server drops "
+    "the status at creation, and the phase stays empty until the scheduler writes it",
 }
 
 

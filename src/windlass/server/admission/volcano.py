@@ -192,11 +192,12 @@ def _advise_class(review: Review, spec: dict[str, Any]) -> None:
 def _advise_host_ports(review: Review, spec: dict[str, Any]) -> None:
     """Warn about replicas that cannot share a node because of their ports."""
     for at, task in enumerate(spec.get("tasks") or ()):
-        template = task.get("template") or {}
-        pod = template.get("spec") or {}
+        template: dict[str, Any] = task.get("template") or {}
+        pod: Any = template.get("spec") or {}
         notes = (template.get("metadata") or {}).get("annotations") or {}
-        containers: list[dict[str, Any]] = pod.get("containers") or []
-        ports = [port for container in containers for port in container.get("ports") or ()]
+        ports: list[dict[str, Any]] = []
+        for container in pod.get("containers") or []:
+            ports += container.get("ports") or []
         if not pod.get("hostNetwork") or not ports or task.get("replicas", 1) < 2:
             continue
         if notes.get(HOST_PORTS) != HOST_PORTS_DISTINCT:
