@@ -427,6 +427,8 @@ class Life:
             return pod(name, group=job.id, requests=requests, annotations=notes, **spec)
         made = kai_pod(name, job.id, job.queue, requests=requests, **spec)
         made["metadata"]["annotations"].update(notes)
+        owner = {"apiVersion": "v1", "kind": "Job", "name": job.id, "uid": job.id, "controller": True}
+        made["metadata"]["ownerReferences"] = [owner]  # only pods that are created again are relocated
         return made
 
     def _ends(self, name: str) -> None:

@@ -41,13 +41,12 @@ from windlass.sim.replay.node_notices import NodeChange, SpotNotice
 from windlass.sim.replay.outcome import ClusterMoment, JobSpan, ReplayOutcome
 from windlass.sim.replay.policies import PolicyContext, ReplayPolicy, at_rate
 from windlass.sim.replay.task_factory import NAMESPACE, TaskFactory, next_incarnation, running
-from windlass.sim.replay.termination import Termination
+from windlass.sim.replay.termination import Termination, only_parts_hold
 from windlass.spi.objects import Node, Queue
 
 STEADY, EVERY = 1000, 8
-"""Number of failed starts after which the pauses of a job double, and of further ones per doubling.
-
-The pauses vary randomly. Otherwise partly started jobs could block one another for ever."""
+"""Number of failed starts after which the pauses of a job double, and of further ones per doubling. The pauses
+vary randomly: otherwise partly started jobs could block one another for ever."""
 LAST = 1500
 """After so many its owner gives it up."""
 VAIN = 100
@@ -205,8 +204,8 @@ class Replay:
             return True
         decisions = self.outcome.decisions
         self._wake = self.deciding.settle(moment)
-        still = self.outcome.decisions == decisions and not (self._used_milli or self._coming)
-        self._standstill.note(moment, still=still)
+        still = (self.outcome.decisions == decisions and not self._used_milli) or self._parts_only
+        self._standstill.note(moment, still=still and not self._coming)
         if self.options.timeline:
             self._note_moment(moment)
         return True
@@ -215,10 +214,14 @@ class Replay:
         used, waiting = self._used_milli / WHOLE, self._waiting_milli / WHOLE
         self.outcome.moments.append(ClusterMoment(now, used, self._waiting_jobs, waiting, self._down))
 
+    @property
+    def _parts_only(self) -> bool:
+        return only_parts_hold(self.made.singly, (pod.run for pod in self._pods.values()))
+
     def _over(self) -> bool:
         """Return whether nothing more comes of it, whatever happens to nodes. Work without devices holds none."""
-        standstill = self._standstill
-        return standstill.lasts and not any(pod.node for pod in self._pods.values()) and standstill.for_ever()
+        held = any(pod.node for pod in self._pods.values()) and not self._parts_only
+        return self._standstill.lasts and not held and self._standstill.for_ever()
 
     def _would_start(self) -> bool:
         """Return whether any pending job would be bound if all nodes were up."""

@@ -6,7 +6,10 @@ tests whether any job would start with all nodes up. If none would, the replay e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from windlass.sim.replay.job_progress import JobRun
+from windlass.sim.replay.policies import Singly
 
 PATIENCE = 2000
 """After so many moments in a row at which nothing is decided it is over in any case: nodes that are hardly ever there
@@ -15,6 +18,11 @@ ASKED, SECONDS = 50, 30 * 86_400.0
 """Number of engine-requested cycles, and time in seconds, after which a replay without node failures ends.
 
 By then aging has had its full effect on every pending job."""
+
+
+def only_parts_hold(singly: Singly | None, runs: Iterable[JobRun]) -> bool:
+    """Return whether all GPUs in use belong to jobs in part, which hold them for ever."""
+    return singly is not None and singly.in_turn and not any(run.rate for run in runs)
 
 
 class Termination:
