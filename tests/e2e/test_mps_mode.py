@@ -80,5 +80,5 @@ def test_c3_windlass_runs_the_control_daemon_in_the_directories_of_the_two_varia
         os.kill(record["processes"]["node"]["pid"], signal.SIGKILL)
         assert is_alive(pid)  # its clients go on while no agent runs
         log = box.state.path / "logs" / "node.log"
-        box.wait_for("the next agent has the daemon", lambda: log.read_text().count(" MPS: ") > 1)
+        box.wait_for("the next agent has the daemon", lambda: log.read_text().count("MPS: ") > 1)
     assert not is_alive(pid)
