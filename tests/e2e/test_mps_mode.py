@@ -15,6 +15,7 @@ from single_node import Box
 from single_node_gpus import gpu_environment, gpu_pod
 
 from windlass.kits.processes import is_alive
+from windlass.node.devices.mps_control import RECORD
 
 SHOW = "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY; sleep 600"
 
@@ -75,10 +76,13 @@ def test_c3_windlass_runs_the_control_daemon_in_the_directories_of_the_two_varia
         os.kill(pid, signal.SIGKILL)
         box.wait_for("it is started again", lambda: int(pid_file.read_text()) != pid)
         pid = int(pid_file.read_text())
+        recorded = box.state.node / RECORD
+        box.wait_for(
+            "the agent has recorded it", lambda: f'"pid":{pid},' in recorded.read_text().replace(" ", "")
+        )
         record = box.state.read_supervisor()
         assert record is not None
         os.kill(record["processes"]["node"]["pid"], signal.SIGKILL)
         assert is_alive(pid)  # its clients go on while no agent runs
-        log = box.state.path / "logs" / "node.log"
-        box.wait_for("the next agent has the daemon", lambda: log.read_text().count("MPS: ") > 1)
+        box.windlass("run", "--quiet", "--", "true")  # by the next agent, which has the daemon then
     assert not is_alive(pid)

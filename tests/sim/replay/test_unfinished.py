@@ -29,7 +29,7 @@ ONE_BY_ONE = ("kube", "kube-pack", "kube1")
 """Under them a gang in part holds what it has, and is given up at last."""
 
 
-@pytest.mark.parametrize("policy", sorted(set(POLICIES) - set(ONE_BY_ONE)))
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {*ONE_BY_ONE, "kube-wait"}))
 def test_once_only_nodes_fail_and_come_back_it_is_over(policy: str) -> None:
     jobs = [job(0, 10, 900, "never"), job(0, 10, 8, "b", priority=1)]
     play = game(jobs, "10x8", policy, failures=FAILING)
