@@ -351,6 +351,8 @@ LEADER = "windlass.dev/leader"
 """Label on the pod of the scheduler that decides, while it does: the service of the bind guard selects it."""
 VGPU_IDS_VOLCANO = "volcano.sh/vgpu-ids-new"
 """On a bound pod (Volcano vGPU): its devices by UUID, as the device plug-in reads them; written with the binding."""
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""On any object: the manifest that was applied last (JSON), as kubectl and ``windlass apply`` write it."""
 MIRROR = "kubernetes.io/config.mirror"
 """On a pod that shows a process which the node started by itself: nothing schedules or evicts it, and deleting it only
 makes the node create it again."""

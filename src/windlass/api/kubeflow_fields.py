@@ -39,6 +39,11 @@ class KubeflowFields:
     port: int
     restart: str
 
+    @property
+    def operator(self) -> str:
+        """Value of the label :data:`OPERATOR_NAME` of its pods."""
+        return f"{self.resource.singular}-controller"
+
     def replica_specs(self, spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         """Return role → replica spec in the order of the ranks. Keys are compared without case."""
         given = spec.get(self.field)
@@ -104,6 +109,12 @@ _ALL = (
     KubeflowFields(JAX_JOBS, "jaxReplicaSpecs", (WORKER,), (), WORKER, "jax", "jaxjob-port", 6666, "Never"),
 )
 FIELDS: Mapping[Resource, KubeflowFields] = {entry.resource: entry for entry in _ALL}
+
+
+def replicas_of(replica_spec: Mapping[str, Any]) -> int:
+    """Return the number of pods of a role; 1 if it is not set."""
+    replicas = replica_spec.get("replicas")
+    return 1 if replicas is None else int(replicas)
 
 
 def lent_volumes(replica_specs: Mapping[str, Mapping[str, Any]], role: str) -> list[Mapping[str, Any]]:

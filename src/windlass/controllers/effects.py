@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.api.resources import Resource
+from windlass.api.owner_references import owner_reference
+from windlass.api.resources import PODS, Resource
+from windlass.api.views import Pod
 from windlass.client.event_correlator import ObjectRef
 
 JsonObject = dict[str, Any]
@@ -159,17 +161,15 @@ def reference(resource: Resource, obj: Mapping[str, Any]) -> ObjectRef:
     )
 
 
+def pod_reference(pod: Pod) -> ObjectRef:
+    """Return the event target of a pod."""
+    return ObjectRef(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid, pod.resource_version)
+
+
 def controller_reference(resource: Resource, obj: Mapping[str, Any]) -> JsonObject:
     """``metav1.NewControllerRef``: the ownerReference that a child of ``obj`` carries."""
     metadata = obj["metadata"]
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return owner_reference(resource, metadata["name"], metadata["uid"])
 
 
 def controller_of(obj: Mapping[str, Any]) -> JsonObject | None:

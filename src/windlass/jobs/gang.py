@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,27 +14,55 @@ from windlass.api.views import decode_pod
 from windlass.jobs.definition import JobDefinition, Role
 
 
-def min_resources(job: JobDefinition, priorities: Mapping[str, int]) -> dict[str, str]:
-    """Return the requests of the first ``min_available`` pods.
+@dataclass(frozen=True, slots=True)
+class GangPart:
+    """Equal pods of a gang. ``minimum``: as many of them as the gang needs at least."""
 
-    Roles are taken by the priority of their template's class, then by their order in
-    the spec; of each role its minimum first. ``priorities``: PriorityClass → value.
+    replicas: int
+    minimum: int
+    priority: int
+    pod_spec: Mapping[str, Any]
+
+
+def min_resources(job: JobDefinition, priorities: Mapping[str, int]) -> dict[str, str]:
+    """Return the requests of the pods with which a job starts. ``priorities``: PriorityClass → value."""
+    parts = [
+        GangPart(role.replicas, role.minimum, _priority(role, job, priorities), role.pod_spec)
+        for role in job.roles
+    ]
+    return least_resources(parts, job.min_available)
+
+
+def least_resources(parts: Sequence[GangPart], min_available: int) -> dict[str, str]:
+    """Return the resources that a gang needs to start (Volcano's ``calcPGMinResources``).
+
+    Parts are taken by priority, and in the given order among equals. If
+    ``min_available`` is below the sum of the minimums, the requests of the first
+    ``min_available`` pods count. Otherwise each minimum counts, filled up to
+    ``min_available`` with the remaining replicas.
     """
-    ordered = sorted(job.roles, key=lambda role: -_priority(role, job, priorities))
-    left = job.min_available
-    counts = dict.fromkeys((role.name for role in ordered), 0)
-    for role in ordered:
-        counts[role.name] = min(role.minimum, left)
-        left -= counts[role.name]
-    for role in ordered:
-        more = min(role.replicas - counts[role.name], left)
-        counts[role.name] += more
-        left -= more
+    ordered = sorted(parts, key=lambda part: -part.priority)
+    if min_available < sum(part.minimum for part in ordered):
+        counts = _taken([part.replicas for part in ordered], min_available)
+    else:
+        counts = _taken([part.minimum for part in ordered], min_available)
+        rest = [max(0, part.replicas - part.minimum) for part in ordered]
+        more = _taken(rest, min_available - sum(counts))
+        counts = [count + added for count, added in zip(counts, more, strict=True)]
     total: dict[str, int] = {}
-    for role in ordered:
-        request = pod_request(role.pod_spec)
-        total = add(total, {name: units * counts[role.name] for name, units in request.items()})
+    for part, count in zip(ordered, counts, strict=True):
+        request = pod_request(part.pod_spec)
+        total = add(total, {name: units * count for name, units in request.items()})
     return {name: from_units(name, units) for name, units in sorted(total.items()) if units}
+
+
+def _taken(numbers: Sequence[int], count: int) -> list[int]:
+    """Return how many of each are taken, the first ones first, until there are ``count``."""
+    found = []
+    for number in numbers:
+        found.append(min(number, count))
+        count -= found[-1]
+    return found
 
 
 def _priority(role: Role, job: JobDefinition, priorities: Mapping[str, int]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from vcjob_cluster import job, task
 
+from windlass.controllers.pod_groups import spec_patch
 from windlass.controllers.vcjob import group
 from windlass.controllers.vcjob.spec import read
 from windlass.controllers.vcjob.status import JobState
@@ -100,13 +101,13 @@ def test_partitions_become_subgroups() -> None:
 def test_a_right_group_is_left_alone() -> None:
     spec = _spec(task())
     wanted = group.desired_spec(spec, {})
-    assert group.spec_patch({"spec": dict(wanted)}, wanted) == {}
+    assert spec_patch({"spec": dict(wanted)}, wanted) == {}
 
 
 def test_a_wrong_group_is_put_right() -> None:
     wanted = group.desired_spec(_spec(task("worker", 3)), {})
     present = {"minMember": 2, "minTaskMember": {"worker": 2, "old": 1}, "minResources": {"cpu": "1"}}
-    assert group.spec_patch({"spec": present}, wanted) == {
+    assert spec_patch({"spec": present}, wanted) == {
         "minMember": 3,
         "minTaskMember": {"worker": 3, "old": None},
         "minResources": {"cpu": None, "nvidia.com/gpu": "3"},

@@ -133,7 +133,7 @@ def scenes(draw: st.DrawFn, *, kai: bool = True, volcano: bool = True) -> Scene:
         least, extra, gpus = draw(st.integers(1, 3)), draw(st.integers(0, 1)), draw(st.integers(1, 2))
         preemptible, priority = draw(st.booleans()), draw(st.sampled_from(PRIORITIES))
         total = (least + extra) * gpus
-        placed = _fit(free, least + extra, gpus) if draw(st.booleans()) else None
+        placed = first_fit(free, least + extra, gpus) if draw(st.booleans()) else None
         if placed and team.limit >= 0 and held[team.name] + total > team.limit:
             placed = None
         if placed and not preemptible and team.kai and firm[team.name] + total > team.gpus:
@@ -148,7 +148,8 @@ def scenes(draw: st.DrawFn, *, kai: bool = True, volcano: bool = True) -> Scene:
     return scene
 
 
-def _fit(free: dict[str, int], pods: int, gpus: int) -> list[str] | None:
+def first_fit(free: dict[str, int], pods: int, gpus: int) -> list[str] | None:
+    """Return the node of each pod, the first one with room; ``None`` if they do not all fit."""
     left, found = dict(free), []
     for _ in range(pods):
         name = next((name for name in left if left[name] >= gpus), None)

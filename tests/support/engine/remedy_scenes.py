@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
+from random_plans import first_fit
 from tier_configurations import config
 
 from windlass.api.quantities import to_units
@@ -186,23 +186,12 @@ def scenes(draw: st.DrawFn) -> Scene:
         near = draw(st.integers(0, 3)) == 0
         pods = 2 * -(-least // 2) if parts else least + draw(st.integers(0, 1))
         job = Job(f"j{i}", draw(st.sampled_from(leaves)), pods, least, gpus, draw(st.booleans()), parts, near)
-        placed = _fit(free, pods, gpus) if not (parts or near) and draw(st.booleans()) else None
+        placed = first_fit(free, pods, gpus) if not (parts or near) and draw(st.booleans()) else None
         if placed:
             for name in placed:
                 free[name] -= gpus
         scene.jobs.append(replace(job, nodes=tuple(placed or ())))
     return scene
-
-
-def _fit(free: dict[str, int], pods: int, gpus: int) -> list[str] | None:
-    left, found = Counter(free), []
-    for _ in range(pods):
-        name = next((name for name in free if left[name] >= gpus), None)
-        if name is None:
-            return None
-        left[name] -= gpus
-        found.append(name)
-    return found
 
 
 class Planned:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api.defaults import pod as pod_defaults
 from windlass.api.kubeflow_fields import FIELDS, WORKER, KubeflowFields, lent_volumes
 from windlass.api.resources import PYTORCH_JOBS, Resource
-from windlass.api.validation import pod
 from windlass.api.validation.collector import Collector, part
-from windlass.api.wire import patch_types
+from windlass.api.validation.job_template import job_template
 
 Obj = Mapping[str, Any]
 _POD_NAME_LIMIT = 63
@@ -80,18 +78,8 @@ def _replicas(fields: KubeflowFields, role: str, replica_spec: Obj, path: str, o
 def _template(
     fields: KubeflowFields, role: str, replica_specs: Mapping[str, Obj], path: str, out: Collector
 ) -> None:
-    template = replica_specs[role].get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        out.required(f"{path}.template.spec", "the pod template of the role")
-        return
-    filled = patch_types.copy(template)
-    spec = filled["spec"]
-    lent = lent_volumes(replica_specs, role)
-    if lent:
-        spec["volumes"] = [*(spec.get("volumes") or ()), *patch_types.copy(lent)]
-    pod_defaults.template(filled)
-    pod_defaults.requests_from_limits(spec)
-    pod.template(filled, f"{path}.template", out)
+    template, lent = replica_specs[role].get("template"), lent_volumes(replica_specs, role)
+    spec = job_template(template, f"{path}.template", "role", out, lent)
     if spec.get("containers") and not fields.main_container(spec):
         out.required(
             f"{path}.template.spec.containers",

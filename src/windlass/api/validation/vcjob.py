@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api.defaults import pod as pod_defaults
-from windlass.api.validation import amounts, names, pod, simple
+from windlass.api.validation import amounts, names, simple
 from windlass.api.validation.collector import Collector
+from windlass.api.validation.job_template import job_template
 from windlass.api.validation.pod_group import topology
-from windlass.api.wire import patch_types
 
 EVENTS = (
     "*",
@@ -102,20 +101,9 @@ def _task(task: Obj, path: str, job_name: str, seen: set[str], out: Collector) -
     out.at_least(f"{path}.maxRetry", task.get("maxRetry"))
     policies(task.get("policies") or (), f"{path}.policies", out)
     _partition(task, path, out)
-    _template(task, f"{path}.template", out)
+    job_template(task.get("template"), f"{path}.template", "task", out)
     if task.get("topologyPolicy") not in (None, "", "none"):
         _whole_cpus(task, path, out)
-
-
-def _template(task: Obj, path: str, out: Collector) -> None:
-    template = task.get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        out.required(f"{path}.spec", "the pod template of the task")
-        return
-    filled = patch_types.copy(template)
-    pod_defaults.template(filled)
-    pod_defaults.requests_from_limits(filled["spec"])
-    pod.template(filled, path, out)
 
 
 def _whole_cpus(task: Obj, path: str, out: Collector) -> None:

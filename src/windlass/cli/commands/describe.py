@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from windlass.api.annotations import LAST_APPLIED
 from windlass.api.resources import Resource
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import events
 from windlass.cli.manifests.kind_lookup import split_names
-from windlass.cli.manifests.three_way import LAST_APPLIED
 from windlass.cli.options import completer, standard
 from windlass.cli.output.formats import emit
 from windlass.cli.tables import pairs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import FIELDS, JOB_NAME, OPERATOR_NAME, KubeflowFields
+from windlass.api.kubeflow_fields import FIELDS, JOB_NAME, OPERATOR_NAME, KubeflowFields, replicas_of
 from windlass.api.resources import VOLCANO_JOBS, Resource
 from windlass.cli.text import timestamp
 
@@ -74,16 +74,10 @@ def _kubeflow_phase(obj: Object) -> str:
 
 
 def _kubeflow(fields: KubeflowFields) -> JobKind:
-    operator = f"{fields.resource.singular}-controller"
-
     def roles(obj: Object) -> list[JobRole]:
         found = fields.replica_specs(obj.get("spec") or {})
         return [
-            JobRole(
-                name.lower(),
-                1 if role.get("replicas") is None else int(role["replicas"]),
-                role.get("template") or {},
-            )
+            JobRole(name.lower(), replicas_of(role), role.get("template") or {})
             for name, role in found.items()
         ]
 
@@ -104,7 +98,7 @@ def _kubeflow(fields: KubeflowFields) -> JobKind:
         ended=lambda obj: timestamp((obj.get("status") or {}).get("completionTime")),
         succeeded=succeeded,
         group=lambda obj: obj["metadata"]["name"],
-        selector=lambda name: f"{JOB_NAME}={name},{OPERATOR_NAME}={operator}",
+        selector=lambda name: f"{JOB_NAME}={name},{OPERATOR_NAME}={fields.operator}",
     )
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
+from windlass.api.annotations import LAST_APPLIED
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NAMESPACES, QUEUES, Resource, by_kind
 from windlass.cli.errors import translate
 from windlass.cli.invocation import Invocation
 from windlass.cli.manifests.read import Document
-from windlass.cli.manifests.three_way import LAST_APPLIED, merge_patch, strategic_patch
+from windlass.cli.manifests.three_way import merge_patch, strategic_patch
 from windlass.cli.manifests.wrong_types import WrongType, wrong_types
 
 REJECTED_WHEN_STRICT = ("alias:", "default:", "unknown field", "duplicate field")

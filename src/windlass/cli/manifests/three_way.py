@@ -18,7 +18,6 @@ from typing import Any
 from windlass.api.wire.schema import SchemaNode, Struct
 
 Object = Mapping[str, Any]
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def merge_patch(original: Object, modified: Object, live: Object) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS, by_kind
+from windlass.api.resources import POD_DISRUPTION_BUDGETS, by_kind
 from windlass.api.views import Pod
 from windlass.api.views.wire import OwnerReference
-from windlass.client.event_correlator import ObjectRef
-from windlass.controllers.effects import EffectPlan, Effects, EmitEvent, Update, reference
+from windlass.controllers.effects import EffectPlan, Effects, EmitEvent, Update, pod_reference, reference
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 
 Json = dict[str, Any]
@@ -136,7 +135,7 @@ def _granted_evictions(plan: EffectPlan, budget: Json, pods: Sequence[Pod], now:
         if until < now:
             metadata = budget["metadata"]
             message = f"Pod was expected by PDB {metadata['namespace']}/{metadata['name']} to be deleted but it wasn't"
-            plan.event(EmitEvent(_pod_reference(pod), "Warning", "NotDeleted", message, lasting=True))
+            plan.event(EmitEvent(pod_reference(pod), "Warning", "NotDeleted", message, lasting=True))
         else:
             found[pod.name] = granted_at
             plan.requeue(until - now + 1.0)
@@ -187,7 +186,3 @@ def _unmanaged(budget: Json) -> str:
         "PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods "
         'please set ".spec.minAvailable" field of the PDB to an integer value.'
     )
-
-
-def _pod_reference(pod: Pod) -> ObjectRef:
-    return ObjectRef(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid, pod.resource_version)

@@ -26,6 +26,7 @@ from windlass.controllers.effects import (
     Update,
     reference,
 )
+from windlass.controllers.pod_groups import is_admitted, patch_group, spec_patch
 from windlass.jobs.decision import NextActions, decide_job
 from windlass.jobs.definition import Role
 from windlass.jobs.kubeflow import pods as bodies
@@ -192,7 +193,7 @@ class _KubeflowReconciliation:
         else:
             self._update_group(group)
         self.plan.stage(*services[:BATCH])
-        if group is not None and _is_admitted(group):
+        if is_admitted(group):
             self._create_pods(decision)
 
     def _create_pods(self, decision: NextActions) -> None:
@@ -205,28 +206,9 @@ class _KubeflowReconciliation:
         )
 
     def _update_group(self, group: Json) -> None:
-        desired = bodies.group_spec(self.job, self.observed.priorities)
-        present = group.get("spec") or {}
-        patch: Json = {}
-        for field in ("minMember", "minTaskMember", "minResources", "priorityClassName"):
-            wanted, found = desired.get(field), present.get(field)
-            if (wanted or None) == (found or None):
-                continue
-            if isinstance(wanted, dict) and isinstance(found, dict):
-                patch[field] = {**dict.fromkeys(found.keys() - wanted.keys()), **wanted}
-            else:
-                patch[field] = wanted
+        patch = spec_patch(group, bodies.group_spec(self.job, self.observed.priorities))
         if patch:
-            metadata = group["metadata"]
-            self.plan.stage(
-                Patch(
-                    POD_GROUPS,
-                    metadata["name"],
-                    {"spec": patch},
-                    metadata.get("namespace"),
-                    resource_version=metadata.get("resourceVersion"),
-                )
-            )
+            self.plan.stage(patch_group(group, patch))
 
     def _report_foreign_group(self) -> None:
         assert self.plan.about is not None
@@ -237,8 +219,3 @@ class _KubeflowReconciliation:
             f"PodGroup {self.job.definition.name} exists and does not belong to the job: delete or rename it"
         )
         self.plan.event(EmitEvent(self.plan.about, "Warning", "PodGroupConflict", message, lasting=True))
-
-
-def _is_admitted(group: Json) -> bool:
-    """Return whether the PodGroup was admitted to its queue. No pod is created before."""
-    return ((group.get("status") or {}).get("phase") or "Pending") != "Pending"

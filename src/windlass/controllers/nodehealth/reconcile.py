@@ -20,8 +20,8 @@ from windlass.controllers.effects import (
     EffectPlan,
     Effects,
     EmitEvent,
-    ObjectRef,
     Patch,
+    pod_reference,
     reference,
 )
 from windlass.controllers.nodehealth import taints
@@ -128,7 +128,7 @@ def reconcile_pod(pod: Pod, observed: PodSnapshot) -> Effects:
     if due > observed.now:
         return Effects(requeue_after=due - observed.now)
     message = f"Marking for deletion Pod {pod.key}: node {observed.node.name} is tainted"
-    event = EmitEvent(_about(pod), "Normal", "TaintManagerEviction", message)
+    event = EmitEvent(pod_reference(pod), "Normal", "TaintManagerEviction", message)
     return Effects(stages=((Delete(PODS, pod.name, pod.namespace, pod.uid),),), events=(event,))
 
 
@@ -137,10 +137,6 @@ def _of_lost_node(pod: Pod, observed: PodSnapshot) -> Effects:
     if observed.missing_seconds < MISSING_SECONDS:
         return Effects(requeue_after=MISSING_SECONDS - observed.missing_seconds)
     message = f"Deleting Pod {pod.key}: its node {pod.node_name} does not exist any more"
-    event = EmitEvent(_about(pod), "Warning", "NodeLost", message)
+    event = EmitEvent(pod_reference(pod), "Warning", "NodeLost", message)
     delete = Delete(PODS, pod.name, pod.namespace, pod.uid, grace_seconds=0)
     return Effects(stages=((delete,),), events=(event,))
-
-
-def _about(pod: Pod) -> ObjectRef:
-    return ObjectRef(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid, pod.resource_version)

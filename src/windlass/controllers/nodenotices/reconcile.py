@@ -22,8 +22,8 @@ from windlass.controllers.effects import (
     EffectPlan,
     Effects,
     EmitEvent,
-    ObjectRef,
     Patch,
+    pod_reference,
     reference,
 )
 from windlass.controllers.nodenotices.notices import NodeNotice, NoticeKind, adjusted
@@ -75,7 +75,7 @@ def evict(pod: Pod, group: Json | None, notice: NodeNotice, now: float) -> Effec
     """Evict a pod from its node. ``group``: its PodGroup, if it has one. Pure."""
     assert notice.kind is not None
     reason = f"node {notice.name}: {notice.detail}"
-    plan = EffectPlan(about=_about(pod))
+    plan = EffectPlan(about=pod_reference(pod))
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -97,7 +97,7 @@ def evict(pod: Pod, group: Json | None, notice: NodeNotice, now: float) -> Effec
         marks.append(Patch(POD_GROUPS, group["metadata"]["name"], patch, pod.namespace))
     plan.stage(*marks)
     plan.stage(Delete(PODS, pod.name, pod.namespace, pod.uid, grace_seconds=_grace(pod, notice, now)))
-    plan.event(EmitEvent(_about(pod), "Warning", str(notice.kind), f"Evicted from {reason}"))
+    plan.event(EmitEvent(pod_reference(pod), "Warning", str(notice.kind), f"Evicted from {reason}"))
     if group is not None:
         plan.event(
             EmitEvent(reference(POD_GROUPS, group), "Warning", str(notice.kind), f"Evicted from {reason}")
@@ -162,7 +162,3 @@ def successor(pod: Json, now: float) -> Effects:
         "spec": spec,
     }
     return Effects(stages=((Create(PODS, made),),))
-
-
-def _about(pod: Pod) -> ObjectRef:
-    return ObjectRef(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid, pod.resource_version)

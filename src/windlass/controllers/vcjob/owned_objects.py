@@ -10,6 +10,7 @@ from typing import Any
 
 from windlass.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, POD_GROUPS, SERVICES
 from windlass.controllers.effects import Create, Delete, EffectPlan, EmitEvent, Patch, controller_of
+from windlass.controllers.pod_groups import patch_group, spec_patch
 from windlass.controllers.vcjob import group as groups
 from windlass.controllers.vcjob import pods as bodies
 from windlass.controllers.vcjob.members import Member
@@ -44,18 +45,8 @@ class OwnedObjects:
         group = self.present_group(state)
         if group is None:
             return self.delete_stale_group(state)
-        patch = groups.spec_patch(group, groups.desired_spec(self.spec, self.observed.priorities))
-        return [self._patch_group(group, patch)] if patch else []
-
-    def _patch_group(self, group: Json, patch: Json) -> Patch:
-        metadata = group["metadata"]
-        return Patch(
-            POD_GROUPS,
-            metadata["name"],
-            {"spec": patch},
-            self.spec.namespace,
-            resource_version=metadata.get("resourceVersion"),
-        )
+        patch = spec_patch(group, groups.desired_spec(self.spec, self.observed.priorities), groups.FIELDS)
+        return [patch_group(group, patch)] if patch else []
 
     def delete_stale_group(self, state: JobState) -> list[Any]:
         """Delete the PodGroup of an earlier run after a restart of the whole job.

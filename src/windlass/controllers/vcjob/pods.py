@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api import owner_references
 from windlass.api.devices.numa_annotations import POLICY_VOLCANO
 from windlass.api.resources import VOLCANO_JOBS
 from windlass.controllers.vcjob import host_ports, plugins
@@ -22,14 +23,7 @@ _VOLUME_NAME_LIMIT = 63
 
 
 def owner_reference(spec: JobSpec) -> dict[str, Any]:
-    return {
-        "apiVersion": VOLCANO_JOBS.api_version,
-        "kind": VOLCANO_JOBS.kind,
-        "name": spec.name,
-        "uid": spec.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return owner_references.owner_reference(VOLCANO_JOBS, spec.name, spec.uid)
 
 
 def build(

@@ -33,6 +33,7 @@ from windlass.controllers.effects import (
     Update,
     reference,
 )
+from windlass.controllers.pod_groups import is_admitted
 from windlass.controllers.vcjob import pods as bodies
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.group import waiting_is_useless
@@ -190,7 +191,7 @@ class _Reconciliation:
         """The pods to create: none before the group has been admitted to its queue."""
         group = self.owned.present_group(state)
         self.owned.report_pending_reason(group)
-        if ((group or {}).get("status") or {}).get("phase") in (None, "", "Pending"):
+        if not is_admitted(group):
             return []
         wanted = (
             (task, index)

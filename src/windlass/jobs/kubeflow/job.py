@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from windlass.api.kubeflow_fields import KubeflowFields
+from windlass.api.kubeflow_fields import KubeflowFields, replicas_of
 from windlass.api.resources import Resource
 from windlass.jobs.definition import (
     CleanPodPolicy,
@@ -99,8 +99,7 @@ def read_job(kind: KubeflowKind, obj: Json) -> KubeflowJob:
 
 
 def _role(kind: KubeflowKind, name: str, replica_spec: Json, spec: Json) -> Role:
-    replicas = replica_spec.get("replicas")
-    count = 1 if replicas is None else int(replicas)
+    count = replicas_of(replica_spec)
     return Role(
         name=name,
         key=name.lower(),

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api import owner_references
 from windlass.api.kubeflow_fields import (
     JOB_NAME,
     JOB_ROLE,
@@ -32,23 +33,12 @@ _MASTERS = ("Master", "Chief", "Launcher")
 
 
 def owner_reference(job: KubeflowJob) -> dict[str, Any]:
-    return {
-        "apiVersion": job.kind.resource.api_version,
-        "kind": job.kind.resource.kind,
-        "name": job.definition.name,
-        "uid": job.definition.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def operator_name(job: KubeflowJob) -> str:
-    return f"{job.kind.resource.kind.lower()}-controller"
+    return owner_references.owner_reference(job.kind.resource, job.definition.name, job.definition.uid)
 
 
 def job_labels(job: KubeflowJob) -> dict[str, str]:
     """Return the labels that all objects of the job carry."""
-    return {OPERATOR_NAME: operator_name(job), JOB_NAME: job.definition.name}
+    return {OPERATOR_NAME: job.kind.fields.operator, JOB_NAME: job.definition.name}
 
 
 def replica_labels(job: KubeflowJob, role: Role, index: int) -> dict[str, str]:
@@ -197,11 +187,7 @@ def _service_ports(job: KubeflowJob, role: Role) -> list[dict[str, Any]]:
 def build_group(job: KubeflowJob, priorities: Mapping[str, int]) -> dict[str, Any]:
     """Return the PodGroup of the job, which has its name. ``priorities``: PriorityClass → value."""
     definition = job.definition
-    annotations = {
-        name: text
-        for name, text in definition.annotations.items()
-        if name != "kubectl.kubernetes.io/last-applied-configuration"
-    }
+    annotations = {name: text for name, text in definition.annotations.items() if name != names.LAST_APPLIED}
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,

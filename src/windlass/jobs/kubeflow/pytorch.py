@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER
+from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER, replicas_of
 from windlass.api.resources import PYTORCH_JOBS
 from windlass.jobs.definition import Json, Quorum, Role, SuccessRule
 from windlass.jobs.kubeflow.job import Environment, KubeflowJob, KubeflowKind, rank_of
@@ -24,9 +24,7 @@ def elastic_bounds(spec: Json) -> tuple[int, int] | None:
     policy = spec.get("elasticPolicy")
     if policy is None:
         return None
-    specs = {str(name).lower(): found for name, found in (spec.get("pytorchReplicaSpecs") or {}).items()}
-    workers = (specs.get("worker") or {}).get("replicas")
-    default = 1 if workers is None else int(workers)
+    default = replicas_of(FIELDS[PYTORCH_JOBS].replica_specs(spec).get(WORKER) or {})
     least, largest = policy.get("minReplicas"), policy.get("maxReplicas")
     if least is None:
         least = default if largest is None else largest

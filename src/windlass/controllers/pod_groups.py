@@ -1,0 +1,46 @@
+"""PodGroups that job controllers keep: admission to the queue, and corrections of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api.resources import POD_GROUPS
+from windlass.controllers.effects import Patch
+
+JOB_FIELDS = ("minMember", "minTaskMember", "minResources", "priorityClassName")
+"""Fields that every job decides. Others, such as ``queue`` after the creation, are left alone."""
+
+
+def is_admitted(group: Mapping[str, Any] | None) -> bool:
+    """Return whether the group was admitted to its queue. No pod is created before."""
+    return ((group or {}).get("status") or {}).get("phase") not in (None, "", "Pending")
+
+
+def spec_patch(
+    group: Mapping[str, Any], desired: Mapping[str, Any], fields: tuple[str, ...] = JOB_FIELDS
+) -> dict[str, Any]:
+    """Return the merge patch that corrects ``fields`` of a group's spec; empty if they are right."""
+    present = group.get("spec") or {}
+    patch: dict[str, Any] = {}
+    for name in fields:
+        wanted, found = desired.get(name), present.get(name)
+        if (wanted or None) == (found or None):
+            continue
+        if isinstance(wanted, dict) and isinstance(found, dict):
+            patch[name] = {**dict.fromkeys(found.keys() - wanted.keys()), **wanted}
+        else:
+            patch[name] = wanted
+    return patch
+
+
+def patch_group(group: Mapping[str, Any], patch: Mapping[str, Any]) -> Patch:
+    """Return the write of a spec patch. It conflicts with any write since the group was read."""
+    metadata = group["metadata"]
+    return Patch(
+        POD_GROUPS,
+        metadata["name"],
+        {"spec": dict(patch)},
+        metadata.get("namespace"),
+        resource_version=metadata.get("resourceVersion"),
+    )
