@@ -168,6 +168,7 @@ def test_the_processes_on_a_cluster_tell_errors_as_words_and_as_json(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("windlass.observe.logs.configure", lambda **_: None)  # the logging of all later tests
+    monkeypatch.setattr("os.umask", lambda _: 0o022)  # and their umask
     bad = tmp_path / "settings.yaml"
     bad.write_text("scheduler: {cyclSeconds: 3}\n")
     given = [role, *(word.format(none=tmp_path / "none", bad=bad) for word in words)]

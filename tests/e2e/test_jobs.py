@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from clusters import Cluster
 
 from windlass.api import annotations as names
+from windlass.api.errors import StatusError
 from windlass.api.resources import (
     COMMANDS,
     CONFIG_MAPS,
@@ -260,7 +262,8 @@ async def test_what_a_suspended_job_attained_is_told_on_its_next_group(scene: Sc
         POD_GROUPS, first["name"], {"metadata": {"annotations": attained}}, scene.namespace
     )
     for name in everyone:
-        await scene.client.delete(PODS, name, scene.namespace, grace_seconds=0)
+        with suppress(StatusError):  # the policy may have deleted the second pod meanwhile
+            await scene.client.delete(PODS, name, scene.namespace, grace_seconds=0)
 
     async def second_group() -> Json | None:
         group = await scene.client.find(POD_GROUPS, first["name"], scene.namespace)

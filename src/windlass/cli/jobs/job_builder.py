@@ -173,10 +173,11 @@ def _pod_metadata(request: JobRequest, *, embedded: bool) -> dict[str, Any]:
 
 
 def current_umask() -> int:
-    """Return the umask of this process, which can be read only by setting it."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return umask
+    """Return the umask of this process, read from ``/proc``: to read it by setting it races with threads."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Umask:"):
+            return int(line.partition(":")[2], 8)
+    return DEFAULT_UMASK  # kernels before 4.7 do not state it
 
 
 def _declared(port: int, environment: Sequence[Mapping[str, str]]) -> int:
