@@ -48,6 +48,7 @@ ROOTS: dict[str, dict[str, str]] = {
         "PersistentVolumeClaim": CORE,
         "ResourceQuota": CORE,
         "LimitRange": CORE,
+        "PodTemplate": CORE,
         "Binding": CORE,
         "PodTemplateSpec": CORE,
         "ObjectReference": CORE,
@@ -62,7 +63,17 @@ ROOTS: dict[str, dict[str, str]] = {
         for name in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
     },
     "apis/discovery.k8s.io/v1": {"EndpointSlice": "k8s.io/api/discovery/v1."},
+    "apis/apps/v1": {
+        name: "k8s.io/api/apps/v1."
+        for name in ("ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+    },
+    "apis/batch/v1": {name: "k8s.io/api/batch/v1." for name in ("CronJob", "Job")},
+    "apis/storage.k8s.io/v1": {
+        name: "k8s.io/api/storage/v1."
+        for name in ("CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass")
+    },
     "apis/autoscaling/v1": {"Scale": "k8s.io/api/autoscaling/v1."},
+    "apis/autoscaling/v2": {"HorizontalPodAutoscaler": "k8s.io/api/autoscaling/v2."},
     "apis/authorization.k8s.io/v1": {
         name: "k8s.io/api/authorization/v1."
         for name in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")

@@ -38,7 +38,7 @@ def test_bodies_without_a_resource(kind: tuple[str, str, str]) -> None:
 
 
 def test_unknown_kinds() -> None:
-    assert schema.for_kind("apps", "v1", "Deployment") is None
+    assert schema.for_kind("apps", "v1", "Deployments") is None
     with pytest.raises(KeyError):
         schema.builtin(f"{CORE}Nonsense")
 
