@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from example_counts import seeds
 from fault_rounds import FAULTS, World, run_round
 from realkube import REQUIRED, need
 
@@ -22,7 +23,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made.stop()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.seeds
+@pytest.mark.parametrize("fault", seeds(FAULTS, 4))
 def test_gangs_stay_whole_and_nodes_within_what_they_have(world: World, fault: str) -> None:
     outcome = run_round(world, SEED, fault)
     assert not outcome.problems, outcome

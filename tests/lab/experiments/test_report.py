@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_counts import seeds
 from small_traces import TRACES
 
 from windlass_lab.commands.experiment_runs import laboratory, missing, one
@@ -36,7 +37,8 @@ def test_the_page_names_no_folder_of_this_machine() -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["E4", "E5", "E8", "E13"])
+@pytest.mark.seeds
+@pytest.mark.parametrize("name", seeds(["E13", "E4", "E8", "E5"], 2))
 def test_a_fresh_run_finds_the_same(name: str) -> None:
     tried = EXPERIMENTS[name]
     if absent := missing(str(TRACES), tried):

@@ -398,18 +398,18 @@ RECLAIM_AND_RESERVE = (1, 8, 15)
 @pytest.mark.parametrize(
     ("made", "config", "terms", "numbers"),
     [
-        (urgent, SchedulerConfig(), None, seeds(range(14, 21), 3)),
-        (of_two_queues, UNRESERVED, DUE, seeds(range(1, 8), 3)),
+        (urgent, SchedulerConfig(), None, seeds(range(14, 21), 2)),
+        (of_two_queues, UNRESERVED, DUE, seeds(range(1, 8), 2)),
         *[
-            (of_two_queues, SchedulerConfig(), DUE, range(at, min(at + 7, 21)))
+            (of_two_queues, SchedulerConfig(), DUE, seeds(range(at, min(at + 7, 21)), 3))
             for at in seeds(RECLAIM_AND_RESERVE, 1)
         ],
-        (sharing, UNRESERVED, None, range(1, 5)),
-        (losing, UNRESERVED, None, range(2, 4)),
-        (losing_in_two_queues, UNRESERVED, DUE, range(2, 4)),
-        (sharing, SchedulerConfig(), None, range(2, 5)),
-        (losing, SchedulerConfig(), None, range(2, 4)),
-        (losing_in_two_queues, SchedulerConfig(), DUE, range(2, 4)),
+        (sharing, UNRESERVED, None, seeds(range(1, 5), 2)),
+        (losing, UNRESERVED, None, seeds(range(2, 4), 1)),
+        (losing_in_two_queues, UNRESERVED, DUE, seeds(range(2, 4), 1)),
+        (sharing, SchedulerConfig(), None, seeds(range(2, 5), 1)),
+        (losing, SchedulerConfig(), None, seeds(range(2, 4), 1)),
+        (losing_in_two_queues, SchedulerConfig(), DUE, seeds(range(2, 4), 1)),
     ],
     ids=[
         "preempt",

@@ -12,6 +12,7 @@ import csv
 from functools import lru_cache
 
 import pytest
+from example_counts import seeds
 from small_traces import TRACES, play, published
 
 from windlass.sim.replay.job_progress import Effort, RestartCost
@@ -36,7 +37,8 @@ def reference() -> dict[tuple[str, str], dict[str, str]]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("policy", "nodes"), [("fifo-backfill", 60), ("sjf", 72), ("kube", 60)])
+@pytest.mark.seeds
+@pytest.mark.parametrize(("policy", "nodes"), seeds([("fifo-backfill", 60), ("kube", 60), ("sjf", 72)], 2))
 def test_a_month_of_philly(policy: str, nodes: int) -> None:
     row = reference()[str(nodes), NAMES[policy]]
     outcome = play(published("philly/philly_oct.csv.gz"), f"{nodes}x8", policy)

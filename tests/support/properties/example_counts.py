@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TypeVar
 
 FUZZ = bool(os.environ.get("WINDLASS_FUZZ"))
 DIVISOR = 3
@@ -21,9 +22,12 @@ def examples(number: int) -> int:
     return number if FUZZ else min(number, max(MINIMUM, number // DIVISOR))
 
 
-def seeds(numbers: Sequence[int], few: int) -> list[int]:
+T = TypeVar("T")
+
+
+def seeds(numbers: Sequence[T], few: int) -> list[T]:
     """Return the seeds that a test plays: all of ``numbers`` in ``make fuzz``, the first ``few`` otherwise.
 
-    The test needs the marker ``seeds``, by which ``make fuzz`` selects it.
+    They may be the names of scenes as well. The test needs the marker ``seeds``, by which ``make fuzz`` selects it.
     """
     return list(numbers if FUZZ else numbers[:few])
