@@ -13,6 +13,7 @@ from fakecluster import FakeCluster
 
 from windlass.cli import layers
 from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
+from windlass.controllers.job_kinds.families import KUBEFLOW
 from windlass.kits.processes import start_time
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,10 +95,24 @@ def test_on_a_cluster_the_deployments_are_the_parts(windlass, cluster, tmp_path)
         cluster.add(DEPLOYMENTS, {"metadata": metadata, "spec": {"replicas": 2}, "status": status})
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("")
+    cluster.hidden = set(KUBEFLOW.kinds)
     found = states(windlass, "--kubeconfig", str(kubeconfig))
     assert found["scheduling engine"] == {"windlass-system/windlass-scheduler": "1 of 2 ready"}
     assert found["job orchestration"] == {"windlass-system/windlass-controllers": "1 of 2 ready"}
     assert found["resource management"] == {"API server": "running"}
+
+
+def test_on_a_cluster_the_operator_of_each_served_family_of_job_kinds_is_named(windlass, cluster, tmp_path):
+    name, value = PART_OF.split("=")
+    metadata = {"name": "windlass-controllers", "namespace": "windlass-system", "labels": {name: value}}
+    cluster.add(DEPLOYMENTS, {"metadata": metadata, "spec": {"replicas": 1}})
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("")
+    flags = ("--kubeconfig", str(kubeconfig))
+    assert states(windlass, *flags)["job orchestration"]["kubeflow jobs"] == "operated by Windlass"
+    cluster.add(DEPLOYMENTS, {"metadata": {"name": "training-operator", "namespace": "kubeflow"}, "spec": {}})
+    found = states(windlass, *flags)["job orchestration"]
+    assert found["kubeflow jobs"] == "operated by kubeflow/training-operator"
 
 
 def test_layers_name_no_controller_that_is_gone():

@@ -131,6 +131,7 @@ async def _control(options: RemoteOptions) -> None:
         registry=registry,
         other_schedulers=options.beside,
         workers=scheduler_extras.workers_of(options.values),
+        job_kinds=scheduler_extras.job_kinds_of(options.values),
         exporter=exporter,
     )
     lease = scheduler_extras.lease_of(options, scheduler_extras.CONTROLLERS_LEASE)

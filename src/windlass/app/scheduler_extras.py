@@ -69,6 +69,11 @@ def workers_of(values: Values) -> int:
     return int(values["controllers.workers"])  # type: ignore[arg-type]
 
 
+def job_kinds_of(values: Values) -> tuple[str, ...]:
+    found = values["controllers.jobKinds"]
+    return found if isinstance(found, tuple) else (str(found),)
+
+
 def lease_of(options: RemoteOptions, name: str) -> LeaseOptions:
     values = options.values
     return LeaseOptions(
@@ -168,6 +173,7 @@ def _controllers(
         registry=process.registry,
         other_schedulers=options.beside,
         workers=workers_of(options.values),
+        job_kinds=job_kinds_of(options.values),
         exporter=process.exporter,
     )
     lease = lease_of(options, CONTROLLERS_LEASE)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.errors import WindlassError
+from windlass.api.job_kind_families import JOB_KIND_FAMILIES
 from windlass.observe.logs import LEVELS
 
 REFUSED = "WL-CONFIG-465"
@@ -268,6 +269,13 @@ FIELDS: tuple[Field, ...] = (
         live=True,
         least=1,
         most=64,
+    ),
+    Field(
+        "controllers.jobKinds",
+        ("auto",),
+        "families of job kinds that Windlass operates in a cluster: auto means each whose own operator does not run, "
+        "a name the family in any case, [] none",
+        choices=("auto", *JOB_KIND_FAMILIES),
     ),
 )
 BY_PATH: Mapping[str, Field] = {field.path: field for field in FIELDS}

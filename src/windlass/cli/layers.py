@@ -63,6 +63,9 @@ def gather_layers(record: Mapping[str, Any], invocation: Invocation) -> list[dic
     parts[RESOURCES].append(_server(record))
     if record.get("installed"):
         _add_deployments(parts, record["installed"])
+        for kinds in record.get("jobKinds") or ():
+            state = f"operated by {kinds['operator']}"
+            parts[JOBS].append({"name": f"{kinds['family']} jobs", "state": state})
     else:
         _add_control(parts, record, invocation)
     return [{"name": layer, "parts": parts[layer]} for layer in LAYERS]

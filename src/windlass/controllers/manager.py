@@ -21,7 +21,8 @@ from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
 from windlass.controllers.gputier.controller import GpuTierController
-from windlass.controllers.kubeflow.controller import KubeflowController
+from windlass.controllers.job_kinds.families import FAMILIES, FamilyContext
+from windlass.controllers.job_kinds.operation import AUTO, JobKindOperation
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
@@ -34,7 +35,6 @@ from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, ReconcilerRunner, RunnerContext
 from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
-from windlass.jobs.kubeflow.kinds import KINDS
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster.ownership import VOLCANO, OtherScheduler
@@ -63,24 +63,31 @@ class ControllerManager:
         other_schedulers: Collection[OtherScheduler] = (),
         workers: int = 4,
         exporter: Exporter | None = None,
+        job_kinds: Collection[str] = (AUTO,),
     ) -> None:
         """``other_schedulers``: schedulers that still run.
 
         With Volcano among them its own controllers keep jobs, groups and queues.
         ``workers``: number of workers per controller.
         ``exporter``: receives spans of jobs.
+        ``job_kinds``: setting ``controllers.jobKinds``, which matters in a cluster only.
         """
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
         self.recorder = EventRecorder(client, COMPONENT, clock, rng)
         metrics = ControllerMetrics(registry or CollectorRegistry())
         context = RunnerContext(client, self.recorder, clock, rng, metrics)
-        self.runners = {
-            reconciler.name: ReconcilerRunner(reconciler, context, workers=workers)
-            for reconciler in _reconcilers(
-                client, self.informers, clock, embedded, other_schedulers, exporter, metrics
-            )
-        }
+        self._workers = workers
+
+        def start(reconciler: Reconciler) -> ReconcilerRunner:
+            return ReconcilerRunner(reconciler, context, workers=self._workers)
+
+        found = _reconcilers(client, self.informers, clock, embedded, other_schedulers, exporter, metrics)
+        self.runners = {reconciler.name: start(reconciler) for reconciler in found}
+        self.job_kinds: JobKindOperation | None = None
+        if not embedded:
+            family = FamilyContext(client, self.informers, clock, SCHEDULER_NAMES[0])
+            self.job_kinds = JobKindOperation(client, family, clock, start, setting=job_kinds)
 
     @property
     def synced(self) -> bool:
@@ -89,7 +96,8 @@ class ControllerManager:
 
     def set_workers(self, workers: int) -> None:
         """Set the number of keys that each controller reconciles concurrently."""
-        for runner in self.runners.values():
+        self._workers = workers
+        for runner in (*self.runners.values(), *(self.job_kinds.running if self.job_kinds else ())):
             runner.set_workers(workers)
 
     async def run(self) -> None:
@@ -103,6 +111,8 @@ class ControllerManager:
                 group.create_task(self.informers.run(), name="controller informers")
             for runner in self.runners.values():
                 group.create_task(runner.run(), name=f"controller {runner.name}")
+            if self.job_kinds is not None:
+                group.create_task(self.job_kinds.run(), name="controllers of job kinds")
 
 
 def _reconcilers(
@@ -132,8 +142,9 @@ def _reconcilers(
             NormalisingController(client, informers, clock),
         ]
     if embedded:
+        context = FamilyContext(client, informers, clock, placed_by)
         reconcilers += [
-            *(KubeflowController(kind, informers, clock, placed_by) for kind in KINDS.values()),
+            *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             PriorityClassController(informers),
             DeviceClaimController(client, informers),
             NamespaceController(client, informers, clock),

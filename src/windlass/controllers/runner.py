@@ -146,10 +146,14 @@ class ReconcilerRunner:
         for key in self._reconciler.initial_keys():
             self.queue.add(key)
         with self._context.client.outages.followed(self._retry_failed):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.queue.run_timers(), name=f"{self.name} timers")
-                self._group = group
-                self._start_workers()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self.queue.run_timers(), name=f"{self.name} timers")
+                    self._group = group
+                    self._start_workers()
+            finally:  # it may be run again
+                self._group = None
+                self._alive.clear()
 
     def set_workers(self, workers: int) -> None:
         """Set the number of concurrent keys. A surplus worker ends after its current key."""

@@ -16,6 +16,7 @@ from windlass.api.resources import NODES, PODS
 from windlass.cli import errors, resources, tables
 from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
+from windlass.cli.job_kind_operators import gather_job_kinds
 from windlass.cli.layers import gather_layers, layer_rows
 from windlass.cli.nodes.device_counts import NodeDeviceCounts
 from windlass.cli.nodes.own_node import deleted_node
@@ -49,7 +50,7 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
         record["state"] = str(invocation.target.state.path)
         record["server"] = _supervisor(invocation)
     for part, gather_part in _PARTS.items():
-        if part == "installed" and not invocation.target.remote:
+        if part in ("installed", "jobKinds") and not invocation.target.remote:
             continue
         try:
             value = gather_part(invocation)
@@ -162,6 +163,7 @@ _PARTS: Mapping[str, Callable[[Invocation], Any]] = {
     "version": _version,
     "readiness": _readiness,
     "installed": _installed,
+    "jobKinds": gather_job_kinds,
     "capacity": _capacity,
     "queues": _queues,
 }

@@ -1,0 +1,67 @@
+"""Families of job kinds: their kinds, their own operators and Windlass' reconcilers.
+
+In single-node mode Windlass operates every family. In a cluster it operates those whose kinds are served and whose
+own operator does not run (:mod:`windlass.controllers.job_kinds.operation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windlass.api.resources import Resource
+from windlass.client.client import Client
+from windlass.controllers.kubeflow.controller import KubeflowController
+from windlass.controllers.runner import Informers, Reconciler
+from windlass.jobs.kubeflow.kinds import KINDS as KUBEFLOW_KINDS
+from windlass.kits.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyContext:
+    """What the reconcilers of a family need. ``scheduler``: default scheduler of pods."""
+
+    client: Client
+    informers: Informers
+    clock: Clock
+    scheduler: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindFamily:
+    """Kinds that one operator keeps.
+
+    ``name``: name in the setting ``controllers.jobKinds``.
+    ``kinds``: kinds that the API server must serve.
+    ``deployments``, ``images``: names of Deployments and of images (without registry and tag) by which the family's
+        own operator is recognised.
+    """
+
+    name: str
+    kinds: tuple[Resource, ...]
+    deployments: frozenset[str]
+    images: tuple[str, ...]
+    reconcilers: Callable[[FamilyContext], list[Reconciler]]
+
+
+def _kubeflow(context: FamilyContext) -> list[Reconciler]:
+    return [
+        KubeflowController(kind, context.informers, context.clock, context.scheduler)
+        for kind in KUBEFLOW_KINDS.values()
+    ]
+
+
+KUBEFLOW = KindFamily(
+    "kubeflow",
+    tuple(KUBEFLOW_KINDS),
+    frozenset({"training-operator"}),
+    ("training-operator",),
+    _kubeflow,
+)
+
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW,)
+
+
+def family_of(kind: Resource) -> KindFamily | None:
+    """Return the family of a kind."""
+    return next((family for family in FAMILIES if kind in family.kinds), None)

@@ -1,0 +1,130 @@
+"""Job kinds of other projects on a real API server: Windlass operates them while their operator does not run.
+
+Scheduler and kubelet are played by the test, which writes the phases of groups and pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from clusters import Cluster
+from realkube import CRDS, RealKube
+
+from windlass.api.resources import POD_GROUPS, PODS, PYTORCH_JOBS
+from windlass.client.client import Client
+from windlass.client.http import HttpTransport
+from windlass.controllers.job_kinds.operation import DEPLOYMENTS
+from windlass.controllers.manager import ControllerManager
+from windlass.kits import rng as randomness
+from windlass.kits.clock import SystemClock
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+Json = dict[str, Any]
+
+
+async def until(check: Callable[[], Awaitable[Any]], seconds: float = 90.0) -> Any:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not (answer := await check()):
+        assert loop.time() < deadline, f"still {answer!r} after {seconds} s"
+        await asyncio.sleep(0.05)
+    return answer
+
+
+@pytest.fixture
+async def manager(real_kube: RealKube) -> AsyncIterator[tuple[ControllerManager, Client, str]]:
+    real_kube.install_crds(CRDS / "kubeflow")
+    cluster = Cluster.of_real(real_kube)
+    clock, rng = SystemClock(), randomness.system()
+    async with (
+        Client(HttpTransport(cluster.connection), clock=clock, rng=rng) as client,
+        Client(
+            HttpTransport(cluster.connection), user_agent="windlass-controllers", clock=clock, rng=rng
+        ) as own,
+    ):
+        made = ControllerManager(own, clock=clock, rng=rng, embedded=False)
+        work = asyncio.ensure_future(made.run())
+        try:
+            yield made, client, cluster.new_namespace("kinds")
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            cluster.close()
+        assert work.cancelled(), "the manager ended by itself"
+
+
+def job(name: str) -> Json:
+    container = {"name": "pytorch", "image": "python", "command": ["true"]}
+    role = {"replicas": 1, "restartPolicy": "OnFailure", "template": {"spec": {"containers": [container]}}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": {**role, "replicas": 2}}},
+    }
+
+
+def operator() -> Json:
+    """Return a Deployment like that of Kubeflow's training operator, whose pods never start here."""
+    labels = {"control-plane": "kubeflow-training-operator"}
+    container = {"name": "training-operator", "image": "kubeflow/training-operator:v1-855e096"}
+    return {
+        "metadata": {"name": "training-operator"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def test_windlass_operates_kubeflow_kinds_until_their_operator_is_installed(
+    manager: tuple[ControllerManager, Client, str],
+) -> None:
+    made, client, namespace = manager
+    assert made.job_kinds is not None
+    kinds = made.job_kinds
+
+    async def reason() -> str | None:
+        return kinds.reasons.get("kubeflow")
+
+    await until(lambda: operated(kinds.reasons))
+    await client.create(PYTORCH_JOBS, job("first"), namespace)
+    group = await until(lambda: client.find(POD_GROUPS, "first", namespace))
+    assert group["spec"]["minMember"] == 3
+    await client.patch(POD_GROUPS, "first", {"status": {"phase": "Inqueue"}}, namespace, subresource="status")
+
+    async def pods() -> list[str]:
+        return sorted(pod["metadata"]["name"] for pod in (await client.list(PODS, namespace)).items)
+
+    async def whole() -> bool:
+        return await pods() == ["first-master-0", "first-worker-0", "first-worker-1"]
+
+    await until(whole)
+    for name in await pods():
+        status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+        await client.patch(PODS, name, status, namespace, kind="merge", subresource="status")
+
+    async def running() -> bool:
+        found = (await client.get(PYTORCH_JOBS, "first", namespace)).get("status") or {}
+        return any(
+            one["type"] == "Running" and one["status"] == "True" for one in found.get("conditions") or ()
+        )
+
+    await until(running)
+
+    await client.create(DEPLOYMENTS, operator(), namespace)
+
+    async def left() -> bool:
+        return await reason() == f"Deployment {namespace}/training-operator operates it"
+
+    await until(left)
+    await client.create(PYTORCH_JOBS, job("second"), namespace)
+    await client.delete(DEPLOYMENTS, "training-operator", namespace)
+    assert await client.find(POD_GROUPS, "second", namespace) is None, "nobody operated it meanwhile"
+    await until(lambda: client.find(POD_GROUPS, "second", namespace))
+
+
+async def operated(reasons: Any) -> bool:
+    return reasons.get("kubeflow") == ""
