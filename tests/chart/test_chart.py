@@ -372,6 +372,10 @@ def test_no_rule_is_wide() -> None:
     for kind in ("ClusterRole", "Role"):
         for role in of_kind(shipped(), kind).values():
             for rule in role["rules"]:
+                if rule["resources"] == ["secrets"]:  # key pairs of jobs, by name
+                    assert role["metadata"]["name"] == "windlass-controllers"
+                    assert rule["verbs"] == ["get", "create", "delete"]
+                    continue
                 words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
                 assert not words & {"*", "secrets", "escalate", "bind", "impersonate", "nodes/proxy"}, rule
 

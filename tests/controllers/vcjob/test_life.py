@@ -553,10 +553,10 @@ def test_objects_of_an_earlier_job_of_the_same_name_are_waited_for() -> None:
 
 
 def test_a_plugin_that_is_not_served_holds_the_job() -> None:
-    world = World(job(plugins={"mpi": []}))
+    world = World(job(plugins={"horovod": []}))
     world.settle()
     assert (world.phase, world.group) == ("Pending", None)
-    assert ("train", "Warning", "PluginError", "plugin mpi is not served") in world.words.said
+    assert ("train", "Warning", "PluginError", "plugin horovod is not served") in world.words.said
 
 
 def test_a_missing_priority_class_is_told_and_not_refused() -> None:

@@ -5,35 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from vcjob_cluster import job, task
+from vcjob_cluster import build, env_of, spec_of, task
 
 from windlass.controllers.vcjob import pods
 from windlass.controllers.vcjob.plugins import svc
 from windlass.controllers.vcjob.plugins.position import parse_flags
-from windlass.controllers.vcjob.spec import JobSpec, read
-from windlass.controllers.vcjob.status import JobState
 
 Json = dict[str, Any]
-
-
-def spec_of(
-    *tasks: Json, annotations: Json | None = None, labels: Json | None = None, **spec: Any
-) -> JobSpec:
-    manifest = job(*tasks, **spec)
-    manifest["metadata"].update(
-        uid="u1", namespace="team", annotations=annotations or {}, labels=labels or {}
-    )
-    return read(manifest)
-
-
-def build(spec: JobSpec, name: str = "worker", index: int = 0, **classes: int) -> Json:
-    found = spec.task(name)
-    assert found is not None
-    return pods.build(spec, JobState(version=2, retries=1), found, index, classes)
-
-
-def env_of(container: Json) -> dict[str, Any]:
-    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container.get("env", ())}
 
 
 def test_names_labels_and_annotations() -> None:
@@ -174,7 +152,7 @@ def test_plugin_svc() -> None:
         name: {"configMapKeyRef": {"name": "train-svc", "key": name}}
         for name in ("VC_PS_HOSTS", "VC_PS_NUM", "VC_MY_WORKER_HOSTS", "VC_MY_WORKER_NUM")
     }
-    hosts, service = svc.objects(spec, [])
+    hosts, service = svc.objects(spec, [], None)
     assert hosts["data"] == {
         "ps.host": "train-ps-0.train",
         "VC_PS_HOSTS": "train-ps-0.train",
@@ -193,7 +171,7 @@ def test_plugin_svc() -> None:
 def test_plugin_svc_arguments() -> None:
     spec = spec_of(task(), plugins={"svc": ["--inject-hosts-env=false"]})
     assert "env" not in build(spec)["spec"]["containers"][0]
-    _, service = svc.objects(spec, ["--publish-not-ready-addresses=true"])
+    _, service = svc.objects(spec, ["--publish-not-ready-addresses=true"], None)
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert svc.problems(["--disable-network-policy=true"]) == []
     assert svc.problems(["--what=1"]) == ["flag provided but not defined: -what"]

@@ -226,22 +226,6 @@ def test_advice_about_plugins_is_for_more_than_one_pod(world: World) -> None:
     assert world.create(single).warnings == []
 
 
-@pytest.mark.parametrize("name", ["ssh", "tensorflow", "ray", "hcclrank"])
-def test_job_plugins_without_a_controller_are_rejected(world: World, name: str) -> None:
-    (cause,) = refused(world.create, job(plugins={name: [], "svc": []})).details["causes"]
-    assert cause["field"] == f"spec.plugins[{name}]"
-    assert cause["message"] == (
-        f'Unsupported value: "{name}": no controller implements this plugin of Volcano yet: '
-        "remove it; supported plugins: env, pytorch, svc"
-    )
-
-
-def test_default_ssh_plugin_of_mpi_is_not_reported(world: World) -> None:
-    made = job(plugins={"mpi": ["--master=" + job()["spec"]["tasks"][0]["name"]]})
-    causes = refused(world.create, made).details["causes"]
-    assert [cause["field"] for cause in causes] == ["spec.plugins[mpi]"]
-
-
 def test_missing_priority_class_causes_a_warning(world: World) -> None:
     assert (
         "advice: PriorityClass nope does not exist; priority 0 counts"

@@ -19,7 +19,10 @@ from windlass.api.resources import (
 from windlass.controllers.apply_effects import EffectExecutor, EffectOutcome
 from windlass.controllers.effects import Effects
 from windlass.controllers.expectations import identity
+from windlass.controllers.vcjob import pods
 from windlass.controllers.vcjob.controller import JobController
+from windlass.controllers.vcjob.spec import JobSpec, read
+from windlass.controllers.vcjob.status import JobState
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 
@@ -200,3 +203,23 @@ def started(*, workers: int = 3, **spec: Any) -> World:
     world.start()
     assert world.phase == "Running"
     return world
+
+
+def spec_of(
+    *tasks: Json, annotations: Json | None = None, labels: Json | None = None, **spec: Any
+) -> JobSpec:
+    manifest = job(*tasks, **spec)
+    manifest["metadata"].update(
+        uid="u1", namespace="team", annotations=annotations or {}, labels=labels or {}
+    )
+    return read(manifest)
+
+
+def build(spec: JobSpec, name: str = "worker", index: int = 0, **classes: int) -> Json:
+    found = spec.task(name)
+    assert found is not None
+    return pods.build(spec, JobState(version=2, retries=1), found, index, classes)
+
+
+def env_of(container: Json) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container.get("env", ())}

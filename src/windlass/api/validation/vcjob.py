@@ -31,6 +31,8 @@ ACTIONS = (
     "CompleteJob",
     "ResumeJob",
 )
+INTERNAL_EVENTS = ("OutOfSync", "CommandIssued", "PodRunning")
+"""Events of Volcano's controller that no policy may name."""
 PLUGINS = ("env", "svc", "ssh", "pytorch", "mpi", "tensorflow", "ray", "hcclrank")
 _FREE = ("minAvailable", "priorityClassName", "tasks")
 _DURATION = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
@@ -187,7 +189,9 @@ def _exit_code(code: int, where: str, seen: set[int], out: Collector) -> None:
 
 def _events(named: list[str], where: str, seen: set[str], out: Collector) -> None:
     for event in named:
-        if event not in EVENTS:
+        if event in INTERNAL_EVENTS:
+            out.invalid(f"{where}.event", event, f"it is internal to Volcano: use one of {', '.join(EVENTS)}")
+        elif event not in EVENTS:
             out.choice(f"{where}.event", event, EVENTS)
         elif event in seen:
             out.duplicate(f"{where}.event", event)
@@ -207,14 +211,16 @@ def _plugins(spec: Obj, tasks: list[Obj], out: Collector) -> None:
     for name in plugins:
         if name not in PLUGINS:
             out.choice(f"spec.plugins[{name}]", name, PLUGINS)
-    if "mpi" in plugins:
-        master = _argument(plugins["mpi"] or (), "master", "master")
-        known = [task.get("name", "") for task in tasks]
-        if master not in known:
+    known = [task.get("name", "") for task in tasks]
+    for plugin, role in (("mpi", "master"), ("ray", "head")):
+        if plugin not in plugins:
+            continue
+        name = _argument(plugins[plugin] or (), role, role)
+        if name not in known:
             out.invalid(
-                "spec.plugins[mpi]",
-                master,
-                f"the mpi plugin's master task is missing: name a task {master}, or pass --master (tasks: "
+                f"spec.plugins[{plugin}]",
+                name,
+                f"the {plugin} plugin's {role} task is missing: name a task {name}, or pass --{role} (tasks: "
                 f"{', '.join(known)})",
             )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ from windlass.api.resources import (
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    SECRETS,
     SERVICES,
     VOLCANO_JOBS,
 )
@@ -26,14 +29,17 @@ from windlass.controllers.expectations import NamespaceView, RecordIndex, Stored
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.members import Members, members
+from windlass.controllers.vcjob.plugins import ssh
 from windlass.controllers.vcjob.policies import missing
 from windlass.controllers.vcjob.reconcile import reconcile
 from windlass.controllers.vcjob.snapshot import JobSnapshot
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER, read
-from windlass.controllers.vcjob.state_machine import RESTARTABLE
+from windlass.controllers.vcjob.state_machine import ACTIVE, RESTARTABLE
 from windlass.controllers.vcjob.traces import JobTraces
 from windlass.controllers.volcano_commands import discarded, key_of, oldest_first
+from windlass.kits import ssh_keys
 from windlass.kits.clock import Clock
+from windlass.kits.ssh_keys import SshKeyPair
 from windlass.observe.tracing import Exporter
 
 Json = dict[str, Any]
@@ -53,8 +59,10 @@ class JobController:
         clock: Clock,
         exporter: Exporter | None = None,
         scheduler: str = DEFAULT_SCHEDULER,
+        generate_keys: Callable[[], SshKeyPair] = ssh_keys.generate,
     ) -> None:
-        """``scheduler``: default scheduler of pods."""
+        """``scheduler``: default scheduler of pods. ``generate_keys``: source of key pairs."""
+        self._generate_keys = generate_keys
         self._client = client
         self._scheduler = scheduler
         self._traces = JobTraces(exporter) if exporter is not None else None
@@ -97,8 +105,10 @@ class JobController:
         return [*_owner_keys(claim), *self._jobs_with_claim.get(claim.key)]
 
     def _service_keys(self, service: StoredObject) -> list[str]:
-        """Return the job with the name of the Service, whatever the Service's owner is."""
-        return [service.key] if service.key in self._jobs.items else []
+        """Return the jobs that give a Service this name, whatever its owner is."""
+        return [
+            key for key in {service.key, service.key.removesuffix("-head-svc")} if key in self._jobs.items
+        ]
 
     async def reconcile(self, key: str) -> Effects:
         stored = self._jobs.items.get(key)
@@ -111,7 +121,7 @@ class JobController:
         pods = members(self._pods_of.get(stored.uid).values())
         if await self._caches_lag(job, pods):
             return Effects(requeue_after=_STALE_CACHE_SECONDS)
-        observed = self._observe(job, pods, commands)
+        observed = await self._with_keys(job, self._observe(job, pods, commands))
         if self._traces is not None:
             self._traces.observe(key, job, observed)
         return reconcile(job, observed)
@@ -120,12 +130,14 @@ class JobController:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         uid = job["metadata"]["uid"]
         objects: dict[tuple[str, str], Json] = {}
-        service = self._services.items.get(f"{namespace}/{name}")
-        if service is not None:
-            objects["Service", name] = service.object
-        hosts = self._maps.items.get(f"{namespace}/{name}-svc")
-        if hosts is not None:
-            objects["ConfigMap", f"{name}-svc"] = hosts.object
+        for kind, informer, plugin_object in (
+            ("Service", self._services, name),
+            ("Service", self._services, f"{name}-head-svc"),
+            ("ConfigMap", self._maps, f"{name}-svc"),
+        ):
+            stored = informer.items.get(f"{namespace}/{plugin_object}")
+            if stored is not None:
+                objects[kind, plugin_object] = stored.object
         group = self._groups.items.get(f"{namespace}/{name}-{uid}")
         return JobSnapshot(
             pods=pods,
@@ -137,6 +149,26 @@ class JobController:
             now=self._clock.now(),
             scheduler=self._scheduler,
         )
+
+    async def _with_keys(self, job: Json, observed: JobSnapshot) -> JobSnapshot:
+        """Add the Secret of plugin ``ssh`` while it is created or deleted, and a key pair for a new one.
+
+        Secrets are not watched: the controller may not list them in a cluster.
+        """
+        try:
+            spec, state = read(job), statuses.load(job)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return observed  # the reconciliation reports the problem
+        active, stored = state.phase in ACTIVE, ssh.RECORD in state.resources
+        if "ssh" not in spec.plugins or active is stored or (stored and state.phase in RESTARTABLE):
+            return observed
+        name = ssh.secret_name(spec)
+        secret = await self._client.find(SECRETS, name, spec.namespace)
+        if secret is not None:
+            return replace(observed, objects={**observed.objects, ("Secret", name): secret})
+        if not active or not ssh.needs_keys(spec):
+            return observed
+        return replace(observed, keys=await asyncio.to_thread(self._generate_keys))
 
     async def _caches_lag(self, job: Json, pods: Members) -> bool:
         """Return whether a pod that the cache misses exists on the server.

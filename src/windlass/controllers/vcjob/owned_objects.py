@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, POD_GROUPS, SERVICES
+from windlass.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, POD_GROUPS, SECRETS, SERVICES
 from windlass.controllers.effects import Create, Delete, EffectPlan, EmitEvent, Patch, controller_of
 from windlass.controllers.pod_groups import patch_group, spec_patch
 from windlass.controllers.vcjob import group as groups
 from windlass.controllers.vcjob import pods as bodies
 from windlass.controllers.vcjob.members import Member
-from windlass.controllers.vcjob.plugins import BUILT_IN
+from windlass.controllers.vcjob.plugins import BUILT_IN, served, ssh
 from windlass.controllers.vcjob.snapshot import JobSnapshot
 from windlass.controllers.vcjob.spec import JobSpec
 from windlass.controllers.vcjob.state_machine import FINAL, Phase
@@ -22,7 +22,9 @@ from windlass.controllers.vcjob.status import JobState
 from windlass.model.records import attained_service
 
 Json = dict[str, Any]
-_KINDS = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
+_KINDS = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS, "Service": SERVICES}
+_FOREIGN_SECRET_SECONDS = 10.0
+"""Delay (seconds) before a Secret of another owner is looked up again. Secrets are not watched."""
 _OLD_OWNER_SECONDS = 1.0
 """Delay (seconds) before a retry while an earlier job of the same name owns an object."""
 
@@ -32,6 +34,7 @@ class OwnedObjects:
 
     def __init__(self, spec: JobSpec, observed: JobSnapshot, plan: EffectPlan) -> None:
         self.spec, self.observed, self.plan = spec, observed, plan
+        self._held: set[str] = set()
 
     def present_group(self, state: JobState) -> Json | None:
         group = self.observed.group
@@ -84,7 +87,7 @@ class OwnedObjects:
         uid = metadata.get("uid")
         return Delete(POD_GROUPS, metadata["name"], namespace, uid, resource_version=resource_version)
 
-    def sync_objects(self) -> bool:
+    def sync_objects(self, state: JobState) -> bool:
         """Create claims and objects of plugins. Return whether pods may be created."""
         unserved = sorted(self.spec.plugins.keys() - BUILT_IN.keys())
         if unserved:
@@ -92,12 +95,16 @@ class OwnedObjects:
             return False
         ready = self._sync_claims()
         actions = []
-        for name, arguments in sorted(self.spec.plugins.items()):
-            for problem in BUILT_IN[name].problems(arguments):
-                self._warn("PluginError", f"plugin {name}: {problem}")
-            for wanted in BUILT_IN[name].objects(self.spec, arguments):
+        for plugin, arguments in served(self.spec.plugins):
+            for problem in plugin.problems(arguments):
+                self._warn("PluginError", f"plugin {plugin.name}: {problem}")
+            if plugin.name == "ssh" and ssh.RECORD in state.resources:
+                continue
+            for wanted in plugin.objects(self.spec, arguments, self.observed.keys):
                 action, usable = self._sync_object(wanted)
                 ready = ready and usable
+                if not usable:
+                    self._held.add(plugin.name)
                 actions += action
         self.plan.stage(*actions)
         return ready
@@ -116,6 +123,8 @@ class OwnedObjects:
             return [], False
         if kind == "Service":
             return [], True
+        if kind == "Secret":
+            self.plan.requeue(_FOREIGN_SECRET_SECONDS)
         message = f"{kind} {metadata['name']} exists and does not belong to the job: delete or rename it"
         self._warn("PluginError", message)
         return [], False
@@ -157,7 +166,9 @@ class OwnedObjects:
         return ready
 
     def resources(self) -> dict[str, str]:
-        found = {f"plugin-{name}": name for name in self.spec.plugins if name in BUILT_IN}
+        """Return the entries of ``status.controlledResources``, after :meth:`sync_objects`."""
+        names = [name for name in self.spec.plugins if name in BUILT_IN and name not in self._held]
+        found = {f"plugin-{name}": name for name in names}
         for position, volume in enumerate(self.spec.volumes):
             name = bodies.claim_name(self.spec, position, volume)
             found[f"volume-pvc-{name}"] = name
@@ -178,8 +189,8 @@ class OwnedObjects:
             whole = phase in FINAL and len(self.observed.pods) >= max(1, least)
             if not whole:
                 actions.append(self._delete_group(group))
-        for name, arguments in sorted(self.spec.plugins.items()):
-            for wanted in BUILT_IN[name].objects(self.spec, arguments) if name in BUILT_IN else ():
+        for plugin, arguments in served(self.spec.plugins):
+            for wanted in plugin.objects(self.spec, arguments, None):
                 actions += self._delete_object(wanted)
         return actions
 

@@ -47,8 +47,8 @@ def build(
         "spec": _pod_spec(spec, task, priority_classes),
     }
     _mount_volumes(pod["spec"], spec)
-    for name, arguments in sorted(spec.plugins.items()):
-        plugins.BUILT_IN[name].decorate(pod, plugins.PodPosition(spec, task, index), arguments)
+    for plugin, arguments in plugins.served(spec.plugins):
+        plugin.decorate(pod, plugins.PodPosition(spec, task, index), arguments)
     host_ports.decorate(pod, plugins.PodPosition(spec, task, index))
     return pod
 

@@ -133,7 +133,7 @@ class _Reconciliation:
         actions: list[Any] = [self._delete_pod(member) for member in to_delete.values()]
         created: list[tuple[JobTask, int]] = []
         if phase in ACTIVE:
-            ready = self.owned.sync_objects()
+            ready = self.owned.sync_objects(state)
             if ready:
                 actions += self.owned.sync_group(state)
                 created = self._wanted_pods(state)

@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass.controllers.vcjob.members import Members
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
+from windlass.kits.ssh_keys import SshKeyPair
 
 Json = dict[str, Any]
 
@@ -18,12 +19,13 @@ class JobSnapshot:
 
     ``pods``: pods that the job controls.
     ``group``: PodGroup of its name.
-    ``objects``: existing ConfigMaps and Services by (kind, name), of any owner.
+    ``objects``: existing ConfigMaps, Secrets and Services by (kind, name), of any owner.
     ``claims``: names of existing PersistentVolumeClaims.
     ``commands``: Commands for the job, the oldest first.
     ``priorities``: PriorityClass → value.
     ``now``: Unix seconds.
     ``scheduler``: default scheduler of pods.
+    ``keys``: new key pair, if the job needs one and its Secret is missing.
     """
 
     pods: Members
@@ -34,3 +36,4 @@ class JobSnapshot:
     priorities: Mapping[str, int]
     now: float
     scheduler: str = DEFAULT_SCHEDULER
+    keys: SshKeyPair | None = None

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.api.defaults.volcano import PLUGIN_NEEDS
 from windlass.kits import durations
 
 DEFAULT_QUEUE = "default"
 DEFAULT_SCHEDULER = "volcano"
 DEFAULT_MAX_RETRY = 3
-NEEDS_SVC = frozenset({"pytorch"})
-"""Plugins that bring ``svc`` with them: their addresses are names of the job's Service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +118,9 @@ def read(job: Mapping[str, Any], scheduler: str = DEFAULT_SCHEDULER) -> JobSpec:
     spec = job.get("spec") or {}
     tasks = tuple(_task(raw, position) for position, raw in enumerate(spec.get("tasks") or ()))
     plugins = {name: tuple(arguments or ()) for name, arguments in (spec.get("plugins") or {}).items()}
-    if NEEDS_SVC & plugins.keys():
-        plugins.setdefault("svc", ())
+    for name in list(plugins):
+        for needed in PLUGIN_NEEDS.get(name, ()):
+            plugins.setdefault(needed, ())
     return JobSpec(
         name=metadata["name"],
         namespace=metadata.get("namespace") or "default",

@@ -43,8 +43,6 @@ class AdmissionOptions:
     node_ports: tuple[int, int] = (30000, 32767)
     max_queue_depth: int = 5
     """Maximum number of levels below ``root``, as ``--max-queue-depth`` of Volcano."""
-    job_plugins: frozenset[str] = frozenset(("env", "svc", "pytorch"))
-    """Plugins of Volcano Jobs that the job controller implements."""
 
 
 class Review(msgspec.Struct):

@@ -53,8 +53,6 @@ def check(review: Review) -> None:
         _command_target(review)
     if review.resource not in _IN_QUEUES:
         return
-    if review.resource is VOLCANO_JOBS:
-        _check_plugins(review)
     queue = review.object["spec"].get("queue", "")
     before = ((review.old or {}).get("spec") or {}).get("queue")
     if queue == before:
@@ -64,30 +62,6 @@ def check(review: Review) -> None:
     problem = queue_problem(review, queue)
     if problem is not None:
         raise errors.invalid(review.resource, review.name, [problem])
-
-
-def _check_plugins(review: Review) -> None:
-    """Reject plugins of Volcano Jobs that no controller implements.
-
-    The job would lack their function.
-    """
-    requested = review.object["spec"].get("plugins") or {}
-    before = ((review.old or {}).get("spec") or {}).get("plugins") or {}
-    served = sorted(review.options.job_plugins)
-    missing = [name for name in requested if name not in served and name not in before]
-    if "mpi" in missing and "ssh" in missing:
-        missing.remove("ssh")  # a default that mpi adds
-    problems = [
-        FieldError(
-            f"spec.plugins[{name}]",
-            f'Unsupported value: "{name}": no controller implements this plugin of Volcano yet: remove it; '
-            f"supported plugins: {', '.join(served)}",
-            "FieldValueNotSupported",
-        )
-        for name in missing
-    ]
-    if problems:
-        raise errors.invalid(review.resource, review.name, problems)
 
 
 def _made_by_controller(obj: dict[str, Any]) -> bool:
@@ -171,6 +145,7 @@ def advise(review: Review) -> None:
         _advise_members(review, spec)
     elif review.creating:
         _advise_host_ports(review, spec)
+        _advise_events(review, spec)
         pods = sum(task.get("replicas", 0) for task in spec.get("tasks") or ())
         if not spec.get("plugins") and pods > 1:
             review.warn(
@@ -206,6 +181,20 @@ def _advise_host_ports(review: Review, spec: dict[str, Any]) -> None:
                 f"{ports[0].get('containerPort')} exclude each other from a node; the annotation "
                 f"{HOST_PORTS}: {HOST_PORTS_DISTINCT} on the template gives each replica ports of its own"
             )
+
+
+def _advise_events(review: Review, spec: dict[str, Any]) -> None:
+    """Warn about policies on an event that is never raised."""
+    places = [("spec.policies", spec.get("policies"))]
+    tasks = spec.get("tasks") or ()
+    places += [(f"spec.tasks[{at}].policies", task.get("policies")) for at, task in enumerate(tasks)]
+    for path, policies in places:
+        for at, policy in enumerate(policies or ()):
+            if "JobUpdated" in (policy.get("event"), *(policy.get("events") or ())):
+                review.warn(
+                    f"advice: {path}[{at}]: event JobUpdated is never raised, by Volcano neither; after a change of "
+                    "replicas pods are added or removed without a policy"
+                )
 
 
 def _advise_members(review: Review, spec: dict[str, Any]) -> None:

@@ -25,6 +25,12 @@ def host_name(spec: JobSpec, task: JobTask, index: int) -> str:
     return f"{host}.{task.pod_spec.get('subdomain') or spec.name}"
 
 
+def host_names(spec: JobSpec, task: JobTask) -> list[str]:
+    """Return the host names of a task's pods. A host name of the template is one host."""
+    count = min(task.replicas, 1) if task.pod_spec.get("hostname") else task.replicas
+    return [host_name(spec, task, index) for index in range(count)]
+
+
 def containers(pod: Json, *, init: bool) -> Iterator[Json]:
     """Yield the pod's containers, with ``init`` the init containers too, to be changed in place."""
     yield from pod["spec"].get("containers") or ()
@@ -34,6 +40,13 @@ def containers(pod: Json, *, init: bool) -> Iterator[Json]:
 
 def add_env(container: Json, *variables: Json) -> None:
     container["env"] = [*(container.get("env") or ()), *variables]
+
+
+def open_port(container: Json, name: str, port: int) -> None:
+    """Declare a port of a container, unless it is declared already."""
+    ports = container.get("ports") or ()
+    if not any(entry.get("containerPort") == port for entry in ports):
+        container["ports"] = [*ports, {"name": name, "containerPort": port}]
 
 
 def variable(name: str, value: object) -> Json:

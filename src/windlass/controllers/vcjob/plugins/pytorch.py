@@ -17,6 +17,7 @@ from windlass.controllers.vcjob.plugins.position import (
     add_env,
     containers,
     host_name,
+    open_port,
     parse_flags,
     variable,
 )
@@ -68,16 +69,10 @@ def decorate(pod: dict[str, Any], position: PodPosition, arguments: Sequence[str
     elif task.name == master.name:
         variables.append(variable("RANK", 0))
     for container in containers(pod, init=False):
-        _open_port(container, int(port))
+        open_port(container, _PORT_NAME, int(port))
         add_env(container, *variables)
     if task.name == worker and flags["wait-master-enabled"]:
         _wait_for_master(pod, address, flags)
-
-
-def _open_port(container: dict[str, Any], port: int) -> None:
-    ports = container.get("ports") or ()
-    if not any(entry.get("containerPort") == port for entry in ports):
-        container["ports"] = [*ports, {"name": _PORT_NAME, "containerPort": port}]
 
 
 def _wait_for_master(pod: dict[str, Any], address: str, flags: dict[str, Value]) -> None:

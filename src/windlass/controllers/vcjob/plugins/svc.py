@@ -19,7 +19,7 @@ from windlass.controllers.vcjob.plugins.position import (
     Value,
     add_env,
     containers,
-    host_name,
+    host_names,
     parse_flags,
 )
 from windlass.controllers.vcjob.spec import JobSpec, JobTask
@@ -62,7 +62,7 @@ def decorate(pod: dict[str, Any], position: PodPosition, arguments: Sequence[str
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
 
 
-def objects(spec: JobSpec, arguments: Sequence[str]) -> list[dict[str, Any]]:
+def objects(spec: JobSpec, arguments: Sequence[str], keys: object) -> list[dict[str, Any]]:
     """The ConfigMap and the Service, without their owner."""
     flags, _ = parse_flags(arguments, _DEFAULTS)
     service_spec: dict[str, Any] = {
@@ -91,8 +91,7 @@ def hosts(spec: JobSpec) -> dict[str, str]:
     """``<task>.host``, ``VC_<TASK>_HOSTS`` and ``VC_<TASK>_NUM`` of every task."""
     data: dict[str, str] = {}
     for task in spec.tasks:
-        count = min(task.replicas, 1) if task.pod_spec.get("hostname") else task.replicas
-        found = [host_name(spec, task, index) for index in range(count)]
+        found = host_names(spec, task)
         data[f"{_key(task)}.host"] = "\n".join(found)
         data[_hosts_key(task)] = ",".join(found)
         data[_number_key(task)] = str(len(found))
