@@ -83,7 +83,7 @@ PODS = Resource(
     "Pod",
     short_names=("po",),
     categories=("all",),
-    subresources=("status", "binding", "log", "eviction"),
+    subresources=("status", "binding", "log", "eviction", "exec"),
 )
 NODES = Resource("", "v1", "nodes", "Node", False, ("no",), subresources=_STATUS)
 NAMESPACES = Resource(

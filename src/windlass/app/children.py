@@ -90,14 +90,17 @@ async def until_signal(work: Awaitable[None], stop: Callable[[int], Awaitable[No
 async def _server(options: ChildOptions) -> None:
     from windlass.node.runtime.log_reader import LogReader
     from windlass.node.runtime.process_log import ProcessLogReader
+    from windlass.node.streams.client import AgentStreams
     from windlass.server.log_source import LogMissing
     from windlass.server.main import ServeConfig, serve
+    from windlass.server.stream_source import refused
 
     clock = SystemClock()
     config = ServeConfig(options.state, tcp=_inherited(options.tcp), unix=_inherited(options.unix))
     containers = LogReader(options.state.node, clock=clock, missing=LogMissing)
     logs = ProcessLogReader(containers, options.state.log, clock=clock, missing=LogMissing)
-    await until_signal(serve(config, clock=clock, rng=chance.system(), logs=logs))
+    streams = AgentStreams(options.state.node_socket, refused=refused)
+    await until_signal(serve(config, clock=clock, rng=chance.system(), logs=logs, streams=streams))
 
 
 async def _control(options: ChildOptions) -> None:

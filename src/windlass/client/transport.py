@@ -8,7 +8,7 @@ validation like all others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -20,6 +20,8 @@ class Request(msgspec.Struct, frozen=True):
     ``path``: without the query.
     ``query``: the text after ``?``, not decoded.
     Header names are lower case.
+    ``subprotocols``: those that a client offers for an upgrade to a WebSocket. None: the
+    request is not such an upgrade.
     """
 
     method: str
@@ -27,6 +29,26 @@ class Request(msgspec.Struct, frozen=True):
     query: str = ""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
+    subprotocols: tuple[str, ...] | None = None
+
+
+class WebSocket(Protocol):
+    """Connection after an upgrade."""
+
+    async def receive(self) -> bytes | None:
+        """Return the next message; None if the client has left."""
+        ...
+
+    async def send(self, message: bytes) -> None:
+        """Send a message; it returns when the client takes more. No error if the client has left."""
+        ...
+
+
+class Upgrade(msgspec.Struct, frozen=True):
+    """Acceptance of an upgrade. ``serve`` runs until the connection shall be closed."""
+
+    subprotocol: str
+    serve: Callable[[WebSocket], Awaitable[None]]
 
 
 class ByteStream(Protocol):
@@ -43,13 +65,15 @@ class Response(msgspec.Struct):
     """HTTP response: a whole ``body``, or a ``stream`` of chunks (watch, followed log).
 
     The consumer of a stream must exhaust it or call ``aclose``. Header names are lower
-    case. The values of a repeated header are joined by ``", "``.
+    case. The values of a repeated header are joined by ``", "``. ``upgrade``: set with
+    status 101.
     """
 
     status: int
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     stream: ByteStream | None = None
+    upgrade: Upgrade | None = None
 
 
 async def whole(response: Response, most: int | None = None) -> bytes:

@@ -111,6 +111,11 @@ class StateFolder:
         return self.socket.with_name("control.sock")
 
     @property
+    def node_socket(self) -> Path:
+        """Return the Unix socket on which the node agent serves streams into its pods."""
+        return self.socket.with_name("node.sock")
+
+    @property
     def kubeconfig(self) -> Path:
         return self.path / "kubeconfig"
 

@@ -57,6 +57,7 @@ from windlass.node.runtime.threads import in_thread
 from windlass.node.sandbox.hosts import NamedPod, NamedService, hostname_of
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Network, NetworkError, find_capabilities
 from windlass.node.simulated import SimulatedNodes, decode_simulated
+from windlass.node.streams.listener import StreamListener, StreamPod
 
 _log = logging.getLogger("windlass.node")
 _MAINTENANCE_SECONDS = 60.0
@@ -182,6 +183,7 @@ class NodeAgent:
                 group.create_task(self._maintain(), name="maintenance")
                 group.create_task(self._reap_helpers(), name="reaper")
                 group.create_task(self._plugins.run(), name="device plugins")
+                group.create_task(self._stream_listener().run(), name="streams")
                 if device_reporter is not None:
                     group.create_task(device_reporter.run(), name="devices")
         finally:
@@ -197,6 +199,22 @@ class NodeAgent:
                 if self._nvml is not None:
                     self._nvml.close()
                 lock.release()
+
+    def _stream_listener(self) -> StreamListener:
+        path = self._state.node_socket
+        return StreamListener(path, self._paths.root, self._fork_server, self._stream_pod)
+
+    def _stream_pod(self, uid: str) -> StreamPod | None:
+        worker = self.workers.get(uid)
+        if worker is None:
+            return None
+        return StreamPod(
+            directory=worker.directory,
+            attempts={name: container.attempt for name, container in worker.machine.containers.items()},
+            address=worker.machine.address,
+            network="net" in self.network.capabilities.namespaces
+            and not worker.pod["spec"].get("hostNetwork"),
+        )
 
     async def _acquire(self, lock: FileLock) -> None:
         """Acquire the lock of the directory. Raises :class:`AgentRunning`.

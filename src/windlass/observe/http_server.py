@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import ssl
@@ -31,6 +32,8 @@ PEER = "windlass.peer"
 """Key of the connection's :class:`Peer` in the state of a request."""
 BACKLOG = 1024
 """Maximum number of connections that wait to be accepted."""
+_MAX_MESSAGE_BYTES = 4 * 2**20
+"""Maximum message of a WebSocket in bytes."""
 _CANCEL_SECONDS = 1.0
 """Timeout (seconds) of requests that were cancelled when the server was closed."""
 
@@ -117,6 +120,18 @@ class JoiningTransport:
         return getattr(self._transport, name)
 
 
+class _ExpectedUpgrades(logging.Filter):
+    """Drops uvicorn's reports of upgrades that the application refuses in words."""
+
+    _TEXTS = ("Unsupported upgrade request.", "ASGI callable returned without completing handshake.")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg not in self._TEXTS
+
+
+_expected_upgrades = _ExpectedUpgrades()
+
+
 class HttpServer:
     """Listeners of one or more applications; open with :meth:`listen`, end with :meth:`close`."""
 
@@ -126,17 +141,24 @@ class HttpServer:
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
 
     async def listen(
-        self, app: App, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None
+        self,
+        app: App,
+        listeners: Sequence[socket.socket],
+        tls: ssl.SSLContext | None = None,
+        *,
+        websockets: bool = False,
     ) -> None:
         """Serve ``app`` on listening sockets, which are closed with the server.
 
-        The limits hold for these sockets together.
+        The limits hold for these sockets together. ``websockets``: ``app`` serves upgrades.
         """
         limits = self._limits
         config = uvicorn.Config(
             cast(Any, app if limits.head is None else _with_deadlines(app, limits.idle + limits.head)),
             http=_protocol(self._connected),
-            ws="none",
+            ws="websockets-sansio" if websockets else "none",
+            ws_per_message_deflate=False,
+            ws_max_size=_MAX_MESSAGE_BYTES,
             lifespan="off",
             interface="asgi3",
             log_config=None,
@@ -151,6 +173,8 @@ class HttpServer:
             limit_concurrency=limits.connections,
             ssl_context_factory=None if tls is None else lambda config, default: tls,
         )
+        if websockets:
+            logging.getLogger("uvicorn.error").addFilter(_expected_upgrades)
         server = _Server(config)
         task = asyncio.create_task(server.serve(sockets=list(listeners)))
         self._servers.append((server, task))

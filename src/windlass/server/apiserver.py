@@ -27,6 +27,7 @@ from windlass.server.request.routing import (
     unknown_resource,
 )
 from windlass.server.request.users import UserInfo
+from windlass.server.stream_source import StreamSource
 from windlass.server.subresources import SUBRESOURCES, Handler
 from windlass.server.telemetry import Telemetry
 from windlass.server.verbs import access_reviews
@@ -66,6 +67,7 @@ class ApiServer:
         clock: Clock,
         rng: Random,
         logs: LogSource | None = None,
+        streams: StreamSource | None = None,
         options: ServerOptions | None = None,
         admission: Admitter | None = None,
         control: Path | None = None,
@@ -78,6 +80,7 @@ class ApiServer:
             admission or _admission(store, clock, rng),
             options or ServerOptions(),
             logs,
+            streams,
         )
         self.telemetry = Telemetry(store)
         self._rng = rng
@@ -116,7 +119,8 @@ class ApiServer:
             response = responses.rejection(failure(500, "InternalError", message))
         if call is not None and call.warnings:
             response = responses.with_warnings(response, call.warnings)
-        seconds = None if response.stream is not None else self.core.clock.monotonic() - begin
+        streams = response.stream is not None or response.upgrade is not None
+        seconds = None if streams else self.core.clock.monotonic() - begin
         self.telemetry.answered(verb, resource, response.status, seconds)
         headers = {"audit-id": f"{self._rng.getrandbits(128):032x}", "cache-control": "no-cache, private"}
         headers.update(response.headers)
@@ -155,6 +159,8 @@ class ApiServer:
         if verb == "watch" and call.form.yaml:
             media = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
             raise failure(406, "NotAcceptable", f"only the following media types are accepted: {media}")
+        if call.request.subprotocols is not None and (subresource is None or not subresource.upgrades):
+            raise failure(400, "BadRequest", "only exec, attach and portforward are served as WebSocket")
         if handler is None:
             return access_reviews.review(call)
         return await handler(self.core, call)

@@ -27,6 +27,7 @@ from windlass.server.request.negotiation import PLAIN, Representation
 from windlass.server.request.params import parse_query
 from windlass.server.request.routing import RequestTarget
 from windlass.server.request.users import UserInfo
+from windlass.server.stream_source import StreamSource
 from windlass.store import errors as store_errors
 from windlass.store.records import Entry
 from windlass.store.store import Store
@@ -119,6 +120,7 @@ class ServerCore:
     admission: Admitter
     options: ServerOptions
     logs: LogSource | None = None
+    streams: StreamSource | None = None
     open_watches: int = 0
     stopping: bool = False
     """True from shutdown on: watches and followed logs end."""

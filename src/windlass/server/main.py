@@ -28,6 +28,7 @@ from windlass.server.bootstrap import bootstrap
 from windlass.server.core import ServerOptions
 from windlass.server.http.listeners import LOOPBACK, ApiListeners, bind_tcp, bind_unix, tls_context
 from windlass.server.log_source import LogSource
+from windlass.server.stream_source import StreamSource
 from windlass.store.families import StoreOptions
 from windlass.store.store import Store
 
@@ -74,6 +75,7 @@ async def serve(
     clock: Clock,
     rng: Random,
     logs: LogSource | None = None,
+    streams: StreamSource | None = None,
     ready: Callable[[Running], Awaitable[None] | None] | None = None,
 ) -> None:
     """Serve until cancelled. ``ready`` is called once requests are served.
@@ -82,7 +84,7 @@ async def serve(
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     retain_freed_memory()
-    async with running(config, clock=clock, rng=rng, logs=logs) as server:
+    async with running(config, clock=clock, rng=rng, logs=logs, streams=streams) as server:
         if ready is not None:
             waiting = ready(server)
             if waiting is not None:
@@ -92,7 +94,12 @@ async def serve(
 
 @asynccontextmanager
 async def running(
-    config: ServeConfig, *, clock: Clock, rng: Random, logs: LogSource | None = None
+    config: ServeConfig,
+    *,
+    clock: Clock,
+    rng: Random,
+    logs: LogSource | None = None,
+    streams: StreamSource | None = None,
 ) -> AsyncIterator[Running]:
     """Run a server within a ``with`` block. Raises :class:`WindlassError`."""
     state = config.state
@@ -114,7 +121,13 @@ async def running(
 
         store.on_failure = fail
         api = ApiServer(
-            store, clock=clock, rng=rng, logs=logs, options=config.options, control=state.control_socket
+            store,
+            clock=clock,
+            rng=rng,
+            logs=logs,
+            streams=streams,
+            options=config.options,
+            control=state.control_socket,
         )
         await bootstrap(api)
         listeners = ApiListeners(api, Authenticator(pki.read_token(state)))

@@ -16,6 +16,7 @@ from windlass.client.transport import Response
 from windlass.server.core import Call, ServerCore
 from windlass.server.verbs.binding import bind
 from windlass.server.verbs.eviction import evict
+from windlass.server.verbs.pod_exec import execute
 from windlass.server.verbs.pod_log import read_log
 from windlass.server.verbs.read import get
 from windlass.server.verbs.update import patch, update
@@ -30,12 +31,13 @@ class Subresource:
     ``body``: (group, version, kind) of the body if it is another kind than the
     resource. An empty version stands for the
     resource's own group and version. ``text``: the response is plain text, whatever the
-    client accepts.
+    client accepts. ``upgrades``: the connection becomes a WebSocket.
     """
 
     handlers: Mapping[str, Handler]
     body: tuple[str, str, str] | None = None
     text: bool = False
+    upgrades: bool = False
 
     @property
     def verbs(self) -> list[str]:
@@ -53,6 +55,7 @@ SUBRESOURCES: Mapping[str, Subresource] = {
     "binding": Subresource({"create": bind}, body=("", "", "Binding")),
     "eviction": Subresource({"create": evict}, body=("policy", "v1", "Eviction")),
     "log": Subresource({"get": read_log}, text=True),
+    "exec": Subresource({"get": execute, "create": execute}, body=("", "", "PodExecOptions"), upgrades=True),
 }
 
 

@@ -433,7 +433,6 @@ DEFAULT = "kubectl.kubernetes.io/default-container"
 @pytest.mark.parametrize(
     ("what", "instead"),
     [
-        ("exec", "windlass logs -f"),
         ("attach", "windlass logs -f"),
         ("portforward", "windlass run --host-network"),
         ("proxy", "windlass run --host-network"),

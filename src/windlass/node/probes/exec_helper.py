@@ -14,7 +14,8 @@ import signal
 from typing import Any, NoReturn
 
 from windlass.kits import monotonic
-from windlass.node.runtime import attempt_files, container_init, syscalls
+from windlass.node.runtime import attempt_files, container_init
+from windlass.node.runtime.container_entry import enter_container
 
 OUTPUT_BYTES = 10 * 1024
 """Maximum output of a command in bytes that is retained (as in the kubelet)."""
@@ -47,7 +48,7 @@ def _run(folder: str, name: str, timeout: float | None) -> dict[str, Any]:
     wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    _enter(spec, init)
+    enter_container(spec, init)
     output, output_write = os.pipe2(os.O_CLOEXEC)
     errors, errors_write = os.pipe2(os.O_CLOEXEC)
     parent = 0 if spec.get("pid_namespace") else os.getpid()  # as the command sees it
@@ -64,20 +65,6 @@ def _run(folder: str, name: str, timeout: float | None) -> dict[str, Any]:
         failure = json.loads(refusal)
         return {"error": f'{failure["stage"]}: "{argv[0]}": {failure["message"]}'}
     return _wait(child, output, wake, timeout)
-
-
-def _enter(spec: dict[str, Any], init: dict[str, Any]) -> None:
-    """Join the namespaces and the cgroup of the container's init. Raises ``OSError``."""
-    joined = set((spec.get("join") or {}).get("namespaces") or ())
-    own = {
-        name for name, wanted in (("mnt", "mount_namespace"), ("pid", "pid_namespace")) if spec.get(wanted)
-    }
-    if "user" in joined:
-        syscalls.enter(init["pid"], init["start_time"], ("user",))
-    if spec.get("cgroup"):
-        with open(os.path.join(spec["cgroup"], "cgroup.procs"), "w", encoding="ascii") as stream:
-            stream.write("0")
-    syscalls.enter(init["pid"], init["start_time"], tuple((joined | own) - {"user"}))
 
 
 def _run_command(spec: dict[str, Any], output: int, errors: int, parent: int) -> NoReturn:

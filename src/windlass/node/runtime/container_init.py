@@ -205,12 +205,14 @@ def _isolate(spec: dict[str, Any]) -> None:
 def become(spec: dict[str, Any], errors: int, parent: int) -> NoReturn:
     """Become a process of the container: session, user, limits, working directory, then exec.
 
-    The process ends with ``parent``. That is init, or the helper for the command of a probe (0 if the
-    helper is outside of the pid namespace).
+    The process ends with ``parent``. That is init, or the helper of a command that was started later
+    (0 if the helper is outside of the pid namespace).
     """
     stage = "session"
     try:
         os.setsid()
+        if spec.get("tty"):
+            _control_terminal()
         stage = "limits"
         _limit(spec)
         stage = "user"
@@ -230,6 +232,14 @@ def become(spec: dict[str, Any], errors: int, parent: int) -> NoReturn:
     except ValueError as error:  # for instance a NUL byte in an argument
         _report(errors, stage, OSError(errno.EINVAL, str(error)))
     os._exit(127)
+
+
+def _control_terminal() -> None:
+    """Make stdin the controlling terminal of the new session."""
+    import fcntl  # rarely needed; shims start without it
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _limit(spec: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Fork server for pod supervisors: an interpreter that has loaded their modules and forks them.
+"""Fork server for pod supervisors and streams: an interpreter that has loaded their modules and forks them.
 
 Most of the cost of a short pod is the start of two interpreters: those of its sandbox and of its
 shim. A fork takes a tenth of that time. The server is a separate process, so its children inherit
@@ -22,7 +22,12 @@ import sys
 
 from windlass.node.runtime import syscalls
 
-MODULES = ("windlass.node.sandbox.sandbox", "windlass.node.runtime.shim")
+MODULES = (
+    "windlass.node.sandbox.sandbox",
+    "windlass.node.runtime.shim",
+    "windlass.node.streams.exec_session",
+    "windlass.node.streams.port_session",
+)
 """Modules loaded at the start. A child runs ``main`` of one of them."""
 _MAX_REQUEST_BYTES = 65_536
 _REAP_MILLISECONDS = 1000

@@ -122,6 +122,17 @@ class ForkServer:
             errors,
         )
 
+    def start_on(self, module: str, argument: str, output: int, errors: Path) -> int:
+        """Start a helper with ``output`` as its stdout; return its pid. Raises ``OSError``."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        errors_to = os.open(errors, flags, 0o600)
+        try:
+            return self._fork(module, argument, output, errors_to) or _spawn(
+                module, argument, output, errors_to
+            )
+        finally:
+            os.close(errors_to)
+
     def _fork(self, module: str, argument: str, out: int, errors: int) -> int:
         """Return the pid of the forked helper, or 0 if the server is not available."""
         if self._connection is None:

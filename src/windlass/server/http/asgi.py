@@ -1,5 +1,7 @@
 """The ASGI application: HTTP requests become :class:`Request`, answers become bytes on the wire.
 
+An upgrade to a WebSocket is a request like any other, until it is accepted.
+
 A stream ends as soon as its client leaves (``http.disconnect``), and a client that does not read for
 long is cut off, so that no watch outlives its reader.
 """
@@ -9,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from windlass.api.errors import StatusError, failure
-from windlass.client.transport import ByteStream, Request, Response
+from windlass.client.transport import ByteStream, Request, Response, whole
 from windlass.observe.http_server import PEER, Peer, Receive, Scope, Send
 from windlass.server.apiserver import ApiServer
 from windlass.server.auth.authentication import Authenticator, user_of_certificate
@@ -31,7 +34,7 @@ class Disconnected(Exception):
 
 
 class Application:
-    """ASGI 3, HTTP only."""
+    """ASGI 3: HTTP and WebSockets."""
 
     def __init__(self, api: ApiServer, authenticator: Authenticator, owner: UserInfo | None = None) -> None:
         """``owner``: user of all connections, whatever credentials a request has."""
@@ -41,6 +44,9 @@ class Application:
         self._limit = api.options.body_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._upgrade(scope, receive, send)
+            return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         peer: Peer = scope["state"][PEER]
         closing = False
@@ -60,6 +66,35 @@ class Application:
         else:
             response = await self._api.handle(request, user)
         await _answer(peer, receive, send, response, closing=closing)
+
+    async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        peer: Peer = scope["state"][PEER]
+        await receive()
+        try:
+            owner = self._owner or user_of_certificate(peer.certificate)
+            user = self._authenticator.user(owner, headers.get("authorization"))
+        except StatusError as error:
+            response = responses.rejection(error)
+        else:
+            request = Request(
+                "GET",
+                scope["raw_path"].decode("latin-1"),
+                scope["query_string"].decode("latin-1"),
+                headers,
+                subprotocols=tuple(scope["subprotocols"]),
+            )
+            response = await self._api.handle(request, user)
+        if response.upgrade is None:
+            body = await whole(response)
+            begin = {"type": "websocket.http.response.start", "status": response.status}
+            await send({**begin, "headers": _headers(response, closing=True)})
+            await send({"type": "websocket.http.response.body", "body": body})
+            return
+        await send({"type": "websocket.accept", "subprotocol": response.upgrade.subprotocol or None})
+        socket = _AsgiWebSocket(receive, send)
+        await response.upgrade.serve(socket)
+        await socket.close()
 
     async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
         """The whole body. Raises 413, and :class:`Disconnected`."""
@@ -85,6 +120,38 @@ class Application:
 
     def _too_large(self) -> StatusError:
         return failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {self._limit}")
+
+
+class _AsgiWebSocket:
+    """Implements :class:`windlass.client.transport.WebSocket`."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._left = False
+
+    async def receive(self) -> bytes | None:
+        if self._left:
+            return None
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self._left = True
+            return None
+        return message.get("bytes") or (message.get("text") or "").encode()
+
+    async def send(self, message: bytes) -> None:
+        await self._deliver({"type": "websocket.send", "bytes": message})
+
+    async def close(self) -> None:
+        await self._deliver({"type": "websocket.close", "code": 1000})
+
+    async def _deliver(self, event: dict[str, Any]) -> None:
+        if self._left:
+            return
+        try:
+            await self._send(event)
+        except OSError:  # uvicorn's ClientDisconnected
+            self._left = True
 
 
 def _headers(response: Response, *, closing: bool) -> list[tuple[bytes, bytes]]:

@@ -34,12 +34,14 @@ class ApiListeners:
     async def listen_tls(self, listener: socket.socket, context: ssl.SSLContext) -> int:
         """Serve TLS on a bound socket; return its port."""
         port = int(listener.getsockname()[1])
-        await self._server.listen(Application(self._api, self._authenticator), [listener], context)
+        app = Application(self._api, self._authenticator)
+        await self._server.listen(app, [listener], context, websockets=True)
         return port
 
     async def listen_unix(self, listener: socket.socket) -> None:
         """Serve a bound Unix socket; its clients are the administrator."""
-        await self._server.listen(Application(self._api, self._authenticator, ADMIN), [listener])
+        app = Application(self._api, self._authenticator, ADMIN)
+        await self._server.listen(app, [listener], websockets=True)
 
     async def close(self) -> None:
         """Accept no connections, let requests in progress finish for a while, then abort them.

@@ -64,7 +64,6 @@ def unknown_resource() -> StatusError:
 
 
 _INSTEAD = {
-    "exec": "print the information in the command itself, and read windlass logs -f",
     "attach": "read windlass logs -f",
     "portforward": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",
     "proxy": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from windlass.api.annotations import SIMULATED
-from windlass.api.errors import FieldError, bad_request, failure, not_found
-from windlass.api.resources import NODES
+from windlass.api.errors import FieldError, bad_request, failure
 from windlass.client.transport import Response
 from windlass.kits.timestamps import rfc3339_micro, utc_text
-from windlass.server.core import Call, ServerCore, decoded
+from windlass.server.core import Call, ServerCore
 from windlass.server.log_source import LogMissing, LogOptions
 from windlass.server.presentation import responses
 from windlass.server.request.params import number, truth
+from windlass.server.verbs import pod_streams
 
 _STREAMS = {"": "", "All": "", "Stdout": "stdout", "Stderr": "stderr"}
 """Values of ``stream``, as in Kubernetes with the feature gate ``PodLogsQuerySplitStreams``."""
@@ -27,16 +26,12 @@ Errors in this time have their own status code.
 
 async def read_log(core: ServerCore, call: Call) -> Response:
     """Handle GET of a log. Raises StatusError."""
-    target = call.target
-    entry = core.store.get(target.table, target.namespace, target.name)
-    if entry is None:
-        raise not_found(target.resource, target.name)
-    pod = decoded(target.stored, entry)
-    container = _container(pod, call.params.get("container", ""))
+    pod = pod_streams.stored_pod(core, call)
+    container = pod_streams.container_name(pod, call.params.get("container", ""))
     options, limit = _options(core, call, container)
     if not (pod.get("spec") or {}).get("nodeName"):
         return Response(204)
-    _check_node(core, pod)
+    pod_streams.check_has_process(core, pod, "it has no log")
     _check_started(pod, container, previous=options.previous)
     if core.logs is None:
         raise failure(
@@ -76,27 +71,6 @@ def _next(chunks: AsyncIterator[bytes]) -> asyncio.Future[bytes]:
         return await anext(chunks, b"")
 
     return asyncio.ensure_future(one())
-
-
-def _container(pod: Mapping[str, Any], wanted: str) -> str:
-    spec = pod.get("spec") or {}
-    names = [c["name"] for c in spec.get("containers") or ()]
-    first = [c["name"] for c in spec.get("initContainers") or ()]
-    name = pod["metadata"]["name"]
-    if wanted:
-        extra = [c["name"] for c in spec.get("ephemeralContainers") or ()]
-        if wanted not in (*names, *first, *extra):
-            raise bad_request(f"container {wanted} is not valid for pod {name}")
-        return wanted
-    if len(names) == 1:
-        return names[0]
-    default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
-    if isinstance(default, str) and default in names:
-        return default
-    choices = f"choose one of: [{' '.join(names)}]"
-    if first:
-        choices += f" or one of the init containers: [{' '.join(first)}]"
-    raise bad_request(f"a container name must be specified for pod {name}, {choices}")
 
 
 def _options(core: ServerCore, call: Call, container: str) -> tuple[LogOptions, int | None]:
@@ -148,18 +122,6 @@ def _invalid(name: str, problems: list[FieldError]) -> Exception:
     causes = [{"reason": p.reason, "message": p.message, "field": p.field} for p in problems]
     details = {"name": name, "kind": "PodLogOptions", "causes": causes}
     return failure(422, "Invalid", f'PodLogOptions "{name}" is invalid: {body}', details)
-
-
-def _check_node(core: ServerCore, pod: Mapping[str, Any]) -> None:
-    """Raise 400 with an explanation on simulated nodes, which start no process."""
-    node = pod["spec"]["nodeName"]
-    entry = core.store.get(NODES.qualified, "", node)
-    labels = decoded(NODES, entry)["metadata"].get("labels") or {} if entry is not None else {}
-    if labels.get(SIMULATED) == "true":
-        name = pod["metadata"]["name"]
-        raise bad_request(
-            f'pod "{name}" is on the simulated node "{node}": no process runs there, so it has no log'
-        )
 
 
 def _check_started(pod: Mapping[str, Any], container: str, *, previous: bool) -> None:

@@ -1,0 +1,1 @@
+"""Streams into running containers: commands, terminals, ports."""

@@ -1,0 +1,185 @@
+"""Streams into the containers of one box, with a stock kubectl: commands, terminals, files, ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubectl import find
+from single_node import Box
+
+pytestmark = pytest.mark.kubectl
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    if find() is None:
+        pytest.skip("kubectl is not on the PATH")
+    with Box("--gpus", "simulated:2xA100-80GB") as one:
+        apply(one, pod("p"))
+        one.wait_for("pod p runs", lambda: is_running(one, "p"))
+        yield one
+
+
+def pod(name: str, *, command: tuple[str, ...] = ("sleep", "infinity"), **container: Any) -> dict[str, Any]:
+    main = {"name": "main", "image": "python", "command": list(command), **container}
+    spec = {"containers": [main], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def apply(box: Box, *objects: dict[str, Any]) -> None:
+    box.windlass("apply", "-f", "-", stdin="\n---\n".join(json.dumps(one) for one in objects))
+
+
+def is_running(box: Box, name: str) -> bool:
+    return box.get("pods", name).get("status", {}).get("phase") == "Running"
+
+
+class TestExec:
+    def test_command_has_the_environment_and_directory_of_the_container(self, box: Box) -> None:
+        container = {
+            "name": "env",
+            "image": "python",
+            "command": ["sh", "-c", "env | sort > env; pwd > cwd; id -u > uid; sleep infinity"],
+            "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+            "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        }
+        apply(
+            box,
+            pod(
+                "env",
+                **{k: v for k, v in container.items() if k not in ("name", "command")},
+                command=tuple(container["command"]),
+            ),
+        )
+        box.wait_for("pod env runs", lambda: is_running(box, "env"))
+        script = (
+            "cat cwd; pwd; cat uid; id -u; hostname; grep -v ^_ env > a; env | sort | grep -v ^_ | diff a -"
+        )
+        lines = box.kubectl("exec", "env", "--", "sh", "-c", script).stdout.splitlines()
+        assert lines[0] == lines[1]
+        assert lines[2] == lines[3]
+        assert lines[4:] == ["env"]
+        values = box.kubectl("exec", "env", "--", "env").stdout
+        assert "NCCL_DEBUG=INFO" in values
+        assert "CUDA_VISIBLE_DEVICES=" in values
+
+    def test_exit_code_and_both_outputs_reach_the_client(self, box: Box) -> None:
+        done = box.kubectl("exec", "p", "--", "sh", "-c", "echo out; echo err >&2; exit 3", check=False)
+        assert done.returncode == 3
+        assert done.stdout == "out\n"
+        assert done.stderr.startswith("err\n")
+        killed = box.kubectl("exec", "p", "--", "sh", "-c", "kill -9 $$", check=False)
+        assert killed.returncode == 137
+
+    def test_missing_program_ends_with_127_and_names_the_next_step(self, box: Box) -> None:
+        done = box.kubectl("exec", "p", "--", "no-such-tool", check=False)
+        assert done.returncode == 127
+        assert "windlass doctor" in done.stderr
+
+    def test_end_of_stdin_reaches_the_command(self, box: Box) -> None:
+        text = "x" * 300_000
+        done = box.kubectl("exec", "-i", "p", "--", "sh", "-c", "wc -c; echo end", stdin=text)
+        assert done.stdout.split() == ["300000", "end"]
+
+    def test_command_is_hung_up_when_the_client_leaves(self, box: Box, tmp_path: Path) -> None:
+        mark = tmp_path / "ended"
+        script = f"trap 'touch {mark}; exit' HUP; echo ready; while :; do sleep 0.1; done"
+        client = subprocess.Popen(
+            ["kubectl", "exec", "p", "--", "sh", "-c", script],
+            stdout=subprocess.PIPE,
+            env=box.environment,
+        )
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"ready\n"
+        client.kill()
+        client.wait()
+        client.stdout.close()
+        box.wait_for("the command got SIGHUP", mark.exists, 30)
+
+    def test_terminal_echoes_and_has_a_size(self, box: Box) -> None:
+        master, slave = pty.openpty()
+        os.set_blocking(master, False)
+        client = subprocess.Popen(
+            ["kubectl", "exec", "-it", "p", "--", "sh", "-c", "stty size; read x; echo got-$x; tty"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=box.environment,
+            start_new_session=True,
+        )
+        os.close(slave)
+        os.write(master, b"hello\n")
+        seen = read_terminal(master, client)
+        assert client.returncode == 0, seen
+        assert "got-hello" in seen
+        assert "/dev/pts/" in seen
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [("done", "completed pod"), ("absent", 'pods "absent" not found'), ("waits", "host assigned")],
+    )
+    def test_pod_without_a_process_is_refused_with_its_state(self, box: Box, name: str, why: str) -> None:
+        if name == "done":
+            apply(box, pod("done", command=("true",)))
+            box.wait_for("it ends", lambda: box.get("pods", "done")["status"].get("phase") == "Succeeded")
+        elif name == "waits":
+            apply(box, pod("waits", resources={"limits": {"nvidia.com/gpu": "64"}}))
+        done = box.kubectl("exec", name, "--", "true", check=False)
+        assert done.returncode == 1
+        assert why in done.stderr
+
+    def test_pod_on_a_simulated_node_is_refused(self, box: Box) -> None:
+        box.windlass("node", "add-simulated")
+        labelled = box.items("nodes", labels="windlass.dev/simulated=true")
+        far = labelled[0]["metadata"]["name"]
+        manifest = pod("away")
+        manifest["spec"]["nodeName"] = far
+        apply(box, manifest)
+        box.wait_for("it is shown as running", lambda: is_running(box, "away"))
+        done = box.kubectl("exec", "away", "--", "true", check=False)
+        assert "no process runs there, so no command can run in it" in done.stderr
+
+    def test_client_of_spdy_is_told_what_to_use(self, box: Box) -> None:
+        box_environment = {**box.environment, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false"}
+        done = subprocess.run(
+            ["kubectl", "exec", "p", "--", "true"],
+            env=box_environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Use kubectl 1.31 or later" in done.stderr
+
+
+def test_files_are_copied_both_ways(box: Box, tmp_path: Path) -> None:
+    source, back = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(os.urandom(2_000_000))
+    box.kubectl("cp", str(source), "p:copied")
+    box.kubectl("cp", "p:copied", str(back))
+    assert back.read_bytes() == source.read_bytes()
+
+
+def read_terminal(master: int, client: subprocess.Popen[bytes], seconds: float = 60) -> str:
+    """Return what the client shows until it ends."""
+    seen = b""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if select.select([master], [], [], 0.1)[0]:
+            try:
+                seen += os.read(master, 65536)
+            except OSError:  # all ends of the terminal are closed
+                break
+        elif client.poll() is not None:
+            break
+    client.wait(10)
+    os.close(master)
+    return seen.decode(errors="replace")
