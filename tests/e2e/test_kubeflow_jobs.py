@@ -113,6 +113,18 @@ def test_pod_that_ended_by_a_signal_is_replaced(box: Box, tmp_path: Any) -> None
     reasons = {event["reason"] for event in box.items("events")}
     assert "TFJobRestarting" in reasons
 
+    def attempts() -> list[dict[str, Any]]:
+        return json.loads(box.windlass("show", "once", "-o", "json").stdout).get("attempts") or []
+
+    box.wait_for(
+        "both attempts are recorded", lambda: [one["cause"] for one in attempts()][1:] == ["completed"]
+    )
+    first = attempts()[0]
+    assert (first["cause"], first["lostSeconds"]) == ("program", None)
+    assert "failed with exit code 137" in first["detail"]
+    shown = box.windlass("show", "once").stdout
+    assert "Restarts:    1 by program" in shown
+
 
 def test_suspended_job_runs_after_its_resume(box: Box) -> None:
     job = manifest(JAX_JOBS, "later", {"Worker": 2}, ["true"], runPolicy={"suspend": True})

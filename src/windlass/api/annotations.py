@@ -57,6 +57,15 @@ JOB_RECORD = "windlass.dev/job-record"
 PROGRESS = "windlass.dev/progress"
 """On a job: the last report of its program (JSON: percent, seconds left, metrics), in the form of a TrainJob's
 ``status.trainerStatus``."""
+JOB_ATTEMPTS = "windlass.dev/job-attempts"
+"""On a job: its attempts with their times in the queue, running and lost, and why each ended, as JSON."""
+CHECKPOINT_PATH = "windlass.dev/checkpoint-path"
+"""On a pod: file or directory of its checkpoints. Its node watches the newest file there and reports whether a
+checkpoint landed after SIGTERM."""
+CHECKPOINT_HOOK = "windlass.dev/checkpoint-hook"
+"""On a pod: command, or ``http://:PORT/PATH``, that its node runs to save a checkpoint before it sends SIGTERM."""
+CHECKPOINT_REPORT = "windlass.dev/checkpoint-report"
+"""On a pod, by its node: when SIGTERM was sent, and when its newest checkpoint landed, as JSON."""
 PLACEHOLDER = "windlass.dev/placeholder"
 """On a pod: the containers that ran a placeholder because nothing said what to run."""
 BOX = "windlass.dev/box"
@@ -362,6 +371,8 @@ makes the node create it again."""
 PROCESS = "windlass.dev/process"
 """On a mirror pod of a box: the process of the control plane that it shows (``server``, ``control`` or ``node``)."""
 
+OF_JOBS_ALONE = frozenset({LAST_APPLIED, JOB_RECORD, JOB_ATTEMPTS})
+"""Annotations of a job that its PodGroup does not get."""
 SCHEDULER_NAMES = ("windlass", "volcano", "kai-scheduler")
 """``schedulerName``s that Windlass serves everywhere; embedded mode adds ``default-scheduler``."""
 

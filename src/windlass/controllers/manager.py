@@ -17,6 +17,8 @@ from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.controllers.adoption.controller import AdoptionController
+from windlass.controllers.attempts.controller import AttemptController
+from windlass.controllers.attempts.kinds import VOLCANO_KINDS
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
@@ -135,6 +137,7 @@ def _reconcilers(
         PodGroupController(client, informers),
         JobController(client, informers, clock, exporter, placed_by),
         GpuTierController(informers),
+        *(AttemptController(kind, informers, clock) for kind in VOLCANO_KINDS),
     ]
     if not embedded:
         reconcilers += [

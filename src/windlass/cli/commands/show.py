@@ -9,7 +9,7 @@ from windlass.cli import resources, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import displacements
+from windlass.cli.jobs import attempts, displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.events import render as event_lines
 from windlass.cli.jobs.job_index import find
@@ -34,6 +34,7 @@ def command(invocation: Invocation, job: str) -> int:
         record = as_record(found)
         record["ranks"] = [_rank(pod) for pod in _sorted(found)]
         record |= displacements.as_record(found)
+        record |= attempts.as_record(found, invocation.clock.now())
         if found.waiting and found.explanation is not None and found.explanation.planned_nodes:
             record["plannedNodes"] = dict(found.explanation.planned_nodes)
         emit(invocation, record, names=[f"job/{found.name}"])
@@ -55,11 +56,24 @@ def command(invocation: Invocation, job: str) -> int:
             for line, pod in zip(rows, _sorted(found), strict=True):
                 line.insert(4, cpus_text(pod) or "-")
         wide_tables.show(invocation, header, rows, optional=("AGE", "RESTARTS"))
+    _show_attempts(invocation, found, now)
     events = event_lines(invocation, [found.obj, *(filter(None, [found.group])), *found.pods], most=12)
     if events:
         out.line("\nEvents")
         out.write(events)
     return 0
+
+
+def _show_attempts(invocation: Invocation, job: Job, now: float) -> None:
+    ledger = attempts.ledger_of(job)
+    facts = attempts.facts(job, ledger, now)
+    if not ledger.count and not facts:
+        return
+    invocation.out.line("\nAttempts")
+    if ledger.count:
+        wide_tables.show(invocation, attempts.HEADER, attempts.table(ledger, now), optional=attempts.OPTIONAL)
+    if facts:
+        invocation.out.write(tables.pairs(facts))
 
 
 def _facts(job: Job, now: float) -> list[tuple[str, str]]:

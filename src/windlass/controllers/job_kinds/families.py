@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from windlass.api.resources import Resource
 from windlass.client.client import Client
+from windlass.controllers.attempts.controller import AttemptController
+from windlass.controllers.attempts.kinds import KUBEFLOW_ATTEMPTS
 from windlass.controllers.kubeflow.controller import KubeflowController
 from windlass.controllers.runner import Informers, Reconciler
 from windlass.jobs.kubeflow.kinds import KINDS as KUBEFLOW_KINDS
@@ -45,9 +47,10 @@ class KindFamily:
 
 
 def _kubeflow(context: FamilyContext) -> list[Reconciler]:
+    informers, clock = context.informers, context.clock
     return [
-        KubeflowController(kind, context.informers, context.clock, context.scheduler)
-        for kind in KUBEFLOW_KINDS.values()
+        *(KubeflowController(kind, informers, clock, context.scheduler) for kind in KUBEFLOW_KINDS.values()),
+        *(AttemptController(kind, informers, clock) for kind in KUBEFLOW_ATTEMPTS),
     ]
 
 

@@ -26,7 +26,7 @@ def build(spec: JobSpec, state: JobState, priorities: Mapping[str, int]) -> dict
     The service that the job attained before that restart is copied into annotations,
     too.
     """
-    annotations = {name: text for name, text in spec.annotations.items() if name != names.LAST_APPLIED}
+    annotations = {name: text for name, text in spec.annotations.items() if name not in names.OF_JOBS_ALONE}
     if spec.running_estimate:
         annotations[names.RUN_ESTIMATE] = spec.running_estimate
     return {

@@ -187,7 +187,9 @@ def _service_ports(job: KubeflowJob, role: Role) -> list[dict[str, Any]]:
 def build_group(job: KubeflowJob, priorities: Mapping[str, int]) -> dict[str, Any]:
     """Return the PodGroup of the job, which has its name. ``priorities``: PriorityClass → value."""
     definition = job.definition
-    annotations = {name: text for name, text in definition.annotations.items() if name != names.LAST_APPLIED}
+    annotations = {
+        name: text for name, text in definition.annotations.items() if name not in names.OF_JOBS_ALONE
+    }
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,

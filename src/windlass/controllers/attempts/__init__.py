@@ -1,0 +1,1 @@
+"""Attempt ledgers of jobs of all kinds."""

@@ -1,0 +1,162 @@
+"""Reconciler of the attempt ledgers of one job kind. Keys are ``namespace/name`` of the job.
+
+The ledger is separate from the controllers of the kinds, so every kind has the same one,
+also where another operator runs the kind. A stop between any two writes loses nothing:
+the ledger is derived from the stored ledger and the observed pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from windlass.api import annotations as names
+from windlass.api.resources import PODS
+from windlass.api.views import Pod, decode_pod
+from windlass.client.informers import Informer
+from windlass.controllers.attempts.kinds import AttemptKind
+from windlass.controllers.effects import NOTHING, Effects, Patch
+from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
+from windlass.controllers.runner import Informers, WatchedCollection
+from windlass.jobs.attempts import (
+    AttemptPod,
+    JobObservation,
+    advance,
+    ledger_text,
+    read_ledger,
+    read_report,
+)
+from windlass.jobs.members import DISRUPTION_REASONS
+from windlass.kits.clock import Clock
+from windlass.kits.timestamps import parse_rfc3339
+
+GONE_SECONDS = 60.0
+"""Time (seconds) for which removed pods are kept in memory."""
+
+
+class AttemptController:
+    """Attempt ledgers of one kind."""
+
+    pause_seconds = 0.0
+
+    def __init__(self, kind: AttemptKind, informers: Informers, clock: Clock) -> None:
+        self._kind, self._clock = kind, clock
+        self.name = f"attempts-{kind.resource.singular}"
+        self._jobs: Informer[StoredObject] = informers.informer(kind.resource, decode=decode_stored_object)
+        self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
+        self._gone: dict[str, dict[str, AttemptPod]] = {}
+        """Job → uid → pod that was removed lately, as it was seen last."""
+        self._pods.add_handler(on_delete=self._remember)
+        self._pods_of = RecordIndex(self._pods, self._keys_of_pod, lambda pod: pod.key)
+
+    def watches(self) -> Iterable[WatchedCollection]:
+        return (
+            WatchedCollection(self._jobs, lambda job: [job.key]),
+            WatchedCollection(self._pods, self._keys_of_pod, _pod_changed),
+        )
+
+    def initial_keys(self) -> Iterable[str]:
+        return ()
+
+    def _keys_of_pod(self, pod: Pod) -> Iterable[str]:
+        if self._kind.pod_label:
+            name = pod.labels.get(self._kind.pod_label)
+            return (f"{pod.namespace}/{name}",) if name else ()
+        owner = pod.controller
+        resource = self._kind.resource
+        if owner is None or owner.kind != resource.kind:
+            return ()
+        if owner.api_version.partition("/")[0] != resource.group:
+            return ()
+        return (f"{pod.namespace}/{owner.name}",)
+
+    def _is_own(self, pod: Pod, job: StoredObject) -> bool:
+        """Return whether no earlier job of the same name controls the pod."""
+        return self._is_job(pod.controller.uid if pod.controller is not None else "", job)
+
+    def _is_job(self, uid: str, job: StoredObject) -> bool:
+        return bool(self._kind.pod_label) or uid == job.uid
+
+    def _remember(self, pod: Pod) -> None:
+        """Keep the last state of a removed pod: its end may not have been recorded yet."""
+        now = self._clock.now()
+        for key in self._keys_of_pod(pod):
+            gone = self._gone.setdefault(key, {})
+            seen = _attempt_pod(pod)
+            ended = seen.ended or now
+            gone[pod.uid] = seen if seen.ended else replace(seen, deleted=now)
+            for uid in [
+                uid for uid, one in gone.items() if (one.ended or one.deleted) < ended - GONE_SECONDS
+            ]:
+                del gone[uid]
+
+    def _observed(self, key: str, stored: StoredObject) -> list[AttemptPod]:
+        pods = [_attempt_pod(pod) for pod in self._pods_of.get(key).values() if self._is_own(pod, stored)]
+        present = {pod.uid for pod in pods}
+        gone = self._gone.get(key, {}).values()
+        return pods + [pod for pod in gone if pod.uid not in present and self._is_job(pod.job, stored)]
+
+    async def reconcile(self, key: str) -> Effects:
+        stored = self._jobs.items.get(key)
+        if stored is None or stored.deleted:
+            self._gone.pop(key, None)
+            return NOTHING
+        obj = stored.object
+        metadata = obj["metadata"]
+        text = (metadata.get("annotations") or {}).get(names.JOB_ATTEMPTS)
+        try:
+            minimum = self._kind.minimum(obj)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return NOTHING  # The controller of the kind reports the spec.
+        end = self._kind.end(obj)
+        observed = JobObservation(
+            outcome=end.outcome,
+            pods=self._observed(key, stored),
+            minimum=minimum,
+            created=parse_rfc3339(metadata["creationTimestamp"]),
+            now=self._clock.now(),
+            message=end.message,
+            time_limit=end.time_limit,
+        )
+        before = read_ledger(text)
+        after = advance(before, observed)
+        if after == before or not any(one.started or one.ended for one in after.attempts):
+            return NOTHING  # A first attempt in the queue needs no record.
+        patch = {"metadata": {"annotations": {names.JOB_ATTEMPTS: ledger_text(after)}}}
+        change = Patch(
+            self._kind.resource,
+            metadata["name"],
+            patch,
+            metadata.get("namespace"),
+            resource_version=metadata.get("resourceVersion"),
+        )
+        return Effects(((change,),))
+
+
+def _attempt_pod(pod: Pod) -> AttemptPod:
+    exits = {found.exit_code for found in pod.exits}
+    return AttemptPod(
+        name=pod.name,
+        uid=pod.uid,
+        phase=pod.phase or "Pending",
+        node=pod.node_name,
+        created=pod.created,
+        started=(pod.started or pod.created) if pod.phase not in ("", "Pending") else 0.0,
+        ended=pod.ended if pod.finished else 0.0,
+        exit_code=max(exits) if exits else None,
+        reason=pod.reason,
+        deleted=pod.deleted,
+        disrupted=pod.disrupted or pod.reason in DISRUPTION_REASONS,
+        job=pod.controller.uid if pod.controller is not None else "",
+        node_lost=names.REQUEUED in pod.annotations,
+        restarts=pod.restarts,
+        report=read_report(pod.annotations.get(names.CHECKPOINT_REPORT)),
+    )
+
+
+def _pod_changed(old: Pod, new: Pod) -> bool:
+    def facts(pod: Pod) -> tuple[object, ...]:
+        report = pod.annotations.get(names.CHECKPOINT_REPORT)
+        return pod.uid, pod.phase, pod.deleted, pod.ended, pod.disrupted, pod.restarts, pod.reason, report
+
+    return facts(old) != facts(new)

@@ -1,0 +1,98 @@
+"""Kinds of jobs with an attempt ledger: how each kind states its minimum and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api.resources import VOLCANO_JOBS, Resource
+from windlass.jobs.attempts import JobOutcome
+from windlass.jobs.decision import DEADLINE_EXCEEDED
+from windlass.jobs.kubeflow.job import KubeflowKind, read_job
+from windlass.jobs.kubeflow.kinds import KINDS
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """Outcome of a job, with the words for it."""
+
+    outcome: JobOutcome
+    message: str = ""
+    time_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptKind:
+    """One kind of job.
+
+    ``minimum``: number of pods without which a job does not run.
+    ``pod_label``: label of a pod with the name of its job; empty: the job controls its pods.
+    """
+
+    resource: Resource
+    minimum: Callable[[Json], int]
+    end: Callable[[Json], JobEnd]
+    pod_label: str = ""
+
+
+_ACTIVE = JobEnd(JobOutcome.ACTIVE)
+_VOLCANO_ENDS = {
+    "Completing": JobEnd(JobOutcome.SUCCEEDED),
+    "Completed": JobEnd(JobOutcome.SUCCEEDED),
+    "Failed": JobEnd(JobOutcome.FAILED),
+    "Aborting": JobEnd(JobOutcome.STOPPED, "aborted"),
+    "Aborted": JobEnd(JobOutcome.STOPPED, "aborted"),
+    "Terminating": JobEnd(JobOutcome.STOPPED, "terminated"),
+    "Terminated": JobEnd(JobOutcome.STOPPED, "terminated"),
+}
+
+
+def _volcano_minimum(obj: Json) -> int:
+    spec = obj.get("spec") or {}
+    tasks = spec.get("tasks") or ()
+    return int(spec.get("minAvailable") or 0) or sum(int(task.get("replicas", 1)) for task in tasks)
+
+
+def _volcano_end(obj: Json) -> JobEnd:
+    state = (obj.get("status") or {}).get("state") or {}
+    return _VOLCANO_ENDS.get(state.get("phase") or "", _ACTIVE)
+
+
+def _kubeflow(kind: KubeflowKind) -> AttemptKind:
+    def minimum(obj: Json) -> int:
+        return read_job(kind, obj).definition.min_available
+
+    return AttemptKind(kind.resource, minimum, _kubeflow_end)
+
+
+def _kubeflow_end(obj: Json) -> JobEnd:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    true = {str(one.get("type")): one for one in conditions if one.get("status") == "True"}
+    if "Succeeded" in true:
+        return JobEnd(JobOutcome.SUCCEEDED)
+    if "Failed" in true:
+        late = _recorded_cause(obj) == DEADLINE_EXCEEDED
+        return JobEnd(JobOutcome.FAILED, str(true["Failed"].get("message") or ""), time_limit=late)
+    if "Suspended" in true or ((obj.get("spec") or {}).get("runPolicy") or {}).get("suspend"):
+        return JobEnd(JobOutcome.STOPPED, "suspended")
+    return _ACTIVE
+
+
+def _recorded_cause(obj: Json) -> str:
+    text = (obj["metadata"].get("annotations") or {}).get(names.JOB_RECORD) or "{}"
+    try:
+        return str(msgspec.json.decode(text, type=dict[str, Any]).get("cause") or "")
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return ""
+
+
+VOLCANO_KINDS: tuple[AttemptKind, ...] = (AttemptKind(VOLCANO_JOBS, _volcano_minimum, _volcano_end),)
+"""Volcano's Job."""
+KUBEFLOW_ATTEMPTS: tuple[AttemptKind, ...] = tuple(_kubeflow(kind) for kind in KINDS.values())
+"""The kinds of Kubeflow."""
