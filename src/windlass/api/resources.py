@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 _STATUS = ("status",)
+_SCALED = ("status", "scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,19 @@ PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "Prior
 POD_DISRUPTION_BUDGETS = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), subresources=_STATUS
 )
+DEPLOYMENTS = Resource(
+    "apps", "v1", "deployments", "Deployment", True, ("deploy",), ("all",), subresources=_SCALED
+)
+REPLICA_SETS = Resource(
+    "apps", "v1", "replicasets", "ReplicaSet", True, ("rs",), ("all",), subresources=_SCALED
+)
+STATEFUL_SETS = Resource(
+    "apps", "v1", "statefulsets", "StatefulSet", True, ("sts",), ("all",), subresources=_SCALED
+)
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True, ("ds",), ("all",), subresources=_STATUS)
+CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+SCALES = Resource("autoscaling", "v1", "scales", "Scale", verbs=())
+"""Body of the subresource ``scale``; never stored."""
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
@@ -190,14 +204,14 @@ VOLCANO_JOBS_V1BETA1 = Resource(
 COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", True, custom=True)
 
 PYTORCH_JOBS = Resource(
-    "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", True, (), ("all",), _STATUS, custom=True
+    "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", True, (), ("all",), _SCALED, custom=True
 )
-TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob", True, (), ("all",), _STATUS, custom=True)
+TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob", True, (), ("all",), _SCALED, custom=True)
 XGBOOST_JOBS = Resource(
-    "kubeflow.org", "v1", "xgboostjobs", "XGBoostJob", True, (), ("all",), _STATUS, custom=True
+    "kubeflow.org", "v1", "xgboostjobs", "XGBoostJob", True, (), ("all",), _SCALED, custom=True
 )
 PADDLE_JOBS = Resource(
-    "kubeflow.org", "v1", "paddlejobs", "PaddleJob", True, (), ("all",), _STATUS, custom=True
+    "kubeflow.org", "v1", "paddlejobs", "PaddleJob", True, (), ("all",), _SCALED, custom=True
 )
 JAX_JOBS = Resource("kubeflow.org", "v1", "jaxjobs", "JAXJob", True, (), ("all",), _STATUS, custom=True)
 
@@ -281,6 +295,11 @@ ALL: tuple[Resource, ...] = (
     PRIORITY_CLASSES,
     POD_DISRUPTION_BUDGETS,
     ENDPOINT_SLICES,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    CONTROLLER_REVISIONS,
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_CLAIM_TEMPLATES,

@@ -65,6 +65,28 @@ class Selector:
     def __bool__(self) -> bool:
         return bool(self.requirements)
 
+    @property
+    def text(self) -> str:
+        """The query form, ordered by key, as :func:`parse_labels` reads it."""
+        return ",".join(_shown(one) for one in sorted(self.requirements, key=lambda one: one.key))
+
+
+_COMPARISONS = {"Gt": ">", "Lt": "<"}
+
+
+def _shown(requirement: Requirement) -> str:
+    values = ",".join(sorted(requirement.values))
+    match requirement.operator:
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"
+        case "In" if len(requirement.values) == 1:
+            return f"{requirement.key}={values}"
+        case "In" | "NotIn":
+            return f"{requirement.key} {requirement.operator.lower()} ({values})"
+    return f"{requirement.key}{_COMPARISONS[requirement.operator]}{values}"
+
 
 EVERYTHING = Selector()
 _TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s=!(),<>]+)")

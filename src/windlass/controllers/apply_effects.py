@@ -17,7 +17,16 @@ from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.informers import key_of
 from windlass.client.responses import is_another, is_missing
-from windlass.controllers.effects import Action, Create, Delete, Effects, Patch, Update, controller_of
+from windlass.controllers.effects import (
+    Action,
+    Create,
+    Delete,
+    Effects,
+    EmitEvent,
+    Patch,
+    Update,
+    controller_of,
+)
 from windlass.controllers.expectations import Written
 
 PARALLEL = 16
@@ -40,8 +49,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class EffectOutcome:
+    """Result of the stages. ``events``: those of the actions that succeeded."""
+
     written: tuple[Written, ...]
     failures: tuple[Failure, ...]
+    events: tuple[EmitEvent, ...] = ()
 
 
 class EffectExecutor:
@@ -52,13 +64,21 @@ class EffectExecutor:
     async def perform(self, effects: Effects) -> EffectOutcome:
         """All stages in order, up to and including the first in which an action failed."""
         written: list[Written] = []
+        events: list[EmitEvent] = []
         for stage in effects.stages:
             results = await self._stage(stage)
             written += [result for result in results if isinstance(result, Written)]
             failures = tuple(result for result in results if isinstance(result, Failure))
+            events += [
+                action.event
+                for action, result in zip(stage, results, strict=True)
+                if not isinstance(action, Update)
+                and action.event is not None
+                and not isinstance(result, Failure)
+            ]
             if failures:
-                return EffectOutcome(tuple(written), failures)
-        return EffectOutcome(tuple(written), ())
+                return EffectOutcome(tuple(written), failures, tuple(events))
+        return EffectOutcome(tuple(written), (), tuple(events))
 
     async def _stage(self, stage: tuple[Action, ...]) -> list[Written | Failure | None]:
         if len(stage) == 1:

@@ -27,6 +27,8 @@ class Create:
 
     resource: Resource
     object: JsonObject
+    event: EmitEvent | None = None
+    """Event that is emitted once the action has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Patch:
     subresource: str | None = None
     uid: str | None = None
     resource_version: str | None = None
+    event: EmitEvent | None = None
+    """As of :class:`Create`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class Delete:
     propagation: str | None = None
     grace_seconds: int | None = None
     resource_version: str | None = None
+    event: EmitEvent | None = None
+    """As of :class:`Create`."""
 
 
 Action = Create | Update | Patch | Delete

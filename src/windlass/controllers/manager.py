@@ -17,6 +17,7 @@ from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.controllers.adoption.controller import AdoptionController
+from windlass.controllers.apps.catalogue import apps_controllers
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import VOLCANO_KINDS
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
@@ -84,7 +85,9 @@ class ControllerManager:
         def start(reconciler: Reconciler) -> ReconcilerRunner:
             return ReconcilerRunner(reconciler, context, workers=self._workers)
 
-        found = _reconcilers(client, self.informers, clock, embedded, other_schedulers, exporter, metrics)
+        found = _reconcilers(
+            client, self.informers, clock, rng, embedded, other_schedulers, exporter, metrics
+        )
         self.runners = {reconciler.name: start(reconciler) for reconciler in found}
         self.job_kinds: JobKindOperation | None = None
         if not embedded:
@@ -121,6 +124,7 @@ def _reconcilers(
     client: Client,
     informers: SharedInformers,
     clock: Clock,
+    rng: Random,
     embedded: bool,
     other_schedulers: Collection[OtherScheduler],
     exporter: Exporter | None,
@@ -148,6 +152,7 @@ def _reconcilers(
         context = FamilyContext(client, informers, clock, placed_by)
         reconcilers += [
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
+            *apps_controllers(informers, clock, rng),
             PriorityClassController(informers),
             DeviceClaimController(client, informers),
             NamespaceController(client, informers, clock),

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
@@ -77,6 +77,15 @@ class Reconciler(Protocol):
 
     async def reconcile(self, key: str) -> Effects:
         """Observe the object of a key and return what to do. It may read, and writes nothing."""
+        ...
+
+
+@runtime_checkable
+class NotesFailures(Protocol):
+    """Reconciler that tells in a status why its last writes failed."""
+
+    def note_failures(self, key: str, failures: Sequence[Failure]) -> None:
+        """Note the failures of a reconciliation; none if all its writes succeeded."""
         ...
 
 
@@ -214,6 +223,10 @@ class ReconcilerRunner:
                 self.queue.add_after(key, effects.requeue_after)
             return
         outcome = await self._executor.perform(effects)
+        for event in outcome.events:
+            self._emit(event)
+        if isinstance(self._reconciler, NotesFailures):
+            self._reconciler.note_failures(key, outcome.failures)
         self._writes.inc(len(outcome.written))
         now = self._context.clock.monotonic()
         self._reconcile_seconds.observe(now - started)

@@ -12,12 +12,22 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from windlass.api import resources
+from windlass.api.defaults.apps import TEMPLATE_GENERATION
 from windlass.api.errors import FieldError, conflict, failure, invalid
 from windlass.api.resources import Resource
 from windlass.kits.rng import Random, uid
 from windlass.kits.timestamps import rfc3339
 
-_SPEC_GENERATION = frozenset((resources.PODS, resources.POD_DISRUPTION_BUDGETS))
+_SPEC_GENERATION = frozenset(
+    (
+        resources.PODS,
+        resources.POD_DISRUPTION_BUDGETS,
+        resources.REPLICA_SETS,
+        resources.STATEFUL_SETS,
+        resources.DAEMON_SETS,
+        resources.DEPLOYMENTS,
+    )
+)
 _FIXED_GENERATION = frozenset((resources.PRIORITY_CLASSES,))
 _ANY_GENERATION = frozenset((resources.ENDPOINT_SLICES, resources.DEVICE_CLASSES, resources.RESOURCE_SLICES))
 _KEEPS_STATUS_AT_CREATE = frozenset((resources.NODES,))
@@ -39,6 +49,15 @@ _FIRST_STATUS: dict[Resource, dict[str, Any]] = {
     resources.PERSISTENT_VOLUMES: {"phase": "Pending"},
     resources.PERSISTENT_VOLUME_CLAIMS: {"phase": "Pending"},
     resources.RESOURCE_CLAIMS: {},
+    resources.DEPLOYMENTS: {},
+    resources.REPLICA_SETS: {"replicas": 0},
+    resources.STATEFUL_SETS: {"replicas": 0, "availableReplicas": 0},
+    resources.DAEMON_SETS: {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    },
 }
 _SERVER_ONLY = ("managedFields", "selfLink", "resourceVersion", "uid", "creationTimestamp")
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
@@ -111,6 +130,8 @@ def prepare_update(resource: Resource, new: dict[str, Any], old: dict[str, Any],
         if resource is resources.NAMESPACES:
             spec = new["spec"] = {**(new.get("spec") or {})}
             _take(spec, old.get("spec") or {}, "finalizers")
+        if resource is resources.DAEMON_SETS:
+            _count_template(new, old)
     _restore_identity(resource, new["metadata"], old["metadata"])
     if has_generation(resource):
         changed = not subresource and _generation_moves(resource, new, old)
@@ -147,6 +168,14 @@ def _only_finalizers(new: dict[str, Any], old: dict[str, Any]) -> None:
         spec["finalizers"] = finalizers
     else:
         spec.pop("finalizers", None)
+
+
+def _count_template(new: dict[str, Any], old: dict[str, Any]) -> None:
+    """Count the templates of a DaemonSet. A client cannot change the count."""
+    count = int(_annotations(old).get(TEMPLATE_GENERATION) or 1)
+    if (new.get("spec") or {}).get("template") != (old.get("spec") or {}).get("template"):
+        count += 1
+    new["metadata"]["annotations"] = {**_annotations(new), TEMPLATE_GENERATION: str(count)}
 
 
 def _restore_identity(resource: Resource, new: dict[str, Any], old: dict[str, Any]) -> None:
@@ -192,10 +221,16 @@ def _generation_moves(resource: Resource, new: dict[str, Any], old: dict[str, An
     if resource in _FIXED_GENERATION:
         return False
     if resource in _SPEC_GENERATION:
+        if resource is resources.DEPLOYMENTS and _annotations(new) != _annotations(old):
+            return True
         return new.get("spec") != old.get("spec")
     ignored = ("metadata", "status", "kind", "apiVersion")
     keys = {key for key in (*new, *old) if key not in ignored}
     return any(new.get(key) != old.get(key) for key in keys)
+
+
+def _annotations(obj: dict[str, Any]) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
 
 
 def unchanged(new: dict[str, Any], old: dict[str, Any]) -> bool:

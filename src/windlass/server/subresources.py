@@ -19,6 +19,7 @@ from windlass.server.verbs.eviction import evict
 from windlass.server.verbs.pod_exec import execute
 from windlass.server.verbs.pod_log import read_log
 from windlass.server.verbs.read import get
+from windlass.server.verbs.scale import get_scale, patch_scale, update_scale
 from windlass.server.verbs.update import patch, update
 
 Handler = Callable[[ServerCore, Call], Awaitable[Response]]
@@ -52,6 +53,9 @@ class Subresource:
 SUBRESOURCES: Mapping[str, Subresource] = {
     "status": Subresource({"get": get, "update": update, "patch": patch}),
     "finalize": Subresource({"update": update}),
+    "scale": Subresource(
+        {"get": get_scale, "update": update_scale, "patch": patch_scale}, body=("autoscaling", "v1", "Scale")
+    ),
     "binding": Subresource({"create": bind}, body=("", "", "Binding")),
     "eviction": Subresource({"create": evict}, body=("policy", "v1", "Eviction")),
     "log": Subresource({"get": read_log}, text=True),

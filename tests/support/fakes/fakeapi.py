@@ -218,7 +218,12 @@ class FakeApi:
             raise errors.conflict(resource, obj["metadata"]["name"])
         updated = copy.deepcopy(dict(obj))
         if subresource == "status":
-            updated = {**copy.deepcopy(present), "status": updated.get("status", {})}
+            metadata = present["metadata"] if resource.custom else {**present["metadata"], **obj["metadata"]}
+            updated = {
+                **copy.deepcopy(present),
+                "metadata": copy.deepcopy(metadata),
+                "status": updated.get("status", {}),
+            }
         elif "status" in present and "status" in resource.subresources:
             updated["status"] = copy.deepcopy(present["status"])
         return self._replace("update", resource, key, present, updated)

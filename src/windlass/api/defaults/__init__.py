@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources
-from windlass.api.defaults import claims, misc, pod, service, volcano
+from windlass.api.defaults import apps, claims, misc, pod, service, volcano
 from windlass.api.resources import Resource
 
 _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
@@ -20,6 +20,10 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.SERVICES: service.service,
     resources.SECRETS: misc.secret,
     resources.ENDPOINTS: misc.endpoints,
+    resources.DEPLOYMENTS: apps.deployment,
+    resources.REPLICA_SETS: apps.replica_set,
+    resources.STATEFUL_SETS: apps.stateful_set,
+    resources.DAEMON_SETS: apps.daemon_set,
     resources.ENDPOINT_SLICES: misc.endpoint_slice,
     resources.PERSISTENT_VOLUMES: misc.persistent_volume,
     resources.PERSISTENT_VOLUME_CLAIMS: misc.persistent_volume_claim,

@@ -17,6 +17,7 @@ from windlass.api.errors import FieldError
 from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import Resource
 from windlass.api.validation import (
+    apps,
     claims,
     cluster,
     kubeflow,
@@ -52,6 +53,11 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.ENDPOINT_SLICES: service.endpoint_slice,
     resources.PERSISTENT_VOLUMES: simple.persistent_volume,
     resources.PERSISTENT_VOLUME_CLAIMS: simple.persistent_volume_claim,
+    resources.DEPLOYMENTS: apps.deployment,
+    resources.REPLICA_SETS: apps.replica_set,
+    resources.STATEFUL_SETS: apps.stateful_set,
+    resources.DAEMON_SETS: apps.daemon_set,
+    resources.CONTROLLER_REVISIONS: apps.controller_revision,
     resources.RESOURCE_QUOTAS: cluster.resource_quota,
     resources.LIMIT_RANGES: cluster.limit_range,
     resources.LEASES: simple.lease,

@@ -15,7 +15,9 @@ from windlass.api.validation.collector import Collector
 
 _ANNOTATIONS_LIMIT = 256 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
-_LABEL_NAMED = frozenset((resources.NAMESPACES, resources.SERVICES, resources.VOLCANO_JOBS, *FIELDS))
+_LABEL_NAMED = frozenset(
+    (resources.NAMESPACES, resources.SERVICES, resources.STATEFUL_SETS, resources.VOLCANO_JOBS, *FIELDS)
+)
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 IMMUTABLE = "field is immutable"
 

@@ -119,6 +119,8 @@ class Pod(msgspec.Struct, gc=False):
     """Only of a pod that holds a device for others."""
     generation: int = 0
     """Counts the versions of its spec; 0 where the server does not."""
+    ready_since: float = 0.0
+    """Last change of the condition ``Ready``, if it is true."""
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -139,11 +141,12 @@ class Pod(msgspec.Struct, gc=False):
         return self.deleted > 0.0
 
 
-class _ConditionWire(msgspec.Struct, gc=False):
+class _ConditionWire(msgspec.Struct, gc=False, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = None
 
 
 class _TerminatedWire(msgspec.Struct, gc=False, rename="camel"):
@@ -234,7 +237,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     shape = shape_of(spec, served, _infeasible(status)) if served else shape_of(spec)
     if status.extended_resource_claim_status is not None:
         shape = _by_claim(shape, status.extended_resource_claim_status)
-    waiting_reason, waiting_message, ready, disrupted = _conditions(status.conditions)
+    waiting_reason, waiting_message, ready_since, ready, disrupted = _conditions(status.conditions)
     notes = kept(meta.annotations)
     return Pod(
         key=f"{meta.namespace}/{meta.name}",
@@ -273,15 +276,18 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         scheduling_group=scheduling_group(spec),
         claims=claims_of(spec, meta.name),
         containers=_shared_names(tuple([one.name for one in spec.containers or ()])),
-        claim_names=tuple((one.name, one.resource_claim_name or "") for one in status.resource_claim_statuses)
-        if status.resource_claim_statuses
-        else (),
+        claim_names=_claim_names(status),
         nominated_node=intern(status.nominated_node_name or ""),
         images=_images(spec),
         told_cards=_told_cards(raw) if notes or shape.devices else (),
         report=_report(status.init_container_statuses or ()) if RESERVES in notes else None,
         generation=meta.generation,
+        ready_since=ready_since,
     )
+
+
+def _claim_names(status: _StatusWire) -> tuple[tuple[str, str], ...]:
+    return tuple((one.name, one.resource_claim_name or "") for one in status.resource_claim_statuses or ())
 
 
 def _parts(raw: bytes | msgspec.Raw, problems: list[FieldError]) -> tuple[MetaWire, PodSpecWire, _StatusWire]:
@@ -349,17 +355,19 @@ def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(intern, names))
 
 
-def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, bool, bool]:
+def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, float, bool, bool]:
     reason = message = ""
     ready = disrupted = False
+    ready_since = 0.0
     for condition in conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
             reason, message = intern(condition.reason or ""), intern(condition.message or "")
         elif condition.type == "Ready":
             ready = condition.status == "True"
+            ready_since = moment(condition.last_transition_time) if ready else 0.0
         elif condition.type == "DisruptionTarget":
             disrupted = condition.status == "True"
-    return reason, message, ready, disrupted
+    return reason, message, ready_since, ready, disrupted
 
 
 def _served(spec: PodSpecWire, status: _StatusWire) -> tuple[ResizedContainer, ...]:

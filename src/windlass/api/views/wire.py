@@ -164,6 +164,7 @@ _KEPT_PREFIXES = (
     "aliyun.com/",
     "hami.io/",
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "controller.kubernetes.io/pod-deletion-cost",
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "provreq.kueue.x-k8s.io/",
     "sla-waiting-time",

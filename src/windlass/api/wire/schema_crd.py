@@ -101,6 +101,12 @@ def columns(group: str, version: str, kind: str) -> list[dict[str, Any]]:
     return entry[1].get("additionalPrinterColumns", []) if entry else []
 
 
+def subresources(group: str, version: str, kind: str) -> Mapping[str, Any]:
+    """``subresources`` of a custom kind; empty where it declares none."""
+    entry = _versions().get((group, version, kind))
+    return entry[1].get("subresources") or {} if entry else {}
+
+
 def _struct(body: Mapping[str, Any], kind: str, path: str) -> Struct:
     def build() -> dict[str, SchemaNode]:
         return {

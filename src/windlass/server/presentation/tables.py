@@ -18,7 +18,13 @@ from windlass.api.errors import bad_request
 from windlass.api.resources import Resource
 from windlass.api.wire import schema_crd
 from windlass.kits.clock import Clock
-from windlass.server.presentation import tables_claims, tables_cluster, tables_custom, tables_pods
+from windlass.server.presentation import (
+    tables_apps,
+    tables_claims,
+    tables_cluster,
+    tables_custom,
+    tables_pods,
+)
 from windlass.server.presentation.presenter import bookmark_metadata
 from windlass.server.presentation.tables_common import TableOf
 from windlass.server.request.events_v1 import to_events_v1
@@ -46,6 +52,12 @@ _TABLES: Mapping[Resource, TableOf] = {
     resources.POD_DISRUPTION_BUDGETS: tables_cluster.DISRUPTION_BUDGETS,
     resources.PERSISTENT_VOLUMES: tables_cluster.PERSISTENT_VOLUMES,
     resources.PERSISTENT_VOLUME_CLAIMS: tables_cluster.PERSISTENT_VOLUME_CLAIMS,
+    resources.DEPLOYMENTS: tables_apps.DEPLOYMENTS,
+    resources.REPLICA_SETS: tables_apps.REPLICA_SETS,
+    resources.STATEFUL_SETS: tables_apps.STATEFUL_SETS,
+    resources.DAEMON_SETS: tables_apps.DAEMON_SETS,
+    resources.CONTROLLER_REVISIONS: tables_apps.CONTROLLER_REVISIONS,
+    resources.SCALES: tables_apps.SCALES,
     resources.DEVICE_CLASSES: tables_claims.DEVICE_CLASSES,
     resources.RESOURCE_CLAIMS: tables_claims.RESOURCE_CLAIMS,
     resources.RESOURCE_CLAIM_TEMPLATES: tables_claims.RESOURCE_CLAIM_TEMPLATES,

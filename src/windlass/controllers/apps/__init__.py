@@ -1,0 +1,1 @@
+"""Controllers of ``apps/v1``, as kube-controller-manager runs them."""

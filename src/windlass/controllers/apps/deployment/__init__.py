@@ -1,0 +1,1 @@
+"""Deployment: ReplicaSets by pod template, and the rollout from one to the next."""

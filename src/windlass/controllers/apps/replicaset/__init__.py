@@ -1,0 +1,1 @@
+"""ReplicaSet: a number of equal pods."""
