@@ -215,6 +215,10 @@ PADDLE_JOBS = Resource(
 )
 JAX_JOBS = Resource("kubeflow.org", "v1", "jaxjobs", "JAXJob", True, (), ("all",), _STATUS, custom=True)
 
+JOB_SETS = Resource(
+    "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True, (), ("all",), _STATUS, custom=True
+)
+
 HYPERNODES = Resource(
     "topology.volcano.sh",
     "v1alpha1",
@@ -314,6 +318,7 @@ ALL: tuple[Resource, ...] = (
     XGBOOST_JOBS,
     PADDLE_JOBS,
     JAX_JOBS,
+    JOB_SETS,
     HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,

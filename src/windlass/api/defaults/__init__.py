@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources
-from windlass.api.defaults import apps, claims, misc, pod, service, volcano
+from windlass.api.defaults import apps, claims, jobset, misc, pod, service, volcano
 from windlass.api.resources import Resource
 
 _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
@@ -34,6 +34,7 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.QUEUES: volcano.queue,
     resources.POD_GROUPS: volcano.pod_group,
     resources.VOLCANO_JOBS: volcano.job,
+    resources.JOB_SETS: jobset.job_set,
 }
 
 

@@ -153,6 +153,7 @@ def interned(labels: Mapping[str, str] | None) -> Mapping[str, str]:
 
 _KEPT_PREFIXES = (
     "windlass.dev/",
+    "jobset.sigs.k8s.io/in-place-restart-attempt",
     "volcano.sh/",
     "scheduling.k8s.io/",
     "scheduling.volcano.sh/",

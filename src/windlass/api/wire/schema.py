@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+BATCH = "io.k8s.api.batch.v1."
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 CORE = "io.k8s.api.core.v1."
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from windlass.api.wire import schema
-from windlass.api.wire.schema import CORE, META, SchemaNode, Struct
+from windlass.api.wire.schema import BATCH, CORE, META, SchemaNode, Struct
 
 EMBEDDED: Mapping[tuple[str, str], str] = {
     ("Job", "spec.tasks.template"): f"{CORE}PodTemplateSpec",
@@ -22,9 +22,14 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
     ("XGBoostJob", "spec.xgbReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("PaddleJob", "spec.paddleReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("JAXJob", "spec.jaxReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
+    ("JobSet", "spec.replicatedJobs.template"): f"{BATCH}JobTemplateSpec",
+    ("JobSet", "spec.volumeClaimPolicies.templates"): f"{CORE}PersistentVolumeClaim",
     ("Job", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
 }
 """(kind, path without indices) → the built-in struct that an open object there must be."""
+
+FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "jobset")
+"""Folders of ``crds/``, one for each project that defines kinds."""
 
 _BOUNDS = (
     "minimum",
@@ -50,7 +55,7 @@ def crd_texts() -> dict[str, str]:
     """
     folder = files("windlass.api") / "crds"
     found = {}
-    for place in (folder, folder / "kai", folder / "coscheduling", folder / "nodes", folder / "kubeflow"):
+    for place in (folder, *(folder / name for name in FOLDERS)):
         for entry in sorted(place.iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".yaml"):
                 found[entry.name] = entry.read_text()

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windlass.api.resources import Resource
+from windlass.api.resources import ALL, BATCH_JOBS, JOB_SETS, Resource
 from windlass.client.client import Client
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import KUBEFLOW_ATTEMPTS
+from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
 from windlass.controllers.runner import Informers, Reconciler
 from windlass.jobs.kubeflow.kinds import KINDS as KUBEFLOW_KINDS
@@ -62,7 +63,18 @@ KUBEFLOW = KindFamily(
     _kubeflow,
 )
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW,)
+JOBSET = KindFamily(
+    "jobset",
+    (JOB_SETS,),
+    frozenset({"jobset-controller-manager", "jobset-controller"}),
+    ("jobset",),
+    lambda context: [JobSetController(context.informers, context.clock, context.scheduler)],
+)
+
+_JOBS_ARE_SERVED = BATCH_JOBS in ALL
+"""True once the embedded server serves the Jobs that a JobSet creates."""
+
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, *((JOBSET,) if _JOBS_ARE_SERVED else ()))
 
 
 def family_of(kind: Resource) -> KindFamily | None:
