@@ -160,6 +160,56 @@ class TestExec:
         assert "Use kubectl 1.31 or later" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def trainer(box: Box) -> str:
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    env = [{"name": "NCCL_DEBUG", "value": "INFO"}]
+    script = "echo CUDA devices: $CUDA_VISIBLE_DEVICES; sleep infinity"
+    apply(box, pod("trainer", command=("sh", "-c", script), resources=limits, env=env))
+    box.wait_for("pod trainer runs", lambda: is_running(box, "trainer"))
+    return "trainer"
+
+
+class TestTroubleShooting:
+    """C10: the commands of the users' guide work on a running pod with simulated GPUs."""
+
+    def test_pod_is_described_with_its_events_and_log(self, box: Box, trainer: str) -> None:
+        assert "nvidia.com/gpu:  1" in box.kubectl("describe", "pod", trainer).stdout
+        assert trainer in box.kubectl("get", "events", "--sort-by=.metadata.creationTimestamp").stdout
+        box.wait_for("its line is in the log", lambda: "CUDA" in box.kubectl("logs", trainer).stdout, 30)
+        assert "NCCL_DEBUG=INFO" in box.kubectl("exec", "-it", trainer, "--", "env").stdout
+
+    def test_nvidia_smi_shows_the_gpus_of_the_pod_and_no_other(self, box: Box, trainer: str) -> None:
+        table = box.kubectl("exec", "-it", trainer, "--", "nvidia-smi").stdout
+        assert "SIMULATED" in table
+        assert table.count("NVIDIA A100-SXM4-80GB") == 1
+        listed = box.kubectl("exec", trainer, "--", "nvidia-smi", "-L").stdout
+        devices = json.loads(
+            box.items("nodes", labels="windlass.dev/box=true")[0]["metadata"]["annotations"][
+                "windlass.dev/node-devices"
+            ]
+        )
+        assert sum(device["uuid"] in listed for device in devices) == 1
+        query = ("--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
+        assert box.kubectl("exec", trainer, "--", "nvidia-smi", *query).stdout == "0, 81920\n"
+        none = box.kubectl("exec", "p", "--", "nvidia-smi", check=False)
+        assert (none.returncode, none.stdout) == (6, "No devices were found\n")
+
+    def test_dmon_prints_its_samples(self, box: Box, trainer: str) -> None:
+        shown = box.kubectl(
+            "exec", "-it", trainer, "--", "nvidia-smi", "dmon", "-s", "u", "-c", "10", "-d", "0.1"
+        )
+        lines = shown.stdout.splitlines()
+        assert lines[0].split()[:3] == ["#", "gpu", "sm"]
+        assert len(lines) == 12
+
+    @pytest.mark.parametrize("tool", ["ibstat", "perf_query"])
+    def test_missing_tool_of_the_network_is_told(self, box: Box, trainer: str, tool: str) -> None:
+        done = box.kubectl("exec", "-it", trainer, "--", tool, check=False)
+        assert done.returncode in (0, 127)
+        assert done.returncode == 0 or "windlass doctor" in done.stderr
+
+
 def test_files_are_copied_both_ways(box: Box, tmp_path: Path) -> None:
     source, back = tmp_path / "a", tmp_path / "b"
     source.write_bytes(os.urandom(2_000_000))

@@ -62,6 +62,9 @@ class PodSetting:
     sandbox: Mapping[str, Any] | None = None
     device_kinds: Sequence[str] = ()
     mps_daemon: Daemon | None = None
+    tools: Path | None = None
+    """Directory of the programs that show simulated devices."""
+    tool_environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,9 @@ def _values(container: Mapping[str, Any], setting: PodSetting, entry: ImageEntry
     values = {**without_mps(devices, setting.mps_daemon), **values}
     # Overrides the manifest.
     values.update(visible_environment(devices, setting.device_kinds, setting.mps_daemon))
+    if setting.tools is not None:
+        values["PATH"] = os.pathsep.join([str(setting.tools), values.get("PATH", os.defpath)])
+        values.update(setting.tool_environment)
     return values
 
 

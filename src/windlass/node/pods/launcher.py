@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from windlass.api import annotations
@@ -26,7 +27,7 @@ from windlass.node.devices.mig_instances import SliceBusy, SliceRefused
 from windlass.node.lifecycle.events import RecordEvent
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.pods import launch_spec, volumes
+from windlass.node.pods import launch_spec, simulated_tools, volumes
 from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts, Reference
 from windlass.node.pods.environment import references as environment_references
 from windlass.node.pods.notices import notices, shadowed_directory_notice
@@ -189,7 +190,7 @@ class ContainerLauncher:
         if not self._volumes and self.pod["spec"].get("volumes"):
             await self.prepare_volumes()  # resumed: existing files stay
         lookup = await self._lookup(environment_references(container))
-        setting = await self._setting(lookup)
+        setting = self._with_tools(await self._setting(lookup), container, directory)
         limits = self.resources.apply_limits(container, self.pod["metadata"].get("annotations") or {})
         plugin_environment = await self.resources.plugin_environment(container)
         spec = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
@@ -234,6 +235,17 @@ class ContainerLauncher:
             device_kinds=self.resources.device_kinds,
             mps_daemon=self.resources.mps_daemon,
         )
+
+    def _with_tools(
+        self, setting: launch_spec.PodSetting, container: Mapping[str, Any], directory: Path
+    ) -> launch_spec.PodSetting:
+        """Add the programs that show simulated devices, on a node that has such devices."""
+        if not self.resources.has_simulated_devices:
+            return setting
+        devices = setting.devices.get(container["name"], ())
+        environment = simulated_tools.record_gpus(directory / "gpus.json", self.pod, devices)
+        tools = simulated_tools.install(self._paths.root)
+        return replace(setting, tools=tools, tool_environment=environment)
 
     async def _devices(self) -> list[container_devices.VisibleDevice]:
         """Return the pod's devices.

@@ -57,6 +57,10 @@ class PodResources:
         return self._devices.inventory.kinds
 
     @property
+    def has_simulated_devices(self) -> bool:
+        return self._devices.inventory.simulated
+
+    @property
     def mps_daemon(self) -> Daemon:
         return self._devices.daemon
 
