@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windlass.controllers.apps.deployment.controller import DeploymentController
 from windlass.controllers.apps.replicaset.controller import ReplicaSetController
+from windlass.controllers.apps.statefulset.controller import StatefulSetController
 from windlass.controllers.runner import Informers, Reconciler
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
@@ -11,4 +12,8 @@ from windlass.kits.rng import Random
 
 def apps_controllers(informers: Informers, clock: Clock, rng: Random) -> list[Reconciler]:
     """Return one controller for each kind."""
-    return [ReplicaSetController(informers, clock, rng), DeploymentController(informers, clock)]
+    return [
+        ReplicaSetController(informers, clock, rng),
+        DeploymentController(informers, clock),
+        StatefulSetController(informers, clock),
+    ]

@@ -85,6 +85,12 @@ def is_owner(owner: OwnerReference | None, resource: Resource) -> bool:
     return owner.api_version.partition("/")[0] == resource.group
 
 
+def owner_or_loose(one: Workload) -> Iterable[str]:
+    """Index objects by the uid of their controller; those without one by ``namespace/``."""
+    owner = one.controller
+    return (owner.uid if owner is not None else f"{one.namespace}/",)
+
+
 class Selecting:
     """Objects of one kind that select others by labels, by namespace."""
 

@@ -10,7 +10,7 @@ from windlass.client.informers import Informer
 from windlass.controllers.apply_effects import Failure
 from windlass.controllers.apps.deployment.reconcile import DeploymentSnapshot, reconcile_deployment
 from windlass.controllers.apps.failures import WriteFailures
-from windlass.controllers.apps.workloads import Selecting, Workload, decode_workload, is_owner
+from windlass.controllers.apps.workloads import Selecting, Workload, decode_workload, is_owner, owner_or_loose
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import NamespaceView, RecordIndex
 from windlass.controllers.runner import Informers, WatchedCollection
@@ -29,7 +29,7 @@ class DeploymentController:
         self._sets: Informer[Workload] = informers.informer(REPLICA_SETS, decode=decode_workload)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._selecting = Selecting(DEPLOYMENTS, self._deployments)
-        self._sets_of = RecordIndex(self._sets, _owner_or_namespace, lambda one: one.key)
+        self._sets_of = RecordIndex(self._sets, owner_or_loose, lambda one: one.key)
         self._pods_of = RecordIndex(self._pods, _set_of_pod, lambda pod: pod.key)
         self._failures = WriteFailures(REPLICA_SETS)
 
@@ -75,11 +75,6 @@ class DeploymentController:
             failure=self._failures.get(key),
         )
         return reconcile_deployment(stored.object, observed)
-
-
-def _owner_or_namespace(one: Workload) -> Iterable[str]:
-    owner = one.controller
-    return (owner.uid if owner is not None else f"{one.namespace}/",)
 
 
 def _set_of_pod(pod: Pod) -> Iterable[str]:

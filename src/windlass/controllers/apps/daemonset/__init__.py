@@ -1,0 +1,1 @@
+"""DaemonSet: one pod on each node that fits."""

@@ -1,0 +1,1 @@
+"""StatefulSet: pods with a stable name, order and storage."""
