@@ -13,7 +13,7 @@ from fakecluster import FakeCluster
 
 from windlass.cli import layers
 from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
-from windlass.controllers.job_kinds.families import KUBEFLOW
+from windlass.controllers.job_kinds.families import FAMILIES
 from windlass.kits.processes import start_time
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +95,7 @@ def test_on_a_cluster_the_deployments_are_the_parts(windlass, cluster, tmp_path)
         cluster.add(DEPLOYMENTS, {"metadata": metadata, "spec": {"replicas": 2}, "status": status})
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("")
-    cluster.hidden = set(KUBEFLOW.kinds)
+    cluster.hidden = {kind for family in FAMILIES for kind in family.kinds}
     found = states(windlass, "--kubeconfig", str(kubeconfig))
     assert found["scheduling engine"] == {"windlass-system/windlass-scheduler": "1 of 2 ready"}
     assert found["job orchestration"] == {"windlass-system/windlass-controllers": "1 of 2 ready"}

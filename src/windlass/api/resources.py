@@ -201,6 +201,31 @@ VOLCANO_JOBS_V1BETA1 = Resource(
     _STATUS,
     custom=True,
 )
+VOLCANO_CRON_JOBS = Resource(
+    "batch.volcano.sh",
+    "v1alpha1",
+    "cronjobs",
+    "CronJob",
+    True,
+    ("cronvcjob", "cronvj"),
+    ("volcano",),
+    _STATUS,
+    custom=True,
+)
+JOB_FLOWS = Resource(
+    "flow.volcano.sh", "v1alpha1", "jobflows", "JobFlow", True, ("jf",), ("volcano",), _STATUS, custom=True
+)
+JOB_TEMPLATES = Resource(
+    "flow.volcano.sh",
+    "v1alpha1",
+    "jobtemplates",
+    "JobTemplate",
+    True,
+    ("jt",),
+    ("volcano",),
+    _STATUS,
+    custom=True,
+)
 COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", True, custom=True)
 
 PYTORCH_JOBS = Resource(
@@ -312,6 +337,9 @@ ALL: tuple[Resource, ...] = (
     POD_GROUPS,
     VOLCANO_JOBS,
     VOLCANO_JOBS_V1BETA1,
+    VOLCANO_CRON_JOBS,
+    JOB_FLOWS,
+    JOB_TEMPLATES,
     COMMANDS,
     PYTORCH_JOBS,
     TF_JOBS,

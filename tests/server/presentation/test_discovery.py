@@ -72,7 +72,7 @@ def test_aggregated_entries() -> None:
 
 def test_custom_kinds_state_their_group() -> None:
     items = {item["metadata"]["name"]: item for item in document("/apis", V2)["items"]}
-    job = items["batch.volcano.sh"]["versions"][0]["resources"][0]
+    (job,) = [r for r in items["batch.volcano.sh"]["versions"][0]["resources"] if r["resource"] == "jobs"]
     assert job["responseKind"] == {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
     assert job["shortNames"] == ["vcjob", "vj", "vjob"]
     assert [v["version"] for v in items["batch.volcano.sh"]["versions"]] == ["v1alpha1", "v1beta1"]

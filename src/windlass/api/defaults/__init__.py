@@ -35,6 +35,8 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.POD_GROUPS: volcano.pod_group,
     resources.VOLCANO_JOBS: volcano.job,
     resources.JOB_SETS: jobset.job_set,
+    resources.JOB_TEMPLATES: volcano.job_template,
+    resources.VOLCANO_CRON_JOBS: volcano.cron_job,
 }
 
 

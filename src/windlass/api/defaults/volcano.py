@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api.resources import POD_GROUPS, QUEUES, VOLCANO_JOBS, Resource
+from windlass.api.resources import (
+    JOB_TEMPLATES,
+    POD_GROUPS,
+    QUEUES,
+    VOLCANO_CRON_JOBS,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.api.wire import schema
 from windlass.api.wire.schema import SchemaNode, Struct
 
@@ -56,6 +63,14 @@ def queue(obj: dict[str, Any]) -> None:
         path = annotations.get(name)
         if path and path != prefix and not path.startswith(f"{prefix}/"):
             annotations[name] = f"{prefix}/{path}"
+
+
+def job_template(obj: dict[str, Any]) -> None:
+    structural(JOB_TEMPLATES, obj)
+
+
+def cron_job(obj: dict[str, Any]) -> None:
+    structural(VOLCANO_CRON_JOBS, obj)
 
 
 def pod_group(obj: dict[str, Any]) -> None:

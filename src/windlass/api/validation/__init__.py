@@ -20,6 +20,7 @@ from windlass.api.validation import (
     apps,
     claims,
     cluster,
+    jobflow,
     jobset,
     kubeflow,
     metadata,
@@ -32,6 +33,7 @@ from windlass.api.validation import (
     structural,
     topology,
     vcjob,
+    volcano_cronjob,
 )
 from windlass.api.validation.collector import Collector
 from windlass.api.wire import schema
@@ -73,6 +75,9 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.VOLCANO_JOBS: vcjob.job,
     **{resource: kubeflow.validator(resource) for resource in FIELDS},
     resources.JOB_SETS: jobset.job_set,
+    resources.VOLCANO_CRON_JOBS: volcano_cronjob.cron_job,
+    resources.JOB_FLOWS: jobflow.job_flow,
+    resources.JOB_TEMPLATES: jobflow.job_template,
     resources.COMMANDS: pod_group.command,
     resources.HYPERNODES: topology.hypernode,
     resources.KAI_TOPOLOGIES: topology.topology,

@@ -270,16 +270,17 @@ def _dependencies(tasks: list[Obj], out: Collector) -> None:
                 out.choice(where, other, sorted(known))
             elif other == task.get("name"):
                 out.invalid(where, other, "a task cannot depend on itself")
-    circle = _circle(known)
-    if circle:
+    found = circle(known)
+    if found:
         out.invalid(
             "spec.tasks",
-            " -> ".join(circle),
+            " -> ".join(found),
             "these tasks wait for one another: remove one of the dependencies",
         )
 
 
-def _circle(edges: Mapping[str, set[str]]) -> list[str]:
+def circle(edges: Mapping[str, set[str]]) -> list[str]:
+    """Return a cycle of dependencies, its first name again at the end; empty if there is none."""
     done: set[str] = set()
     for start in edges:
         trail: list[str] = []

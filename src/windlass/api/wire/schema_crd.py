@@ -25,10 +25,16 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
     ("JobSet", "spec.replicatedJobs.template"): f"{BATCH}JobTemplateSpec",
     ("JobSet", "spec.volumeClaimPolicies.templates"): f"{CORE}PersistentVolumeClaim",
     ("Job", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
+    ("CronJob", "spec.jobTemplate.spec.tasks.template"): f"{CORE}PodTemplateSpec",
+    ("CronJob", "spec.jobTemplate.spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
+    ("JobTemplate", "spec.tasks.template"): f"{CORE}PodTemplateSpec",
+    ("JobTemplate", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
+    ("JobFlow", "spec.flows.patch.jobSpec.tasks.template"): f"{CORE}PodTemplateSpec",
+    ("JobFlow", "spec.flows.patch.jobSpec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
 }
 """(kind, path without indices) → the built-in struct that an open object there must be."""
 
-FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "jobset")
+FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "jobset", "volcano")
 """Folders of ``crds/``, one for each project that defines kinds."""
 
 _BOUNDS = (

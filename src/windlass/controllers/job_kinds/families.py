@@ -9,13 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windlass.api.resources import ALL, BATCH_JOBS, JOB_SETS, Resource
+from windlass.api.resources import (
+    ALL,
+    BATCH_JOBS,
+    JOB_FLOWS,
+    JOB_SETS,
+    JOB_TEMPLATES,
+    VOLCANO_CRON_JOBS,
+    Resource,
+)
 from windlass.client.client import Client
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import KUBEFLOW_ATTEMPTS
+from windlass.controllers.jobflow.controller import JobFlowController, JobTemplateController
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
 from windlass.controllers.runner import Informers, Reconciler
+from windlass.controllers.volcano_cronjob.controller import VolcanoCronJobController
 from windlass.jobs.kubeflow.kinds import KINDS as KUBEFLOW_KINDS
 from windlass.kits.clock import Clock
 
@@ -74,7 +84,25 @@ JOBSET = KindFamily(
 _JOBS_ARE_SERVED = BATCH_JOBS in ALL
 """True once the embedded server serves the Jobs that a JobSet creates."""
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, *((JOBSET,) if _JOBS_ARE_SERVED else ()))
+
+def _volcano(context: FamilyContext) -> list[Reconciler]:
+    return [
+        VolcanoCronJobController(context.informers, context.clock),
+        JobFlowController(context.informers, context.clock),
+        JobTemplateController(context.informers),
+    ]
+
+
+VOLCANO = KindFamily(
+    "volcano",
+    (VOLCANO_CRON_JOBS, JOB_FLOWS, JOB_TEMPLATES),
+    frozenset({"volcano-controllers"}),
+    ("vc-controller-manager",),
+    _volcano,
+)
+"""Kinds that create Volcano Jobs. Windlass keeps the jobs themselves in every cluster without Volcano."""
+
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, VOLCANO, *((JOBSET,) if _JOBS_ARE_SERVED else ()))
 
 
 def family_of(kind: Resource) -> KindFamily | None:

@@ -185,15 +185,14 @@ def _advise_host_ports(review: Review, spec: dict[str, Any]) -> None:
 
 def _advise_events(review: Review, spec: dict[str, Any]) -> None:
     """Warn about policies on an event that is never raised."""
-    places = [("spec.policies", spec.get("policies"))]
-    tasks = spec.get("tasks") or ()
-    places += [(f"spec.tasks[{at}].policies", task.get("policies")) for at, task in enumerate(tasks)]
-    for path, policies in places:
-        for at, policy in enumerate(policies or ()):
-            if "JobUpdated" in (policy.get("event"), *(policy.get("events") or ())):
+    tasks: list[dict[str, Any]] = spec.get("tasks") or []
+    for path, owner in (("spec", spec), *((f"spec.tasks[{at}]", task) for at, task in enumerate(tasks))):
+        policies: list[dict[str, Any]] = owner.get("policies") or []
+        for at, policy in enumerate(policies):
+            if "JobUpdated" in (policy.get("event"), *(policy.get("events") or [])):
                 review.warn(
-                    f"advice: {path}[{at}]: event JobUpdated is never raised, by Volcano neither; after a change of "
-                    "replicas pods are added or removed without a policy"
+                    f"advice: {path}.policies[{at}]: event JobUpdated is never raised, by Volcano neither; "
+                    "after a change of replicas pods are added or removed without a policy"
                 )
 
 

@@ -1,0 +1,1 @@
+"""Reconcilers of ``flow.volcano.sh``: JobFlows and JobTemplates."""

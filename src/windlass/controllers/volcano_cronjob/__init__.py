@@ -1,0 +1,1 @@
+"""Reconciler of Volcano's CronJobs (``batch.volcano.sh``)."""
