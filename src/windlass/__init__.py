@@ -1,5 +1,29 @@
-"""Windlass: one control plane that gang-schedules AI work over GPUs, on one box or on Kubernetes."""
+"""Windlass: one control plane that gang-schedules AI work over GPUs, on one box or on Kubernetes.
+
+``submit``, ``map``, ``Executor`` and ``Future`` are those of :mod:`windlass.sdk`, imported on first use.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windlass.sdk import Executor as Executor
+    from windlass.sdk import Future as Future
+    from windlass.sdk import map as map
+    from windlass.sdk import submit as submit
+
 __version__ = "0.1.0"
+_SDK = ("Executor", "Future", "JobDeleted", "JobFailed", "RemoteTraceback", "Target", "map", "submit")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SDK:
+        from windlass import sdk
+
+        return getattr(sdk, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *_SDK))

@@ -66,7 +66,7 @@ def job(name: str) -> Json:
 
 
 def operator() -> Json:
-    """Return a Deployment like that of Kubeflow's training operator, whose pods never start here."""
+    """Return a Deployment like that of Kubeflow's training operator; its pods never start here."""
     labels = {"control-plane": "kubeflow-training-operator"}
     container = {"name": "training-operator", "image": "kubeflow/training-operator:v1-855e096"}
     return {

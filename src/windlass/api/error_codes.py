@@ -106,6 +106,18 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "`windlass COMMAND --help` lists every flag.",
     ),
     (
+        "WL-SDK-413",
+        "a function and its arguments are too large for a ConfigMap",
+        "A function that `windlass.submit` runs on a cluster travels in a ConfigMap, with its arguments. Data belongs "
+        "on a volume or in an object store; the function gets its name.",
+    ),
+    (
+        "WL-SDK-422",
+        "a function or its arguments cannot be pickled",
+        "`why` says which object. Open files, locks and connections belong to one process: open them inside of the "
+        "function.",
+    ),
+    (
         "WL-USE-404",
         "there is no such command, code or reason",
         "The word is none that Windlass knows. `try` shows the nearest ones; `windlass --help` lists all.",

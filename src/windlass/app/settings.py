@@ -273,7 +273,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "controllers.jobKinds",
         ("auto",),
-        "families of job kinds that Windlass operates in a cluster: auto means each whose own operator does not run, "
+        "families of job kinds that Windlass operates in a cluster: auto means each without a running operator, "
         "a name the family in any case, [] none",
         choices=("auto", *JOB_KIND_FAMILIES),
     ),

@@ -1,4 +1,4 @@
-"""Which families of job kinds Windlass operates in a cluster, and when its reconcilers start and end."""
+"""Operation of families of job kinds in a cluster: start and end of the reconcilers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Cluster(FakeApi):
 
 
 class Recorded:
-    """Runner whose starts and ends are counted."""
+    """Runner that counts its starts and ends."""
 
     def __init__(self, reconciler: Any) -> None:
         self.name, self.started, self.ended, self.workers = reconciler.name, 0, 0, 0

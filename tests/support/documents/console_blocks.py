@@ -79,7 +79,7 @@ def steps(text: str, page: str = "page") -> list[Step]:
 
 
 def _extended(step: Step, line: str) -> Step:
-    if line.startswith("> ") and step.expected is None:
+    if (line == ">" or line.startswith("> ")) and step.expected is None:
         return replace(step, command=f"{step.command}\n{line[2:]}")
     status = _EXIT.match(line)
     if status:

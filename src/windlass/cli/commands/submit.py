@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.job_flags import create_job, job_flags, job_request_of
+from windlass.cli.jobs.job_flags import create_job, job_flags, job_request_of, warn_about_piped_input
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 
@@ -21,6 +21,7 @@ CONTEXT = {"allow_interspersed_args": False}
 def command(invocation: Invocation, wait: bool, **given: Any) -> int:
     """Queue a command as a job and return."""
     job = create_job(invocation, job_request_of(given), invocation.note)
+    warn_about_piped_input(invocation)
     name = job["metadata"]["name"]
     if invocation.structured:
         emit(invocation, job, names=[f"job.batch.volcano.sh/{name}"])

@@ -166,10 +166,15 @@ def _time_limit(text: str) -> int:
 
 
 def create_job(
-    invocation: Invocation, request: JobRequest, progress: Callable[[str], None]
+    invocation: Invocation,
+    request: JobRequest,
+    progress: Callable[[str], None],
+    *,
+    adjust: Callable[[dict[str, Any]], dict[str, Any]] = lambda job: job,
 ) -> dict[str, Any]:
     """Start the control plane if needed, check the job, create it, and return it.
 
+    ``adjust`` returns what is created instead of a job as the flags describe it.
     Raises :class:`WindlassError`; for invalid arguments before anything is started.
     """
     embedded = not invocation.target.remote
@@ -187,9 +192,7 @@ def create_job(
             remedies=(f"{request.command_line} --image IMAGE -- …",),
         )
     check_capacity(invocation, request)
-    created = _create(invocation, request, embedded)
-    warn_about_piped_input(invocation)
-    return created
+    return _create(invocation, request, embedded, adjust)
 
 
 def _warn_about_sbatch(invocation: Invocation, request: JobRequest) -> None:
@@ -253,7 +256,12 @@ def _ensure_running(invocation: Invocation, request: JobRequest, progress: Calla
     start(state, flags, progress=progress)  # waits if a start is already in progress
 
 
-def _create(invocation: Invocation, request: JobRequest, embedded: bool) -> dict[str, Any]:
+def _create(
+    invocation: Invocation,
+    request: JobRequest,
+    embedded: bool,
+    adjust: Callable[[dict[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
     from windlass.kits import rng as chance
 
     rng = chance.system()
@@ -263,7 +271,7 @@ def _create(invocation: Invocation, request: JobRequest, embedded: bool) -> dict
             request, name, namespace=invocation.home_namespace, embedded=embedded, environ=os.environ
         )
         try:
-            return invocation.client.create(VOLCANO_JOBS, job, field_validation="Strict")
+            return invocation.client.create(VOLCANO_JOBS, adjust(job), field_validation="Strict")
         except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise

@@ -1,7 +1,7 @@
 """Families of job kinds: their kinds, their own operators and Windlass' reconcilers.
 
-In single-node mode Windlass operates every family. In a cluster it operates those whose kinds are served and whose
-own operator does not run (:mod:`windlass.controllers.job_kinds.operation`).
+In single-node mode Windlass operates every family. In a cluster it operates those with served kinds and without
+a running operator of their own (:mod:`windlass.controllers.job_kinds.operation`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from windlass.kits.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class FamilyContext:
-    """What the reconcilers of a family need. ``scheduler``: default scheduler of pods."""
+    """Dependencies of the reconcilers of a family. ``scheduler``: default scheduler of pods."""
 
     client: Client
     informers: Informers

@@ -1,4 +1,4 @@
-"""Claims of a StatefulSet's pods, and who deletes them."""
+"""Claims of a StatefulSet's pods, and their deletion."""
 
 from __future__ import annotations
 

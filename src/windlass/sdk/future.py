@@ -1,0 +1,252 @@
+"""Result of a function that runs as a job."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import PODS
+from windlass.sdk.errors import JobDeleted, JobFailed
+
+if TYPE_CHECKING:
+    from windlass.cli.jobs.jobs import Job
+    from windlass.sdk.payload import Outcome
+    from windlass.sdk.session import Session
+
+T = TypeVar("T")
+_LAST_LINES = 20
+"""Lines of output that an error shows."""
+
+
+class Future(concurrent.futures.Future[T], Generic[T]):
+    """Future of a job. ``result()`` returns what the function returned in rank 0.
+
+    All of :class:`concurrent.futures.Future` holds, so ``wait`` and ``as_completed`` take it. ``await future`` waits
+    in an event loop. An exception of the function is raised with its own type; its cause names the rank and has the
+    traceback of there. :class:`JobFailed` is raised where a job ended without a result. ``cancel()`` ends the job.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._outcomes: dict[int, Outcome] = {}
+        self._ending = threading.Lock()
+        self.name = ""
+        """Name of the job; empty until it is created (executors with ``max_workers``)."""
+        self.namespace = ""
+
+    def created(self, job: dict[str, Any]) -> None:
+        """Take over the name of the job (called by the session)."""
+        self.name, self.namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+
+    def __await__(self) -> Generator[Any, None, T]:
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+    def __repr__(self) -> str:
+        return f"<windlass.Future {self.name or 'not submitted yet'}: {self.state}>"
+
+    def _repr_html_(self) -> str:
+        from windlass.sdk.notebook import html_of
+
+        return html_of(self)
+
+    # What is known of the job.
+
+    def job(self) -> Job | None:
+        """Return the job with its pods as the command line shows it; ``None`` if it isn't there."""
+        from windlass.cli.jobs.job_index import find
+
+        if not self.name:
+            return None
+        try:
+            with self._invocation() as invocation:
+                return find(invocation, self.name)
+        except (StatusError, WindlassError):
+            return None
+
+    @property
+    def state(self) -> str:
+        """State as in ``windlass ps``: Pending, Starting, Running, Completed, Failed, …"""
+        if self.cancelled():
+            return "Cancelled"
+        if self.done():
+            return "Failed" if self.exception() else "Completed"
+        job = self.job()
+        return job.state if job is not None else "Pending"
+
+    @property
+    def reason(self) -> str:
+        """Cause of the wait or of the end of the job, as in ``windlass ps``; empty if there is nothing to say."""
+        from windlass.cli.jobs.reasons import brief
+
+        job = self.job()
+        return brief(job) if job is not None else ""
+
+    def running(self) -> bool:
+        """Return whether the function runs. A waiting job does not."""
+        return not self.done() and self.state == "Running"
+
+    def logs(self, rank: int = 0, *, follow: bool = True) -> Iterator[str]:
+        """Yield the lines that a rank prints, without line ends.
+
+        ``follow``: until the rank ends, beginning before it has started; otherwise what is there.
+        """
+        from windlass.cli.jobs.log_lines import LogView
+        from windlass.cli.jobs.log_stream import LogFeed
+
+        pod = self._pod(rank, wait=follow)
+        if pod is None:
+            return
+        with self._invocation() as invocation:
+            if not follow:
+                yield from _lines(invocation.client.logs(self.namespace, pod))
+                return
+            feed = LogFeed(self.namespace, pod, "main", LogView())
+            chunks = (
+                piece.data + (b"\n" if piece.complete else b"")
+                for pieces in feed.pieces(invocation.new_client, invocation.clock)
+                for piece in pieces
+            )
+            yield from _lines(chunks)
+
+    def _pod(self, rank: int, *, wait: bool) -> str | None:
+        """Return the name of a rank's pod once its output can be read; ``None`` if it will never be there."""
+        while True:
+            job = self.job()
+            for pod in job.pods if job is not None else ():
+                name = pod["metadata"]["name"]
+                started = (pod.get("status") or {}).get("phase") not in ("Pending", None)
+                if name.endswith(f"-{rank}") and (started or not wait):
+                    return name
+            if not wait or self.done():
+                return None
+            with contextlib.suppress(concurrent.futures.TimeoutError, Exception):
+                self.exception(timeout=0.2)
+
+    # Waiting for it and ending it.
+
+    def results(self, timeout: float | None = None) -> list[T]:
+        """Return what the function returned in each rank, rank 0 first. Raises as :meth:`result`."""
+        self.result(timeout)
+        return [self._outcomes[rank].value for rank in sorted(self._outcomes)]
+
+    def cancel(self) -> bool:
+        """End the job, also one that runs. Returns ``False`` if it had ended before."""
+        from windlass.cli.jobs.cancel import terminate
+
+        with self._ending:
+            if self.done():
+                return self.cancelled()
+            if self.name:
+                try:
+                    with self._invocation() as invocation:
+                        terminate(invocation, self.name, self.namespace, "cancelled by its program")
+                except StatusError as problem:
+                    if problem.code != 404:
+                        raise
+            cancelled = super().cancel()
+            self.set_running_or_notify_cancel()
+            return cancelled
+
+    def settle(self, job: dict[str, Any] | None) -> None:
+        """Take over the result of an ended job; ``None``: it was deleted (called by the session)."""
+        with self._ending:
+            if self.done():
+                self._session.forget(self.name)
+                return
+            try:
+                self._outcomes = self._read_outcomes(job)
+                failure = self._failure(job)
+            except Exception as error:
+                failure = error
+            if failure is not None:
+                self.set_exception(failure)
+            else:
+                self.set_result(self._outcomes[min(self._outcomes)].value)
+        self._session.forget(self.name)
+
+    def _read_outcomes(self, job: dict[str, Any] | None) -> dict[int, Outcome]:
+        from windlass.sdk import payload
+
+        if self._session.remote:
+            texts = self._remote_outcomes() if job is not None else []
+        else:
+            texts = [path.read_bytes() for path in self._session.results(self.name).glob("outcome-*[0-9]")]
+        found = [payload.unpack(text) for text in texts]
+        return {outcome.rank: outcome for outcome in found}
+
+    def _remote_outcomes(self) -> list[bytes]:
+        from windlass.sdk import payload
+
+        found = []
+        with self._invocation() as invocation:
+            for pod in invocation.client.list(
+                PODS, self.namespace, labels=f"volcano.sh/job-name={self.name}"
+            ).items:
+                lines = _all_lines(invocation.client.logs(self.namespace, pod["metadata"]["name"]))
+                if (data := payload.from_output(lines)) is not None:
+                    found.append(data)
+        return found
+
+    def _failure(self, job: dict[str, Any] | None) -> BaseException | None:
+        raised = sorted((one for one in self._outcomes.values() if one.error), key=lambda one: one.time)
+        if raised:
+            return raised[0].raised(self.name)
+        if job is None:
+            return JobDeleted(self.name, f"job {self.name} was deleted before it had ended")
+        phase = job["status"]["state"]["phase"]
+        if phase == "Completed" and self._outcomes:
+            return None
+        return self._failed_without_outcome(phase)
+
+    def _failed_without_outcome(self, phase: str) -> JobFailed:
+        from windlass.cli.jobs.follow import summary
+
+        job = self.job()
+        if job is None:
+            return JobFailed(self.name, f"job {self.name}: {phase.lower()}")
+        output: list[str] = []
+        failed = job.first_failure
+        if failed is not None:
+            with contextlib.suppress(StatusError, WindlassError), self._invocation() as invocation:
+                name = failed[0]["metadata"]["name"]
+                output = list(_lines(invocation.client.logs(self.namespace, name, tail_lines=_LAST_LINES)))
+        text = summary(job) if job.exit_code else f"{job.name}: {phase.lower()} without a result"
+        return JobFailed(self.name, text, failed[1] if failed is not None else job.exit_code, output)
+
+    @contextlib.contextmanager
+    def _invocation(self) -> Iterator[Any]:
+        """Yield an invocation with a client of its own, as each thread needs one."""
+        from dataclasses import replace
+
+        invocation = replace(self._session.invocation, namespace=self.namespace, _client=None)
+        try:
+            yield invocation
+        finally:
+            invocation.client.close()
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    """Yield lines of output without those that carry an outcome."""
+    from windlass.sdk.remote_call import MARK
+
+    for line in _all_lines(chunks):
+        output, mark, _ = line.partition(MARK)
+        if output or not mark:
+            yield output
+
+
+def _all_lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")

@@ -1,0 +1,162 @@
+"""Python functions as jobs of a box: results, exceptions of a rank, output, executors, and the way over a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from single_node import Box
+
+import windlass
+from windlass.api.resources import CONFIG_MAPS, VOLCANO_JOBS
+from windlass.client.blocking import BlockingClient
+from windlass.client.connection import Connection
+from windlass.sdk import Executor, Future, JobDeleted, JobFailed, RemoteTraceback, Target
+
+pytestmark = pytest.mark.timeout(300)
+SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box("--gpus", "simulated:2") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def here(box: Box) -> Target:
+    return Target(state=str(box.state.path))
+
+
+def test_a_function_of_two_ranks_with_its_output_and_results(here: Target) -> None:
+    def train(first: int, *, second: int) -> tuple[int, str]:
+        print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+        return first + second, os.environ["RANK"]
+
+    future = windlass.submit(train, 3, second=4, gpus=1, nodes=2, name="train", target=here)
+    assert list(future.logs(rank=1)) == ["rank 1 of 2"]
+    assert future.result(SECONDS) == (7, "0")
+    assert future.results() == [(7, "0"), (7, "1")]
+    assert (future.name, future.state, future.running()) == ("train", "Completed", False)
+    assert list(future.logs(follow=False)) == ["rank 0 of 2"]
+    assert "train" in future._repr_html_()
+
+
+def test_an_exception_has_its_type_and_names_the_rank(here: Target) -> None:
+    def broken(shard: int) -> None:
+        if os.environ["RANK"] == "1":
+            raise ValueError(f"shard {shard} is empty")
+        time.sleep(600)
+
+    future = windlass.submit(broken, 7, nodes=2, target=here)
+    with pytest.raises(ValueError, match="shard 7 is empty") as caught:
+        future.result(SECONDS)
+    cause = caught.value.__cause__
+    assert isinstance(cause, RemoteTraceback)
+    assert f"rank 1 of {future.name}" in cause.text
+    assert "in broken" in cause.text
+    assert future.state == "Failed"
+
+
+def test_a_job_without_a_result_names_exit_status_and_output(here: Target) -> None:
+    def dies() -> None:
+        print("about to die", flush=True)
+        os._exit(9)
+
+    with pytest.raises(JobFailed, match="exit 9") as caught:
+        windlass.submit(dies, target=here).result(SECONDS)
+    assert (caught.value.exit_status, caught.value.output) == (9, ("about to die",))
+
+
+def test_results_that_cannot_be_pickled_say_so(here: Target) -> None:
+    with pytest.raises(RuntimeError, match="the result, of type generator, cannot be pickled"):
+        windlass.submit(lambda: (one for one in ()), target=here).result(SECONDS)
+
+
+def test_a_waiting_job_has_a_reason_and_can_be_cancelled(here: Target) -> None:
+    holder = windlass.submit(time.sleep, 600, gpus=2, target=here)
+    waiting: Future[Any] = windlass.submit(time.sleep, 600, gpus=1, target=here)
+    deadline = time.monotonic() + SECONDS
+    while "needs 1 GPU, 0 free" not in waiting.reason:
+        assert time.monotonic() < deadline, waiting.reason
+        time.sleep(0.1)
+    assert waiting.state == "Pending"
+    assert not waiting.running()
+    assert "needs 1 GPU" in waiting._repr_html_()
+    assert waiting.cancel()
+    assert waiting.cancelled()
+    assert holder.cancel()
+    assert repr(holder) == f"<windlass.Future {holder.name}: Cancelled>"
+
+
+def test_a_deleted_job_is_told(box: Box, here: Target) -> None:
+    future = windlass.submit(time.sleep, 600, target=here)
+    box.windlass("delete", "vcjob", future.name)
+    with pytest.raises(JobDeleted, match="was deleted before it had ended"):
+        future.result(SECONDS)
+
+
+def test_an_executor_bounds_its_jobs_and_keeps_the_order(box: Box, here: Target) -> None:
+    with Executor(2, target=here) as executor:
+        assert list(executor.map(pow, range(5), [2] * 5, chunksize=2)) == [0, 1, 4, 9, 16]
+        assert executor.submit(sum, [1, 2]).result(SECONDS) == 3
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(sum, [])
+    assert list(windlass.map(lambda x, y: x + y, "ab", "cd", workers=1, chunksize=2, target=here)) == [
+        "ac",
+        "bd",
+    ]
+
+
+def test_a_future_is_awaited(here: Target) -> None:
+    async def main() -> int:
+        return await asyncio.wait_for(windlass.submit(pow, 2, 10, target=here), SECONDS)
+
+    assert asyncio.run(main()) == 1024
+
+
+def test_as_on_a_cluster_the_call_is_a_config_map_that_ends_with_its_job(box: Box) -> None:
+    """The box is used by its kubeconfig, as a cluster is: nothing of this machine is shared with the ranks."""
+    there = Target(kubeconfig=str(box.state.kubeconfig))
+    future = windlass.submit(
+        lambda size: "x" * size, 100_000, image="python", env={"PATH": box.environment["PATH"]}, target=there
+    )
+    assert future.result(SECONDS) == "x" * 100_000
+    assert list(future.logs(follow=False)) == []
+    with BlockingClient(Connection(unix_socket=str(box.state.socket))) as client:
+        assert client.find(CONFIG_MAPS, future.name, "default") is not None
+        client.delete(VOLCANO_JOBS, future.name, "default")
+        deadline = time.monotonic() + SECONDS
+        while client.find(CONFIG_MAPS, future.name, "default") is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_a_script_needs_two_lines(box: Box) -> None:
+    """As the README of a user has it: no target, no clean-up, the box of the environment."""
+    script = box.folder / "train.py"
+    script.write_text(
+        "from windlass import submit\n"
+        "def train(steps):\n    return sum(range(steps))\n"
+        "print(submit(train, 10, gpus=1).result())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], env=box.environment, cwd=box.folder, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("45\n", "", 0)
+
+
+def test_errors_before_the_job_have_cause_and_remedy(here: Target) -> None:
+    with pytest.raises(Exception, match="no node has 3 GPUs") as caught:
+        windlass.submit(print, gpus=3, target=here)
+    assert any(note.startswith("try: ") for note in caught.value.__notes__)
+    with open(os.devnull, "w") as file, pytest.raises(Exception, match="or its arguments cannot be pickled"):
+        windlass.submit(print, file, target=here)
+    assert not list((Path(here.state or "") / "calls" / "default").glob("print-*"))
