@@ -47,6 +47,11 @@ def test_pods_run_as_the_user_himself_so_that_mpirun_does_not_refuse(said: dict[
     assert hostname == "who"
 
 
+def test_services_reach_pods_and_the_machine(said: dict[str, Any]) -> None:
+    """By the address and by the node port, of endpoints in the pod network and outside."""
+    assert said["services"] == ["200", "200", "200", "200"]
+
+
 def test_mpirun_starts_ranks_on_two_pods_by_their_names(said: dict[str, Any]) -> None:
     if shutil.which("mpirun") is None:
         pytest.skip("no mpirun (Debian: openmpi-bin)")

@@ -36,6 +36,7 @@ from windlass.controllers.priorityclasses.controller import PriorityClassControl
 from windlass.controllers.queue.controller import QueueController
 from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, ReconcilerRunner, RunnerContext
+from windlass.controllers.services.controller import EndpointsController
 from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
 from windlass.kits.clock import Clock
@@ -157,6 +158,7 @@ def _reconcilers(
             DeviceClaimController(client, informers),
             NamespaceController(client, informers, clock),
             GarbageController(client, informers),
+            EndpointsController(informers),
             QuotaController(client, informers, clock),
             DisruptionController(informers, clock),
             NodeHealthController(client, informers, clock),

@@ -15,10 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from windlass.api import annotations
-from windlass.api.resources import NODES, PODS, SERVICES
+from windlass.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
@@ -54,8 +52,11 @@ from windlass.node.pods.worker_factory import PodWorkerFactory
 from windlass.node.runtime import helpers, log_reader, syscalls
 from windlass.node.runtime.runner import ProcessRunner, Runner
 from windlass.node.runtime.threads import in_thread
-from windlass.node.sandbox.hosts import NamedPod, NamedService, hostname_of
+from windlass.node.sandbox.hosts import NamedPod, hostname_of
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Network, NetworkError, find_capabilities
+from windlass.node.services.names import ServiceNames
+from windlass.node.services.proxies import ServiceProxies
+from windlass.node.services.tables import decode_endpoint_slice, decode_node_service
 from windlass.node.simulated import SimulatedNodes, decode_simulated
 from windlass.node.streams.listener import StreamListener, StreamPod
 
@@ -68,36 +69,6 @@ _LOCK_TRIES, _LOCK_RETRY_SECONDS = 20, 0.05
 
 class AgentRunning(Exception):
     """Another agent uses the same directory."""
-
-
-class _ServiceMeta(msgspec.Struct):
-    name: str
-    namespace: str = ""
-
-
-class _ServiceSpec(msgspec.Struct, rename="camel"):
-    cluster_ip: str | None = msgspec.field(name="clusterIP", default=None)
-    selector: dict[str, str] | None = None
-    publish_not_ready_addresses: bool | None = None
-
-
-class _ServiceWire(msgspec.Struct):
-    metadata: _ServiceMeta
-    spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
-
-
-_decode_service = msgspec.json.Decoder(_ServiceWire).decode
-
-
-def decode_service(data: msgspec.Raw) -> NamedService:
-    wire = _decode_service(data)
-    return NamedService(
-        wire.metadata.namespace,
-        wire.metadata.name,
-        wire.spec.selector or {},
-        headless=wire.spec.cluster_ip in (None, "", "None"),
-        publishes_unready=bool(wire.spec.publish_not_ready_addresses),
-    )
 
 
 class NodeAgent:
@@ -130,6 +101,7 @@ class NodeAgent:
         self.network: Network
         self.recorder: EventRecorder
         self.names = PodNames(clock)
+        self.proxies: ServiceProxies
         self._devices: DeviceManager
         self._worker_factory: PodWorkerFactory | None = None
         self.node: OwnNode | None = None
@@ -154,11 +126,8 @@ class NodeAgent:
             self._fork_server.open(self._paths.root)
             node = await self._set_up()
             self._pods = self._informers.informer(PODS, decode=PodDecoder(node.name))
-            services = self._informers.informer(SERVICES, decode=decode_service)
+            service_names = self._set_up_services()
             nodes = self._informers.informer(NODES, decode=decode_simulated)
-            services.add_handler(
-                self._on_service, lambda _, new: self._on_service(new), self._on_service_deleted
-            )
             simulated = SimulatedNodes(
                 self._client,
                 self._clock,
@@ -184,6 +153,8 @@ class NodeAgent:
                 group.create_task(self._reap_helpers(), name="reaper")
                 group.create_task(self._plugins.run(), name="device plugins")
                 group.create_task(self._stream_listener().run(), name="streams")
+                group.create_task(self.proxies.run(), name="service proxies")
+                group.create_task(service_names.run(), name="external names")
                 if device_reporter is not None:
                     group.create_task(device_reporter.run(), name="devices")
         finally:
@@ -254,6 +225,7 @@ class NodeAgent:
         if self._worker_factory is not None:
             if self._mps_control is not None:
                 await in_thread(self._mps_control.stop)
+            await self.proxies.take_down()
             await self._devices.sweep()  # without the directory, nothing would remove the instances later
             await self.network.take_down()
 
@@ -315,6 +287,17 @@ class NodeAgent:
             plugins=self._plugins,
         )
         return self.node
+
+    def _set_up_services(self) -> ServiceNames:
+        """Create the proxies of Services. Return their names, which are kept up to date."""
+        services = self._informers.informer(SERVICES, decode=decode_node_service)
+        slices = self._informers.informer(ENDPOINT_SLICES, decode=decode_endpoint_slice)
+        self.proxies = ServiceProxies(
+            self._paths.root, self.network, self._clock, self.recorder, services, slices
+        )
+        assert self._worker_factory is not None
+        self._worker_factory.services = self.proxies
+        return ServiceNames(self.names, self.proxies, self._clock, services)
 
     async def _prepare_network(self) -> Network:
         """Return the pod network. If it cannot be created, pods share the machine's network."""
@@ -511,14 +494,6 @@ class NodeAgent:
             address=self.network.address(record.uid),
             labels=record.labels or {},
         )
-
-    def _on_service(self, service: NamedService) -> None:
-        self.names.services[f"{service.namespace}/{service.name}"] = service
-        self.names.changed()
-
-    def _on_service_deleted(self, service: NamedService) -> None:
-        self.names.services.pop(f"{service.namespace}/{service.name}", None)
-        self.names.changed()
 
     # -- workers -------------------------------------------------------------------------------
 

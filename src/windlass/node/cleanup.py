@@ -22,6 +22,7 @@ from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer
 from windlass.node.paths import NodePaths, attempt_numbers
 from windlass.node.runtime import attempt_files
 from windlass.node.sandbox import egress, network_namespace, pod_network, sandbox
+from windlass.node.services.proxy import service_proxies
 
 _SLACK_SECONDS = 3.0
 _POLL_SECONDS = 0.02
@@ -101,9 +102,10 @@ def _shims(paths: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _holders(paths: NodePaths) -> Iterator[tuple[Path, str]]:
-    """Yield the holders: sandboxes first, then the outbound helper, then the pod network."""
+    """Yield the holders: sandboxes first, then the helpers of the network, then the pod network."""
     for pod in _directories(paths.pods):
         yield pod, sandbox.RECORD
+    yield from service_proxies(paths.root)
     yield paths.root, egress.RECORD
     yield paths.root, network_namespace.RECORD
 

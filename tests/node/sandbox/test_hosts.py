@@ -38,9 +38,9 @@ PODS = [
     pod("other", "10.0.0.9", ns="else", sub="x"),
 ]
 SERVICES = [
-    NamedService("ns", "j", {"job": "j"}, headless=True),
-    NamedService("ns", "api", {"job": "j"}, headless=False),
-    NamedService("ns", "nobody", {}, headless=True),
+    NamedService("ns", "j", {"job": "j"}),
+    NamedService("ns", "api", {"job": "j"}, address="10.96.0.7"),
+    NamedService("ns", "nobody", {}),
 ]
 
 
@@ -50,7 +50,7 @@ def test_every_spelling_of_a_pod_and_a_service_resolves() -> None:
         assert found[name] == ["10.0.0.1"], name
     for name in ("j", "j.ns", "j.ns.svc", "j.ns.svc.cluster.local"):
         assert found[name] == ["10.0.0.1", "10.0.0.2"], name
-    assert found["api"] == ["10.0.0.1"]  # the ready one
+    assert found["api"] == ["10.96.0.7"]
     assert found["localhost"] == ["127.0.0.1", "::1"]
     assert "nobody" not in found
 
@@ -115,7 +115,6 @@ def test_an_ended_pod_keeps_its_own_names_and_leaves_its_services() -> None:
     found = names_of(Directory([ended, PODS[1]], SERVICES).hosts(PODS[1]))
     assert found["j-m-0.j"] == ["10.0.0.1"]
     assert found["j"] == ["10.0.0.2"]
-    assert "api" not in found
 
 
 async def test_names_of_ended_pods_resolve_for_a_minute() -> None:
@@ -154,12 +153,28 @@ def test_services_leave_out_what_is_held_back_unless_they_say_otherwise() -> Non
         return NamedPod(name, "ns", name, name, "", f"10.0.0.{last}", {"app": "m"}, **more)
 
     pods = [one("a", 1, held_back=True), one("b", 2), one("c", 3, ready=True)]
-    for headless, publishes, expected in (
-        (True, False, ["10.0.0.2", "10.0.0.3"]),
-        (True, True, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
-        (False, False, ["10.0.0.3"]),
-        (False, True, ["10.0.0.1"]),
+    for address, publishes, expected in (
+        ("", False, ["10.0.0.2", "10.0.0.3"]),
+        ("", True, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+        ("10.96.0.9", False, ["10.96.0.9"]),
     ):
-        service = NamedService("ns", "m", {"app": "m"}, headless, publishes)
+        service = NamedService("ns", "m", {"app": "m"}, address, publishes)
         lines = Directory(pods, [service]).hosts(pods[2]).splitlines()
         assert [line.split()[0] for line in lines if "m.ns" in line.split()] == expected
+
+
+def test_services_without_a_selector_resolve_to_what_is_written() -> None:
+    services = [
+        NamedService("ns", "db", {}, written=(("192.0.2.7", "db-0"), ("192.0.2.8", ""))),
+        NamedService("ns", "here", {}, alias="j.ns.svc.cluster.local"),
+        NamedService("ns", "out", {}, alias="example.com", written=(("203.0.113.5", ""),)),
+        NamedService("ns", "api", {"job": "j"}, address="10.96.0.7", machine_address="127.50.0.7"),
+    ]
+    directory = Directory(PODS, [SERVICES[0], *services])
+    found = names_of(directory.hosts(PODS[0]))
+    assert found["db.ns.svc"] == ["192.0.2.7", "192.0.2.8"]
+    assert found["db-0.db.ns.svc.cluster.local"] == ["192.0.2.7"]
+    assert found["here"] == found["j"] == ["10.0.0.1", "10.0.0.2"]
+    assert found["out"] == ["203.0.113.5"]
+    assert found["api"] == ["10.96.0.7"]
+    assert names_of(directory.hosts(PODS[0], machine="127.0.0.1 localhost"))["api"] == ["127.50.0.7"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import StatusError
-from windlass.api.resources import NODES, PODS
+from windlass.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from windlass.client.client import Client
 from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
@@ -157,6 +157,27 @@ def pod(name: str, *command: str, **changes: Any) -> dict[str, Any]:
         **changes,
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+async def expose(
+    box: NodeBox, name: str, target: tuple[str, int], protocol: str = "TCP", port: int = 80
+) -> dict[str, Any]:
+    """Create a Service with a node port, and a hand-written EndpointSlice with one address."""
+    ports = [{"name": "p", "port": port, "protocol": protocol}]
+    meta = {"name": name, "namespace": "default"}
+    service = await box.client.create(
+        SERVICES, {"metadata": meta, "spec": {"type": "NodePort", "ports": ports}}
+    )
+    await box.client.create(
+        ENDPOINT_SLICES,
+        {
+            "metadata": {**meta, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [target[0]], "conditions": {"ready": True}}],
+            "ports": [{"name": "p", "port": target[1], "protocol": protocol}],
+        },
+    )
+    return service
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from node_agent_server import NodeBox, pod, serving
+from node_agent_server import NodeBox, expose, pod, serving
 
 from windlass.node.runtime import attempt_files, syscalls
 
@@ -78,6 +78,7 @@ async def scenario(folder: Path) -> dict[str, Any]:
             said[name] = await box.log(name)
         said["reach"] = await _reach(box, "red-m")
         said["probed"] = await _probed(box)
+        said["services"] = await _services(box)
         said["adopted"] = await _adopted(box)
         holder = attempt_files.read(str(box.state.node), "box.json")
     said["left"] = bool(holder and syscalls.start_time(holder["pid"]) is not None)
@@ -104,6 +105,43 @@ async def _reach(box: NodeBox, name: str) -> str:
     with await box.agent.network.connect(address, 8000) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         return connection.recv(12).decode()
+
+
+async def _status(port: int) -> str:
+    """Ask a node port. Return the HTTP status, or an empty text while it is not served."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return ""
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+    words = (await reader.readline()).decode().split()
+    writer.close()
+    return words[1] if words else ""
+
+
+async def _services(box: NodeBox) -> list[str]:
+    """A pod at a cluster address, this program at another, and the pod at its node port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1")
+    address = (await box.get("red-m"))["status"]["podIP"]
+    node_ports = {}
+    for name, target in (("in", (address, 8000)), ("out", server.sockets[0].getsockname())):
+        service = await expose(box, name, target)
+        node_ports[name] = service["spec"]["ports"][0]["nodePort"]
+    said = []
+    for name in node_ports:
+        asked = _ASK.format(name=name).replace("8000", "80")
+        await box.create(pod(f"client-{name}", _PYTHON, "-c", asked))
+        await box.phase(f"client-{name}", "Succeeded", "Failed")
+        said.append((await box.log(f"client-{name}")).strip())
+        said.append(await box.until(lambda port=node_ports[name]: _status(port)))
+    server.close()
+    return said
 
 
 async def _probed(box: NodeBox) -> bool:

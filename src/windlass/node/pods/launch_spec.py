@@ -46,6 +46,7 @@ class PodSetting:
     ``device_kinds``: resource names of this node's devices. A container without a device of a
     kind must not see any device of that kind.
     ``mps_daemon``: enforces device shares, if one is running.
+    ``service_environment``: variables with the addresses of Services.
     """
 
     facts: PodFacts
@@ -65,6 +66,7 @@ class PodSetting:
     tools: Path | None = None
     """Directory of the programs that show simulated devices."""
     tool_environment: Mapping[str, str] = field(default_factory=dict)
+    service_environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ def _values(container: Mapping[str, Any], setting: PodSetting, entry: ImageEntry
     base = base_environment(setting.own_environment, setting.hostname)
     if entry is not None:
         base.update(_entry_environment(entry, base["PATH"]))
+    base.update(setting.service_environment)
     values = environment(container, setting.facts, setting.lookup, base)
     devices = setting.devices.get(container["name"], ())
     values = {**without_mps(devices, setting.mps_daemon), **values}

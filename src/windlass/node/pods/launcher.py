@@ -41,6 +41,8 @@ from windlass.node.runtime import mounts
 from windlass.node.runtime.runner import AttemptSpec, Handle, Runner
 from windlass.node.sandbox.hosts import hostname_of
 from windlass.node.sandbox.pod_network import Network
+from windlass.node.services.environment import service_environment
+from windlass.node.services.proxies import ServiceProxies
 
 _log = logging.getLogger("windlass.node")
 _REFERENCED = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
@@ -84,6 +86,7 @@ class ContainerLauncher:
         paths: NodePaths,
         events: PodEvents,
         tasks: PodTasks,
+        services: ServiceProxies | None = None,
     ) -> None:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
@@ -100,6 +103,7 @@ class ContainerLauncher:
         self._directory = paths.pod(self.uid)
         self._events = events
         self._tasks = tasks
+        self._services = services
         self._volumes: dict[str, volumes.PodVolume] = {}
         self._placeholders: set[str] = set()
         self._shares_reported = False
@@ -234,6 +238,20 @@ class ContainerLauncher:
             sandbox=sandbox,
             device_kinds=self.resources.device_kinds,
             mps_daemon=self.resources.mps_daemon,
+            service_environment=self._service_environment(),
+        )
+
+    def _service_environment(self) -> dict[str, str]:
+        if self._services is None:
+            return {}
+        services = self._services
+        if self.host_network:
+            services.serve_machine()
+        return service_environment(
+            services.services.values(),
+            self.pod["metadata"]["namespace"],
+            services.machine_addresses if self.host_network else services.addresses,
+            links=self.pod["spec"].get("enableServiceLinks") is not False,
         )
 
     def _with_tools(

@@ -27,10 +27,11 @@ from windlass.node.probes.handlers import Actions
 from windlass.node.runtime.helpers import ForkServer
 from windlass.node.runtime.runner import Runner
 from windlass.node.sandbox.pod_network import Network
+from windlass.node.services.proxies import ServiceProxies
 from windlass.node.static_cpus import exclusive_counts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PodWorkerFactory:
     """Factory of pod workers. It gives each part of a worker the components that the part uses."""
 
@@ -49,6 +50,7 @@ class PodWorkerFactory:
     fork_server: ForkServer
     events: PodEvents
     plugins: DevicePlugins | None = None
+    services: ServiceProxies | None = None
 
     def create(self, pod: dict[str, Any]) -> PodWorker:
         """Return the worker of ``pod``. It works from now on and needs a running event loop."""
@@ -116,4 +118,5 @@ class PodWorkerFactory:
             paths=self.paths,
             events=self.events,
             tasks=tasks,
+            services=self.services,
         )

@@ -1,9 +1,10 @@
 """Names of pods and services: the content of each pod's ``/etc/hosts``. Pure.
 
-The node has no DNS server and no kube-proxy. The name of a headless service resolves to all of its
-pods except those that probes or readiness gates keep unready. A service with a cluster address
-resolves to the address of its first ready pod, so its ``targetPort`` counts and not ``port``. With
-``publishNotReadyAddresses`` both also resolve to unready pods.
+The node has no DNS server. The name of a service with a cluster address resolves to this address,
+which :mod:`windlass.node.services` serves. The name of a headless service resolves to all of its
+pods except those that probes or readiness gates keep unready. With ``publishNotReadyAddresses`` it
+also resolves to unready pods. A service without a selector resolves to the addresses of its
+EndpointSlices, and one of type ExternalName to those of another name.
 """
 
 from __future__ import annotations
@@ -39,11 +40,22 @@ class NamedPod:
 
 @dataclass(frozen=True, slots=True)
 class NamedService:
+    """Service with its name.
+
+    ``address``: cluster address as pods reach it. Empty for headless services and those of type ExternalName.
+    ``written``: address and hostname of endpoints that no selector finds.
+    ``machine_address``: the same for pods on the host network, if it differs.
+    ``alias``: ``externalName``. ``written`` has its addresses unless it names a service.
+    """
+
     namespace: str
     name: str
     selector: Mapping[str, str]
-    headless: bool
+    address: str = ""
     publishes_unready: bool = False
+    written: tuple[tuple[str, str], ...] = ()
+    alias: str = ""
+    machine_address: str = ""
 
 
 def hostname_of(name: str, spec_hostname: str) -> str:
@@ -71,19 +83,41 @@ class Directory:
                 local.append(full)
                 self._everywhere.append((pod.address, _qualified(full, pod.namespace)))
             self._lines.setdefault(pod.namespace, []).append((pod.address, local))
-        for service in sorted(services, key=lambda s: (s.namespace, s.name)):
-            members = by_namespace.get(service.namespace, [])
-            self._add_service(service, [pod for pod in members if _selects(service.selector, pod.labels)])
+        self._on_machine: dict[str, str] = {}
+        self._services = {f"{one.name}.{one.namespace}": one for one in services}
+        self._pods = by_namespace
+        for service in sorted(self._services.values(), key=lambda s: (s.namespace, s.name)):
+            self._add_service(service)
 
-    def _add_service(self, service: NamedService, members: list[NamedPod]) -> None:
-        living = [pod for pod in members if not pod.over]
-        if service.headless:
-            chosen = [pod for pod in living if service.publishes_unready or not pod.held_back]
-        else:
-            chosen = [pod for pod in living if service.publishes_unready or pod.ready][:1]
-        for pod in chosen:
-            self._lines.setdefault(service.namespace, []).append((pod.address, [service.name]))
-            self._everywhere.append((pod.address, _qualified(service.name, service.namespace)))
+    def _add_service(self, service: NamedService) -> None:
+        if service.machine_address:
+            self._on_machine[service.address] = service.machine_address
+        for address in self._addresses(service):
+            self._lines.setdefault(service.namespace, []).append((address, [service.name]))
+            self._everywhere.append((address, _qualified(service.name, service.namespace)))
+        for address, hostname in service.written:
+            if hostname and not service.alias:
+                full = f"{hostname}.{service.name}"
+                self._lines.setdefault(service.namespace, []).append((address, [full]))
+                self._everywhere.append((address, _qualified(full, service.namespace)))
+
+    def _addresses(self, service: NamedService, *, followed: bool = False) -> list[str]:
+        """Return the addresses of a service's name. An ExternalName is followed to one service."""
+        if service.address:
+            return [service.address]
+        if service.alias and not followed:
+            name = service.alias.removesuffix(f".{DOMAIN}").removesuffix(".svc")
+            if (other := self._services.get(name)) is not None:
+                return self._addresses(other, followed=True)
+        if not service.selector:
+            return list(dict.fromkeys(address for address, _ in service.written))
+        return [
+            pod.address
+            for pod in self._pods.get(service.namespace, ())
+            if _selects(service.selector, pod.labels)
+            and not pod.over
+            and (service.publishes_unready or not pod.held_back)
+        ]
 
     def hosts(self, pod: NamedPod, aliases: Iterable[Mapping[str, object]] = (), machine: str = "") -> str:
         """Return the pod's hosts file: its own names, those of its namespace, then qualified names.
@@ -99,7 +133,8 @@ class Directory:
         known = {(pod.address, name) for name in own}
         for address, names in (*self._lines.get(pod.namespace, ()), *self._everywhere):
             if fresh := [name for name in names if (address, name) not in known]:
-                lines.append(f"{address}\t{' '.join(fresh)}\n")
+                shown = self._on_machine.get(address, address) if machine else address
+                lines.append(f"{shown}\t{' '.join(fresh)}\n")
         for alias in aliases:
             names = alias.get("hostnames") or ()
             if isinstance(names, list) and names:

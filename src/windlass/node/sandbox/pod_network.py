@@ -27,7 +27,8 @@ from windlass.node.sandbox import connect, egress, network_namespace, sandbox
 
 PLAN = "network.json"
 _FIRST_POD = 16
-"""Offset of the first pod address. Before it are the machine (.1), slirp's gateway (.2) and DNS (.3)."""
+"""Offset of the first pod address. Before it are the machine (.1), slirp's gateway (.2) and DNS (.3),
+and the proxy of Services (.4)."""
 
 POD_POOLS = (ipaddress.IPv4Network("100.64.0.0/10"), ipaddress.IPv4Network("198.18.0.0/15"))
 """Networks from which pod addresses are chosen."""
@@ -291,6 +292,11 @@ class Network:
         return connection
 
     # -- addresses -----------------------------------------------------------------------------
+
+    @property
+    def range(self) -> str:
+        """Network from which pods get their addresses."""
+        return str(self._range)
 
     @property
     def prefix(self) -> int:

@@ -18,7 +18,7 @@ _REQUEST, _ACK, _EXCL, _CREATE = 0x1, 0x4, 0x200, 0x400
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_PID = 1, 3, 4, 10, 18, 19
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
-_RTA_GATEWAY, _RTA_OIF = 5, 4
+_RTA_DST, _RTA_GATEWAY, _RTA_OIF = 1, 5, 4
 _UP = 1
 
 
@@ -124,3 +124,17 @@ class Netlink:
         body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 254, 3, 0, 1, 0)
         body += _attribute(_RTA_GATEWAY, socket.inet_aton(gateway)) + _number(_RTA_OIF, self.index(name))
         self._request(_NEWROUTE, _CREATE | _EXCL | _ACK, body, f"route through {gateway}")
+
+    def add_link_route(self, name: str, network: str, prefix: int) -> None:
+        """Add a route to a network that is reached on the link of the interface."""
+        # table main, protocol boot, scope link, type unicast
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix, 0, 0, 254, 3, 253, 1, 0)
+        body += _attribute(_RTA_DST, socket.inet_aton(network)) + _number(_RTA_OIF, self.index(name))
+        self._request(_NEWROUTE, _CREATE | _EXCL | _ACK, body, f"route {network}/{prefix} by {name}")
+
+    def add_local_route(self, network: str, prefix: int) -> None:
+        """Make all addresses of the network local to this network namespace."""
+        # table local, protocol boot, scope host, type local
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix, 0, 0, 255, 3, 254, 2, 0)
+        body += _attribute(_RTA_DST, socket.inet_aton(network)) + _number(_RTA_OIF, self.index("lo"))
+        self._request(_NEWROUTE, _CREATE | _EXCL | _ACK, body, f"make {network}/{prefix} local")

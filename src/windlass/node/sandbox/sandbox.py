@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from windlass.api.service_network import SERVICE_NETWORK
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.sandbox import network_namespace
 from windlass.node.sandbox.rtnetlink import Netlink
@@ -94,6 +95,8 @@ def _connect(outside: Netlink, veth: dict[str, Any]) -> None:
         inside.up(INTERFACE)
         if veth["gateway"]:
             inside.add_default_route(INTERFACE, veth["gateway"])
+        network, _, prefix = SERVICE_NETWORK.partition("/")
+        inside.add_link_route(INTERFACE, network, int(prefix))
 
 
 def _mount_memory(volume: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.api.resources import Resource
+from windlass.api.service_network import SERVICE_NETWORK
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.server.admission.objects import Objects
@@ -39,7 +40,7 @@ class AdmissionOptions:
 
     default_image: str = "windlass.dev/default:latest"
     """Image of containers without one. In single-node mode, it names the placeholder process."""
-    service_cidr: str = "10.96.0.0/16"
+    service_cidr: str = SERVICE_NETWORK
     node_ports: tuple[int, int] = (30000, 32767)
     max_queue_depth: int = 5
     """Maximum number of levels below ``root``, as ``--max-queue-depth`` of Volcano."""

@@ -1,0 +1,9 @@
+"""Addresses of Services on the embedded server."""
+
+from __future__ import annotations
+
+SERVICE_NETWORK = "10.96.0.0/16"
+"""Network from which Services get their cluster addresses."""
+KUBERNETES_SERVICE = "default/kubernetes"
+KUBERNETES_ADDRESS = "10.96.0.1"
+"""Cluster address of the Service ``kubernetes``, the API server itself."""

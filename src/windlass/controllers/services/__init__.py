@@ -1,0 +1,1 @@
+"""EndpointSlices and Endpoints of Services."""

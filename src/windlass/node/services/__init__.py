@@ -1,0 +1,1 @@
+"""Services on this node: proxies of their addresses and ports, names and environment."""
