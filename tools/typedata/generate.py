@@ -31,6 +31,7 @@ MODULES = "v0.36.3"
 TARGET = Path(__file__).parents[2] / "src/windlass/api/data/types.json.gz"
 CORE = "k8s.io/api/core/v1."
 META = "k8s.io/apimachinery/pkg/apis/meta/v1."
+EXTENSIONS = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1."
 
 # Group path of the document → root types in it, with the Go package of each.
 ROOTS: dict[str, dict[str, str]] = {
@@ -72,6 +73,7 @@ ROOTS: dict[str, dict[str, str]] = {
         name: "k8s.io/api/storage/v1."
         for name in ("CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass")
     },
+    "apis/apiextensions.k8s.io/v1": {"CustomResourceDefinition": EXTENSIONS},
     "apis/autoscaling/v1": {"Scale": "k8s.io/api/autoscaling/v1."},
     "apis/autoscaling/v2": {"HorizontalPodAutoscaler": "k8s.io/api/autoscaling/v2."},
     "apis/authorization.k8s.io/v1": {

@@ -34,6 +34,11 @@ SPECIAL = {
     "k8s.io/apimachinery/pkg/api/resource.Quantity": "q",
     "k8s.io/apimachinery/pkg/util/intstr.IntOrString": "x",
     "k8s.io/apimachinery/pkg/runtime.RawExtension": "r",
+    "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.CustomResourceSubresourceStatus": "r",
+    "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSON": "r",
+    "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrArray": "r",
+    "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrBool": "r",
+    "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrStringArray": "r",
 }
 
 

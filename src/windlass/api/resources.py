@@ -7,6 +7,10 @@ it, the server routes by it, the command line finds it by any of its names.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windlass.api.structural.definition import Definition
 
 _STATUS = ("status",)
 _SCALED = ("status", "scale")
@@ -36,6 +40,12 @@ class Resource:
         "update",
         "watch",
     )
+    singular_name: str = ""
+    """Empty: the kind in lower case."""
+    list_name: str = ""
+    """Kind of lists. Empty: the kind and ``List``."""
+    definition: Definition | None = field(default=None, repr=False)
+    """Declaration of a kind of a user's CustomResourceDefinition; ``None`` for built-in kinds."""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -51,11 +61,11 @@ class Resource:
 
     @property
     def singular(self) -> str:
-        return self.kind.lower()
+        return self.singular_name or self.kind.lower()
 
     @property
     def list_kind(self) -> str:
-        return f"{self.kind}List"
+        return self.list_name or f"{self.kind}List"
 
     @property
     def qualified(self) -> str:
@@ -289,6 +299,17 @@ NODE_RESOURCE_TOPOLOGIES = Resource(
     custom=True,
 )
 
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    False,
+    ("crd", "crds"),
+    ("api-extensions",),
+    _STATUS,
+)
+
 NATIVE_POD_GROUPS = Resource(
     "scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True, subresources=_STATUS
 )
@@ -354,6 +375,7 @@ ALL: tuple[Resource, ...] = (
     COSCHEDULING_POD_GROUPS,
     NUMATOPOLOGIES,
     NODE_RESOURCE_TOPOLOGIES,
+    CUSTOM_RESOURCE_DEFINITIONS,
 )
 
 _BY_KIND = {(r.api_version, r.kind): r for r in ALL}

@@ -20,6 +20,7 @@ from windlass.server.presentation import responses
 from windlass.server.request.negotiation import negotiate
 from windlass.server.request.routing import (
     NotServed,
+    RequestTarget,
     is_write_only,
     known,
     register_write_only,
@@ -103,7 +104,7 @@ class ApiServer:
             target = known(request.path)
             response = await self._page(request, user) if target is None else None
             if response is None:
-                call = Call.of(request, target or route(request.path), user)
+                call = Call.of(request, target or self._route(request.path), user)
                 verb, resource = authorization.verb_of(call), call.target.table
                 response = await self._resource(call, verb)
         except NotServed:
@@ -127,6 +128,9 @@ class ApiServer:
         response.headers = headers
         return response
 
+    def _route(self, path: str) -> RequestTarget:
+        return route(path, self.core.kinds.current())
+
     async def _page(self, request: Request, user: UserInfo) -> Response | None:
         """Return the response for a path without a resource; ``None`` for other paths."""
         path = request.path
@@ -144,7 +148,7 @@ class ApiServer:
         elif path == "/metrics/control":
             response = await pages.control_metrics(self._control)
         else:
-            response = pages.api_description(request)
+            response = pages.api_description(request, self.core.kinds.current())
         if response is not None and request.method not in ("GET", "HEAD"):
             raise not_allowed()
         return response

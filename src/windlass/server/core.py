@@ -22,6 +22,7 @@ from windlass.api.resources import Resource
 from windlass.client.transport import Request
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.server.custom_kinds import CustomKinds
 from windlass.server.log_source import LogSource
 from windlass.server.request.negotiation import PLAIN, Representation
 from windlass.server.request.params import parse_query
@@ -124,9 +125,13 @@ class ServerCore:
     open_watches: int = 0
     stopping: bool = False
     """True from shutdown on: watches and followed logs end."""
+    kinds: CustomKinds = field(init=False)
     _chunks: dict[tuple[str, str, int, int], bytes] = field(default_factory=dict)
 
     _stopped: asyncio.Future[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.kinds = CustomKinds(self.store)
 
     def stopped(self) -> asyncio.Future[None]:
         """Return a future that is done when the server shuts down. It must not be cancelled."""
@@ -185,7 +190,7 @@ def decoded(resource: Resource, entry: Entry) -> dict[str, Any]:
     """Return a stored object as a new dict, with kind and apiVersion."""
     obj: dict[str, Any] = {"kind": resource.kind, "apiVersion": resource.api_version}
     obj.update(_decode(entry.data))
-    return obj
+    return obj if resource.definition is None else resource.definition.read(obj)
 
 
 def translated(error: store_errors.StoreError, resource: Resource, name: str) -> StatusError:

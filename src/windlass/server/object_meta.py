@@ -8,7 +8,7 @@ deletion times.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from windlass.api import resources
@@ -26,6 +26,7 @@ _SPEC_GENERATION = frozenset(
         resources.STATEFUL_SETS,
         resources.DAEMON_SETS,
         resources.DEPLOYMENTS,
+        resources.CUSTOM_RESOURCE_DEFINITIONS,
     )
 )
 _FIXED_GENERATION = frozenset((resources.PRIORITY_CLASSES,))
@@ -41,7 +42,9 @@ CREATED_BY_UPDATE = frozenset(
     )
 )
 """Kinds of which a PUT creates an absent object."""
-_NEEDS_VERSION = frozenset((resources.LEASES, resources.POD_DISRUPTION_BUDGETS))
+_NEEDS_VERSION = frozenset(
+    (resources.LEASES, resources.POD_DISRUPTION_BUDGETS, resources.CUSTOM_RESOURCE_DEFINITIONS)
+)
 _FIRST_STATUS: dict[Resource, dict[str, Any]] = {
     resources.PODS: {"phase": "Pending"},
     resources.POD_GROUPS: {"phase": "Pending"},
@@ -88,7 +91,7 @@ class _InitialState(NamedTuple):
     status: dict[str, Any] | None
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _initial_state(resource: Resource) -> _InitialState:
     drops = "status" in resource.subresources and resource not in _KEEPS_STATUS_AT_CREATE
     return _InitialState(has_generation(resource), drops, _FIRST_STATUS.get(resource))
@@ -224,7 +227,9 @@ def _generation_moves(resource: Resource, new: dict[str, Any], old: dict[str, An
         if resource is resources.DEPLOYMENTS and _annotations(new) != _annotations(old):
             return True
         return new.get("spec") != old.get("spec")
-    ignored = ("metadata", "status", "kind", "apiVersion")
+    ignored = ["metadata", "kind", "apiVersion"]
+    if resource.definition is None or "status" in resource.subresources:
+        ignored.append("status")
     keys = {key for key in (*new, *old) if key not in ignored}
     return any(new.get(key) != old.get(key) for key in keys)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from windlass.client.errors import Unreachable
 from windlass.client.transport import Request, Response
 from windlass.server.core import ServerCore
+from windlass.server.custom_kinds import ServedKinds
 from windlass.server.presentation import responses
 from windlass.server.telemetry import Telemetry
 
@@ -82,7 +83,7 @@ async def control_metrics(socket: Path | None) -> Response:
     return Response(200, {"content-type": response.headers["content-type"]}, response.body)
 
 
-def api_description(request: Request) -> Response | None:
+def api_description(request: Request, kinds: ServedKinds) -> Response | None:
     """Return the response for discovery and OpenAPI; ``None`` for other paths.
 
     Raises StatusError.
@@ -92,4 +93,4 @@ def api_description(request: Request) -> Response | None:
         openapi,
     )
 
-    return discovery.answer(request) or openapi.answer(request)
+    return discovery.answer(request, kinds) or openapi.answer(request, kinds)

@@ -10,6 +10,7 @@ from windlass.api.selectors import EVERYTHING, FieldTerm, Selector
 from windlass.store.index import field_position
 from windlass.store.records import Entry
 
+_decode = msgspec.json.Decoder().decode
 _NAME, _NAMESPACE = -1, -2
 _SAME_FIELD = {"status.podIPs": "status.podIP"}
 
@@ -26,19 +27,32 @@ class StoreFilter(msgspec.Struct, frozen=True):
     """Conjunction of conditions.
 
     ``terms``: position in the index (or name, namespace), value, expected equality.
+    ``paths``: path in the object, value, expected equality. They need the decoded object.
     """
 
     namespace: str | None = None
     labels: Selector = EVERYTHING
     terms: tuple[tuple[int, str, bool], ...] = ()
+    paths: tuple[tuple[tuple[str, ...], str, bool], ...] = ()
 
     @staticmethod
     def build(
-        resource: str, namespace: str | None, labels: Selector, fields: Sequence[FieldTerm]
+        resource: str,
+        namespace: str | None,
+        labels: Selector,
+        fields: Sequence[FieldTerm],
+        selectable: Sequence[str] = (),
     ) -> StoreFilter:
-        """Raises :class:`UnknownField`."""
+        """Return the filter of a selection. ``selectable``: paths that a custom kind declares.
+
+        Raises :class:`UnknownField`.
+        """
         terms = []
+        paths = []
         for term in fields:
+            if term.path in selectable:
+                paths.append((tuple(term.path.split(".")), term.value, term.equal))
+                continue
             if term.path == "metadata.name":
                 position = _NAME
             elif term.path == "metadata.namespace":
@@ -50,7 +64,7 @@ class StoreFilter(msgspec.Struct, frozen=True):
                     raise UnknownField(term.path)
                 position = found
             terms.append((position, term.value, term.equal))
-        return StoreFilter(namespace, labels, tuple(terms))
+        return StoreFilter(namespace, labels, tuple(terms), tuple(paths))
 
     @property
     def name(self) -> str | None:
@@ -60,11 +74,11 @@ class StoreFilter(msgspec.Struct, frozen=True):
     @property
     def selective(self) -> bool:
         """An object can enter or leave the selection during its life."""
-        return bool(self.labels) or any(position >= 0 for position, _, _ in self.terms)
+        return bool(self.labels) or bool(self.paths) or any(position >= 0 for position, _, _ in self.terms)
 
     @property
     def everything(self) -> bool:
-        return self.namespace is None and not self.labels and not self.terms
+        return self.namespace is None and not self.labels and not self.terms and not self.paths
 
     @property
     def narrowed(self) -> bool:
@@ -72,7 +86,7 @@ class StoreFilter(msgspec.Struct, frozen=True):
 
         Then a list does not report the number of remaining items.
         """
-        return bool(self.labels) or bool(self.terms)
+        return bool(self.labels) or bool(self.terms) or bool(self.paths)
 
     def matches(self, entry: Entry) -> bool:
         if self.namespace is not None and entry.namespace != self.namespace:
@@ -84,7 +98,25 @@ class StoreFilter(msgspec.Struct, frozen=True):
                 have = entry.name if position == _NAME else entry.namespace
             if (have == value) != equal:
                 return False
+        if self.paths and not self._paths_match(entry):
+            return False
         return not self.labels.requirements or self.labels.matches(entry.labels)
+
+    def _paths_match(self, entry: Entry) -> bool:
+        obj = _decode(entry.data)
+        for steps, wanted, equal in self.paths:
+            value = obj
+            for step in steps:
+                value = value.get(step) if isinstance(value, dict) else None
+            if (_text(value) == wanted) != equal:
+                return False
+        return True
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
 
 
 ALL = StoreFilter()

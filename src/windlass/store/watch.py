@@ -43,7 +43,7 @@ def match_event(wanted: StoreFilter, event: StoreEvent) -> WatchChange | None:
     dropped.
     """
     entry, op = event.entry, event.op
-    if op is Op.MODIFIED and event.reindexed and wanted.selective:
+    if op is Op.MODIFIED and (event.reindexed or wanted.paths) and wanted.selective:
         now = wanted.matches(entry)
         if event.previous is None:
             raise Expired(event.rv - 1, event.rv)

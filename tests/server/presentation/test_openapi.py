@@ -78,7 +78,7 @@ def test_version_2_refers_to_version_3() -> None:
 def _references(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, item in value.items():
-            if key == "$ref":
+            if key == "$ref" and isinstance(item, str):  # a CustomResourceDefinition has a field of this name
                 yield item
             else:
                 yield from _references(item)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources
-from windlass.api.defaults import apps, claims, jobset, misc, pod, service, volcano
+from windlass.api.defaults import apps, claims, definitions, jobset, misc, pod, service, volcano
 from windlass.api.resources import Resource
 
 _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
@@ -37,6 +37,7 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.JOB_SETS: jobset.job_set,
     resources.JOB_TEMPLATES: volcano.job_template,
     resources.VOLCANO_CRON_JOBS: volcano.cron_job,
+    resources.CUSTOM_RESOURCE_DEFINITIONS: definitions.definition,
 }
 
 

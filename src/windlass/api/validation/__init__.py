@@ -20,6 +20,8 @@ from windlass.api.validation import (
     apps,
     claims,
     cluster,
+    custom_objects,
+    definitions,
     jobflow,
     jobset,
     kubeflow,
@@ -81,6 +83,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.COMMANDS: pod_group.command,
     resources.HYPERNODES: topology.hypernode,
     resources.KAI_TOPOLOGIES: topology.topology,
+    resources.CUSTOM_RESOURCE_DEFINITIONS: definitions.definition,
 }
 
 
@@ -90,7 +93,9 @@ def validate(
     """Return the errors of ``obj``; empty if it may be stored. ``old``: the object it replaces."""
     out = Collector()
     metadata.validate(resource, obj, old, out)
-    if resource.custom:
+    if resource.definition is not None:
+        custom_objects.validate(resource.definition, obj, old, subresource, out)
+    elif resource.custom:
         struct = schema.for_kind(resource.group, resource.version, resource.kind)
         if struct is not None:
             structural.struct(struct, obj, "", out)

@@ -50,7 +50,8 @@ def validate(
     for finalizer in finalizers:
         out.each("metadata.finalizers", finalizer, names.qualified_name(finalizer))
     for index, finalizer in enumerate(finalizers):
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+        qualified = "/" in finalizer or finalizer in _STANDARD_FINALIZERS
+        if not qualified and resource.definition is None:
             out.invalid(
                 f"metadata.finalizers[{index}]",
                 finalizer,

@@ -19,6 +19,7 @@ _SEARCH_FMT = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9
 _LABEL = re.compile(_LABEL_FMT)
 _SUBDOMAIN = re.compile(_SUBDOMAIN_FMT)
 _QUALIFIED = re.compile(_QUALIFIED_FMT)
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _VALUE = re.compile(_VALUE_FMT)
 _KEY = re.compile(_KEY_FMT)
 _SEARCH = re.compile(_SEARCH_FMT)
@@ -45,6 +46,11 @@ VALUE_WORDS = (
     "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
     f"for validation is '{_VALUE_FMT}')"
 )
+LABEL_1035_WORDS = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
+    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
 ENVIRONMENT_WORDS = (
     "a valid environment variable name must consist only of printable ASCII characters other than '='"
 )
@@ -67,6 +73,17 @@ def dns_label(value: str) -> tuple[str, ...]:
         found.append(f"must be no more than {LABEL_MAX} characters")
     elif not _LABEL.fullmatch(value):
         found.append(LABEL_WORDS)
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def dns_1035_label(value: str) -> tuple[str, ...]:
+    """As :func:`dns_label`, with a letter at the beginning: names of kinds and versions."""
+    found = []
+    if len(value) > LABEL_MAX:
+        found.append(f"must be no more than {LABEL_MAX} characters")
+    if not _LABEL_1035.fullmatch(value):
+        found.append(LABEL_1035_WORDS)
     return tuple(found)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from windlass.api import errors
 from windlass.api.errors import FieldError
 from windlass.api.resources import PODS, Resource
+from windlass.api.structural.definition import Definition
 from windlass.api.wire import schema
 from windlass.api.wire.field_walk import GoWalker, SchemaWalker
 from windlass.api.wire.schema import Struct
@@ -47,12 +48,26 @@ class FieldReport(msgspec.Struct):
 
 def review(resource: Resource, obj: dict[str, Any]) -> FieldReport:
     """Prune, normalise and check ``obj`` (in place) as an object of ``resource``."""
+    if resource.definition is not None:
+        return _review_defined(resource.definition, obj)
     struct = schema.for_kind(resource.group, resource.version, resource.kind)
     if struct is None:
         return FieldReport(obj)
     if resource is PODS and type(obj.get("spec")) is dict:
         return _review_pod(struct, obj)
     return review_struct(struct, obj, custom=resource.custom)
+
+
+def _review_defined(definition: Definition, obj: dict[str, Any]) -> FieldReport:
+    """As :func:`review_struct`, by the schema of a user's CustomResourceDefinition. Defaults are filled in."""
+    walker = SchemaWalker(schema.object_header())
+    walker.header(obj)
+    report = FieldReport(obj, walker.unknown, [], walker.errors)
+    if not walker.errors:
+        report.unknown += definition.prune(obj)
+        definition.fill(obj)
+    _tell_duplicates(report)
+    return report
 
 
 def _review_pod(struct: Struct, obj: dict[str, Any]) -> FieldReport:
@@ -81,11 +96,15 @@ def review_struct(struct: Struct, obj: dict[str, Any], *, custom: bool = False) 
         walker = GoWalker(struct)
         walker.struct(obj, struct, None)
         report = FieldReport(obj, walker.unknown, [], walker.errors)
-    duplicates = getattr(obj, "duplicates", ())
+    _tell_duplicates(report)
+    return report
+
+
+def _tell_duplicates(report: FieldReport) -> None:
+    duplicates = getattr(report.object, "duplicates", ())
     if duplicates:
         gone = set(report.unknown)  # a duplicate of an unknown field is told once, as unknown
         report.duplicates = [path for path in duplicates if path not in gone]
-    return report
 
 
 def enforce(

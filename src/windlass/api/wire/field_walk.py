@@ -232,6 +232,13 @@ class SchemaWalker:
 
     def object(self, value: dict[str, Any]) -> None:
         """The whole custom resource. Unknown fields below metadata come first, the others sorted."""
+        self.header(value)
+        known = len(self.unknown)
+        self.struct(value, self.root, None, skip=("metadata", "apiVersion", "kind"))
+        self.unknown[known:] = sorted(self.unknown[known:])
+
+    def header(self, value: dict[str, Any]) -> None:
+        """Metadata and the names of version and kind. Whole numbers elsewhere become integers."""
         node = self.root.fields.get("metadata")
         if node is not None and node.struct is not None and value.get("metadata") is not None:
             self._metadata(value["metadata"], node)
@@ -244,9 +251,6 @@ class SchemaWalker:
         for name, inner in value.items():
             if name != "metadata":
                 value[name] = whole_numbers(inner)
-        known = len(self.unknown)
-        self.struct(value, self.root, None, skip=("metadata", "apiVersion", "kind"))
-        self.unknown[known:] = sorted(self.unknown[known:])
 
     def _metadata(self, metadata: Any, node: SchemaNode) -> None:
         """A real server decodes the metadata of a custom resource by itself, as Go does."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from windlass.api import selectors
@@ -40,13 +40,15 @@ class ScalePaths:
 _BUILT_IN = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def scale_paths(resource: Resource) -> ScalePaths | None:
     """Return the paths of a kind; ``None`` if it has no scale."""
     if "scale" not in resource.subresources:
         return None
     if not resource.custom:
         return _BUILT_IN
+    if resource.definition is not None:
+        return resource.definition.scale
     declared = schema_crd.subresources(resource.group, resource.version, resource.kind).get("scale")
     return paths_of(declared) if declared else None
 

@@ -215,7 +215,24 @@ def _item_go(go: str, spec: list[Any]) -> str:
         return go[2:].removeprefix("*")
     if go.startswith("map["):
         return go[go.index("]") + 1 :]
-    return {"q": "resource.Quantity", "s": "string"}.get(spec[1], "") if isinstance(spec[1], str) else ""
+    if isinstance(spec[1], list):
+        return ""
+    if spec[1].startswith("o:"):
+        return f"v1.{spec[1].rpartition('.')[2]}"
+    return {"q": "resource.Quantity", "s": "string", "r": "v1.JSON"}.get(spec[1], "")
+
+
+@cache
+def object_header() -> Struct:
+    """The struct of what all objects have: apiVersion, kind and metadata."""
+
+    def build() -> dict[str, SchemaNode]:
+        metadata = SchemaNode("struct", go="v1.ObjectMeta")
+        metadata.struct = builtin(f"{META}ObjectMeta")
+        fields = {name: SchemaNode("string", go="string") for name in ("apiVersion", "kind")}
+        return {**fields, "metadata": metadata}
+
+    return Struct("object", "object", build)
 
 
 @cache

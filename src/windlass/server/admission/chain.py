@@ -14,6 +14,7 @@ from windlass.kits.rng import Random
 from windlass.server.admission import (
     addresses,
     aliases,
+    definitions,
     deletion,
     limits,
     namespaces,
@@ -71,7 +72,9 @@ class Admission:
             pods.finish,
             addresses.assign,
             volcano.fill,
+            definitions.prepare,
             _validate,
+            definitions.settle,
             namespaces.administration,
             priority.check_classes,
             queues.check,

@@ -2,15 +2,14 @@
 
 Aggregated documents must have exactly the content type that the client requested,
 including parameters. Otherwise
-clients mistake them for legacy documents. Documents are created once: the kinds do not
-change while the server runs.
+clients mistake them for legacy documents. Documents are created once for each set of
+kinds (:class:`~windlass.server.custom_kinds.ServedKinds`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -18,7 +17,9 @@ import msgspec
 from windlass.api import resources
 from windlass.api.errors import failure
 from windlass.api.resources import Resource
+from windlass.api.structural.definition import version_rank
 from windlass.client.transport import Request, Response
+from windlass.server.custom_kinds import BUILT_IN_ONLY, ServedKinds
 from windlass.server.presentation import responses
 from windlass.server.request.routing import write_only
 from windlass.server.subresources import served
@@ -28,7 +29,7 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDis
 _VERSIONS = ("v2", "v2beta1")
 
 
-def answer(request: Request) -> Response | None:
+def answer(request: Request, kinds: ServedKinds = BUILT_IN_ONLY) -> Response | None:
     """Return the response for a discovery request; ``None`` for other paths.
 
     Raises StatusError 404, 406.
@@ -40,8 +41,8 @@ def answer(request: Request) -> Response | None:
         return None
     version = _aggregated_version(request.headers.get("accept", "")) if len(parts) == 1 else ""
     if version:
-        return _aggregated(parts[0], version, request.headers.get("if-none-match", ""))
-    document = _legacy(parts, request.headers.get("host", ""))
+        return _aggregated(kinds, parts[0], version, request.headers.get("if-none-match", ""))
+    document = _legacy(kinds, parts, request.headers.get("host", ""))
     if document is None:
         return None
     response = responses.json(200, document)
@@ -78,26 +79,30 @@ def _aggregated_version(accept: str) -> str:
     return ""
 
 
-@cache
-def _served() -> tuple[Resource, ...]:
-    return (*resources.ALL, *write_only())
+def _served(kinds: ServedKinds) -> tuple[Resource, ...]:
+    return (*resources.ALL, *write_only(), *kinds.custom)
 
 
-@cache
-def groups() -> dict[str, list[str]]:
+def groups(kinds: ServedKinds = BUILT_IN_ONLY) -> dict[str, list[str]]:
     """Return the versions of each group, preferred first, in the order of declaration."""
+    return kinds.document("groups", lambda: _groups(kinds))
+
+
+def _groups(kinds: ServedKinds) -> dict[str, list[str]]:
     versions_of: dict[str, list[str]] = {}
-    for resource in _served():
+    for resource in _served(kinds):
         versions = versions_of.setdefault(resource.group, [])
         if resource.version not in versions:
             versions.append(resource.version)
+    for group in kinds.groups:
+        versions_of[group].sort(key=version_rank)
     return versions_of
 
 
-def of_version(group: str, version: str) -> list[Resource]:
+def of_version(group: str, version: str, kinds: ServedKinds = BUILT_IN_ONLY) -> list[Resource]:
     """Return the kinds of one group and version, by plural."""
-    kinds = [r for r in _served() if (r.group, r.version) == (group, version)]
-    return sorted(kinds, key=lambda r: r.plural)
+    found = [r for r in _served(kinds) if (r.group, r.version) == (group, version)]
+    return sorted(found, key=lambda r: r.plural)
 
 
 def verbs(resource: Resource) -> list[str]:
@@ -116,8 +121,8 @@ def _subresources(resource: Resource) -> Iterable[tuple[str, tuple[str, str, str
 # --- aggregated ---------------------------------------------------------------------------------------
 
 
-def _aggregated(root: str, version: str, known: str) -> Response:
-    body, tag = _aggregated_body(root, version)
+def _aggregated(kinds: ServedKinds, root: str, version: str, known: str) -> Response:
+    body, tag = kinds.document(("discovery", root, version), lambda: _aggregated_body(kinds, root, version))
     headers = {
         "content-type": _AGGREGATED.format(version=version),
         "vary": "Accept",
@@ -129,26 +134,27 @@ def _aggregated(root: str, version: str, known: str) -> Response:
     return Response(200, headers, body)
 
 
-@cache
-def _aggregated_body(root: str, version: str) -> tuple[bytes, str]:
-    wanted = {group: v for group, v in groups().items() if bool(group) == (root == "apis")}
+def _aggregated_body(kinds: ServedKinds, root: str, version: str) -> tuple[bytes, str]:
+    wanted = {group: v for group, v in groups(kinds).items() if bool(group) == (root == "apis")}
     document = {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
         "metadata": {},
-        "items": [_aggregated_group(group, versions) for group, versions in wanted.items()],
+        "items": [_aggregated_group(kinds, group, versions) for group, versions in wanted.items()],
     }
     body = _encode(document) + b"\n"
     return body, f'"{hashlib.sha512(body).hexdigest().upper()}"'
 
 
-def _aggregated_group(group: str, versions: list[str]) -> dict[str, Any]:
+def _aggregated_group(kinds: ServedKinds, group: str, versions: list[str]) -> dict[str, Any]:
     return {
         "metadata": {"name": group} if group else {},
         "versions": [
             {
                 "version": version,
-                "resources": [_aggregated_resource(resource) for resource in of_version(group, version)],
+                "resources": [
+                    _aggregated_resource(resource) for resource in of_version(group, version, kinds)
+                ],
                 "freshness": "Current",
             }
             for version in versions
@@ -187,39 +193,39 @@ def _response_kind(resource: Resource, kind: tuple[str, str, str]) -> dict[str, 
 # --- legacy -------------------------------------------------------------------------------------------
 
 
-def _legacy(parts: list[str], host: str) -> dict[str, Any] | None:
+def _legacy(kinds: ServedKinds, parts: list[str], host: str) -> dict[str, Any] | None:
     match parts:
         case ["api"]:
             return {
                 "kind": "APIVersions",
-                "versions": groups()[""],
+                "versions": groups(kinds)[""],
                 "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": host}],
             }
         case ["api", version]:
-            return _resource_list("", version)
+            return _resource_list(kinds, "", version)
         case ["apis"]:
             return {
                 "kind": "APIGroupList",
                 "apiVersion": "v1",
-                "groups": [_group(name) for name in groups() if name],
+                "groups": [_group(kinds, name) for name in groups(kinds) if name],
             }
-        case ["apis", group] if group in groups():
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
-        case ["apis", group, version] if group in groups():
-            return _resource_list(group, version)
+        case ["apis", group] if group in groups(kinds):
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, group)}
+        case ["apis", group, version] if group in groups(kinds):
+            return _resource_list(kinds, group, version)
     return None
 
 
-def _group(name: str) -> dict[str, Any]:
-    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in groups()[name]]
+def _group(kinds: ServedKinds, name: str) -> dict[str, Any]:
+    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in groups(kinds)[name]]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resource_list(group: str, version: str) -> dict[str, Any]:
-    if version not in groups()[group]:
+def _resource_list(kinds: ServedKinds, group: str, version: str) -> dict[str, Any]:
+    if version not in groups(kinds)[group]:
         raise failure(404, "NotFound", "the server could not find the requested resource", {})
     entries: list[dict[str, Any]] = []
-    for resource in of_version(group, version):
+    for resource in of_version(group, version, kinds):
         entry: dict[str, Any] = {
             "name": resource.plural,
             "singularName": resource.singular,

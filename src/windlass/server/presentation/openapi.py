@@ -4,9 +4,8 @@ The documents suffice for kubectl's create, apply, edit, explain and scale: oper
 with parameters and kinds, and
 schemas with list types, merge keys and defaults. Built-in kinds have no descriptions;
 Windlass' own kinds have those of
-their CustomResourceDefinitions. Documents depend only on the type data and are created
-on demand. Their hash is that of
-the type data.
+their CustomResourceDefinitions. Documents depend only on the type data and on users'
+CustomResourceDefinitions, and are created on demand. Their hash is that of these sources.
 """
 
 from __future__ import annotations
@@ -22,9 +21,11 @@ import msgspec
 
 import windlass
 from windlass.api.resources import Resource
+from windlass.api.structural.definition import Definition
 from windlass.api.wire import schema, schema_crd
 from windlass.api.wire.schema import CORE, META, SchemaNode, Struct
 from windlass.client.transport import Request, Response
+from windlass.server.custom_kinds import BUILT_IN_ONLY, ServedKinds
 from windlass.server.presentation import discovery, responses
 from windlass.server.subresources import served
 
@@ -76,7 +77,7 @@ _DELETE_PARAMETERS = (
 )
 
 
-def answer(request: Request) -> Response | None:
+def answer(request: Request, kinds: ServedKinds = BUILT_IN_ONLY) -> Response | None:
     """Return the response for ``/openapi/v3`` and below, and ``/openapi/v2``; ``None`` for other paths."""
     path = request.path.rstrip("/")
     if path == "/openapi/v2":
@@ -84,17 +85,17 @@ def answer(request: Request) -> Response | None:
     if path != _PREFIX and not path.startswith(f"{_PREFIX}/"):
         return None
     if path == _PREFIX:
-        response = responses.json(200, _index())
+        response = responses.json(200, _index(kinds))
         response.headers = {"content-type": "text/plain; charset=utf-8"}
         return response
     name = path.removeprefix(f"{_PREFIX}/")
-    if name not in _names():
+    if name not in _names(kinds):
         return responses.text(404, "404 page not found\n")
-    digest = _digest(name)
+    digest = _digest(name, kinds)
     requested = _requested_hash(request.query)
     if requested is not None and requested != digest:
         return Response(301, {"location": f"{_PREFIX}/{name}?hash={digest}"})
-    return _document_response(request, name, digest, pinned=requested is not None)
+    return _document_response(request, name, digest, kinds, pinned=requested is not None)
 
 
 def _without_schemas(request: Request) -> Response:
@@ -120,7 +121,9 @@ def _field(number: int, data: bytes) -> bytes:
     return bytes((number << 3 | 2, len(data))) + data
 
 
-def _document_response(request: Request, name: str, digest: str, *, pinned: bool) -> Response:
+def _document_response(
+    request: Request, name: str, digest: str, kinds: ServedKinds, *, pinned: bool
+) -> Response:
     tag = f'"{digest}"'
     headers = {"content-type": "application/json", "etag": tag, "vary": "Accept, Accept-Encoding"}
     if pinned:
@@ -128,8 +131,8 @@ def _document_response(request: Request, name: str, digest: str, *, pinned: bool
     if request.headers.get("if-none-match") == tag:
         return Response(304, headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(200, {**headers, "content-encoding": "gzip"}, _packed(name))
-    return Response(200, headers, document_bytes(name))
+        return Response(200, {**headers, "content-encoding": "gzip"}, _packed(name, kinds))
+    return Response(200, headers, document_bytes(name, kinds))
 
 
 def _requested_hash(query: str) -> str | None:
@@ -140,20 +143,20 @@ def _requested_hash(query: str) -> str | None:
     return None
 
 
-@cache
-def _names() -> dict[str, tuple[str, str]]:
+def _names(kinds: ServedKinds) -> dict[str, tuple[str, str]]:
     """Return (group, version) by document name (``api/v1``, ``apis/policy/v1``)."""
     return {
         f"apis/{group}/{version}" if group else f"api/{version}": (group, version)
-        for group, versions in discovery.groups().items()
+        for group, versions in discovery.groups(kinds).items()
         for version in versions
     }
 
 
-def _index() -> dict[str, Any]:
+def _index(kinds: ServedKinds) -> dict[str, Any]:
     return {
         "paths": {
-            name: {"serverRelativeURL": f"{_PREFIX}/{name}?hash={_digest(name)}"} for name in sorted(_names())
+            name: {"serverRelativeURL": f"{_PREFIX}/{name}?hash={_digest(name, kinds)}"}
+            for name in sorted(_names(kinds))
         }
     }
 
@@ -168,30 +171,39 @@ def _source() -> bytes:
     return summed.digest()
 
 
-@cache
-def _digest(name: str) -> str:
-    return hashlib.sha512(_source() + name.encode()).hexdigest().upper()
+def _digest(name: str, kinds: ServedKinds) -> str:
+    return kinds.document(("digest", name), lambda: _new_digest(name, kinds))
 
 
-@cache
-def _packed(name: str) -> bytes:
-    return gzip.compress(document_bytes(name), 6, mtime=0)
+def _new_digest(name: str, kinds: ServedKinds) -> str:
+    summed = hashlib.sha512(_source() + name.encode())
+    for resource in discovery.of_version(*_names(kinds)[name], kinds):
+        if resource.definition is not None:
+            summed.update(f"{resource.plural}/{resource.definition.revision}".encode())
+    return summed.hexdigest().upper()
 
 
-@cache
-def document_bytes(name: str) -> bytes:
+def _packed(name: str, kinds: ServedKinds) -> bytes:
+    return kinds.document(("packed", name), lambda: gzip.compress(document_bytes(name, kinds), 6, mtime=0))
+
+
+def document_bytes(name: str, kinds: ServedKinds = BUILT_IN_ONLY) -> bytes:
     """Return the document of ``api/v1`` or ``apis/GROUP/VERSION`` as JSON."""
-    return _encode(document(*_names()[name])) + b"\n"
+    group, version = _names(kinds)[name]
+    return kinds.document(("openapi", name), lambda: _encode(document(group, version, kinds)) + b"\n")
 
 
 # --- one document -------------------------------------------------------------------------------------
 
 
-def document(group: str, version: str) -> dict[str, Any]:
+def document(group: str, version: str, kinds: ServedKinds = BUILT_IN_ONLY) -> dict[str, Any]:
     """Return the OpenAPI document of one group and version."""
     schemas = _Schemas()
     paths: dict[str, Any] = {}
-    for resource in discovery.of_version(group, version):
+    for resource in discovery.of_version(group, version, kinds):
+        if resource.definition is not None:
+            _paths(resource, schemas.add_defined(resource, resource.definition), schemas, paths)
+            continue
         struct = schema.for_kind(group, version, resource.kind)
         if struct is not None:
             _paths(resource, schemas.add_kind(resource, struct), schemas, paths)
@@ -217,7 +229,40 @@ class _Schemas:
         return name
 
     def add_kind(self, resource: Resource, struct: Struct) -> str:
-        name = self.add(struct, (resource.group, resource.version, resource.kind))
+        return self._with_list(resource, self.add(struct, (resource.group, resource.version, resource.kind)))
+
+    def add_defined(self, resource: Resource, definition: Definition) -> str:
+        """Add the schema of a user's CustomResourceDefinition as it is written there."""
+        reverse = ".".join(reversed(resource.group.split(".")))
+        name = f"{reverse}.{resource.version}.{resource.kind}"
+        entry = self._object(definition.schema)
+        kind = {"group": resource.group, "kind": resource.kind, "version": resource.version}
+        entry["x-kubernetes-group-version-kind"] = [kind]
+        self.found[name] = entry
+        return self._with_list(resource, name)
+
+    def _object(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the schema of an object, with references to the types of its header."""
+        metadata = self.add(schema.builtin(f"{META}ObjectMeta"))
+        header: dict[str, Any] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+        header["metadata"] = {"allOf": [{"$ref": f"{_REF}{metadata}"}]}
+        properties = {key: self._part(inner) for key, inner in (body.get("properties") or {}).items()}
+        return {**body, "type": "object", "properties": {**properties, **header}}
+
+    def _part(self, body: Any) -> Any:
+        if not isinstance(body, Mapping):
+            return body
+        if body.get("x-kubernetes-embedded-resource"):
+            return self._object(body)
+        found = {**body}
+        for name in ("items", "additionalProperties"):
+            if name in found:
+                found[name] = self._part(found[name])
+        if body.get("properties"):
+            found["properties"] = {key: self._part(inner) for key, inner in body["properties"].items()}
+        return found
+
+    def _with_list(self, resource: Resource, name: str) -> str:
         if "list" in resource.verbs:
             self.found[f"{name}List"] = {
                 "type": "object",

@@ -9,7 +9,7 @@ that they need.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -117,6 +117,8 @@ class ConvertingPresenter(ObjectPresenter):
 
     def __init__(self, resource: Resource, convert: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         super().__init__(resource)
+        if resource.definition is not None:
+            self.key += f":{resource.definition.revision}"
         self._convert = convert
 
     def _converted(self, entry: Entry) -> Entry:
@@ -193,7 +195,7 @@ def to_yaml(body: bytes) -> bytes:
     return yaml.safe_dump(_decode(body), default_flow_style=False, sort_keys=True).encode()
 
 
-@cache
+@lru_cache(maxsize=1024)
 def object_presenter(resource: Resource) -> ObjectPresenter:
     """Return the presenter of plain objects.
 
@@ -201,4 +203,7 @@ def object_presenter(resource: Resource) -> ObjectPresenter:
     """
     if resource.group == "events.k8s.io":
         return ConvertingPresenter(resource, to_events_v1)
+    definition = resource.definition
+    if definition is not None and definition.changed:
+        return ConvertingPresenter(resource, definition.read)
     return ObjectPresenter(resource)

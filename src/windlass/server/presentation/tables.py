@@ -8,7 +8,7 @@ cells. Errors remain plain Status objects.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -67,9 +67,11 @@ _TABLES: Mapping[Resource, TableOf] = {
 }
 
 
-@cache
+@lru_cache(maxsize=1024)
 def table_of(resource: Resource) -> TableOf:
     """Return the table layout of a kind."""
+    if resource.definition is not None:
+        return tables_custom.table_of(resource.definition.columns)
     if resource.custom:
         return tables_custom.table_of(schema_crd.columns(resource.group, resource.version, resource.kind))
     return _TABLES.get(resource, tables_cluster.OTHERS)
@@ -142,6 +144,8 @@ class TablePresenter:
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         obj = _decode(entry.data)
+        if self._resource.definition is not None:
+            obj = self._resource.definition.read(obj)
         if self._events_view:
             obj = to_events_v1(obj)
         row: dict[str, Any] = {"cells": self._table.cells(obj, self._clock.now())}

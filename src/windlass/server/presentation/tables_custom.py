@@ -94,7 +94,10 @@ def table_of(columns: Sequence[Mapping[str, Any]]) -> TableOf:
 
 
 def _getter(column: Mapping[str, Any]) -> Callable[[Mapping[str, Any], float], Any]:
-    steps = parse_path(column["jsonPath"])
+    try:
+        steps = parse_path(column["jsonPath"])
+    except ValueError:  # admission warned about it
+        return lambda obj, now: None
     kind = column.get("type", "string")
 
     def get(obj: Mapping[str, Any], now: float) -> Any:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from windlass.api import resources
 from windlass.api.errors import StatusError, failure
 from windlass.api.resources import ALIASES, EVENTS, EVENTS_V1, NAMESPACES, Resource
+from windlass.server.custom_kinds import BUILT_IN_ONLY, ServedKinds
 
 _GROUPS = frozenset(resource.group for resource in resources.ALL)
 _STORED_AS: dict[Resource, Resource] = {**ALIASES, EVENTS_V1: EVENTS}
@@ -86,20 +87,20 @@ def known(path: str) -> RequestTarget | None:
     return _COLLECTIONS.get(path)
 
 
-def route(path: str) -> RequestTarget:
+def route(path: str, kinds: ServedKinds = BUILT_IN_ONLY) -> RequestTarget:
     """Return the target of a path below ``/api/V/…`` or ``/apis/G/V/…``.
 
     Raises :class:`NotServed`, StatusError.
     """
-    target = _parse(path)
-    if not target.name:
+    target = _parse(path, kinds)
+    if not target.name and target.resource.definition is None:
         if len(_COLLECTIONS) >= _COLLECTIONS_KEPT:
             _COLLECTIONS.clear()
         _COLLECTIONS[path] = target
     return target
 
 
-def _parse(path: str) -> RequestTarget:
+def _parse(path: str, kinds: ServedKinds) -> RequestTarget:
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -107,17 +108,17 @@ def _parse(path: str) -> RequestTarget:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         raise NotServed(path)
-    if group not in _GROUPS and group not in _WRITE_ONLY_GROUPS:
+    if group not in _GROUPS and group not in _WRITE_ONLY_GROUPS and group not in kinds.groups:
         raise NotServed(path)
     if "%" in path:
         rest = [unquote(part) for part in rest]
     watch = False
     if rest[0] == "watch" and len(rest) > 1:
         watch, rest = True, rest[1:]
-    return _below(group, version, rest, watch)
+    return _below(group, version, rest, watch, kinds)
 
 
-def _below(group: str, version: str, rest: list[str], watch: bool) -> RequestTarget:
+def _below(group: str, version: str, rest: list[str], watch: bool, kinds: ServedKinds) -> RequestTarget:
     namespace = ""
     in_namespace = rest[0] == "namespaces" and not group
     if (
@@ -126,7 +127,7 @@ def _below(group: str, version: str, rest: list[str], watch: bool) -> RequestTar
         and not (in_namespace and rest[2] in NAMESPACES.subresources)
     ):
         namespace, rest = rest[1], rest[2:]
-    resource = _find(group, version, rest[0])
+    resource = _find(group, version, rest[0]) or kinds.find(group, version, rest[0])
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
     if resource is None or len(rest) > 3 or "" in rest:

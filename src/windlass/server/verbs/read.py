@@ -84,7 +84,8 @@ def build_filter(resource: Resource, stored: Resource, namespace: str, options: 
     if resource is EVENTS_V1:
         terms = core_terms(terms)
     try:
-        return StoreFilter.build(stored.qualified, namespace or None, options.labels, terms)
+        selectable = resource.definition.selectable if resource.definition is not None else ()
+        return StoreFilter.build(stored.qualified, namespace or None, options.labels, terms, selectable)
     except UnknownField as error:
         path = error.path.rpartition("events.k8s.io:")[2]
         if resource.custom or stored.qualified in SELECTABLE:
