@@ -13,7 +13,7 @@ from fakeapi import FakeApi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS
+from windlass.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.kits.timestamps import rfc3339
@@ -25,7 +25,7 @@ SELECTOR = {"matchLabels": {"app": "x"}}
 class Scene:
     def __init__(self, **spec: Any) -> None:
         self.api = FakeApi()
-        self.controller = DisruptionController(self.api, self.api.clock)  # type: ignore[arg-type]
+        self.controller = DisruptionController(self.api, self.api, self.api.clock)  # type: ignore[arg-type]
         self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
         self.again: float | None = None
         self.events: list[tuple[str, str]] = []
@@ -143,8 +143,12 @@ def test_a_granted_eviction_counts_for_two_minutes() -> None:
             "jobs.batch.volcano.sh does not implement the scale subresource",
         ),
         (
+            {"apiVersion": "example.com/v1", "kind": "Pile"},
+            'no matches for kind "Pile" in version "example.com/v1"',
+        ),
+        (
             {"apiVersion": "apps/v1", "kind": "ReplicaSet"},
-            'no matches for kind "ReplicaSet" in version "apps/v1"',
+            'found no controllers for pod "owned"',
         ),
     ],
 )
@@ -166,6 +170,22 @@ def test_what_controllers_want_is_not_known(spec: Json, owner: Json, message: st
     scene.budget(selector=SELECTOR, minAvailable=1)
     scene.reconcile()
     assert scene.figures == (2, 2, 1, 1)
+
+
+def test_percentage_refers_to_the_replicas_of_the_deployment() -> None:
+    scene = Scene(maxUnavailable="25%")
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+    metadata = {"name": "web", "namespace": "ns", "uid": "d"}
+    scene.api.put(DEPLOYMENTS, {"metadata": metadata, "spec": {"replicas": 8}})
+    metadata = {"name": "o", "namespace": "ns", "uid": "u", "ownerReferences": [owner]}
+    scene.api.put(REPLICA_SETS, {"metadata": metadata, "spec": {"replicas": 3}})
+    for name in "abcdefg":
+        scene.pod(name, owner={"apiVersion": "apps/v1", "kind": "ReplicaSet"})
+    scene.reconcile()
+    assert scene.figures == (8, 7, 6, 1)
+    scene.api.change(REPLICA_SETS, "ns/o", metadata={"ownerReferences": None})
+    scene.reconcile()
+    assert scene.figures == (3, 7, 2, 5)
 
 
 def test_no_pods_and_no_word() -> None:

@@ -105,7 +105,7 @@ def test_a_living_owner_is_enough() -> None:
 
 def test_kinds_that_are_not_served_cannot_be_judged() -> None:
     heap = Heap()
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"}
+    owner = {"apiVersion": "example.com/v1", "kind": "Pile", "name": "r", "uid": "u"}
     heap.put(PODS, "p", owner)
     heap.collect()
     assert heap.names(PODS) == ["p"]

@@ -160,7 +160,7 @@ def _reconcilers(
             GarbageController(client, informers),
             EndpointsController(informers),
             QuotaController(client, informers, clock),
-            DisruptionController(informers, clock),
+            DisruptionController(client, informers, clock),
             NodeHealthController(client, informers, clock),
             NodeNoticeController(client, informers, clock, metrics),
         ]

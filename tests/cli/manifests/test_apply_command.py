@@ -222,7 +222,7 @@ def test_a_kind_that_is_not_served(windlass, manifest):
         ("batch/v1", "Job", []),
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication", []),
         ("kubeflow.org/v1", "MPIJob", []),
-        ("apps/v1", "Deployment", []),
+        ("networking.k8s.io/v1", "Ingress", []),
         ("batch.volcano.sh/v1alpha1", "JobFlow", ["did you mean kind: Job?"]),
         ("batch.volcano.sh/v2", "Job", ["did you mean apiVersion: batch.volcano.sh/v1alpha1?"]),
         ("batch.vulcano.sh/v1alpha1", "Job", ["did you mean apiVersion: batch.volcano.sh/v1alpha1?"]),

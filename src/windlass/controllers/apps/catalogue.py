@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windlass.controllers.apps.daemonset.controller import DaemonSetController
 from windlass.controllers.apps.deployment.controller import DeploymentController
 from windlass.controllers.apps.replicaset.controller import ReplicaSetController
 from windlass.controllers.apps.statefulset.controller import StatefulSetController
@@ -16,4 +17,5 @@ def apps_controllers(informers: Informers, clock: Clock, rng: Random) -> list[Re
         ReplicaSetController(informers, clock, rng),
         DeploymentController(informers, clock),
         StatefulSetController(informers, clock),
+        DaemonSetController(informers, clock, rng),
     ]

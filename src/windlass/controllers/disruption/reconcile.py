@@ -11,11 +11,13 @@ eviction and reports reason ``SyncFailed``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.resources import POD_DISRUPTION_BUDGETS, by_kind
 from windlass.api.views import Pod
 from windlass.api.views.wire import OwnerReference
+from windlass.api.wire.scale import scale_paths
 from windlass.controllers.effects import EffectPlan, Effects, EmitEvent, Update, pod_reference, reference
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 
@@ -29,11 +31,22 @@ class CountError(Exception):
     """The number of expected pods is unknown. The message becomes the condition's message."""
 
 
-def reconcile(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
+@dataclass(frozen=True, slots=True)
+class DeclaredScale:
+    """Replicas that a controller declares. ``uid``: of the object that holds them."""
+
+    uid: str
+    replicas: int
+
+
+def reconcile(
+    budget: Json, pods: Sequence[Pod], now: float, scales: Mapping[str, DeclaredScale] | None = None
+) -> Effects:
     """Compute the status of a budget. Pure.
 
     ``pods``: pods that the budget selects.
     ``now``: Unix seconds.
+    ``scales``: uid of a controller of pods → its scale, or that of its own controller.
     """
     plan = EffectPlan(about=reference(POD_DISRUPTION_BUDGETS, budget))
     if budget["metadata"].get("deletionTimestamp"):
@@ -43,7 +56,7 @@ def reconcile(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
         plan.event(EmitEvent(about, "Normal", "NoPods", "No matching pods found", lasting=True))
     before = budget.get("status") or {}
     try:
-        expected, desired, unmanaged = _expected(budget.get("spec") or {}, pods)
+        expected, desired, unmanaged = _expected(budget.get("spec") or {}, pods, scales or {})
     except CountError as problem:
         status = {**_counts(before), "disruptionsAllowed": 0}
         _write(plan, budget, {**before, **status}, ("False", "SyncFailed", str(problem)), now)
@@ -75,16 +88,23 @@ def reconcile(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
 # ---------------------------------------------------------------------- counting
 
 
-def _expected(spec: Mapping[str, Any], pods: Sequence[Pod]) -> tuple[int, int, bool]:
+def needs_scale(spec: Mapping[str, Any]) -> bool:
+    """Return whether a budget refers to the replicas that controllers declare."""
+    return spec.get("maxUnavailable") is not None or isinstance(spec.get("minAvailable"), str)
+
+
+def _expected(
+    spec: Mapping[str, Any], pods: Sequence[Pod], scales: Mapping[str, DeclaredScale]
+) -> tuple[int, int, bool]:
     """Return (expected pods, pods that must be healthy, whether some pods have no controller)."""
     max_unavailable, min_available = spec.get("maxUnavailable"), spec.get("minAvailable")
     if max_unavailable is not None:
-        expected, unmanaged = _scale(pods)
+        expected, unmanaged = _scale(pods, scales)
         return expected, max(0, expected - _scaled(max_unavailable, expected)), unmanaged
     if isinstance(min_available, int):
         return len(pods), min_available, False
     if min_available is not None:
-        expected, unmanaged = _scale(pods)
+        expected, unmanaged = _scale(pods, scales)
         return expected, _scaled(min_available, expected), unmanaged
     return 0, 0, False
 
@@ -101,23 +121,29 @@ def _scaled(value: int | str, total: int) -> int:
     return -(-int(number) * total // 100)
 
 
-def _scale(pods: Sequence[Pod]) -> tuple[int, bool]:
-    """Return the replicas that the pods' controllers declare, and whether some pods have none.
-
-    No kind served here has a scale subresource, so any controller is an error.
-    """
+def _scale(pods: Sequence[Pod], scales: Mapping[str, DeclaredScale]) -> tuple[int, bool]:
+    """Return the replicas that the pods' controllers declare, and whether some pods have none."""
+    found: dict[str, int] = {}
+    unmanaged = False
     for pod in pods:
         controller = pod.controller
-        if controller is not None:
-            raise CountError(_no_scale(controller))
-    return 0, bool(pods)
+        if controller is None:
+            unmanaged = True
+            continue
+        scale = scales.get(controller.uid)
+        if scale is None:
+            raise CountError(_no_scale(controller, pod))
+        found[scale.uid] = scale.replicas
+    return sum(found.values()), unmanaged
 
 
-def _no_scale(controller: OwnerReference) -> str:
+def _no_scale(controller: OwnerReference, pod: Pod) -> str:
     resource = by_kind(controller.api_version, controller.kind)
     if resource is None:
         return f'no matches for kind "{controller.kind}" in version "{controller.api_version}"'
-    return f"{resource.qualified} does not implement the scale subresource"
+    if scale_paths(resource) is None:
+        return f"{resource.qualified} does not implement the scale subresource"
+    return f'found no controllers for pod "{pod.name}"'
 
 
 def _granted_evictions(plan: EffectPlan, budget: Json, pods: Sequence[Pod], now: float) -> dict[str, str]:

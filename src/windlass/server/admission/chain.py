@@ -16,6 +16,7 @@ from windlass.server.admission import (
     aliases,
     definitions,
     deletion,
+    drivers,
     limits,
     namespaces,
     network,
@@ -82,6 +83,7 @@ class Admission:
             self._ledger.check,
             volcano.advise,
             policy.advise,
+            drivers.advise,
         )
         self._deletes: Sequence[AdmissionPlugin] = (namespaces.undeletable, deletion.check)
 
