@@ -66,7 +66,8 @@ def cluster() -> FakeCluster:
     ]
     for obj in objects:
         made.add(PODS, obj)
-    made.add(BATCH_JOBS, {"metadata": {"name": "batch", "uid": "uid-batch"}})
+    spec = {"parallelism": 2, "completions": 2, "template": {"spec": pod("template")["spec"]}}
+    made.add(BATCH_JOBS, {"metadata": {"name": "batch", "uid": "uid-batch"}, "spec": spec})
     return made
 
 
@@ -79,7 +80,7 @@ def test_a_gang_is_one_line(windlass: Run) -> None:
     assert sorted(items) == ["alone", "batch", "co", "kueue", "own"]
     shown = {name: (i["kind"], i["queue"], i["state"], i["gpus"], i["pods"]) for name, i in items.items()}
     assert shown["kueue"] == ("Gang", "team", "Running", 2, {"wanted": 3, "bound": 2})
-    assert shown["batch"] == ("Gang", "team", "Pending", 2, {"wanted": 2, "bound": 0})
+    assert shown["batch"] == ("Job.batch", "team", "Pending", 2, {"wanted": 2, "bound": 0})
     assert shown["own"] == ("Gang", "team", "Pending", 2, {"wanted": 2, "bound": 0})
     assert shown["co"] == ("Gang", "default", "Pending", 2, {"wanted": 2, "bound": 0})
     assert shown["alone"][0] == "Pod"
@@ -158,10 +159,14 @@ def test_cancel_says_who_makes_the_pods_anew(windlass: Run, cluster: FakeCluster
     if not seen:
         del cluster.objects[(BATCH_JOBS, "default", "batch")]
     done = windlass("cancel", "batch")
-    assert done.out == "batch 2 pods deleted\n"
-    assert (
-        "Job batch may recreate these pods; to end it: kubectl -n default delete job.batch batch" in done.err
-    )
+    if seen:
+        assert done.out == "batch is being ended, with its Job\n"
+        remedy = "kubectl -n default delete jobset.jobset.x-k8s.io s"
+        assert f"JobSet s may recreate it; to end that: {remedy}" in done.err
+    else:
+        assert done.out == "batch 2 pods deleted\n"
+        remedy = "kubectl -n default delete job.batch batch"
+        assert f"Job batch may recreate these pods; to end it: {remedy}" in done.err
 
 
 def test_cancel_of_one_pod_of_a_job_says_that_another_comes(windlass: Run, cluster: FakeCluster) -> None:

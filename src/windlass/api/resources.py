@@ -317,8 +317,7 @@ NATIVE_POD_GROUPS = Resource(
 PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, custom=True
 )
-BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
-"""Kubernetes' own Jobs: ended where their pods are a gang, not served by the embedded server."""
+BATCH_JOBS = Resource("batch", "v1", "jobs", "Job", True, (), ("all",), _STATUS)
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 """Template of a node request (:mod:`windlass.model.autoscaling.provisioning`) in clusters with an autoscaler; also
 not served here."""
@@ -354,6 +353,7 @@ ALL: tuple[Resource, ...] = (
     RESOURCE_CLAIMS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
+    BATCH_JOBS,
     QUEUES,
     POD_GROUPS,
     VOLCANO_JOBS,
@@ -393,11 +393,11 @@ def by_plural(group: str, version: str, plural: str) -> Resource | None:
 def find(word: str) -> Resource | None:
     """The resource that a person means: plural, singular, short name, or ``plural.group``.
 
-    Where several kinds share a name, the first of :data:`ALL` wins, as kubectl does; ``job`` is the
-    Volcano Job as long as no other Job is served.
+    Where several kinds share a name, the first of :data:`ALL` wins, as kubectl does. ``job`` is the Volcano
+    Job, which ``windlass run`` creates; that of Kubernetes is ``job.batch``.
     """
     wanted = word.lower()
-    for resource in ALL:
+    for resource in (VOLCANO_JOBS, *ALL):
         names = {
             resource.plural,
             resource.singular,

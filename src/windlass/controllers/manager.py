@@ -20,6 +20,7 @@ from windlass.controllers.adoption.controller import AdoptionController
 from windlass.controllers.apps.catalogue import apps_controllers
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import VOLCANO_KINDS
+from windlass.controllers.batch.controller import BatchJobController
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
@@ -154,6 +155,7 @@ def _reconcilers(
         reconcilers += [
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             *apps_controllers(informers, clock, rng),
+            BatchJobController(informers, clock, rng),
             PriorityClassController(informers),
             DeviceClaimController(client, informers),
             NamespaceController(client, informers, clock),

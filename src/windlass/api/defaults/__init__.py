@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources
-from windlass.api.defaults import apps, claims, definitions, jobset, misc, pod, service, volcano
+from windlass.api.defaults import apps, batch, claims, definitions, jobset, misc, pod, service, volcano
 from windlass.api.resources import Resource
 
 _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
@@ -31,6 +31,7 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.PRIORITY_CLASSES: misc.priority_class,
     resources.RESOURCE_CLAIMS: claims.claim,
     resources.RESOURCE_CLAIM_TEMPLATES: claims.template,
+    resources.BATCH_JOBS: batch.job,
     resources.QUEUES: volcano.queue,
     resources.POD_GROUPS: volcano.pod_group,
     resources.VOLCANO_JOBS: volcano.job,

@@ -18,6 +18,7 @@ from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import Resource
 from windlass.api.validation import (
     apps,
+    batch,
     claims,
     cluster,
     custom_objects,
@@ -80,6 +81,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.VOLCANO_CRON_JOBS: volcano_cronjob.cron_job,
     resources.JOB_FLOWS: jobflow.job_flow,
     resources.JOB_TEMPLATES: jobflow.job_template,
+    resources.BATCH_JOBS: batch.job,
     resources.COMMANDS: pod_group.command,
     resources.HYPERNODES: topology.hypernode,
     resources.KAI_TOPOLOGIES: topology.topology,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -121,6 +122,10 @@ class Pod(msgspec.Struct, gc=False):
     """Counts the versions of its spec; 0 where the server does not."""
     ready_since: float = 0.0
     """Last change of the condition ``Ready``, if it is true."""
+    init_exits: tuple[ContainerExit, ...] = ()
+    """Terminated init containers of a pod that failed."""
+    failure_conditions: tuple[tuple[str, str], ...] = ()
+    """Type and status of the conditions of a pod that failed."""
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -283,6 +288,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         report=_report(status.init_container_statuses or ()) if RESERVES in notes else None,
         generation=meta.generation,
         ready_since=ready_since,
+        **_of_failure(status),
     )
 
 
@@ -368,6 +374,18 @@ def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, floa
         elif condition.type == "DisruptionTarget":
             disrupted = condition.status == "True"
     return reason, message, ready_since, ready, disrupted
+
+
+def _of_failure(status: _StatusWire) -> dict[str, Any]:
+    """Return the fields that only a pod that failed has."""
+    if status.phase != "Failed":
+        return {}
+    return {
+        "init_exits": _exits(status.init_container_statuses or ()),
+        "failure_conditions": tuple(
+            (intern(one.type), intern(one.status)) for one in status.conditions or ()
+        ),
+    }
 
 
 def _served(spec: PodSpecWire, status: _StatusWire) -> tuple[ResizedContainer, ...]:

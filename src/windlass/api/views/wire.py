@@ -159,6 +159,7 @@ _KEPT_PREFIXES = (
     "scheduling.volcano.sh/",
     "kai.scheduler/",
     "kueue.x-k8s.io/",
+    "batch.kubernetes.io/",
     "gpu-",
     "pod-group-name",
     "nvidia.com/",

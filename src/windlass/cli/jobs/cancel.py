@@ -57,7 +57,13 @@ def end_job(invocation: Invocation, job: Job, reason: str) -> str:
     if job.definition is not None:
         uid = job.obj["metadata"].get("uid")
         invocation.client.delete(job.resource, job.name, job.namespace, propagation="Background", uid=uid)
-        return f"is being ended, with its {job.kind}"
+        for owner in job.obj["metadata"].get("ownerReferences") or ():
+            if owner.get("controller"):
+                remedy = remedy_with_target(
+                    _command_to_end(owner, job.namespace), invocation.context.target_flags
+                )
+                invocation.warn(f"{owner['kind']} {owner['name']} may recreate it; to end that: {remedy}")
+        return f"is being ended, with its {job.resource.kind}"
     makers = controllers_of(job.pods)
     if job.kind != "Pod" and len(makers) == 1 and _is_uncontrolled_job(invocation, makers[0], job.namespace):
         owner = makers[0]

@@ -19,7 +19,7 @@ from windlass.cli import ungrouped_gangs
 from windlass.cli.errors import check_namespace, if_served, missing
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.events import last_seen
-from windlass.cli.jobs.job_kinds import JOB_KINDS, owner_key
+from windlass.cli.jobs.job_kinds import JOB_KINDS, kind_of, owner_key
 from windlass.cli.jobs.jobs import OTHER_GROUPS, Job, Object
 from windlass.cli.ungrouped_gangs import GANG
 
@@ -47,13 +47,13 @@ def _all_jobs(client: BlockingClient, namespace: str | None) -> list[Object]:
     Each object has its ``kind``, which items of a list may lack.
     """
     found: list[Object] = []
-    for kind, entry in JOB_KINDS.items():
+    for entry in JOB_KINDS.values():
         resource = entry.resource
         if resource is VOLCANO_JOBS:
             items = client.list(resource, namespace).items
         else:
             items = if_served(lambda resource=resource: client.list(resource, namespace).items, [])
-        found += [{"apiVersion": resource.api_version, "kind": kind, **item} for item in items]
+        found += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
     return found
 
 
@@ -96,11 +96,23 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
             by_gang.setdefault(gang, []).append(pod)
         else:
             loose.append(pod)
+    _fold(by_job)
     without = [
         Job(GANG, ungrouped_gangs.gang_object(key, members), members) for key, members in by_gang.items()
     ]
     singles = [Job("Pod", pod, [pod], pod_groups.get(str(pod["metadata"].get("uid")))) for pod in loose]
     return [*by_job.values(), *by_group.values(), *without, *singles]
+
+
+def _fold(jobs: dict[tuple[str, str, str], Job]) -> None:
+    """Give the pods of each job that another job controls to that one, and leave the inner job out."""
+    for key, job in list(jobs.items()):
+        kind, name = owner_key(job.obj)
+        outer = jobs.get((kind, *_key_of(job.obj, name))) if kind else None
+        if outer is not None:
+            outer.pods += job.pods
+            outer.group = outer.group or job.group
+            del jobs[key]
 
 
 def _job_of_pod(
@@ -130,7 +142,7 @@ def _group_key(job: Job) -> tuple[str, str, str]:
 
 
 def _kind(job: Object) -> str:
-    return job.get("kind") or VOLCANO_JOBS.kind
+    return kind_of(job.get("apiVersion") or "", job.get("kind") or "") or VOLCANO_JOBS.kind
 
 
 def _key(obj: Object) -> tuple[str, str]:
@@ -193,9 +205,18 @@ def _eviction_of(client: BlockingClient, pod: str, namespace: str | None) -> str
     return str(max(events, key=last_seen).get("message") or "") if events else ""
 
 
+def _words() -> dict[str, tuple[str, ...]]:
+    """Return word → the kinds that it may mean, in the order in which they are looked up."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, kind in JOB_KINDS.items():
+        for word in kind.words:
+            found[word] = (*found.get(word, ()), name)
+    return found
+
+
 _EVERY_KIND = (*JOB_KINDS, "PodGroup", "Pod", GANG)
 _KIND_WORDS: Mapping[str, tuple[str, ...]] = {
-    **{word: (name,) for name, kind in JOB_KINDS.items() for word in kind.words},
+    **_words(),
     "podgroup": ("PodGroup", GANG),
     "podgroups": ("PodGroup", GANG),
     "pg": ("PodGroup", GANG),

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api.batch_fields import JOB_NAME as BATCH_JOB_NAME
+from windlass.api.batch_fields import queue_of_job
 from windlass.api.kubeflow_fields import FIELDS, JOB_NAME, OPERATOR_NAME, KubeflowFields, replicas_of
-from windlass.api.resources import VOLCANO_JOBS, Resource
+from windlass.api.resources import BATCH_JOBS, VOLCANO_JOBS, Resource
 from windlass.cli.text import timestamp
 
 Object = dict[str, Any]
@@ -102,18 +104,72 @@ def _kubeflow(fields: KubeflowFields) -> JobKind:
     )
 
 
+_BATCH_PHASES = {"Complete": "Completed", "Failed": "Failed", "Suspended": "Suspended"}
+
+
+def _batch_phase(obj: Object) -> str:
+    status = obj.get("status") or {}
+    for found in status.get("conditions") or ():
+        if found.get("status") == "True" and found.get("type") in _BATCH_PHASES:
+            return _BATCH_PHASES[found["type"]]
+    begun = any(status.get(field) for field in ("ready", "succeeded", "failed"))
+    return "Running" if begun else "Pending"
+
+
+def _batch_roles(obj: Object) -> list[JobRole]:
+    spec = obj.get("spec") or {}
+    parallelism, completions = spec.get("parallelism"), spec.get("completions")
+    pods = 1 if parallelism is None else int(parallelism)
+    at_once = pods if completions is None else min(pods, int(completions))
+    return [JobRole("", at_once, spec.get("template") or {})]
+
+
+def _batch_ended(obj: Object) -> float:
+    status = obj.get("status") or {}
+    ends = [
+        found.get("lastTransitionTime")
+        for found in status.get("conditions") or ()
+        if found.get("type") in ("Complete", "Failed") and found.get("status") == "True"
+    ]
+    return timestamp(ends[0]) if ends else 0.0
+
+
+_BATCH = JobKind(
+    resource=BATCH_JOBS,
+    words=("job", "jobs", "job.batch", "jobs.batch"),
+    phase=_batch_phase,
+    roles=_batch_roles,
+    queue=queue_of_job,
+    ended=_batch_ended,
+    succeeded=lambda obj: int((obj.get("status") or {}).get("succeeded") or 0),
+    group=lambda obj: obj["metadata"]["name"],
+    selector=lambda name: f"{BATCH_JOB_NAME}={name}",
+)
+
+
+def _key(kind: JobKind) -> str:
+    """Return the kind, with its group if another one has the name: ``Job.batch``."""
+    resource = kind.resource
+    return f"{resource.kind}.{resource.group}" if resource is BATCH_JOBS else resource.kind
+
+
 JOB_KINDS: Mapping[str, JobKind] = {
-    kind.resource.kind: kind for kind in (_VOLCANO, *(_kubeflow(fields) for fields in FIELDS.values()))
+    _key(kind): kind for kind in (_VOLCANO, _BATCH, *(_kubeflow(fields) for fields in FIELDS.values()))
 }
 """Kind → how commands read it. The first is that of ``windlass run``."""
+_BY_GROUP = {(kind.resource.group, kind.resource.kind): key for key, kind in JOB_KINDS.items()}
+
+
+def kind_of(api_version: str, kind: str) -> str:
+    """Return the key of a kind in :data:`JOB_KINDS`; ``""`` if it is not a kind of job."""
+    group = api_version.partition("/")[0] if "/" in api_version else ""
+    return _BY_GROUP.get((group, kind), "")
 
 
 def owner_key(obj: Mapping[str, Any]) -> tuple[str, str]:
     """Return kind and name of the job that controls a pod or a PodGroup; empty if no job does."""
     for owner in obj["metadata"].get("ownerReferences") or ():
-        kind = JOB_KINDS.get(owner.get("kind") or "")
-        if owner.get("controller") and kind is not None:
-            group = str(owner.get("apiVersion") or "").partition("/")[0]
-            if group == kind.resource.group:
-                return kind.resource.kind, owner["name"]
+        kind = kind_of(owner.get("apiVersion") or "", owner.get("kind") or "")
+        if owner.get("controller") and kind:
+            return kind, owner["name"]
     return "", ""

@@ -113,7 +113,8 @@ class Job:
         if self._queue_source is not None:
             return _labelled_queue(self._queue_source) or "default"
         if self.definition is not None:
-            return self.definition.queue(self.obj).removesuffix(names.ADOPTED_SUFFIX) or "default"
+            named = self.definition.queue(self.obj) or (_labelled_queue(self.pods[0]) if self.pods else "")
+            return named.removesuffix(names.ADOPTED_SUFFIX) or "default"
         return _queue_of(self.group if self.kind == "Pod" and self.group is not None else self.obj)
 
     @property

@@ -14,6 +14,7 @@ from windlass.kits.rng import Random
 from windlass.server.admission import (
     addresses,
     aliases,
+    batch,
     definitions,
     deletion,
     drivers,
@@ -68,6 +69,7 @@ class Admission:
             aliases.normalise,
             network.apply_preset,
             _apply_defaults,
+            batch.select_pods,
             priority.resolve,
             limits.apply,
             pods.finish,

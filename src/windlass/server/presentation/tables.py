@@ -20,6 +20,7 @@ from windlass.api.wire import schema_crd
 from windlass.kits.clock import Clock
 from windlass.server.presentation import (
     tables_apps,
+    tables_batch,
     tables_claims,
     tables_cluster,
     tables_custom,
@@ -62,6 +63,7 @@ _TABLES: Mapping[Resource, TableOf] = {
     resources.RESOURCE_CLAIMS: tables_claims.RESOURCE_CLAIMS,
     resources.RESOURCE_CLAIM_TEMPLATES: tables_claims.RESOURCE_CLAIM_TEMPLATES,
     resources.RESOURCE_SLICES: tables_claims.RESOURCE_SLICES,
+    resources.BATCH_JOBS: tables_batch.JOBS,
     resources.EVENTS: tables_cluster.EVENTS,
     resources.EVENTS_V1: tables_cluster.EVENTS,
 }

@@ -1,0 +1,156 @@
+"""Reconciliation of a ``batch/v1`` Job.
+
+Order of the effects: pods are created or deleted, then the status is written, then pods
+lose their finalizers. A controller that stops in between decides the same again, as
+``jobs.batch.decision`` explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api.batch_fields import TRACKING
+from windlass.api.resources import BATCH_JOBS, PODS
+from windlass.api.views import Pod
+from windlass.controllers.effects import (
+    NOTHING,
+    Create,
+    Delete,
+    EffectPlan,
+    Effects,
+    EmitEvent,
+    Patch,
+    Update,
+    reference,
+)
+from windlass.jobs.batch.decision import BatchActions, decide_batch_job
+from windlass.jobs.batch.failures import BatchPod
+from windlass.jobs.batch.pods import batch_pod, build_pod
+from windlass.jobs.batch.spec import CONTROLLER_NAME, UNLIMITED, BatchJobSpec, read_batch_job
+from windlass.jobs.batch.state import COMPLETE, FAILED, SUSPENDED, BatchState, read_state, render_state
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSnapshot:
+    """Observed surroundings of a Job.
+
+    ``pods``: pods that the Job controls.
+    ``failures``: uid of a pod → when it failed, as this process has seen it.
+    ``now``: Unix seconds.
+    ``suffix``: returns the random end of a pod's name.
+    """
+
+    pods: Sequence[Pod]
+    failures: Mapping[str, float]
+    now: float
+    suffix: Callable[[], str]
+
+
+def reconcile_batch_job(obj: Json, observed: BatchSnapshot) -> Effects:
+    """Reconcile one Job. Pure, apart from ``observed.suffix``."""
+    about = reference(BATCH_JOBS, obj)
+    try:
+        spec = read_batch_job(obj)
+        state = read_state(obj, UNLIMITED if spec.completions is None else spec.completions)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        message = f"the spec cannot be read: {error}"
+        return Effects(events=(EmitEvent(about, "Warning", "InvalidJob", message, lasting=True),))
+    if spec.managed_by != CONTROLLER_NAME and not state.finished:
+        return NOTHING
+    actions = decide_batch_job(
+        spec,
+        state,
+        [batch_pod(pod) for pod in observed.pods],
+        observed.now,
+        earlier_failures=observed.failures,
+        deleting=bool(obj["metadata"].get("deletionTimestamp")),
+    )
+    return _effects(obj, spec, state, actions, observed, EffectPlan(about=about))
+
+
+def release_orphans(pods: Sequence[Pod]) -> Effects:
+    """Take the finalizer off pods of a Job that does not exist any more. Pure."""
+    plan = EffectPlan()
+    plan.stage(*(_release(pod) for pod in pods if TRACKING in pod.finalizers))
+    return plan.done()
+
+
+def _effects(
+    obj: Json,
+    spec: BatchJobSpec,
+    before: BatchState,
+    actions: BatchActions,
+    observed: BatchSnapshot,
+    plan: EffectPlan,
+) -> Effects:
+    assert plan.about is not None
+    pods = {pod.uid: pod for pod in observed.pods}
+    plan.stage(*(_create(spec, build_pod(spec, new, observed.suffix()), plan) for new in actions.create))
+    plan.stage(*(_release(pods[pod.uid]) for pod in actions.drop if pod.tracked))
+    plan.stage(*(_delete(spec, pod, plan) for pod in (*actions.drop, *actions.delete)))
+    if not before.finished:
+        status = render_state(actions.state, spec.indexed)
+        if status != (obj.get("status") or {}):
+            plan.stage(Update(BATCH_JOBS, {**obj, "status": status}, "status"))
+            _report(spec, actions, plan)
+    plan.stage(*(_release(pods[pod.uid]) for pod in actions.release))
+    if actions.expired:
+        metadata = obj["metadata"]
+        expired = Delete(
+            BATCH_JOBS,
+            spec.name,
+            spec.namespace,
+            spec.uid,
+            propagation="Foreground",
+            resource_version=metadata.get("resourceVersion"),
+        )
+        plan.stage(expired)
+    if actions.due_seconds is not None:
+        plan.requeue(actions.due_seconds)
+    return plan.done()
+
+
+def _create(spec: BatchJobSpec, body: Json, plan: EffectPlan) -> Create:
+    assert plan.about is not None
+    message = f"Created pod: {body['metadata']['name']}"
+    return Create(PODS, body, EmitEvent(plan.about, "Normal", "SuccessfulCreate", message))
+
+
+def _delete(spec: BatchJobSpec, pod: BatchPod, plan: EffectPlan) -> Delete:
+    assert plan.about is not None
+    event = EmitEvent(plan.about, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
+    return Delete(PODS, pod.name, spec.namespace, pod.uid, event=event)
+
+
+def _release(pod: Pod) -> Patch:
+    """Remove the finalizer. Where the pod has others, a concurrent change of them is a conflict."""
+    left = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING]
+    return Patch(
+        PODS,
+        pod.name,
+        {"metadata": {"finalizers": left or None}},
+        pod.namespace,
+        uid=pod.uid,
+        resource_version=pod.resource_version if left else None,
+    )
+
+
+def _report(spec: BatchJobSpec, actions: BatchActions, plan: EffectPlan) -> None:
+    assert plan.about is not None
+    news = actions.news
+    if news is None:
+        return
+    if news.type == SUSPENDED:
+        reason = "Suspended" if news.status == "True" else "Resumed"
+        plan.event(EmitEvent(plan.about, "Normal", reason, news.message))
+    elif news.type == FAILED:
+        plan.event(EmitEvent(plan.about, "Warning", news.reason, news.message))
+    elif news.type == COMPLETE:
+        if spec.completions is not None and actions.state.succeeded > spec.completions:
+            message = "Too many succeeded pods running after completion count reached"
+            plan.event(EmitEvent(plan.about, "Warning", "TooManySucceededPods", message))
+        plan.event(EmitEvent(plan.about, "Normal", "Completed", "Job completed"))

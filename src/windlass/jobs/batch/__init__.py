@@ -1,0 +1,1 @@
+"""``batch/v1`` Jobs with the semantics of Kubernetes 1.36. Pure."""

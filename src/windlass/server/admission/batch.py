@@ -1,0 +1,36 @@
+"""Admission of ``batch/v1`` Jobs: the selector and the labels that the server adds."""
+
+from __future__ import annotations
+
+from windlass.api.batch_fields import CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME
+from windlass.api.resources import BATCH_JOBS
+from windlass.api.validation import names
+from windlass.server.admission.plugin import Review
+
+
+def select_pods(review: Review) -> None:
+    """Give a new Job the selector of its pods, and its pod template their labels."""
+    spec = review.object.get("spec")
+    if review.resource is not BATCH_JOBS or not review.creating or not review.main:
+        return
+    name = str(review.object["metadata"].get("name") or "")
+    problems = names.dns_label(name)
+    if problems:
+        listed = " ".join(problems)
+        review.warn(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+            f"a DNS label is recommended: [{listed}]"
+        )
+    if not isinstance(spec, dict) or spec.get("manualSelector"):
+        return
+    uid = review.object["metadata"].get("uid", "")
+    template = spec.get("template")
+    if not isinstance(template, dict):
+        return
+    template.setdefault("metadata", {})
+    labels = template["metadata"].setdefault("labels", {})
+    added = {OLD_JOB_NAME: name, JOB_NAME: name, OLD_CONTROLLER_UID: uid, CONTROLLER_UID: uid}
+    for label, value in added.items():
+        labels.setdefault(label, value)
+    selector = spec.setdefault("selector", {})
+    selector.setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, uid)
