@@ -226,6 +226,34 @@ def test_advice_about_plugins_is_for_more_than_one_pod(world: World) -> None:
     assert world.create(single).warnings == []
 
 
+def test_gang_that_waits_for_later_tasks_causes_a_warning(world: World) -> None:
+    def warnings(least: int | None, workers: int = 3) -> list[str]:
+        made = job("w", plugins={"svc": []})
+        (worker,) = made["spec"]["tasks"]
+        worker["replicas"] = workers
+        made["spec"]["tasks"].append({**worker, "name": "m", "replicas": 1, "dependsOn": {"name": ["w"]}})
+        made["spec"].pop("minAvailable", None)
+        if least is not None:
+            made["spec"]["minAvailable"] = least
+        return world.create(made).warnings
+
+    (told,) = warnings(None)
+    assert told.startswith(
+        "advice: spec.minAvailable 4 includes pods of m, created only when other tasks run"
+    )
+    assert told.endswith("set spec.minAvailable: 3")
+    assert warnings(3) == []
+
+
+def test_event_that_is_never_raised_causes_a_warning(world: World) -> None:
+    policies = [
+        {"event": "PodFailed", "action": "RestartJob"},
+        {"events": ["JobUpdated"], "action": "AbortJob"},
+    ]
+    (told,) = world.create(job("w", plugins={"svc": []}, policies=policies)).warnings
+    assert told.startswith("advice: spec.policies[1]: event JobUpdated is never raised")
+
+
 def test_missing_priority_class_causes_a_warning(world: World) -> None:
     assert (
         "advice: PriorityClass nope does not exist; priority 0 counts"

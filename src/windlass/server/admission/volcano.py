@@ -146,6 +146,7 @@ def advise(review: Review) -> None:
     elif review.creating:
         _advise_host_ports(review, spec)
         _advise_events(review, spec)
+        _advise_dependencies(review, spec)
         pods = sum(task.get("replicas", 0) for task in spec.get("tasks") or ())
         if not spec.get("plugins") and pods > 1:
             review.warn(
@@ -194,6 +195,24 @@ def _advise_events(review: Review, spec: dict[str, Any]) -> None:
                     f"advice: {path}.policies[{at}]: event JobUpdated is never raised, by Volcano neither; "
                     "after a change of replicas pods are added or removed without a policy"
                 )
+
+
+def _advise_dependencies(review: Review, spec: dict[str, Any]) -> None:
+    """Warn about a gang that waits for pods of tasks that wait for the gang."""
+    tasks: list[dict[str, Any]] = spec.get("tasks") or []
+    later = [task for task in tasks if (task.get("dependsOn") or {}).get("name")]
+    first = sum(task.get("replicas", 0) for task in tasks if task not in later)
+    minimums = sum(task.get("minAvailable", 0) for task in tasks)
+    held = [task.get("name", "") for task in later if task.get("minAvailable")]
+    # The minimums of the tasks count unless minAvailable is below their sum.
+    most = min(first, minimums - 1) if held else first
+    least = spec.get("minAvailable", 0)
+    if later and least > most > 0:
+        names = ", ".join(str(task.get("name")) for task in later)
+        review.warn(
+            f"advice: spec.minAvailable {least} includes pods of {names}, created only when other tasks run: "
+            f"the gang would wait for ever; set spec.minAvailable: {most}"
+        )
 
 
 def _advise_members(review: Review, spec: dict[str, Any]) -> None:
