@@ -252,3 +252,22 @@ def test_decision_is_stable_and_final_phases_stay(scene):
     if first.state.phase in FINAL:
         assert again.state == first.state
     assert again.state.restarts == first.state.restarts
+
+
+def test_an_elastic_job_that_has_its_minimum_goes_on():
+    elastic = replace(role(replicas=3), minimum=2)
+    lost = pod(2, deleting=True, disrupted=True, node="n")
+    running = [pod(0, node="n"), pod(1, node="n"), lost]
+    assert decide_job(job(elastic), RUNNING, running, NOW).state.phase is P.RUNNING
+    below = decide_job(job(elastic), RUNNING, [*running[:1], lost], NOW)
+    assert below.state.phase is P.RESTARTING
+    assert decide_job(job(role(replicas=3)), RUNNING, running, NOW).state.phase is P.RESTARTING
+
+
+def test_a_finished_elastic_job_deletes_pods_without_a_node():
+    elastic = replace(role(replicas=3), minimum=1)
+    done = (SuccessRule(("Worker",), Quorum.ANY),)
+    pods = [pod(0, "Succeeded", node="n"), pod(1, node="n"), pod(2, "Pending")]
+    decision = decide_job(job(elastic, success=done), RUNNING, pods, NOW)
+    assert decision.state.phase is P.SUCCEEDED
+    assert [found.name for found in decision.delete] == ["j-worker-2"]

@@ -120,7 +120,7 @@ def _observe(
     if _restarts_spent(job, counted, pods):
         message = f"its pods were restarted {job.run.backoff_limit} times (backoffLimit)"
         return LifecycleTrigger.FAILED, replace(counted, cause=BACKOFF_LIMIT_EXCEEDED, message=message)
-    if lost:
+    if lost and not _goes_on(job, pods):
         return LifecycleTrigger.POD_LOST, counted
     if _has_started(job, pods):
         return LifecycleTrigger.STARTED, counted
@@ -148,6 +148,14 @@ def _rule_holds(job: JobDefinition, rule: SuccessRule, pods: Sequence[RolePod]) 
 def _has_started(job: JobDefinition, pods: Sequence[RolePod]) -> bool:
     deciding = {name for rule in job.success for name in rule.roles}
     return any(pod.running for pod in pods if pod.role in deciding)
+
+
+def _goes_on(job: JobDefinition, pods: Sequence[RolePod]) -> bool:
+    """Return whether an elastic job has its minimum in each role without the pods that it lost."""
+    elastic = any(role.minimum < role.replicas for role in job.roles)
+    return elastic and all(
+        sum(pod.running for pod in pods if pod.role == role.name) >= role.minimum for role in job.roles
+    )
 
 
 def _is_fatal(job: JobDefinition, pod: RolePod) -> bool:
@@ -239,13 +247,23 @@ def _until_deadline(job: JobDefinition, state: LifecycleState, now: float) -> fl
     return state.started + job.run.deadline_seconds - now
 
 
+def _never_joined(job: JobDefinition, pod: RolePod) -> bool:
+    """Return whether a pod of an elastic role still waits for a node, although the job has finished."""
+    role = job.role(pod.role)
+    return role is not None and role.minimum < role.replicas and not pod.node and not pod.finished
+
+
 def _finished(job: JobDefinition, state: LifecycleState, pods: Sequence[RolePod], now: float) -> NextActions:
     policy = CleanPodPolicy.ALL if state.cause in _DELETE_ALL else job.run.clean_pods
     delete = tuple(
         pod
         for pod in pods
         if not pod.deleting
-        and (policy is CleanPodPolicy.ALL or (policy is CleanPodPolicy.RUNNING and not pod.finished))
+        and (
+            policy is CleanPodPolicy.ALL
+            or (policy is CleanPodPolicy.RUNNING and not pod.finished)
+            or _never_joined(job, pod)
+        )
     )
     if job.run.ttl_seconds is None:
         return NextActions(state, delete=delete)

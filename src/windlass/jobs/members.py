@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from windlass.api import annotations as names
 from windlass.api.views import Pod
 
 DISRUPTION_REASONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown"})
@@ -28,6 +29,8 @@ class RolePod:
     ``role``: name of its role, as in the spec; empty if the job has no such role.
     ``exit_code``: of its main container; ``None`` while that has not terminated.
     ``restarts``: restarts of its containers by the node.
+    ``node``: empty while it has none.
+    ``world``: its annotation ``windlass.dev/world``.
     ``disrupted``: the end was not caused by the program (condition ``DisruptionTarget``
         or a reason of :data:`DISRUPTION_REASONS`).
     """
@@ -43,6 +46,8 @@ class RolePod:
     disrupted: bool = False
     reason: str = ""
     ready: bool = False
+    node: str = ""
+    world: str = ""
 
     @property
     def finished(self) -> bool:
@@ -97,6 +102,8 @@ def _job_pod(
         disrupted=pod.disrupted or pod.reason in DISRUPTION_REASONS,
         reason=pod.reason,
         ready=pod.ready,
+        node=pod.node_name,
+        world=pod.annotations.get(names.WORLD) or "",
     )
 
 

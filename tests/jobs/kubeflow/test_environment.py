@@ -78,6 +78,7 @@ def test_elastic_pytorch_without_a_master():
         "PET_MAX_RESTARTS": "3",
         "PET_RDZV_ID": "run",
         "PET_RDZV_CONF": "last_call_timeout=5,join_timeout=60",
+        "PET_MONITOR_INTERVAL": "0.5",
     }
     assert found.definition.min_available == 2
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api.kubeflow_fields import WORKER
 from windlass.api.resources import POD_GROUPS, PODS, SERVICES
 from windlass.controllers.effects import (
     NOTHING,
@@ -34,6 +35,7 @@ from windlass.jobs.kubeflow import status as statuses
 from windlass.jobs.kubeflow.job import KubeflowJob, KubeflowKind, read_job
 from windlass.jobs.lifecycle import FINAL, JobPhase
 from windlass.jobs.members import RolePod
+from windlass.jobs.rendezvous.announce import world_text
 
 Json = dict[str, Any]
 BATCH = 500
@@ -96,6 +98,7 @@ class _KubeflowReconciliation:
         self._delete(decision)
         if decision.state.phase not in FINAL and decision.state.phase is not JobPhase.SUSPENDED:
             self._create(decision)
+            self._announce()
         if changed:
             self._write_status(status)
         if decision.expired:
@@ -204,6 +207,19 @@ class _KubeflowReconciliation:
                 for role, index in wanted
             )
         )
+
+    def _announce(self) -> None:
+        """Write the world on the pod that holds the rendezvous. Its node tells ``torchrun``."""
+        if self.job.kind.rendezvous(self.job) is None:
+            return
+        first = next((pod for pod in self.observed.pods if pod.role == WORKER and pod.index == 0), None)
+        world = self.job.kind.world(self.job, self.observed.pods)
+        if first is None or 0 not in world:
+            return
+        text = world_text(world)
+        if text != first.world:
+            patch = {"metadata": {"annotations": {names.WORLD: text}}}
+            self.plan.stage(Patch(PODS, first.name, patch, self.job.definition.namespace, uid=first.uid))
 
     def _update_group(self, group: Json) -> None:
         patch = spec_patch(group, bodies.group_spec(self.job, self.observed.priorities))

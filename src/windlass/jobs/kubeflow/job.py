@@ -6,7 +6,7 @@ does. A pod's main container is the one with the name of the kind, or else its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.api.kubeflow_fields import KubeflowFields, replicas_of
@@ -21,6 +21,7 @@ from windlass.jobs.definition import (
     RunPolicy,
     SuccessRule,
 )
+from windlass.jobs.members import RolePod
 
 DEFAULT_QUEUE = "default"
 Environment = list[tuple[str, str]]
@@ -64,6 +65,8 @@ class KubeflowKind:
     ``every_container``: whether all containers get the variables, or only the main one.
     ``minimum``: least number of pods of a role with which the job runs.
     ``counts``: whether failed pods of a role fail the job.
+    ``rendezvous``: port and run id of the rendezvous that is told the world; ``None``: there is none.
+    ``world``: indices of the workers that take part.
     """
 
     fields: KubeflowFields
@@ -72,6 +75,8 @@ class KubeflowKind:
     every_container: bool = True
     minimum: Callable[[str, int, Json], int] = lambda _role, replicas, _spec: replicas
     counts: Callable[[str, Json], bool] = lambda _role, _spec: True
+    rendezvous: Callable[[KubeflowJob], tuple[int, str] | None] = lambda _job: None
+    world: Callable[[KubeflowJob, Sequence[RolePod]], frozenset[int]] = lambda _job, _pods: frozenset()
 
     @property
     def resource(self) -> Resource:

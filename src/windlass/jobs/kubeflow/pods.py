@@ -20,6 +20,7 @@ from windlass.api.kubeflow_fields import (
     OPERATOR_NAME,
     REPLICA_INDEX,
     REPLICA_TYPE,
+    WORKER,
     lent_volumes,
 )
 from windlass.api.resources import POD_GROUPS
@@ -29,6 +30,8 @@ from windlass.jobs.kubeflow.job import KubeflowJob
 from windlass.jobs.kubeflow.paddle import POD_IP
 
 DOLLAR_BRACE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_GIVEN_FIRST = frozenset({"NODE_RANK", "PET_MONITOR_INTERVAL"})
+"""Variables that the training operator does not set: the template's value takes precedence."""
 _MASTERS = ("Master", "Chief", "Launcher")
 
 
@@ -62,6 +65,9 @@ def build_pod(job: KubeflowJob, role: Role, index: int, scheduler: str) -> dict[
         names.GROUP_NAME: job.definition.name,
         names.TASK_SPEC: role.key,
     }
+    rendezvous = job.kind.rendezvous(job)
+    if rendezvous is not None and role.name == WORKER and index == 0:
+        annotations[names.RENDEZVOUS] = "/".join(filter(None, map(str, rendezvous)))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -119,8 +125,7 @@ def _set_environment(container: dict[str, Any], env: Sequence[tuple[str, str]]) 
     """Add the variables of the kind, and expand ``${NAME}`` of them in command and arguments.
 
     They precede those of the template, which may refer to them. A variable that the
-    template sets itself keeps the template's value only for ``NODE_RANK``, which the
-    training operator does not set.
+    template sets itself keeps the template's value only for :data:`_GIVEN_FIRST`.
     """
     given = list(container.get("env") or ())
     own = {entry.get("name") for entry in given}
@@ -128,7 +133,7 @@ def _set_environment(container: dict[str, Any], env: Sequence[tuple[str, str]]) 
     if any(f"$({POD_IP})" in value for _, value in env):
         added.append({"name": POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     added += [
-        {"name": name, "value": value} for name, value in env if not (name == "NODE_RANK" and name in own)
+        {"name": name, "value": value} for name, value in env if not (name in _GIVEN_FIRST and name in own)
     ]
     replaced = {entry["name"] for entry in added}
     container["env"] = [*added, *(entry for entry in given if entry.get("name") not in replaced)]

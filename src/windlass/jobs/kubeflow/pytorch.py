@@ -7,13 +7,17 @@ manifests use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER, replicas_of
 from windlass.api.resources import PYTORCH_JOBS
 from windlass.jobs.definition import Json, Quorum, Role, SuccessRule
 from windlass.jobs.kubeflow.job import Environment, KubeflowJob, KubeflowKind, rank_of
 from windlass.jobs.kubeflow.master_port import port_in_arguments
+from windlass.jobs.members import RolePod
+
+MONITOR_INTERVAL, MONITOR_SECONDS = "PET_MONITOR_INTERVAL", "0.5"
+"""Interval (seconds) in which ``torchrun`` looks for a new round; 5 by default before PyTorch 2.3."""
 
 
 def elastic_bounds(spec: Json) -> tuple[int, int] | None:
@@ -113,7 +117,36 @@ def _elastic(job: KubeflowJob, bounds: tuple[int, int]) -> Environment:
         env.append(("PET_RDZV_CONF", ",".join(pairs)))
     if policy.get("standalone"):
         env.append(("PET_STANDALONE", ""))
+    if rendezvous_of(job) is not None:
+        env.append((MONITOR_INTERVAL, MONITOR_SECONDS))
     return env
+
+
+def rendezvous_of(job: KubeflowJob) -> tuple[int, str] | None:
+    """Return port and run id of the c10d rendezvous in worker 0; ``None`` if there is none.
+
+    A rendezvous of another backend or on another host belongs to the user: its rounds
+    are not announced.
+    """
+    policy = job.spec.get("elasticPolicy")
+    worker = job.role(WORKER)
+    if policy is None or worker is None or policy.get("standalone"):
+        return None
+    own = (None, "", job.host(worker, 0))
+    if (policy.get("rdzvBackend") or "c10d") != "c10d" or policy.get("rdzvHost") not in own:
+        return None
+    return int(policy.get("rdzvPort") or job.port(worker)), str(policy.get("rdzvId") or "")
+
+
+def world_of(job: KubeflowJob, pods: Sequence[RolePod]) -> frozenset[int]:
+    """Return the indices of the workers that take part: they have a node and have not ended."""
+    worker = job.role(WORKER)
+    size = worker.replicas if worker is not None else 0
+    return frozenset(
+        pod.index
+        for pod in pods
+        if pod.role == WORKER and pod.node and not pod.deleting and not pod.finished and 0 <= pod.index < size
+    )
 
 
 PYTORCH_JOB = KubeflowKind(
@@ -121,4 +154,6 @@ PYTORCH_JOB = KubeflowKind(
     success=_success,
     environment=_environment,
     minimum=_minimum,
+    rendezvous=rendezvous_of,
+    world=world_of,
 )

@@ -21,6 +21,7 @@ from windlass.node.pods.pod_names import PodNames
 from windlass.node.pods.pod_resources import PodResources
 from windlass.node.pods.pod_sandbox import PodSandbox
 from windlass.node.pods.pod_tasks import PodTasks
+from windlass.node.pods.rendezvous import RendezvousAnnouncer, rendezvous_of
 from windlass.node.pods.status_publisher import StatusPublisher
 from windlass.node.pods.worker import PodWorker
 from windlass.node.probes.handlers import Actions
@@ -63,7 +64,7 @@ class PodWorkerFactory:
             attempt=lambda name: self.paths.attempt(machine.uid, name, machine.containers[name].attempt),
             address=lambda: machine.address,
         )
-        return PodWorker(
+        worker = PodWorker(
             pod,
             machine,
             launcher=launcher,
@@ -84,6 +85,17 @@ class PodWorkerFactory:
             clock=self.clock,
             rng=self.rng,
         )
+        rendezvous = rendezvous_of(pod)
+        if rendezvous is not None:
+            announcer = RendezvousAnnouncer(
+                self.network,
+                self.clock,
+                rendezvous,
+                pod=lambda: worker.pod,
+                address=lambda: "" if machine.is_over else machine.address,
+            )
+            tasks.spawn(announcer.run())
+        return worker
 
     def _launcher(self, pod: dict[str, Any], key: str, tasks: PodTasks) -> ContainerLauncher:
         uid = pod["metadata"]["uid"]
