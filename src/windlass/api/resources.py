@@ -156,13 +156,12 @@ RESOURCE_CLAIM_TEMPLATES = Resource(
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",))
-"""Read where a cluster has it; a box has no storage classes, so it is not in :data:`ALL`."""
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
-"""As :data:`STORAGE_CLASSES`."""
+"""Read where a cluster has it; a box has no CSI drivers, so it is not in :data:`ALL`."""
 CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
-"""As :data:`STORAGE_CLASSES`."""
+"""As :data:`CSI_NODES`."""
 STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
-"""As :data:`STORAGE_CLASSES`."""
+"""As :data:`CSI_NODES`."""
 
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
 """Current usage of nodes, if the cluster measures it."""
@@ -354,6 +353,7 @@ ALL: tuple[Resource, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     BATCH_JOBS,
+    STORAGE_CLASSES,
     QUEUES,
     POD_GROUPS,
     VOLCANO_JOBS,

@@ -38,6 +38,7 @@ from windlass.controllers.queue.controller import QueueController
 from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, ReconcilerRunner, RunnerContext
 from windlass.controllers.services.controller import EndpointsController
+from windlass.controllers.storage.controller import ClaimController, VolumeController
 from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
 from windlass.kits.clock import Clock
@@ -161,6 +162,8 @@ def _reconcilers(
             NamespaceController(client, informers, clock),
             GarbageController(client, informers),
             EndpointsController(informers),
+            ClaimController(informers),
+            VolumeController(informers),
             QuotaController(client, informers, clock),
             DisruptionController(client, informers, clock),
             NodeHealthController(client, informers, clock),

@@ -27,6 +27,7 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.ENDPOINT_SLICES: misc.endpoint_slice,
     resources.PERSISTENT_VOLUMES: misc.persistent_volume,
     resources.PERSISTENT_VOLUME_CLAIMS: misc.persistent_volume_claim,
+    resources.STORAGE_CLASSES: misc.storage_class,
     resources.LIMIT_RANGES: misc.limit_range,
     resources.PRIORITY_CLASSES: misc.priority_class,
     resources.RESOURCE_CLAIMS: claims.claim,

@@ -59,6 +59,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.ENDPOINT_SLICES: service.endpoint_slice,
     resources.PERSISTENT_VOLUMES: simple.persistent_volume,
     resources.PERSISTENT_VOLUME_CLAIMS: simple.persistent_volume_claim,
+    resources.STORAGE_CLASSES: simple.storage_class,
     resources.DEPLOYMENTS: apps.deployment,
     resources.REPLICA_SETS: apps.replica_set,
     resources.STATEFUL_SETS: apps.stateful_set,

@@ -26,6 +26,7 @@ from windlass.server.admission import (
     priority,
     queues,
     quota,
+    storage,
     volcano,
 )
 from windlass.server.admission.objects import Objects
@@ -74,6 +75,7 @@ class Admission:
             limits.apply,
             pods.finish,
             addresses.assign,
+            storage.finish,
             volcano.fill,
             definitions.prepare,
             _validate,
