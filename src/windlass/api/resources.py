@@ -317,6 +317,7 @@ PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, custom=True
 )
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job", True, (), ("all",), _STATUS)
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True, ("cj",), ("all",), _STATUS)
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 """Template of a node request (:mod:`windlass.model.autoscaling.provisioning`) in clusters with an autoscaler; also
 not served here."""
@@ -353,6 +354,7 @@ ALL: tuple[Resource, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     BATCH_JOBS,
+    CRON_JOBS,
     STORAGE_CLASSES,
     QUEUES,
     POD_GROUPS,

@@ -21,6 +21,7 @@ from windlass.controllers.apps.catalogue import apps_controllers
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import VOLCANO_KINDS
 from windlass.controllers.batch.controller import BatchJobController
+from windlass.controllers.cronjob.controller import CronJobController
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
@@ -157,6 +158,7 @@ def _reconcilers(
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             *apps_controllers(informers, clock, rng),
             BatchJobController(informers, clock, rng),
+            CronJobController(informers, clock),
             PriorityClassController(informers),
             DeviceClaimController(client, informers),
             NamespaceController(client, informers, clock),

@@ -33,6 +33,7 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.RESOURCE_CLAIMS: claims.claim,
     resources.RESOURCE_CLAIM_TEMPLATES: claims.template,
     resources.BATCH_JOBS: batch.job,
+    resources.CRON_JOBS: batch.cron_job,
     resources.QUEUES: volcano.queue,
     resources.POD_GROUPS: volcano.pod_group,
     resources.VOLCANO_JOBS: volcano.job,

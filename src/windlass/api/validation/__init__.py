@@ -19,6 +19,7 @@ from windlass.api.resources import Resource
 from windlass.api.validation import (
     apps,
     batch,
+    batch_cronjob,
     claims,
     cluster,
     custom_objects,
@@ -83,6 +84,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.JOB_FLOWS: jobflow.job_flow,
     resources.JOB_TEMPLATES: jobflow.job_template,
     resources.BATCH_JOBS: batch.job,
+    resources.CRON_JOBS: batch_cronjob.cron_job,
     resources.COMMANDS: pod_group.command,
     resources.HYPERNODES: topology.hypernode,
     resources.KAI_TOPOLOGIES: topology.topology,

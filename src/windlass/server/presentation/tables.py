@@ -66,6 +66,7 @@ _TABLES: Mapping[Resource, TableOf] = {
     resources.RESOURCE_CLAIM_TEMPLATES: tables_claims.RESOURCE_CLAIM_TEMPLATES,
     resources.RESOURCE_SLICES: tables_claims.RESOURCE_SLICES,
     resources.BATCH_JOBS: tables_batch.JOBS,
+    resources.CRON_JOBS: tables_batch.CRON_JOBS,
     resources.EVENTS: tables_cluster.EVENTS,
     resources.EVENTS_V1: tables_cluster.EVENTS,
 }
