@@ -22,6 +22,7 @@ from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import VOLCANO_KINDS
 from windlass.controllers.batch.controller import BatchJobController
 from windlass.controllers.cronjob.controller import CronJobController
+from windlass.controllers.definitions.controller import DefinitionController
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
@@ -161,6 +162,7 @@ def _reconcilers(
             CronJobController(informers, clock),
             PriorityClassController(informers),
             DeviceClaimController(client, informers),
+            DefinitionController(client, informers, clock),
             NamespaceController(client, informers, clock),
             GarbageController(client, informers),
             EndpointsController(informers),

@@ -67,6 +67,7 @@ _TABLES: Mapping[Resource, TableOf] = {
     resources.RESOURCE_SLICES: tables_claims.RESOURCE_SLICES,
     resources.BATCH_JOBS: tables_batch.JOBS,
     resources.CRON_JOBS: tables_batch.CRON_JOBS,
+    resources.CUSTOM_RESOURCE_DEFINITIONS: tables_cluster.DEFINITIONS,
     resources.EVENTS: tables_cluster.EVENTS,
     resources.EVENTS_V1: tables_cluster.EVENTS,
 }
