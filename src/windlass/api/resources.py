@@ -156,12 +156,13 @@ RESOURCE_CLAIM_TEMPLATES = Resource(
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",))
+"""Read where a cluster has it; a box has no storage classes, so it is not in :data:`ALL`."""
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
-"""Read where a cluster has it; a box has no CSI drivers, so it is not in :data:`ALL`."""
+"""As :data:`STORAGE_CLASSES`."""
 CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
-"""As :data:`CSI_NODES`."""
+"""As :data:`STORAGE_CLASSES`."""
 STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
-"""As :data:`CSI_NODES`."""
+"""As :data:`STORAGE_CLASSES`."""
 
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
 """Current usage of nodes, if the cluster measures it."""
@@ -253,6 +254,21 @@ JOB_SETS = Resource(
     "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True, (), ("all",), _STATUS, custom=True
 )
 
+TRAIN_JOBS = Resource(
+    "trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", True, (), ("all",), _STATUS, custom=True
+)
+TRAINING_RUNTIMES = Resource(
+    "trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime", True, custom=True
+)
+CLUSTER_TRAINING_RUNTIMES = Resource(
+    "trainer.kubeflow.org",
+    "v1alpha1",
+    "clustertrainingruntimes",
+    "ClusterTrainingRuntime",
+    False,
+    custom=True,
+)
+
 HYPERNODES = Resource(
     "topology.volcano.sh",
     "v1alpha1",
@@ -317,7 +333,6 @@ PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, custom=True
 )
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job", True, (), ("all",), _STATUS)
-CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True, ("cj",), ("all",), _STATUS)
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 """Template of a node request (:mod:`windlass.model.autoscaling.provisioning`) in clusters with an autoscaler; also
 not served here."""
@@ -354,8 +369,6 @@ ALL: tuple[Resource, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     BATCH_JOBS,
-    CRON_JOBS,
-    STORAGE_CLASSES,
     QUEUES,
     POD_GROUPS,
     VOLCANO_JOBS,
@@ -370,6 +383,9 @@ ALL: tuple[Resource, ...] = (
     PADDLE_JOBS,
     JAX_JOBS,
     JOB_SETS,
+    TRAIN_JOBS,
+    TRAINING_RUNTIMES,
+    CLUSTER_TRAINING_RUNTIMES,
     HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,

@@ -7,6 +7,7 @@ kinds, its mutating webhooks. What needs other objects (priority, quota, address
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from windlass.api import resources
@@ -27,13 +28,11 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.ENDPOINT_SLICES: misc.endpoint_slice,
     resources.PERSISTENT_VOLUMES: misc.persistent_volume,
     resources.PERSISTENT_VOLUME_CLAIMS: misc.persistent_volume_claim,
-    resources.STORAGE_CLASSES: misc.storage_class,
     resources.LIMIT_RANGES: misc.limit_range,
     resources.PRIORITY_CLASSES: misc.priority_class,
     resources.RESOURCE_CLAIMS: claims.claim,
     resources.RESOURCE_CLAIM_TEMPLATES: claims.template,
     resources.BATCH_JOBS: batch.job,
-    resources.CRON_JOBS: batch.cron_job,
     resources.QUEUES: volcano.queue,
     resources.POD_GROUPS: volcano.pod_group,
     resources.VOLCANO_JOBS: volcano.job,
@@ -41,6 +40,9 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.JOB_TEMPLATES: volcano.job_template,
     resources.VOLCANO_CRON_JOBS: volcano.cron_job,
     resources.CUSTOM_RESOURCE_DEFINITIONS: definitions.definition,
+    resources.TRAIN_JOBS: partial(volcano.structural, resources.TRAIN_JOBS),
+    resources.TRAINING_RUNTIMES: partial(volcano.structural, resources.TRAINING_RUNTIMES),
+    resources.CLUSTER_TRAINING_RUNTIMES: partial(volcano.structural, resources.CLUSTER_TRAINING_RUNTIMES),
 }
 
 

@@ -24,6 +24,17 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
     ("JAXJob", "spec.jaxReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("JobSet", "spec.replicatedJobs.template"): f"{BATCH}JobTemplateSpec",
     ("JobSet", "spec.volumeClaimPolicies.templates"): f"{CORE}PersistentVolumeClaim",
+    ("TrainingRuntime", "spec.template.spec.replicatedJobs.template"): f"{BATCH}JobTemplateSpec",
+    ("ClusterTrainingRuntime", "spec.template.spec.replicatedJobs.template"): f"{BATCH}JobTemplateSpec",
+    ("TrainJob", "spec.trainer.env"): f"{CORE}EnvVar",
+    ("TrainJob", "spec.trainer.resourcesPerNode"): f"{CORE}ResourceRequirements",
+    ("TrainJob", "spec.initializer.dataset.env"): f"{CORE}EnvVar",
+    ("TrainJob", "spec.initializer.model.env"): f"{CORE}EnvVar",
+    (
+        "TrainJob",
+        "spec.runtimePatches.trainingRuntimeSpec.template.spec.replicatedJobs.template.spec.template",
+    ): f"{CORE}PodTemplateSpec",
+    ("TrainJob", "spec.podTemplateOverrides.spec"): f"{CORE}PodSpec",
     ("Job", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
     ("CronJob", "spec.jobTemplate.spec.tasks.template"): f"{CORE}PodTemplateSpec",
     ("CronJob", "spec.jobTemplate.spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
@@ -34,7 +45,7 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
 }
 """(kind, path without indices) → the built-in struct that an open object there must be."""
 
-FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "jobset", "volcano")
+FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "jobset", "trainer", "volcano")
 """Folders of ``crds/``, one for each project that defines kinds."""
 
 _BOUNDS = (
@@ -134,7 +145,8 @@ def _struct(body: Mapping[str, Any], kind: str, path: str) -> Struct:
 def node_of(body: Mapping[str, Any], kind: str, path: str) -> SchemaNode:
     """The node of one JSON schema of a CustomResourceDefinition."""
     node = SchemaNode(_kind(body))
-    embedded = EMBEDDED.get((kind, path))
+    # A list and its items have the same path. The struct is that of the items.
+    embedded = EMBEDDED.get((kind, path)) if node.kind != "list" else None
     if embedded:
         node.kind, node.leaf, node.embedded = "struct", None, True
         node.struct = schema.builtin(embedded)

@@ -79,7 +79,8 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
         owner = _owner(group)
         kind, name = owner_key(group)
         if (kind, *_key_of(group, name)) in by_job:
-            by_job[kind, *_key_of(group, name)].group = group
+            job = by_job[kind, *_key_of(group, name)]
+            job.group = _clearer(job.group, group)
         elif owner.get("kind") == "Pod":
             pod_groups[str(owner.get("uid"))] = group
         else:
@@ -102,6 +103,13 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
     ]
     singles = [Job("Pod", pod, [pod], pod_groups.get(str(pod["metadata"].get("uid")))) for pod in loose]
     return [*by_job.values(), *by_group.values(), *without, *singles]
+
+
+def _clearer(one: Object | None, other: Object) -> Object:
+    """Return that of two groups of a job which tells why it waits."""
+    if one is None or names.EXPLANATION in (other["metadata"].get("annotations") or {}):
+        return other
+    return one
 
 
 def _fold(jobs: dict[tuple[str, str, str], Job]) -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api import jobset_fields
 from windlass.api.batch_fields import JOB_NAME as BATCH_JOB_NAME
 from windlass.api.batch_fields import queue_of_job
 from windlass.api.kubeflow_fields import FIELDS, JOB_NAME, OPERATOR_NAME, KubeflowFields, replicas_of
-from windlass.api.resources import BATCH_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.resources import BATCH_JOBS, JOB_SETS, TRAIN_JOBS, VOLCANO_JOBS, Resource
 from windlass.cli.text import timestamp
 
 Object = dict[str, Any]
@@ -147,6 +148,80 @@ _BATCH = JobKind(
 )
 
 
+def _true_conditions(obj: Object) -> list[Object]:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return [found for found in conditions if found.get("status") == "True"]
+
+
+_SET_PHASES = {**_BATCH_PHASES, "Completed": "Completed"}
+
+
+def _set_phase(obj: Object) -> str:
+    """Return the phase of a JobSet or a TrainJob."""
+    for found in _true_conditions(obj):
+        if found.get("type") in _SET_PHASES:
+            return _SET_PHASES[found["type"]]
+    status = obj.get("status") or {}
+    counts = status.get("replicatedJobsStatus") or status.get("jobsStatus") or ()
+    begun = any(entry.get(name) for entry in counts for name in ("ready", "succeeded", "failed"))
+    return "Running" if begun else "Pending"
+
+
+def _set_ended(obj: Object) -> float:
+    ends = [
+        found.get("lastTransitionTime")
+        for found in _true_conditions(obj)
+        if found.get("type") in ("Complete", "Completed", "Failed")
+    ]
+    return timestamp(ends[0]) if ends else 0.0
+
+
+def _set_succeeded(obj: Object) -> int:
+    status = obj.get("status") or {}
+    counts = status.get("replicatedJobsStatus") or status.get("jobsStatus") or ()
+    return sum(int(entry.get("succeeded") or 0) for entry in counts)
+
+
+def _set_queue(obj: Object) -> str:
+    metadata = obj["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    return annotations.get(names.QUEUE_NAME_VOLCANO) or labels.get(names.QUEUE_NAME_KAI) or ""
+
+
+def _set_roles(obj: Object) -> list[JobRole]:
+    found = []
+    for job in (obj.get("spec") or {}).get("replicatedJobs") or ():
+        spec = jobset_fields.job_spec(job)
+        pods = jobset_fields.replicas_of(job) * jobset_fields.pods_of_job(spec)
+        found.append(JobRole(str(job.get("name") or ""), pods, spec.get("template") or {}))
+    return found
+
+
+def _train_roles(obj: Object) -> list[JobRole]:
+    trainer = (obj.get("spec") or {}).get("trainer") or {}
+    nodes = trainer.get("numNodes")
+    container = {"name": "node", "resources": trainer.get("resourcesPerNode") or {}}
+    return [JobRole("node", 1 if nodes is None else int(nodes), {"spec": {"containers": [container]}})]
+
+
+def _set_kind(resource: Resource, roles: Callable[[Object], list[JobRole]]) -> JobKind:
+    """Return JobSet or TrainJob. A TrainJob has a JobSet of its own name."""
+    return JobKind(
+        resource=resource,
+        words=(resource.singular, resource.plural, f"{resource.singular}.{resource.group}"),
+        phase=_set_phase,
+        roles=roles,
+        queue=_set_queue,
+        ended=_set_ended,
+        succeeded=_set_succeeded,
+        group=lambda obj: obj["metadata"]["name"],
+        selector=lambda name: f"{jobset_fields.JOB_SET_NAME}={name}",
+    )
+
+
+_SETS = (_set_kind(JOB_SETS, _set_roles), _set_kind(TRAIN_JOBS, _train_roles))
+
+
 def _key(kind: JobKind) -> str:
     """Return the kind, with its group if another one has the name: ``Job.batch``."""
     resource = kind.resource
@@ -154,9 +229,13 @@ def _key(kind: JobKind) -> str:
 
 
 JOB_KINDS: Mapping[str, JobKind] = {
-    _key(kind): kind for kind in (_VOLCANO, _BATCH, *(_kubeflow(fields) for fields in FIELDS.values()))
+    _key(kind): kind
+    for kind in (_VOLCANO, _BATCH, *(_kubeflow(fields) for fields in FIELDS.values()), *_SETS)
 }
-"""Kind → how commands read it. The first is that of ``windlass run``."""
+"""Kind → how commands read it. The first is that of ``windlass run``.
+
+A kind that creates jobs of another kind comes after it.
+"""
 _BY_GROUP = {(kind.resource.group, kind.resource.kind): key for key, kind in JOB_KINDS.items()}
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windlass.api.resources import (
-    ALL,
-    BATCH_JOBS,
+    CLUSTER_TRAINING_RUNTIMES,
     JOB_FLOWS,
     JOB_SETS,
     JOB_TEMPLATES,
+    TRAIN_JOBS,
+    TRAINING_RUNTIMES,
     VOLCANO_CRON_JOBS,
     Resource,
 )
@@ -25,6 +26,7 @@ from windlass.controllers.jobflow.controller import JobFlowController, JobTempla
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
 from windlass.controllers.runner import Informers, Reconciler
+from windlass.controllers.trainer.controller import TrainJobController
 from windlass.controllers.volcano_cronjob.controller import VolcanoCronJobController
 from windlass.jobs.kubeflow.kinds import KINDS as KUBEFLOW_KINDS
 from windlass.kits.clock import Clock
@@ -81,9 +83,6 @@ JOBSET = KindFamily(
     lambda context: [JobSetController(context.informers, context.clock, context.scheduler)],
 )
 
-_JOBS_ARE_SERVED = BATCH_JOBS in ALL
-"""True once the embedded server serves the Jobs that a JobSet creates."""
-
 
 def _volcano(context: FamilyContext) -> list[Reconciler]:
     return [
@@ -102,7 +101,15 @@ VOLCANO = KindFamily(
 )
 """Kinds that create Volcano Jobs. Windlass keeps the jobs themselves in every cluster without Volcano."""
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, VOLCANO, *((JOBSET,) if _JOBS_ARE_SERVED else ()))
+TRAINER = KindFamily(
+    "trainer",
+    (TRAIN_JOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES),
+    frozenset({"kubeflow-trainer-controller-manager"}),
+    ("trainer-controller-manager",),
+    lambda context: [TrainJobController(context.client, context.informers, context.clock)],
+)
+
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, VOLCANO, JOBSET, TRAINER)
 
 
 def family_of(kind: Resource) -> KindFamily | None:

@@ -7,7 +7,7 @@ controller that stops in between decides the same again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -36,7 +36,7 @@ from windlass.jobs.jobset import bodies
 from windlass.jobs.jobset.children import ChildJob, read_children, read_restarts
 from windlass.jobs.jobset.decision import JobSetDecision, decide_job_set
 from windlass.jobs.jobset.in_place import InPlacePod
-from windlass.jobs.jobset.spec import JobSetDefinition, read_job_set
+from windlass.jobs.jobset.spec import JobSetDefinition, read_job_set, stages
 
 Json = dict[str, Any]
 BATCH = 500
@@ -95,7 +95,9 @@ class _JobSetReconciliation:
             self._write_status(decision)
             return plan.done()
         plan.stage(*(self._delete_job(child) for child in decision.delete))
-        if not decision.finished and not decision.decided:
+        if decision.finished:
+            self._drop_groups(self._stages_without_jobs(children))
+        elif not decision.decided:
             self._create_objects(decision)
             self._change_jobs(decision)
         if changed:
@@ -128,7 +130,7 @@ class _JobSetReconciliation:
         ]
         self.plan.stage(*missing)
         if definition.suspend:
-            self._drop_groups()
+            self._drop_groups(observed.groups)
         else:
             self._keep_groups(decision)
 
@@ -149,13 +151,22 @@ class _JobSetReconciliation:
                 self.plan.event(EmitEvent(self.about, "Warning", "PodGroupConflict", message, lasting=True))
         self.plan.stage(*actions)
 
-    def _drop_groups(self) -> None:
-        """Delete the PodGroups of a suspended JobSet: it waits for nothing."""
+    def _stages_without_jobs(self, children: Sequence[ChildJob]) -> set[str]:
+        """Return the PodGroups of stages of which no Job is retained."""
+        present = {child.replicated_job for child in children if not child.deleting}
+        return {
+            stage.group_name(self.definition.name)
+            for stage in stages(self.definition)
+            if not any(job.name in present for job in stage.jobs)
+        }
+
+    def _drop_groups(self, unused: Collection[str]) -> None:
+        """Delete the JobSet's own PodGroups that wait for nothing any more."""
         self.plan.stage(
             *(
                 Delete(POD_GROUPS, name, self.definition.namespace, group["metadata"].get("uid"))
                 for name, group in self.observed.groups.items()
-                if self._owns(group) and not group["metadata"].get("deletionTimestamp")
+                if name in unused and self._owns(group) and not group["metadata"].get("deletionTimestamp")
             )
         )
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from windlass.api import jobset_fields as fields
 from windlass.jobs.jobset.children import ChildJob, Restarts
-from windlass.jobs.jobset.spec import FailureRule, FailureRules
+from windlass.jobs.jobset.spec import JobSetFailurePolicy, JobSetFailureRule
 
 FAILED_JOBS = "FailedJobs"
 REACHED_MAX_RESTARTS = "ReachedMaxRestarts"
 
 
 @dataclass(frozen=True, slots=True)
-class FailureAction:
+class FailureOutcome:
     """Consequence of a failed Job.
 
     ``fails``: the JobSet fails with ``reason``; otherwise ``reason`` is that of the event.
@@ -31,8 +31,8 @@ class FailureAction:
 
 
 def act_on_failure(
-    policy: FailureRules | None, failed: Sequence[ChildJob], restarts: Restarts
-) -> FailureAction:
+    policy: JobSetFailurePolicy | None, failed: Sequence[ChildJob], restarts: Restarts
+) -> FailureOutcome:
     """Return the action for the Jobs that failed in the present attempt."""
     if policy is None:
         return _fail(FAILED_JOBS, "jobset failed due to one or more job failures", _first(failed), restarts)
@@ -49,14 +49,14 @@ def act_on_failure(
     message = _with_job(f"applying {action} failure policy action", job)
     reason = f"{action}FailurePolicyAction"
     if action in (fields.RESTART_JOB, fields.RESTART_JOB_UNCOUNTED):
-        return FailureAction(False, reason, message, _restart_one(restarts, job, counts))
+        return FailureOutcome(False, reason, message, _restart_one(restarts, job, counts))
     condition = f"FailurePolicy_{rule.name}" if rule is not None else "DefaultFailurePolicy"
     after = Restarts(restarts.total + 1, restarts.counted + int(counts), restarts.jobs, restarts.jobs_counted)
-    return FailureAction(False, reason, message, after, condition)
+    return FailureOutcome(False, reason, message, after, condition)
 
 
-def _fail(reason: str, message: str, job: ChildJob, restarts: Restarts) -> FailureAction:
-    return FailureAction(True, reason, _with_job(message, job), restarts)
+def _fail(reason: str, message: str, job: ChildJob, restarts: Restarts) -> FailureOutcome:
+    return FailureOutcome(True, reason, _with_job(message, job), restarts)
 
 
 def _with_job(message: str, job: ChildJob) -> str:
@@ -68,8 +68,8 @@ def _first(failed: Sequence[ChildJob]) -> ChildJob:
 
 
 def _matching(
-    rules: Sequence[FailureRule], failed: Sequence[ChildJob]
-) -> tuple[FailureRule | None, ChildJob]:
+    rules: Sequence[JobSetFailureRule], failed: Sequence[ChildJob]
+) -> tuple[JobSetFailureRule | None, ChildJob]:
     """Return the first rule that matches, and the Job that failed first among those it matches."""
     for rule in rules:
         found = [job for job in failed if _applies(rule, job)]
@@ -78,7 +78,7 @@ def _matching(
     return None, _first(failed)
 
 
-def _applies(rule: FailureRule, job: ChildJob) -> bool:
+def _applies(rule: JobSetFailureRule, job: ChildJob) -> bool:
     return (
         (not rule.reasons or job.reason in rule.reasons)
         and (not rule.patterns or any(re.search(pattern, job.message) for pattern in rule.patterns))

@@ -45,7 +45,7 @@ class ReplicatedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureRule:
+class JobSetFailureRule:
     """Rule of a failure policy. An empty field matches every failed Job."""
 
     name: str
@@ -56,12 +56,12 @@ class FailureRule:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureRules:
+class JobSetFailurePolicy:
     """Failure policy: the first rule that matches decides."""
 
     max_restarts: int
     strategy: str
-    rules: tuple[FailureRule, ...]
+    rules: tuple[JobSetFailureRule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class JobSetDefinition:
     replicated: tuple[ReplicatedJob, ...]
     success_any: bool
     success_targets: tuple[str, ...]
-    failure: FailureRules | None
+    failure: JobSetFailurePolicy | None
     in_order: bool
     suspend: bool
     ttl_seconds: int | None
@@ -181,14 +181,14 @@ def _replicated(job: Json) -> ReplicatedJob:
     )
 
 
-def _failure(policy: Json | None) -> FailureRules | None:
+def _failure(policy: Json | None) -> JobSetFailurePolicy | None:
     if not policy:
         return None
-    return FailureRules(
+    return JobSetFailurePolicy(
         max_restarts=int(policy.get("maxRestarts") or 0),
         strategy=policy.get("restartStrategy") or fields.RECREATE,
         rules=tuple(
-            FailureRule(
+            JobSetFailureRule(
                 name=rule.get("name") or f"failurePolicyRule{index}",
                 action=rule["action"],
                 reasons=tuple(rule.get("onJobFailureReasons") or ()),

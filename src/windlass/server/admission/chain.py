@@ -26,7 +26,7 @@ from windlass.server.admission import (
     priority,
     queues,
     quota,
-    storage,
+    trainer,
     volcano,
 )
 from windlass.server.admission.objects import Objects
@@ -75,7 +75,6 @@ class Admission:
             limits.apply,
             pods.finish,
             addresses.assign,
-            storage.finish,
             volcano.fill,
             definitions.prepare,
             _validate,
@@ -84,6 +83,7 @@ class Admission:
             priority.check_classes,
             queues.check,
             volcano.check,
+            trainer.check,
             self._ledger.check,
             volcano.advise,
             policy.advise,

@@ -1,1 +1,0 @@
-"""Controller of ``batch/v1`` CronJobs."""

@@ -1,1 +1,0 @@
-"""CustomResourceDefinitions of the embedded server: names that become free, and removal."""

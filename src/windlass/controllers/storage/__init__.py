@@ -1,1 +1,0 @@
-"""Binding of PersistentVolumeClaims to PersistentVolumes, and their protection while in use."""

@@ -1,0 +1,1 @@
+"""Controller of TrainJobs, and the built-in training runtimes."""

@@ -1,0 +1,1 @@
+"""Kubeflow Trainer: from a TrainJob and its runtime to a JobSet. Pure."""

@@ -1,0 +1,79 @@
+"""Runtimes that are present in single-node mode: those that Kubeflow Trainer installs, and a plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api import trainer_fields as fields
+from windlass.api.resources import CLUSTER_TRAINING_RUNTIMES
+
+JsonObject = dict[str, Any]
+_KUBEFLOW_IMAGES = "ghcr.io/kubeflow/trainer"
+
+
+def _runtime(name: str, framework: str, policy: JsonObject, spec: JsonObject) -> JsonObject:
+    return {
+        "apiVersion": CLUSTER_TRAINING_RUNTIMES.api_version,
+        "kind": CLUSTER_TRAINING_RUNTIMES.kind,
+        "metadata": {"name": name, "labels": {fields.FRAMEWORK: framework}},
+        "spec": {"mlPolicy": {"numNodes": 1, **policy}, "template": {"spec": spec}},
+    }
+
+
+def _job(name: str, container: JsonObject, *, trains: bool, depends_on: str = "") -> JsonObject:
+    template: JsonObject = {
+        "spec": {"template": {"spec": {"containers": [{"name": fields.NODE, **container}]}}}
+    }
+    if trains:
+        template["metadata"] = {"labels": {fields.ANCESTOR: fields.TRAINER_STEP}}
+    job: JsonObject = {"name": name, "groupName": "default", "replicas": 1, "template": template}
+    if depends_on:
+        job["dependsOn"] = [{"name": depends_on, "status": "Ready"}]
+    return job
+
+
+def _simple(name: str, framework: str, policy: JsonObject, image: str) -> JsonObject:
+    job = _job(fields.NODE, {"image": image}, trains=True)
+    return _runtime(name, framework, policy, {"replicatedJobs": [job]})
+
+
+def _mpi(framework: str) -> JsonObject:
+    image = f"{_KUBEFLOW_IMAGES}/{framework}-runtime"
+    policy = {
+        "numProcPerNode": 1,
+        "mpiImplementation": "OpenMPI",
+        "sshAuthMountPath": "/home/mpiuser/.ssh",
+        "runLauncherAsNode": True,
+    }
+    user = {"image": image, "securityContext": {"runAsUser": 1000}}
+    server = {
+        **user,
+        "command": ["/usr/sbin/sshd"],
+        "args": ["-De", "-f", "/home/mpiuser/.sshd_config"],
+        "readinessProbe": {"tcpSocket": {"port": 2222}, "initialDelaySeconds": 5},
+    }
+    jobs = [
+        _job(fields.NODE, server, trains=False),
+        _job(fields.LAUNCHER, user, trains=True, depends_on=fields.NODE),
+    ]
+    for job in jobs:
+        job["template"]["spec"]["template"]["spec"]["securityContext"] = {"fsGroup": 1000}
+    spec = {
+        "network": {"publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": [fields.LAUNCHER]},
+        "replicatedJobs": jobs,
+    }
+    return _runtime(f"{framework}-distributed", framework, {"mpi": policy}, spec)
+
+
+_ALL = (
+    _simple("torch-distributed", "torch", {"torch": {}}, "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"),
+    _simple("jax-distributed", "jax", {"jax": {}}, "nvcr.io/nvidia/jax:25.10-py3"),
+    _simple("xgboost-distributed", "xgboost", {"xgboost": {}}, f"{_KUBEFLOW_IMAGES}/xgboost-runtime"),
+    _simple("plain", "plain", {}, "python:3.12"),
+    _mpi("deepspeed"),
+    _mpi("mlx"),
+)
+BUILT_IN: Mapping[str, JsonObject] = {runtime["metadata"]["name"]: runtime for runtime in _ALL}
+"""Name → ClusterTrainingRuntime."""
