@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,15 @@ import yaml
 from single_node import Box
 
 from windlass.api.kubeflow_fields import FIELDS
-from windlass.api.resources import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, Resource
+from windlass.api.resources import (
+    JAX_JOBS,
+    MPI_JOBS,
+    PADDLE_JOBS,
+    PYTORCH_JOBS,
+    TF_JOBS,
+    XGBOOST_JOBS,
+    Resource,
+)
 
 CONNECT = """
 import os, socket, sys
@@ -98,6 +107,61 @@ def test_ranks_meet_at_the_address_of_their_environment(box: Box, resource: Reso
         "the worker wrote its line", lambda: "sent" in box.windlass("logs", name, "--all").stdout, 30
     )
     assert "connected from-the-worker" in box.windlass("logs", name, "--all").stdout
+
+
+ALL_REDUCE = """
+import ctypes, os
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+mpi.MPI_Init(None, None)
+def handle(name):
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, name)))
+world, integer, plus = map(handle, ("ompi_mpi_comm_world", "ompi_mpi_int", "ompi_mpi_op_sum"))
+rank, size, total = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+mpi.MPI_Comm_size(world, ctypes.byref(size))
+mpi.MPI_Allreduce(ctypes.byref(rank), ctypes.byref(total), 1, integer, plus, world)
+print(f"rank {rank.value} of {size.value} on {os.uname().nodename} sum {total.value}", flush=True)
+mpi.MPI_Finalize()
+"""
+"""Program: ranks of an MPI job add their numbers. It calls Open MPI's library itself."""
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun (Debian: openmpi-bin) is not installed")
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+def test_mpirun_reaches_the_workers_of_an_mpi_job(box: Box, version: str) -> None:
+    """F27: mpirun of the machine starts a rank in each worker, by exec or by ssh, as users wrote it."""
+    name = f"sum-{version}"
+    program = box.folder / "all_reduce.py"
+    program.write_text(ALL_REDUCE)
+    command = ["mpirun", "-n", "2", "python3", str(program)]
+    worker: dict[str, Any] = {"name": "mpi-worker", "image": "i"}
+    if version == "v2beta1":
+        worker["command"] = ["/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config"]
+    roles = {
+        "Launcher": {
+            "template": {"spec": {"containers": [{"name": "mpi", "image": "i", "command": command}]}}
+        },
+        "Worker": {"replicas": 2, "template": {"spec": {"containers": [worker]}}},
+    }
+    job = {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "MPIJob",
+        "metadata": {"name": name},
+        "spec": {"slotsPerWorker": 1, "runPolicy": {"cleanPodPolicy": "Running"}, "mpiReplicaSpecs": roles},
+    }
+    box.windlass("apply", "-f", "-", stdin=json.dumps(job))
+    box.wait_for(f"{name} ends", lambda: state(box, MPI_JOBS, name) in ("Succeeded", "Failed"))
+    log = box.windlass("logs", name, "--rank", "launcher-0").stdout
+    assert state(box, MPI_JOBS, name) == "Succeeded", log
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 on {name}-worker-{rank} sum 1" in log
+    box.wait_for(
+        "the workers are deleted",
+        lambda: (
+            [pod["metadata"]["name"] for pod in box.items("pods") if pod["metadata"]["name"].startswith(name)]
+            == [f"{name}-launcher"]
+        ),
+    )
 
 
 def test_pod_that_ended_by_a_signal_is_replaced(box: Box, tmp_path: Any) -> None:

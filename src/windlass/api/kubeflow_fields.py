@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.resources import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, Resource
+from windlass.api.resources import (
+    JAX_JOBS,
+    MPI_JOBS,
+    PADDLE_JOBS,
+    PYTORCH_JOBS,
+    TF_JOBS,
+    XGBOOST_JOBS,
+    Resource,
+)
 
 JOB_NAME = "training.kubeflow.org/job-name"
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
@@ -15,6 +23,7 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 JOB_ROLE = "training.kubeflow.org/job-role"
 MASTER, WORKER = "Master", "Worker"
 PS, CHIEF, EVALUATOR = "PS", "Chief", "Evaluator"
+LAUNCHER = "Launcher"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,8 @@ class KubeflowFields:
     ``required``: role without which the job is rejected.
     ``container``: name of the container that runs the program.
     ``restart``: default of ``restartPolicy``.
+    ``port``: 0 if the pods of the kind need no port.
+    ``first_container``: the first container runs the program if none has the name.
     """
 
     resource: Resource
@@ -38,6 +49,7 @@ class KubeflowFields:
     port_name: str
     port: int
     restart: str
+    first_container: bool = False
 
     @property
     def operator(self) -> str:
@@ -58,7 +70,7 @@ class KubeflowFields:
         named = next((found for found in containers if found.get("name") == self.container), None)
         if named is not None:
             return named
-        return containers[0] if len(containers) == 1 else {}
+        return containers[0] if len(containers) == 1 or (containers and self.first_container) else {}
 
 
 _ALL = (
@@ -107,6 +119,18 @@ _ALL = (
         "OnFailure",
     ),
     KubeflowFields(JAX_JOBS, "jaxReplicaSpecs", (WORKER,), (), WORKER, "jax", "jaxjob-port", 6666, "Never"),
+    KubeflowFields(
+        MPI_JOBS,
+        "mpiReplicaSpecs",
+        (LAUNCHER, WORKER),
+        (LAUNCHER,),
+        LAUNCHER,
+        "mpi",
+        "",
+        0,
+        "Never",
+        first_container=True,
+    ),
 )
 FIELDS: Mapping[Resource, KubeflowFields] = {entry.resource: entry for entry in _ALL}
 

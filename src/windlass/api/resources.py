@@ -248,6 +248,10 @@ XGBOOST_JOBS = Resource(
 PADDLE_JOBS = Resource(
     "kubeflow.org", "v1", "paddlejobs", "PaddleJob", True, (), ("all",), _SCALED, custom=True
 )
+MPI_JOBS = Resource("kubeflow.org", "v1", "mpijobs", "MPIJob", True, (), ("all",), _SCALED, custom=True)
+MPI_JOBS_V2BETA1 = Resource(
+    "kubeflow.org", "v2beta1", "mpijobs", "MPIJob", True, (), ("all",), _SCALED, custom=True
+)
 JAX_JOBS = Resource("kubeflow.org", "v1", "jaxjobs", "JAXJob", True, (), ("all",), _STATUS, custom=True)
 
 JOB_SETS = Resource(
@@ -337,7 +341,7 @@ POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 """Template of a node request (:mod:`windlass.model.autoscaling.provisioning`) in clusters with an autoscaler; also
 not served here."""
 
-ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS}
+ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS, MPI_JOBS_V2BETA1: MPI_JOBS}
 """Other versions of the same stored object → the version it is stored in."""
 
 ALL: tuple[Resource, ...] = (
@@ -382,6 +386,8 @@ ALL: tuple[Resource, ...] = (
     XGBOOST_JOBS,
     PADDLE_JOBS,
     JAX_JOBS,
+    MPI_JOBS,
+    MPI_JOBS_V2BETA1,
     JOB_SETS,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,

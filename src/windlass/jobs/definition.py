@@ -23,6 +23,8 @@ class RestartRule(StrEnum):
     NEVER = "Never"
     EXIT_CODE = "ExitCode"
     """Exit codes from 128 restart the pod, 1 to 127 fail the job."""
+    REPLACE = "Replace"
+    """Failed pods are replaced until ``backoff_limit`` is exceeded, as those of a ``batch/v1`` Job."""
 
 
 class CleanPodPolicy(StrEnum):
@@ -60,6 +62,7 @@ class Role:
     ``minimum``: number of pods without which the job does not run; ``replicas`` unless
         the role is elastic.
     ``counts``: whether a failure of its pods fails the job.
+    ``numbered``: whether names of pods end with the index; a single pod may have none.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Role:
     template: Json
     restart: RestartRule
     counts: bool = True
+    numbered: bool = True
 
     @property
     def pod_spec(self) -> Json:
@@ -139,7 +143,7 @@ class JobDefinition:
         return sum(role.minimum for role in self.roles)
 
     def pod_name(self, role: Role, index: int) -> str:
-        return f"{self.name}-{role.key}-{index}"
+        return f"{self.name}-{role.key}-{index}" if role.numbered else f"{self.name}-{role.key}"
 
     def pods(self) -> list[tuple[Role, int]]:
         """Return the role and index of each pod, in the order of the roles."""

@@ -175,12 +175,18 @@ class NodeAgent:
         path = self._state.node_socket
         return StreamListener(path, self._paths.root, self._fork_server, self._stream_pod)
 
-    def _stream_pod(self, uid: str) -> StreamPod | None:
-        worker = self.workers.get(uid)
+    def _stream_pod(self, which: str) -> StreamPod | None:
+        form, _, identity = which.partition("/")
+        if form == "uid":
+            worker = self.workers.get(identity)
+        else:
+            named = (found for found in self.workers.values() if found.machine.key == identity)
+            worker = next(named, None)
         if worker is None:
             return None
         return StreamPod(
             directory=worker.directory,
+            main=worker.pod["spec"]["containers"][0]["name"],
             attempts={name: container.attempt for name, container in worker.machine.containers.items()},
             address=worker.machine.address,
             network="net" in self.network.capabilities.namespaces
@@ -275,7 +281,9 @@ class NodeAgent:
             rng=self._rng,
             options=options,
             paths=self._paths,
-            node=NodeFacts(name, this_machine.address, allocatable, dict(os.environ)),
+            node=NodeFacts(
+                name, this_machine.address, allocatable, dict(os.environ), self._state.node_socket
+            ),
             network=network,
             names=self.names,
             devices=self._devices,

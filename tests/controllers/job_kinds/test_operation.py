@@ -40,10 +40,10 @@ def test_family_of_a_kind() -> None:
 @pytest.mark.parametrize(
     ("found", "families"),
     [
-        (deployment("training-operator", "mirror.example:5000/x:v1"), ("kubeflow",)),
-        (deployment("ops", "docker.io/kubeflow/training-operator:v1-855e096"), ("kubeflow",)),
-        (deployment("ops", "localhost:5000/training-operator"), ("kubeflow",)),
-        (deployment("ops", "kubeflow/training-operator@sha256:00", replicas=1), ("kubeflow",)),
+        (deployment("training-operator", "mirror.example:5000/x:v1"), ("kubeflow", "mpi")),
+        (deployment("ops", "docker.io/kubeflow/training-operator:v1-855e096"), ("kubeflow", "mpi")),
+        (deployment("ops", "localhost:5000/training-operator"), ("kubeflow", "mpi")),
+        (deployment("ops", "kubeflow/training-operator@sha256:00", replicas=1), ("kubeflow", "mpi")),
         (deployment("training-operator", "x", replicas=0), ()),
         (deployment("ops", "example/my-training-operator:1"), ()),
         ({"metadata": {"name": "bare"}}, ()),
@@ -124,7 +124,7 @@ async def test_reconcilers_start_and_end_as_operators_come_and_go() -> None:
     api.served = set(KUBEFLOW.kinds)
     await settle()
     assert operation.reasons == {"kubeflow": ""}
-    assert [runner.started for runner in runners] == [1] * len(KUBEFLOW.kinds)
+    assert [runner.started for runner in runners] == [1] * len(runners)
     assert operation.running == runners
 
     other = api.put(DEPLOYMENTS, deployment("training-operator", "x"))
@@ -135,7 +135,7 @@ async def test_reconcilers_start_and_end_as_operators_come_and_go() -> None:
 
     api.remove(DEPLOYMENTS, f"kubeflow/{other['metadata']['name']}")
     await api.clock.advance(0.1)
-    assert [runner.started for runner in runners] == [2] * len(KUBEFLOW.kinds)
+    assert [runner.started for runner in runners] == [2] * len(runners)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

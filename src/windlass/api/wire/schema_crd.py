@@ -21,6 +21,7 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
     ("TFJob", "spec.tfReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("XGBoostJob", "spec.xgbReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("PaddleJob", "spec.paddleReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
+    ("MPIJob", "spec.mpiReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("JAXJob", "spec.jaxReplicaSpecs.template"): f"{CORE}PodTemplateSpec",
     ("JobSet", "spec.replicatedJobs.template"): f"{BATCH}JobTemplateSpec",
     ("JobSet", "spec.volumeClaimPolicies.templates"): f"{CORE}PersistentVolumeClaim",
@@ -45,7 +46,7 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
 }
 """(kind, path without indices) → the built-in struct that an open object there must be."""
 
-FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "jobset", "trainer", "volcano")
+FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "mpi", "jobset", "trainer", "volcano")
 """Folders of ``crds/``, one for each project that defines kinds."""
 
 _BOUNDS = (

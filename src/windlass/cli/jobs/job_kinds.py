@@ -10,8 +10,15 @@ from windlass.api import annotations as names
 from windlass.api import jobset_fields
 from windlass.api.batch_fields import JOB_NAME as BATCH_JOB_NAME
 from windlass.api.batch_fields import queue_of_job
-from windlass.api.kubeflow_fields import FIELDS, JOB_NAME, OPERATOR_NAME, KubeflowFields, replicas_of
-from windlass.api.resources import BATCH_JOBS, JOB_SETS, TRAIN_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.kubeflow_fields import (
+    FIELDS,
+    JOB_NAME,
+    JOB_ROLE,
+    OPERATOR_NAME,
+    KubeflowFields,
+    replicas_of,
+)
+from windlass.api.resources import BATCH_JOBS, JOB_SETS, MPI_JOBS, TRAIN_JOBS, VOLCANO_JOBS, Resource
 from windlass.cli.text import timestamp
 
 Object = dict[str, Any]
@@ -101,7 +108,7 @@ def _kubeflow(fields: KubeflowFields) -> JobKind:
         ended=lambda obj: timestamp((obj.get("status") or {}).get("completionTime")),
         succeeded=succeeded,
         group=lambda obj: obj["metadata"]["name"],
-        selector=lambda name: f"{JOB_NAME}={name},{OPERATOR_NAME}={fields.operator}",
+        selector=lambda name: f"{JOB_NAME}={name},{_kind_term(fields)}",
     )
 
 
@@ -226,6 +233,13 @@ def _key(kind: JobKind) -> str:
     """Return the kind, with its group if another one has the name: ``Job.batch``."""
     resource = kind.resource
     return f"{resource.kind}.{resource.group}" if resource is BATCH_JOBS else resource.kind
+
+
+def _kind_term(fields: KubeflowFields) -> str:
+    """Return the label selector that tells pods of this kind from those of another job of the same name."""
+    if fields.resource is MPI_JOBS:  # the operator's name differs between its two versions
+        return f"{JOB_ROLE} in (launcher,worker)"
+    return f"{OPERATOR_NAME}={fields.operator}"
 
 
 JOB_KINDS: Mapping[str, JobKind] = {

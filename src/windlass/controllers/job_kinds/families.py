@@ -14,6 +14,7 @@ from windlass.api.resources import (
     JOB_FLOWS,
     JOB_SETS,
     JOB_TEMPLATES,
+    MPI_JOBS,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     VOLCANO_CRON_JOBS,
@@ -59,20 +60,40 @@ class KindFamily:
     reconcilers: Callable[[FamilyContext], list[Reconciler]]
 
 
-def _kubeflow(context: FamilyContext) -> list[Reconciler]:
-    informers, clock = context.informers, context.clock
-    return [
-        *(KubeflowController(kind, informers, clock, context.scheduler) for kind in KUBEFLOW_KINDS.values()),
-        *(AttemptController(kind, informers, clock) for kind in KUBEFLOW_ATTEMPTS),
-    ]
+def _operates(kinds: tuple[Resource, ...]) -> Callable[[FamilyContext], list[Reconciler]]:
+    def reconcilers(context: FamilyContext) -> list[Reconciler]:
+        informers, clock = context.informers, context.clock
+        return [
+            *(
+                KubeflowController(KUBEFLOW_KINDS[kind], informers, clock, context.scheduler)
+                for kind in kinds
+            ),
+            *(
+                AttemptController(kind, informers, clock)
+                for kind in KUBEFLOW_ATTEMPTS
+                if kind.resource in kinds
+            ),
+        ]
 
+    return reconcilers
+
+
+_TRAINING = tuple(kind for kind in KUBEFLOW_KINDS if kind is not MPI_JOBS)
 
 KUBEFLOW = KindFamily(
     "kubeflow",
-    tuple(KUBEFLOW_KINDS),
+    _TRAINING,
     frozenset({"training-operator"}),
     ("training-operator",),
-    _kubeflow,
+    _operates(_TRAINING),
+)
+
+MPI = KindFamily(
+    "mpi",
+    (MPI_JOBS,),
+    frozenset({"mpi-operator", "training-operator"}),
+    ("mpi-operator", "training-operator"),
+    _operates((MPI_JOBS,)),
 )
 
 JOBSET = KindFamily(
@@ -109,7 +130,7 @@ TRAINER = KindFamily(
     lambda context: [TrainJobController(context.client, context.informers, context.clock)],
 )
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, VOLCANO, JOBSET, TRAINER)
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER)
 
 
 def family_of(kind: Resource) -> KindFamily | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from windlass.api.kubeflow_fields import REPLICA_INDEX, REPLICA_TYPE
@@ -13,9 +13,11 @@ from windlass.controllers.effects import NOTHING, Effects, controller_of
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.kubeflow.reconcile import KubeflowSnapshot, reconcile_kubeflow
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.jobs.kubeflow.job import KubeflowKind
+from windlass.jobs.kubeflow.job import KubeflowKind, read_job
 from windlass.jobs.members import RolePod, job_pods
+from windlass.kits import ssh_keys
 from windlass.kits.clock import Clock
+from windlass.kits.ssh_keys import SshKeyPair
 
 Json = dict[str, Any]
 
@@ -25,8 +27,16 @@ class KubeflowController:
 
     pause_seconds = 0.0
 
-    def __init__(self, kind: KubeflowKind, informers: Informers, clock: Clock, scheduler: str) -> None:
-        """``scheduler``: default scheduler of pods."""
+    def __init__(
+        self,
+        kind: KubeflowKind,
+        informers: Informers,
+        clock: Clock,
+        scheduler: str,
+        generate_keys: Callable[[], SshKeyPair] = ssh_keys.generate,
+    ) -> None:
+        """``scheduler``: default scheduler of pods. ``generate_keys``: for jobs that need SSH keys."""
+        self._generate_keys = generate_keys
         self._kind, self._clock, self._scheduler = kind, clock, scheduler
         self.name = kind.resource.singular
         self._jobs: Informer[StoredObject] = informers.informer(kind.resource, decode=decode_stored_object)
@@ -66,8 +76,20 @@ class KubeflowController:
             priorities={name: found.value for name, found in self._classes.items.items()},
             now=self._clock.now(),
             scheduler=self._scheduler,
+            keys=self._new_keys(stored),
         )
         return reconcile_kubeflow(self._kind, stored.object, observed)
+
+    def _new_keys(self, stored: StoredObject) -> SshKeyPair | None:
+        """Return new keys for a job without pods that needs them. The Secret keeps its first ones."""
+        extras = self._kind.extras
+        if extras is None or self._pods_of.get(stored.uid):
+            return None
+        try:
+            job = read_job(self._kind, stored.object)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None  # the reconciliation reports it
+        return self._generate_keys() if extras.needs_keys(job) else None
 
     def _pods_of_job(self, uid: str) -> tuple[RolePod, ...]:
         pods = self._pods_of.get(uid).values()

@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.api import annotations as names
 from windlass.api.kubeflow_fields import WORKER
-from windlass.api.resources import POD_GROUPS, PODS, SERVICES
+from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, SERVICES
 from windlass.controllers.effects import (
     NOTHING,
     Create,
@@ -36,6 +36,7 @@ from windlass.jobs.kubeflow.job import KubeflowJob, KubeflowKind, read_job
 from windlass.jobs.lifecycle import FINAL, JobPhase
 from windlass.jobs.members import RolePod
 from windlass.jobs.rendezvous.announce import world_text
+from windlass.kits.ssh_keys import SshKeyPair
 
 Json = dict[str, Any]
 BATCH = 500
@@ -51,6 +52,7 @@ class KubeflowSnapshot:
     ``priorities``: PriorityClass → value.
     ``now``: Unix seconds.
     ``scheduler``: default scheduler of pods.
+    ``keys``: new SSH keys, for a job that needs them.
     """
 
     pods: tuple[RolePod, ...]
@@ -59,6 +61,7 @@ class KubeflowSnapshot:
     priorities: Mapping[str, int]
     now: float
     scheduler: str
+    keys: SshKeyPair | None = None
 
 
 def reconcile_kubeflow(kind: KubeflowKind, obj: Json, observed: KubeflowSnapshot) -> Effects:
@@ -183,9 +186,9 @@ class _KubeflowReconciliation:
 
     def _create(self, decision: NextActions) -> None:
         services = [
-            Create(SERVICES, bodies.build_service(self.job, role, index))
-            for role, index in self.job.definition.pods()
-            if self.job.definition.pod_name(role, index) not in self.observed.services
+            Create(SERVICES, body)
+            for body in bodies.build_services(self.job)
+            if body["metadata"]["name"] not in self.observed.services
         ]
         group = self._own_group()
         if self.observed.group is None:
@@ -200,7 +203,20 @@ class _KubeflowReconciliation:
             self._create_pods(decision)
 
     def _create_pods(self, decision: NextActions) -> None:
-        wanted: list[tuple[Role, int]] = list(islice(decision.create, BATCH))
+        extras, pods = self.job.kind.extras, self.observed.pods
+        allowed = (
+            (role, index)
+            for role, index in decision.create
+            if extras is None or extras.may_create(self.job, role, pods)
+        )
+        wanted: list[tuple[Role, int]] = list(islice(allowed, BATCH))
+        if wanted:
+            self.plan.stage(
+                *(
+                    Create(CONFIG_MAPS if body["kind"] == CONFIG_MAPS.kind else SECRETS, body)
+                    for body in bodies.build_objects(self.job, self.observed.keys)
+                )
+            )
         self.plan.stage(
             *(
                 Create(PODS, bodies.build_pod(self.job, role, index, self.observed.scheduler))

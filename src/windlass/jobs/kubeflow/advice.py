@@ -54,6 +54,8 @@ def _command(job: KubeflowJob, role: Role) -> str:
 
 
 def _container_names(job: KubeflowJob) -> Iterator[str]:
+    if job.kind.fields.first_container:
+        return
     wanted = job.kind.fields.container
     for role in job.definition.roles:
         name = _main(job, role).get("name")

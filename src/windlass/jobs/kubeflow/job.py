@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from windlass.api.kubeflow_fields import KubeflowFields, replicas_of
 from windlass.api.resources import Resource
@@ -22,6 +23,7 @@ from windlass.jobs.definition import (
     SuccessRule,
 )
 from windlass.jobs.members import RolePod
+from windlass.kits.ssh_keys import SshKeyPair
 
 DEFAULT_QUEUE = "default"
 Environment = list[tuple[str, str]]
@@ -57,6 +59,26 @@ class KubeflowJob:
 
 
 @dataclass(frozen=True, slots=True)
+class KindExtras:
+    """Additions of one kind to the pods and the objects around them.
+
+    ``operator``: value of the label with the operator's name.
+    ``complete_pod``: changes the pod of a role and index.
+    ``services``: Services of the job, instead of one for each pod.
+    ``needs_keys``: whether the job needs a pair of SSH keys.
+    ``objects``: ConfigMaps and Secrets of the job, without owner.
+    ``may_create``: whether the pods of a role may be created, seeing the present ones.
+    """
+
+    operator: Callable[[KubeflowJob], str]
+    complete_pod: Callable[[KubeflowJob, Role, int, dict[str, Any]], None]
+    services: Callable[[KubeflowJob], list[dict[str, Any]]]
+    needs_keys: Callable[[KubeflowJob], bool]
+    objects: Callable[[KubeflowJob, SshKeyPair | None], list[dict[str, Any]]]
+    may_create: Callable[[KubeflowJob, Role, Sequence[RolePod]], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class KubeflowKind:
     """Additions of one kind to the fields that all have.
 
@@ -67,6 +89,8 @@ class KubeflowKind:
     ``counts``: whether failed pods of a role fail the job.
     ``rendezvous``: port and run id of the rendezvous that is told the world; ``None``: there is none.
     ``world``: indices of the workers that take part.
+    ``adjust``: changes of the definition that the kind makes.
+    ``extras``: what pods and surroundings need in addition; ``None``: nothing.
     """
 
     fields: KubeflowFields
@@ -77,6 +101,8 @@ class KubeflowKind:
     counts: Callable[[str, Json], bool] = lambda _role, _spec: True
     rendezvous: Callable[[KubeflowJob], tuple[int, str] | None] = lambda _job: None
     world: Callable[[KubeflowJob, Sequence[RolePod]], frozenset[int]] = lambda _job, _pods: frozenset()
+    adjust: Callable[[JobDefinition, Json], JobDefinition] = lambda definition, _spec: definition
+    extras: KindExtras | None = None
 
     @property
     def resource(self) -> Resource:
@@ -100,7 +126,7 @@ def read_job(kind: KubeflowKind, obj: Json) -> KubeflowJob:
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
     )
-    return KubeflowJob(kind, definition, spec, replica_specs)
+    return KubeflowJob(kind, kind.adjust(definition, spec), spec, replica_specs)
 
 
 def _role(kind: KubeflowKind, name: str, replica_spec: Json, spec: Json) -> Role:

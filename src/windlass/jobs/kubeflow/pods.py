@@ -28,6 +28,7 @@ from windlass.jobs.definition import RestartRule, Role
 from windlass.jobs.gang import min_resources
 from windlass.jobs.kubeflow.job import KubeflowJob
 from windlass.jobs.kubeflow.paddle import POD_IP
+from windlass.kits.ssh_keys import SshKeyPair
 
 DOLLAR_BRACE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _GIVEN_FIRST = frozenset({"NODE_RANK", "PET_MONITOR_INTERVAL"})
@@ -41,7 +42,9 @@ def owner_reference(job: KubeflowJob) -> dict[str, Any]:
 
 def job_labels(job: KubeflowJob) -> dict[str, str]:
     """Return the labels that all objects of the job carry."""
-    return {OPERATOR_NAME: job.kind.fields.operator, JOB_NAME: job.definition.name}
+    extras = job.kind.extras
+    operator = job.kind.fields.operator if extras is None else extras.operator(job)
+    return {OPERATOR_NAME: operator, JOB_NAME: job.definition.name}
 
 
 def replica_labels(job: KubeflowJob, role: Role, index: int) -> dict[str, str]:
@@ -68,7 +71,7 @@ def build_pod(job: KubeflowJob, role: Role, index: int, scheduler: str) -> dict[
     rendezvous = job.kind.rendezvous(job)
     if rendezvous is not None and role.name == WORKER and index == 0:
         annotations[names.RENDEZVOUS] = "/".join(filter(None, map(str, rendezvous)))
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -80,6 +83,9 @@ def build_pod(job: KubeflowJob, role: Role, index: int, scheduler: str) -> dict[
         },
         "spec": _pod_spec(job, role, index, scheduler),
     }
+    if job.kind.extras is not None:
+        job.kind.extras.complete_pod(job, role, index, pod)
+    return pod
 
 
 def _pod_spec(job: KubeflowJob, role: Role, index: int, scheduler: str) -> dict[str, Any]:
@@ -108,12 +114,15 @@ def _pod_spec(job: KubeflowJob, role: Role, index: int, scheduler: str) -> dict[
 
 
 def _restart_policy(role: Role) -> str:
-    """Return the policy of the pod. With ``ExitCode`` the controller replaces pods, not the node."""
-    return "Never" if role.restart is RestartRule.EXIT_CODE else str(role.restart)
+    """Return the policy of the pod: Never if the controller replaces pods, not the node."""
+    by_controller = role.restart in (RestartRule.EXIT_CODE, RestartRule.REPLACE)
+    return "Never" if by_controller else str(role.restart)
 
 
 def _declare_port(job: KubeflowJob, container: dict[str, Any]) -> None:
     ports = container.get("ports") or []
+    if not job.kind.fields.port:
+        return
     if not any(port.get("name") == job.kind.fields.port_name for port in ports):
         container["ports"] = [
             *ports,
@@ -157,6 +166,27 @@ def _scheduler_of(job: KubeflowJob) -> str:
     """Return the scheduler that a template of the job names. The pods of a gang need the same one."""
     named = (role.pod_spec.get("schedulerName") for role in job.definition.roles)
     return next((name for name in named if name), "")
+
+
+def build_services(job: KubeflowJob) -> list[dict[str, Any]]:
+    """Return the Services of the job: one for each pod, unless the kind has others."""
+    if job.kind.extras is not None:
+        return job.kind.extras.services(job)
+    return [build_service(job, role, index) for role, index in job.definition.pods()]
+
+
+def build_objects(job: KubeflowJob, keys: SshKeyPair | None) -> list[dict[str, Any]]:
+    """Return the ConfigMaps and Secrets of the job."""
+    extras = job.kind.extras
+    found = extras.objects(job, keys) if extras is not None else []
+    for obj in found:
+        obj["metadata"] = {
+            "namespace": job.definition.namespace,
+            "labels": job_labels(job),
+            "ownerReferences": [owner_reference(job)],
+            **obj["metadata"],
+        }
+    return found
 
 
 def build_service(job: KubeflowJob, role: Role, index: int) -> dict[str, Any]:

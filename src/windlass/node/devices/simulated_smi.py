@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from windlass.kits import monotonic
+
 VARIABLE = "WINDLASS_SIMULATED_GPUS"
 """Environment variable of a container: path of the record of its GPUs."""
 DRIVER, CUDA = "simulated", "n/a"
@@ -445,16 +447,10 @@ def _number(text: str) -> float:
 
 
 def _now(form: str) -> str:
-    import time
+    from datetime import datetime
 
-    return time.strftime(form)
+    return datetime.fromtimestamp(monotonic.now_ns() / 1e9).strftime(form)
 
 
 def _pause(seconds: float) -> None:
-    import select
-
-    select.select([], [], [], seconds)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    monotonic.pause(seconds)

@@ -63,8 +63,8 @@ class PodSetting:
     sandbox: Mapping[str, Any] | None = None
     device_kinds: Sequence[str] = ()
     mps_daemon: Daemon | None = None
-    tools: Path | None = None
-    """Directory of the programs that show simulated devices."""
+    tools: Sequence[Path] = ()
+    """Directories with programs of the agent, which precede the PATH."""
     tool_environment: Mapping[str, str] = field(default_factory=dict)
     service_environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -184,8 +184,8 @@ def _values(container: Mapping[str, Any], setting: PodSetting, entry: ImageEntry
     values = {**without_mps(devices, setting.mps_daemon), **values}
     # Overrides the manifest.
     values.update(visible_environment(devices, setting.device_kinds, setting.mps_daemon))
-    if setting.tools is not None:
-        values["PATH"] = os.pathsep.join([str(setting.tools), values.get("PATH", os.defpath)])
+    if setting.tools:
+        values["PATH"] = os.pathsep.join([*map(str, setting.tools), values.get("PATH", os.defpath)])
         values.update(setting.tool_environment)
     return values
 

@@ -27,7 +27,7 @@ from windlass.node.devices.mig_instances import SliceBusy, SliceRefused
 from windlass.node.lifecycle.events import RecordEvent
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.pods import launch_spec, simulated_tools, volumes
+from windlass.node.pods import launch_spec, remote_shell, simulated_tools, volumes
 from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts, Reference
 from windlass.node.pods.environment import references as environment_references
 from windlass.node.pods.notices import notices, shadowed_directory_notice
@@ -53,12 +53,14 @@ class NodeFacts:
     """Facts of the node that containers can see.
 
     ``environment`` is the agent's own, of which containers inherit a few variables.
+    ``socket``: on which the agent serves streams into its pods.
     """
 
     name: str
     address: str
     allocatable: Mapping[str, str]
     environment: Mapping[str, str]
+    socket: Path = Path()
 
 
 def hostname_in(pod: Mapping[str, Any], node_name: str) -> str:
@@ -199,6 +201,9 @@ class ContainerLauncher:
         plugin_environment = await self.resources.plugin_environment(container)
         spec = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
         self._report_launch(container, spec)
+        if remote_shell.is_wanted(self.pod) and remote_shell.needs_stand_in(spec.record["argv"]):
+            spec.record["argv"] = list(remote_shell.STAND_IN)
+            self._report_stand_in(container)
         record = {
             **spec.record,
             "env": {**spec.record["env"], **plugin_environment},
@@ -257,12 +262,17 @@ class ContainerLauncher:
     def _with_tools(
         self, setting: launch_spec.PodSetting, container: Mapping[str, Any], directory: Path
     ) -> launch_spec.PodSetting:
-        """Add the programs that show simulated devices, on a node that has such devices."""
-        if not self.resources.has_simulated_devices:
-            return setting
-        devices = setting.devices.get(container["name"], ())
-        environment = simulated_tools.record_gpus(directory / "gpus.json", self.pod, devices)
-        tools = simulated_tools.install(self._paths.root)
+        """Add programs of the agent to the pod's PATH: for simulated devices and for a remote shell."""
+        tools: list[Path] = []
+        environment: dict[str, str] = {}
+        if self.resources.has_simulated_devices:
+            devices = setting.devices.get(container["name"], ())
+            environment |= simulated_tools.record_gpus(directory / "gpus.json", self.pod, devices)
+            tools.append(simulated_tools.install(self._paths.root))
+        if remote_shell.is_wanted(self.pod):
+            namespace = self.pod["metadata"]["namespace"]
+            environment |= remote_shell.environment(self._node.socket, namespace)
+            tools.append(remote_shell.install(self._paths.root))
         return replace(setting, tools=tools, tool_environment=environment)
 
     async def _devices(self) -> list[container_devices.VisibleDevice]:
@@ -321,6 +331,13 @@ class ContainerLauncher:
             ]
             if event := shadowed_directory_notice(shadowed, used):
                 self._events.record(self.pod, event)
+
+    def _report_stand_in(self, container: Mapping[str, Any]) -> None:
+        text = (
+            f"container {container['name']} starts a server of SSH that this machine lacks: ssh of the job's pods "
+            "enters it through the node agent instead"
+        )
+        self._events.record(self.pod, RecordEvent("Normal", "RemoteShell", text))
 
     async def _mark_placeholders(self) -> None:
         metadata = self.pod["metadata"]

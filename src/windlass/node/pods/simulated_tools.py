@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,9 @@ from windlass.api import quantities
 from windlass.api.annotations import SIMULATED_USE
 from windlass.api.devices.models import NVIDIA
 from windlass.kits.files import write_atomic
-from windlass.node.devices import simulated_smi
 from windlass.node.devices.container_devices import VisibleDevice, description
+from windlass.node.devices.simulated_smi import VARIABLE
+from windlass.node.pods.programs import write_program
 
 _MIB = 2**20
 
@@ -22,15 +21,7 @@ _MIB = 2**20
 def install(root: Path) -> Path:
     """Write the programs below the agent's directory; return their directory. Raises ``OSError``."""
     directory = root / "bin"
-    directory.mkdir(mode=0o755, exist_ok=True)
-    program = directory / "nvidia-smi"
-    module = shlex.quote(str(Path(simulated_smi.__file__)))
-    write_atomic(
-        program,
-        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {module} "$@"\n'.encode(),
-        durable=False,
-    )
-    program.chmod(0o755)
+    write_program(directory / "nvidia-smi", "windlass.node.devices.simulated_smi")
     return directory
 
 
@@ -41,7 +32,7 @@ def record_gpus(path: Path, pod: Mapping[str, Any], devices: Sequence[VisibleDev
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps({"gpus": gpus}).encode(), durable=False)
     path.chmod(0o644)
-    return {simulated_smi.VARIABLE: str(path)}
+    return {VARIABLE: str(path)}
 
 
 def _gpu(visible: VisibleDevice, used_mib: int) -> dict[str, Any]:

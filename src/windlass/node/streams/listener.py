@@ -31,11 +31,12 @@ _NOT_FOUND, _BAD_REQUEST, _FAILED = 404, 400, 500
 class StreamPod:
     """Facts of one pod of this node, for its streams.
 
-    ``attempts``: container → number of its current attempt. ``network``: True if the pod has a
-    network of its own.
+    ``main``: its first container. ``attempts``: container → number of its current attempt.
+    ``network``: True if the pod has a network of its own.
     """
 
     directory: Path
+    main: str
     attempts: Mapping[str, int]
     address: str
     network: bool
@@ -50,7 +51,8 @@ class Refusal(Exception):
 
 
 class StreamListener:
-    """Unix socket ``path``. ``find``: pod UID → the pod, if it is on this node."""
+    """Unix socket ``path``. ``find``: ``uid/UID`` or
+    ``name/NAMESPACE/NAME`` → the pod, if it is on this node."""
 
     def __init__(
         self, path: Path, directory: Path, fork_server: ForkServer, find: Callable[[str], StreamPod | None]
@@ -94,11 +96,12 @@ class StreamListener:
                 _log.warning("a stream was not served: %s", error)
 
     async def _answer(self, connection: socket.socket, request: dict[str, Any]) -> None:
-        pod = self._find(request["uid"])
+        uid = request.get("uid")
+        pod = self._find(f"uid/{uid}" if uid else f"name/{request['namespace']}/{request['name']}")
         if pod is None:
             raise Refusal(_NOT_FOUND, "the pod is not on this node, or no longer")
         if request["kind"] == "exec":
-            directory = running_attempt(pod, request["container"])
+            directory = running_attempt(pod, request.get("container") or pod.main)
             await _respond(connection, {})
             self._hand_over("windlass.node.streams.exec_session", str(directory), connection)
         elif request["kind"] == "port":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.api.annotations import WRITTEN_AS
 from windlass.api.errors import already_exists, bad_request, failure
-from windlass.api.resources import EVENTS_V1, PODS, Resource
+from windlass.api.resources import EVENTS_V1, MPI_JOBS, PODS, Resource
 from windlass.api.wire import decode, field_review
 from windlass.client.transport import Response
 from windlass.kits.rng import name_suffix
@@ -105,12 +106,24 @@ def reviewed(
         return to_core(report.object)
     if target.stored is not shape:
         obj["apiVersion"] = target.stored.api_version
-        call.warnings.append(f"alias: {shape.api_version} -> {target.stored.version}")
+        if target.stored is not MPI_JOBS:
+            call.warnings.append(f"alias: {shape.api_version} -> {target.stored.version}")
     if touched is not None and not shape.custom:
         return _review_part(call, obj, validation, touched)
     report = field_review.review(target.stored, obj)
     call.warnings.extend(field_review.enforce(target.stored, report, validation, patch=patch))
+    if target.stored is MPI_JOBS and not target.subresource:
+        _record_version(report.object, shape)
     return report.object
+
+
+def _record_version(obj: dict[str, Any], shape: Resource) -> None:
+    """Record the version in which an MPIJob was first written: both versions are one stored kind."""
+    metadata = obj.setdefault("metadata", {})
+    if not isinstance(metadata, dict) or metadata.get("uid"):
+        return
+    annotations = metadata.get("annotations")
+    metadata["annotations"] = {**(annotations or {}), WRITTEN_AS: shape.version}
 
 
 def _review_part(call: Call, obj: dict[str, Any], validation: str, touched: frozenset[str]) -> dict[str, Any]:
