@@ -67,10 +67,11 @@ PROGRESS = "windlass.dev/progress"
 JOB_ATTEMPTS = "windlass.dev/job-attempts"
 """On a job: its attempts with their times in the queue, running and lost, and why each ended, as JSON."""
 CHECKPOINT_PATH = "windlass.dev/checkpoint-path"
-"""On a pod: file or directory of its checkpoints. Its node watches the newest file there and reports whether a
-checkpoint landed after SIGTERM."""
+"""On a pod, or on a job for its pods: file or directory of its checkpoints. Its node watches the newest file there and
+reports whether a checkpoint landed after SIGTERM."""
 CHECKPOINT_HOOK = "windlass.dev/checkpoint-hook"
-"""On a pod: command, or ``http://:PORT/PATH``, that its node runs to save a checkpoint before it sends SIGTERM."""
+"""On a pod, or on a job for its pods: command, or ``http://:PORT/PATH``, that its node runs to save a checkpoint before
+it sends SIGTERM."""
 CHECKPOINT_REPORT = "windlass.dev/checkpoint-report"
 """On a pod, by its node: when SIGTERM was sent, and when its newest checkpoint landed, as JSON."""
 RENDEZVOUS = "windlass.dev/rendezvous"
@@ -385,6 +386,8 @@ makes the node create it again."""
 PROCESS = "windlass.dev/process"
 """On a mirror pod of a box: the process of the control plane that it shows (``server``, ``control`` or ``node``)."""
 
+FOR_PODS = (CHECKPOINT_PATH, CHECKPOINT_HOOK)
+"""Annotations of a job that its pods get, unless their template has its own."""
 OF_JOBS_ALONE = frozenset({LAST_APPLIED, JOB_RECORD, JOB_ATTEMPTS})
 """Annotations of a job that its PodGroup does not get."""
 SCHEDULER_NAMES = ("windlass", "volcano", "kai-scheduler")

@@ -98,12 +98,14 @@ class AttemptPod:
 
     @property
     def alive(self) -> bool:
-        """Return whether it runs or has done its work."""
-        return self.phase == "Succeeded" or (self.phase == "Running" and not self.deleted)
+        """Return whether it runs or has done its work. An evicted pod that ends with 0 has only saved it."""
+        if self.phase == "Succeeded":
+            return not (self.deleted and self.disrupted)
+        return self.phase == "Running" and not self.deleted
 
     @property
     def lost(self) -> bool:
-        return self.phase == "Failed" or bool(self.deleted)
+        return self.phase == "Failed" or (bool(self.deleted) and not self.alive)
 
 
 @dataclass(frozen=True, slots=True)

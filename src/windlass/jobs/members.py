@@ -59,7 +59,8 @@ class RolePod:
 
     @property
     def succeeded(self) -> bool:
-        return self.phase == "Succeeded"
+        """Return whether its work is done. A pod that ends with 0 because it is evicted has only saved it."""
+        return self.phase == "Succeeded" and not (self.deleting and self.disrupted)
 
     @property
     def failed(self) -> bool:

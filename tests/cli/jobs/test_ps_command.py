@@ -293,3 +293,16 @@ def test_objects_of_a_job_that_could_not_be_created_are_told(cluster, windlass):
     assert "could not be created" in explained
     assert told in windlass("show", "7b").out
     assert told in windlass("logs", "7b").err
+
+
+def test_the_progress_that_a_program_reported_is_shown(windlass, cluster):
+    report = (
+        '{"progressPercentage":42,"estimatedRemainingSeconds":330,"lastUpdatedTime":"2000-01-01T00:00:00Z"}'
+    )
+    found = cluster.client().find(VOLCANO_JOBS, "train", "default")
+    found["metadata"].setdefault("annotations", {})["windlass.dev/progress"] = report
+    cluster.add(VOLCANO_JOBS, found)
+    line = next(line for line in windlass("ps").out.splitlines() if line.startswith("train"))
+    assert "42%, 0s left" in line
+    records = json.loads(windlass("ps", "-o", "json").out)["items"]
+    assert next(one for one in records if one["name"] == "train")["progress"]["progressPercentage"] == 42

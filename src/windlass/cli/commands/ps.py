@@ -18,6 +18,7 @@ from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
 from windlass.cli.text import natural_key, nodes_text, plural
 from windlass.cli.ungrouped_gangs import GANG
+from windlass.jobs.progress import read_progress
 from windlass.kits.timestamps import age, rfc3339
 
 HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
@@ -122,6 +123,7 @@ def shorten_last(text: str, width: int) -> str:
 def as_record(job: Job) -> dict[str, Any]:
     """Return the stable JSON form of a line."""
     record = job.explanation if not job.finished and job.waiting else None
+    progress = read_progress(job.obj)
     return {
         "name": job.name,
         "namespace": job.namespace,
@@ -138,6 +140,7 @@ def as_record(job: Job) -> dict[str, Any]:
         "exitCode": job.exit_code,
         "placeholder": job.placeholder,
         "summary": brief(job),
+        "progress": progress.body() if progress is not None else None,
         "explanation": record.as_dict() if record is not None else None,
     }
 

@@ -34,7 +34,7 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
     phases = Phases(invocation, quiet=quiet)
     created = create_job(invocation, job_request_of(given, followed=True), phases.show)
     warn_about_piped_input(invocation)
-    job = Job("Job", created)
+    job = Job(created["kind"], created)
     follower = Follower(invocation, job, options, phases=phases, give_up=True)
     try:
         code = follower.run()

@@ -24,7 +24,8 @@ def command(invocation: Invocation, wait: bool, **given: Any) -> int:
     warn_about_piped_input(invocation)
     name = job["metadata"]["name"]
     if invocation.structured:
-        emit(invocation, job, names=[f"job.batch.volcano.sh/{name}"])
+        word = "job.batch.volcano.sh" if job["kind"] == "Job" else "pytorchjob.kubeflow.org"
+        emit(invocation, job, names=[f"{word}/{name}"])
     else:
         invocation.out.line(name)
         if invocation.err.interactive:

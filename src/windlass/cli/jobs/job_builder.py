@@ -74,6 +74,11 @@ class JobRequest:
     """Flag: use the network of the node instead of its own."""
     network: str | None = None
     """Network preset of the ranks."""
+    elastic: tuple[int, int] | None = None
+    """Least and largest number of ranks of an elastic job."""
+    checkpoint_path: str = ""
+    checkpoint_hook: str = ""
+    """File or directory of the checkpoints, and the hook that saves one."""
     followed: bool = False
     """Flag: a person waits for its output.
 
@@ -103,6 +108,8 @@ class JobRequest:
             names.PODSET_REQUIRED: self.near,
             names.NUMA_POLICY_VOLCANO: "single-numa-node" if self.numa else "",
             names.NETWORK_PRESET: self.network or "",
+            names.CHECKPOINT_PATH: self.checkpoint_path,
+            names.CHECKPOINT_HOOK: self.checkpoint_hook,
         }
         return {name: text for name, text in annotations.items() if text}
 

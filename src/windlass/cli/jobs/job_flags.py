@@ -9,6 +9,7 @@ import struct
 import sys
 import termios
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +18,10 @@ import click
 from windlass.api import network_presets
 from windlass.api.annotations import HOST_IMAGE
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import VOLCANO_JOBS
+from windlass.api.resources import PYTORCH_JOBS, VOLCANO_JOBS
 from windlass.cli.foreign_commands import OPTIONS, duration_from_slurm, slurm_directives
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.elastic_job import elastic_job, elastic_range
 from windlass.cli.jobs.job_builder import JobRequest, base_name, build_job, environment_of
 from windlass.cli.jobs.log_lines import duration_seconds
 from windlass.cli.jobs.preflight import (
@@ -120,6 +122,24 @@ _FLAGS = (
         metavar="DURATION",
         help="Maximum run time: 2h (default: unlimited).",
     ),
+    click.option(
+        "--elastic",
+        default="",
+        metavar="MIN:MAX",
+        help="Ranks of an elastic torchrun job: it starts with MIN, and grows and shrinks up to MAX with the room.",
+    ),
+    click.option(
+        "--checkpoint-path",
+        default="",
+        metavar="PATH",
+        help="File or directory of the checkpoints. windlass show tells whether one landed after SIGTERM.",
+    ),
+    click.option(
+        "--checkpoint-hook",
+        default="",
+        metavar="COMMAND",
+        help="Command, or http://:PORT/PATH, that saves a checkpoint before SIGTERM.",
+    ),
     click.option("--image", default="", metavar="IMAGE", help="Container image (needed on a cluster)."),
 )
 
@@ -140,6 +160,8 @@ def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobReque
     words = given.pop("words")
     queue = given.pop("queue") or "default"
     seconds = _time_limit(time) if time else 0
+    command_line = "windlass run" if followed else "windlass submit"
+    given["elastic"] = elastic_range(given["elastic"], given["nodes"], command_line)
     request = JobRequest(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
     check_amounts(request)
     check_name(request)
@@ -191,7 +213,8 @@ def create_job(
             evidence="--kubeconfig or --context was given, so the command does not run on this machine",
             remedies=(f"{request.command_line} --image IMAGE -- …",),
         )
-    check_capacity(invocation, request)
+    ranks = request.elastic[0] if request.elastic is not None else request.nodes
+    check_capacity(invocation, replace(request, nodes=ranks))
     return _create(invocation, request, embedded, adjust)
 
 
@@ -270,8 +293,11 @@ def _create(
         job = build_job(
             request, name, namespace=invocation.home_namespace, embedded=embedded, environ=os.environ
         )
+        resource = VOLCANO_JOBS
+        if request.elastic is not None:
+            resource, job = PYTORCH_JOBS, elastic_job(job, request.elastic)
         try:
-            return invocation.client.create(VOLCANO_JOBS, adjust(job), field_validation="Strict")
+            return invocation.client.create(resource, adjust(job), field_validation="Strict")
         except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise

@@ -20,6 +20,7 @@ from windlass.cli.jobs.jobs import (
     unready,
 )
 from windlass.cli.text import approximate_duration, join_words, nodes_text, plural, readable, resource_text
+from windlass.jobs.progress import read_progress
 from windlass.kits.timestamps import age
 
 _WHOLE_PODS = ("tasks", "pods")
@@ -88,7 +89,20 @@ def brief(job: Job) -> str:
             text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
         if held := unready(job):
             text = f"{text}, {_unready_text(job, [pod for pod, _ in held])}"
+        text = ", ".join(filter(None, (progress_text(job), text)))
     return f"{text} [placeholder]".strip() if job.placeholder else text
+
+
+def progress_text(job: Job) -> str:
+    """Return the progress that the program reported: ``42%, 5m left``; empty if it reports none."""
+    found = read_progress(job.obj)
+    if found is None:
+        return ""
+    parts = [f"{found.percent}%" if found.percent is not None else ""]
+    if found.remaining_seconds is not None:
+        passed = max(0.0, job.seen - found.updated_at) if job.seen and found.updated_at else 0.0
+        parts.append(f"{age(max(0.0, found.remaining_seconds - passed))} left")
+    return ", ".join(filter(None, parts))
 
 
 def waiting_text(job: Job) -> str:

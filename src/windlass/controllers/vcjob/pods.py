@@ -15,7 +15,13 @@ from windlass.controllers.vcjob.members import partition_of
 from windlass.controllers.vcjob.spec import JobSpec, JobTask, JobVolume
 from windlass.controllers.vcjob.status import JobState
 
-_PASSED_ON = (names.PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
+_PASSED_ON = (
+    names.PREEMPTABLE,
+    "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone",
+    names.CHECKPOINT_PATH,
+    names.CHECKPOINT_HOOK,
+)
 _PASSED_ON_LABELS = (names.PREEMPTABLE, "volcano.sh/cooldown-time")
 _BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 _NUMA_POLICY = POLICY_VOLCANO

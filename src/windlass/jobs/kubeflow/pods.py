@@ -63,7 +63,9 @@ def build_pod(job: KubeflowJob, role: Role, index: int, scheduler: str) -> dict[
     """Return the pod ``<job>-<role>-<index>``. ``scheduler``: used if the job names none."""
     template = role.template.get("metadata") or {}
     labels = {**(template.get("labels") or {}), **replica_labels(job, role, index)}
+    stated = job.definition.annotations
     annotations = {
+        **{name: stated[name] for name in names.FOR_PODS if name in stated},
         **(template.get("annotations") or {}),
         names.GROUP_NAME: job.definition.name,
         names.TASK_SPEC: role.key,

@@ -28,6 +28,7 @@ from windlass.node.lifecycle.events import RecordEvent
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
 from windlass.node.pods import launch_spec, remote_shell, simulated_tools, volumes
+from windlass.node.pods.checkpoints import with_hook
 from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts, Reference
 from windlass.node.pods.environment import references as environment_references
 from windlass.node.pods.notices import notices, shadowed_directory_notice
@@ -95,7 +96,7 @@ class ContainerLauncher:
         self.address = ""
         self.resources = resources
         self.sandbox = sandbox
-        self._client = client
+        self.client = client
         self._runner = runner
         self._network = network
         self._names = names
@@ -127,10 +128,10 @@ class ContainerLauncher:
         return hostname_in(self.pod, self._node.name)
 
     def container(self, name: str) -> Mapping[str, Any]:
-        """Return the manifest of the container or init container ``name``."""
+        """Return the manifest of the container or init container ``name``, with its checkpoint hook."""
         spec = self.pod["spec"]
         every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-        return next(c for c in every if c["name"] == name)
+        return with_hook(self.pod, next(c for c in every if c["name"] == name))
 
     def notices(self) -> list[RecordEvent]:
         """Return events about everything that this node does differently from the manifest."""
@@ -148,7 +149,7 @@ class ContainerLauncher:
             if key in objects or not reference.name:
                 continue
             try:
-                obj = await self._client.get(_REFERENCED[reference.kind], reference.name, namespace)
+                obj = await self.client.get(_REFERENCED[reference.kind], reference.name, namespace)
             except StatusError as error:
                 if error.code == 404:
                     continue
@@ -348,7 +349,7 @@ class ContainerLauncher:
             }
         }
         try:
-            await self._client.patch(PODS, metadata["name"], change, metadata["namespace"])
+            await self.client.patch(PODS, metadata["name"], change, metadata["namespace"])
         except (StatusError, Unreachable) as error:
             key = f"{metadata['namespace']}/{metadata['name']}"
             _log.warning("pod %s: the placeholder annotation was not written: %s", key, error)

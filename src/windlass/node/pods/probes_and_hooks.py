@@ -13,6 +13,8 @@ from windlass.node.lifecycle.events import PodEvent, RecordEvent
 from windlass.node.lifecycle.probe_results import Probe
 from windlass.node.lifecycle.state_machine import PodMachine
 from windlass.node.paths import NodePaths
+from windlass.node.pods.checkpoints import HOOK as CHECKPOINT
+from windlass.node.pods.checkpoints import CheckpointWatch
 from windlass.node.pods.launch_spec import commands_of
 from windlass.node.pods.launcher import ContainerLauncher
 from windlass.node.probes.handlers import Actions, HandlerOutcome
@@ -46,8 +48,18 @@ class ProbesAndHooks:
         self._machine = machine
         self._launcher = launcher
         self._actions = actions
+        self._clock = clock
+        self._record_event = record_event
+        self.checkpoints = CheckpointWatch(
+            lambda: launcher.pod, launcher.client, clock, self._main_spec, spawn
+        )
         self.hooks = LifecycleHooks(
-            _hooks_of(launcher.pod), clock, self._run_hook, record_event=record_event, spawn=spawn
+            _hooks_of(launcher),
+            clock,
+            self._run_hook,
+            record_event=record_event,
+            spawn=spawn,
+            signalled=self._signalled,
         )
         self._probed = [container for container in machine.containers.values() if container.health.probes]
         self._prober = None
@@ -61,7 +73,32 @@ class ProbesAndHooks:
         return await self._actions.check(self._launcher.container(container), probe)
 
     async def _run_hook(self, container: str, hook: str) -> None:
+        begun = self._clock.monotonic()
         await self._actions.hook(self._launcher.container(container), hook)
+        if hook == CHECKPOINT:
+            self.checkpoints.hook_passed(self._clock.monotonic() - begun)
+
+    def _signalled(self, container: str) -> None:
+        if container == _main_container(self._launcher.pod):
+            self.checkpoints.signalled()
+
+    def _main_spec(self) -> Mapping[str, Any]:
+        """Return the record of the main container's attempt."""
+        name = _main_container(self._launcher.pod)
+        attempt = self._machine.containers[name].attempt
+        directory = self._paths.attempt(self._machine.uid, name, attempt)
+        return attempt_files.read(str(directory), attempt_files.SPEC) or {}
+
+    def command_started(self, container: str) -> None:
+        """Allow the hooks of this container, and watch its checkpoints: its command is running."""
+        self.hooks.command_started(container)
+        if container == _main_container(self._launcher.pod):
+            self.checkpoints.started()
+
+    async def finish(self, container: str) -> None:
+        """Report the checkpoints of an ended container before its pod may be deleted."""
+        if container == _main_container(self._launcher.pod):
+            await self.checkpoints.finish()
 
     def update(self) -> bool:
         """Update the probes after an event of the machine. Return whether :meth:`record` has changed."""
@@ -103,7 +140,7 @@ class ProbesAndHooks:
             attempt_files.read(path, attempt_files.STARTED) is not None
             and attempt_files.read(path, attempt_files.EXIT) is None
         ):
-            self.hooks.command_started(container)
+            self.command_started(container)
         spec = attempt_files.read(path, attempt_files.SPEC)
         if spec is not None and "commands" not in spec:
             commands = commands_of(self._launcher.container(container))
@@ -122,13 +159,17 @@ class ProbesAndHooks:
             syscalls.kill_marked(f"{ATTEMPT_MARK}={spec['env'][ATTEMPT_MARK]}")
 
 
-def _hooks_of(pod: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Return container → names of its lifecycle hooks. Containers without hooks are left out."""
-    spec = pod["spec"]
+def _main_container(pod: Mapping[str, Any]) -> str:
+    return pod["spec"]["containers"][0]["name"]
+
+
+def _hooks_of(launcher: ContainerLauncher) -> dict[str, frozenset[str]]:
+    """Return container → names of its hooks. Containers without hooks are left out."""
+    spec = launcher.pod["spec"]
     every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    lifecycles = {container["name"]: container.get("lifecycle") or {} for container in every}
+    lifecycles = {one["name"]: launcher.container(one["name"]).get("lifecycle") or {} for one in every}
     return {
-        name: frozenset(hook for hook in ("postStart", "preStop") if lifecycle.get(hook))
+        name: frozenset(hook for hook in ("postStart", "preStop", CHECKPOINT) if lifecycle.get(hook))
         for name, lifecycle in lifecycles.items()
         if lifecycle
     }

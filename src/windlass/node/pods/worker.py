@@ -415,7 +415,7 @@ class PodWorker:
             self._handles.pop(name, None)
             self.send(PodEvent(PodEventKind.EXITED, self._clock.now(), name, started))
             return
-        self._probes_and_hooks.hooks.command_started(name)
+        self._probes_and_hooks.command_started(name)
         self._tasks.spawn(self._await_end(name, handle))
         if (
             not adopted
@@ -452,6 +452,7 @@ class PodWorker:
         exit_ = await handle.ended()
         self._handles.pop(name, None)
         self._probes_and_hooks.ended(name)
+        await self._probes_and_hooks.finish(name)
         if not exit_.finished_at:
             exit_ = replace(exit_, finished_at=self._clock.now())
         policy = self._launcher.container(name).get("terminationMessagePolicy")

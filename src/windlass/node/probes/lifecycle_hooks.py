@@ -1,6 +1,7 @@
-"""Lifecycle hooks of one pod's containers (``postStart``, ``preStop``).
+"""Lifecycle hooks of one pod's containers (``postStart``, ``preStop``, and ``checkpoint``).
 
-Order and event texts are the kubelet's.
+Order and event texts are the kubelet's. The checkpoint hook is Windlass' own and runs
+before preStop.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from windlass.node.runtime.runner import Handle
 MIN_GRACE_SECONDS = 2.0
 """Minimum time in seconds between SIGTERM and SIGKILL, even after a long preStop hook."""
 
+_BEFORE_STOP = ("checkpoint", "preStop")
+"""Hooks that run before SIGTERM, in this order."""
 RunHook = Callable[[str, str], Coroutine[Any, Any, None]]
 """Runs a hook of a container. Raises :class:`ActionError`."""
 
@@ -32,7 +35,10 @@ class LifecycleHooks:
         *,
         record_event: Callable[[RecordEvent], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        signalled: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``signalled``: called with a container that is sent SIGTERM."""
+        self._signalled = signalled
         self._hooks = hooks
         self._clock = clock
         self._run_hook = run_hook
@@ -75,7 +81,7 @@ class LifecycleHooks:
         return False
 
     def stop(self, container: str, handle: Handle, grace_seconds: float) -> None:
-        """Stop the container within the grace period: first the preStop hook, then SIGTERM.
+        """Stop the container within the grace period: first its hooks, then SIGTERM.
 
         A later call can only shorten the grace period.
         """
@@ -83,24 +89,42 @@ class LifecycleHooks:
         if stopping is not None and not stopping.hook_done:
             stopping.shorten(grace_seconds)
         elif stopping is not None or grace_seconds <= 0 or not self._runs_pre_stop(container):
-            handle.stop(grace_seconds)
+            self._send_stop(container, handle, grace_seconds)
         else:
             stopping = self._stopping[container] = _Stopping(self._clock, grace_seconds)
-            stopping.task = self._spawn(self._pre_stop(container, handle, stopping))
+            stopping.task = self._spawn(self._before_stop(container, handle, stopping))
+
+    def _send_stop(self, container: str, handle: Handle, grace_seconds: float) -> None:
+        if container in self._running:
+            self._signalled(container)
+        handle.stop(grace_seconds)
 
     def _runs_pre_stop(self, container: str) -> bool:
-        return container in self._running and self.has(container, "preStop")
+        return container in self._running and any(self.has(container, hook) for hook in _BEFORE_STOP)
 
-    async def _pre_stop(self, container: str, handle: Handle, stopping: _Stopping) -> None:
-        hook = asyncio.ensure_future(self._run_hook(container, "preStop"))
-        try:
-            left = await stopping.wait(hook)
-        finally:
-            hook.cancel()
-        if not hook.done() or hook.cancelled() or hook.exception() is not None:
-            self._record_event(RecordEvent("Warning", "FailedPreStopHook", "PreStopHook failed"))
+    async def _before_stop(self, container: str, handle: Handle, stopping: _Stopping) -> None:
+        left = stopping.grace_seconds
+        for name in _BEFORE_STOP:
+            if not self.has(container, name):
+                continue
+            hook = asyncio.ensure_future(self._run_hook(container, name))
+            try:
+                left = await stopping.wait(hook)
+            finally:
+                hook.cancel()
+            if not hook.done() or hook.cancelled() or hook.exception() is not None:
+                self._record_event(_failure(name, hook))
         stopping.hook_done = True
-        handle.stop(max(left, MIN_GRACE_SECONDS) if stopping.grace_seconds > 0 else 0.0)
+        self._send_stop(
+            container, handle, max(left, MIN_GRACE_SECONDS) if stopping.grace_seconds > 0 else 0.0
+        )
+
+
+def _failure(name: str, hook: asyncio.Future[None]) -> RecordEvent:
+    if name == "preStop":
+        return RecordEvent("Warning", "FailedPreStopHook", "PreStopHook failed")
+    why = str(hook.exception()) if hook.done() and not hook.cancelled() else "it did not end in time"
+    return RecordEvent("Warning", "FailedCheckpointHook", f"the checkpoint hook failed: {why}")
 
 
 class _Stopping:
