@@ -16,7 +16,16 @@ from node_agent_server import NODE, NodeBox, Options, pod, serving
 
 from windlass.api import annotations
 from windlass.api.errors import StatusError
-from windlass.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, SECRETS
+from windlass.api.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    LEASES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SECRETS,
+)
 from windlass.node.options import AgentOptions, ImageEntry
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.log_reader import LogNotFound
@@ -309,11 +318,26 @@ async def test_images_can_stand_for_environments(tmp_path: Path) -> None:
 async def test_claims_keep_their_files_between_pods(box: NodeBox) -> None:
     mount = {"volumeMounts": [{"name": "c", "mountPath": "/claim"}]}
     volumes = [{"name": "c", "persistentVolumeClaim": {"claimName": "data"}}]
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {
+        "name": "data",
+        "namespace": "default",
+        "annotations": {"volume.kubernetes.io/storage-provisioner": "windlass.dev/local-path"},
+    }
+    claim = await box.client.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": spec})
+    name = f"pvc-{claim['metadata']['uid']}"
+    await box.until(lambda: box.client.find(PERSISTENT_VOLUMES, name))
+    change = {"spec": {"volumeName": name}}  # the binder of the control plane
+    await box.client.patch(PERSISTENT_VOLUME_CLAIMS, "data", change, "default")
     await box.create(pod("w1", "sh", "-c", "echo kept > /claim/f", container=mount, volumes=volumes))
     await box.phase("w1", "Succeeded")
     await box.create(pod("w2", "cat", "/claim/f", container=mount, volumes=volumes))
     await box.phase("w2", "Succeeded")
     assert await box.log("w2") == "kept\n"
+    directory = box.state.node / "claims" / f"{name}_default_data"
+    assert (directory / "f").read_text() == "kept\n"
+    await box.client.patch(PERSISTENT_VOLUMES, name, {"status": {"phase": "Released"}}, subresource="status")
+    await box.until(lambda: not directory.exists())
 
 
 async def test_memory_limits_hold(box: NodeBox) -> None:

@@ -26,7 +26,7 @@ SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 QUEUE_NAME_KUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a job: its queue, in Kueue's way."""
 QUEUE_NAMES = (names.QUEUE_NAME_VOLCANO, names.QUEUE_NAME_KAI, names.QUEUE_NAME_LABEL, QUEUE_NAME_KUEUE)
-"""Labels and annotations that name a queue. The first one counts."""
+"""Labels and annotations that name a queue. The first one counts, and pods are queued by all but the last."""
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Environment variable of the index, in all containers of an Indexed Job."""
 

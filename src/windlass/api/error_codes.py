@@ -185,6 +185,18 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "class are not given their GPUs, or the device plug-in hands out replicas or slices.",
     ),
     (
+        "WL-JOB-405",
+        "the job cannot be changed so",
+        "The kind of the job, or its state, does not allow it: a job that has ended is not suspended, and the size of "
+        "some kinds is fixed while they run. `why` names the reason, `try` another way.",
+    ),
+    (
+        "WL-JOB-504",
+        "pods of the job did not end in time",
+        "The job was requeued, and some of its old pods are still in their grace period. New pods start when the old "
+        "ones have ended.",
+    ),
+    (
         "WL-JOB-410",
         "the job was deleted while it was followed",
         "The job was deleted, so its outcome is not known.",

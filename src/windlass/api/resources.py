@@ -156,13 +156,12 @@ RESOURCE_CLAIM_TEMPLATES = Resource(
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",))
-"""Read where a cluster has it; a box has no storage classes, so it is not in :data:`ALL`."""
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
-"""As :data:`STORAGE_CLASSES`."""
+"""Read where a cluster has it; a box has no CSI drivers, so it is not in :data:`ALL`."""
 CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
-"""As :data:`STORAGE_CLASSES`."""
+"""As :data:`CSI_NODES`."""
 STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
-"""As :data:`STORAGE_CLASSES`."""
+"""As :data:`CSI_NODES`."""
 
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
 """Current usage of nodes, if the cluster measures it."""
@@ -337,6 +336,7 @@ PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, custom=True
 )
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job", True, (), ("all",), _STATUS)
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True, ("cj",), ("all",), _STATUS)
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 """Template of a node request (:mod:`windlass.model.autoscaling.provisioning`) in clusters with an autoscaler; also
 not served here."""
@@ -373,6 +373,8 @@ ALL: tuple[Resource, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     BATCH_JOBS,
+    CRON_JOBS,
+    STORAGE_CLASSES,
     QUEUES,
     POD_GROUPS,
     VOLCANO_JOBS,

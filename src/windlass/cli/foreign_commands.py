@@ -27,11 +27,8 @@ COMMANDS = {
     "sstat": "windlass show JOB",
     "sdiag": "windlass status",
     "sacctmgr": "windlass queue ls",
-    "hold": "windlass apply -f FILE, a Command with action AbortJob",
-    "suspend": "windlass apply -f FILE, a Command with action AbortJob",
-    "release": "windlass apply -f FILE, a Command with action ResumeJob",
-    "resume": "windlass apply -f FILE, a Command with action ResumeJob",
-    "requeue": "windlass apply -f FILE, a Command with action RestartJob",
+    "hold": "windlass suspend JOB",
+    "release": "windlass resume JOB",
     "sinfo": "windlass node ls",
     "top": "windlass status",
     "sprio": "windlass explain JOB",
@@ -52,7 +49,6 @@ COMMANDS = {
     "wait": "windlass logs JOB -f   (to its end; or windlass submit --wait)",
     "info": "windlass status",
     "start": "windlass up",
-    "scale": "windlass submit --nodes N -- COMMAND",
 }
 """Foreign command → the nearest command of Windlass."""
 _ARRAY = "windlass apply -f FILE, a Job with that many replicas, or a loop of windlass submit -e TASK=$i …"

@@ -34,6 +34,7 @@ LAYER_OF_CONTROLLER: Mapping[str, str] = {
     "nodehealth": INFRASTRUCTURE,
     "gputier": INFRASTRUCTURE,
     "adoption": RESOURCES,
+    "definitions": RESOURCES,
     "deviceclaims": RESOURCES,
     "disruption": RESOURCES,
     "garbage": RESOURCES,

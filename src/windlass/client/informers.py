@@ -156,6 +156,7 @@ class _Stream:
         self.namespace, self.labels, self.fields = scope
         self.views: list[Informer[Any]] = []
         self.started = False
+        self.task: asyncio.Task[None] | None = None
         watch_list = owner.use_watch_list and resource not in MANY
         self.reflector = Reflector(self, owner.clock, owner.rng, use_watch_list=watch_list)
         # Per object one integer that names its incarnation (uid) and its version.
@@ -455,6 +456,7 @@ class SharedInformers:
         fields: str = "",
         decode: type[T] | Callable[[msgspec.Raw], T | None] = dict,
         early: bool = False,
+        later: bool = False,
     ) -> Informer[T]:
         """Return the cache of a collection, decoded by ``decode``.
 
@@ -463,6 +465,8 @@ class SharedInformers:
         and the object skipped. Equal arguments return the same informer. An informer
         added after its stream has started gets a stream of its own.
 
+        ``later``: a kind that appears while the process runs. It does not count for
+            :attr:`synced`, and :meth:`drop` ends it.
         ``early``: show the first state while it arrives, if all informers of the stream
             are early. The state may restart before it is complete. Objects that
             disappear by this are then deletes.
@@ -475,14 +479,26 @@ class SharedInformers:
                     if view.decode == decoder:
                         view.early = view.early and early
                         return view
-                if not stream.started:
+                if not stream.started and not later:
                     return self._add_view(stream, decoder, early)
         stream = _Stream(self, resource, scope)
         self._streams.append(stream)
         view = self._add_view(stream, decoder, early)
+        if later:
+            self._informers.remove(view)
         if self._group is not None:
             self._start(stream)
         return view
+
+    def drop(self, informer: Informer[Any]) -> None:
+        """Stop following a collection that is no longer served. Its cache keeps the last state."""
+        for stream in list(self._streams):
+            if informer in stream.views:
+                stream.views.remove(informer)
+                if not stream.views:
+                    self._streams.remove(stream)
+                    if stream.task is not None:
+                        stream.task.cancel()
 
     def _add_view(self, stream: _Stream, decode: Decode, early: bool) -> Informer[Any]:
         view: Informer[Any] = Informer(stream.resource, decode)
@@ -495,7 +511,7 @@ class SharedInformers:
         if self._group is None:
             raise RuntimeError("not running")
         stream.started = True
-        self._group.create_task(stream.run(), name=f"informer {stream.resource.qualified}")
+        stream.task = self._group.create_task(stream.run(), name=f"informer {stream.resource.qualified}")
 
     async def run(self) -> None:
         """Follow the server until cancelled.

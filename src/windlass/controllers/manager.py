@@ -21,6 +21,8 @@ from windlass.controllers.apps.catalogue import apps_controllers
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import VOLCANO_KINDS
 from windlass.controllers.batch.controller import BatchJobController
+from windlass.controllers.cronjob.controller import CronJobController
+from windlass.controllers.definitions.controller import DefinitionController
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
@@ -38,6 +40,7 @@ from windlass.controllers.queue.controller import QueueController
 from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, ReconcilerRunner, RunnerContext
 from windlass.controllers.services.controller import EndpointsController
+from windlass.controllers.storage.controller import ClaimController, VolumeController
 from windlass.controllers.trainer.runtimes import TrainingRuntimeController
 from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
@@ -157,12 +160,16 @@ def _reconcilers(
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             *apps_controllers(informers, clock, rng),
             BatchJobController(informers, clock, rng),
+            CronJobController(informers, clock),
             PriorityClassController(informers),
             TrainingRuntimeController(informers),
             DeviceClaimController(client, informers),
+            DefinitionController(client, informers, clock),
             NamespaceController(client, informers, clock),
             GarbageController(client, informers),
             EndpointsController(informers),
+            ClaimController(informers),
+            VolumeController(informers),
             QuotaController(client, informers, clock),
             DisruptionController(client, informers, clock),
             NodeHealthController(client, informers, clock),

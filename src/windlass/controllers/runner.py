@@ -41,7 +41,9 @@ MAX_REMEMBERED_EVENTS = 10_000
 class Informers(Protocol):
     """Source of informers. Each controller takes those of the kinds that it reads."""
 
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
+    def informer(self, resource: Resource, *, decode: Any = dict, later: bool = False) -> Informer[Any]: ...
+
+    def drop(self, informer: Informer[Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,15 @@ class NotesFailures(Protocol):
         ...
 
 
+@runtime_checkable
+class GrowingReconciler(Protocol):
+    """Reconciler that follows more collections while it runs."""
+
+    def grow(self, follow: Callable[[WatchedCollection], None]) -> None:
+        """Keep ``follow``, which adds a collection."""
+        ...
+
+
 class EventSink(Protocol):
     def event(self, ref: ObjectRef, type: str, reason: str, message: str) -> None: ...
 
@@ -126,8 +137,13 @@ class ReconcilerRunner:
         metrics.waiting.labels(reconciler.name).set_function(lambda: len(self.queue))
         self._watches = tuple(reconciler.watches())
         for watch in self._watches:
-            self.expectations.follow(watch.informer)
-            self._listen(watch)
+            self._follow(watch)
+        if isinstance(reconciler, GrowingReconciler):
+            reconciler.grow(self._follow)
+
+    def _follow(self, watch: WatchedCollection) -> None:
+        self.expectations.follow(watch.informer)
+        self._listen(watch)
 
     @property
     def name(self) -> str:

@@ -49,6 +49,7 @@ from windlass.node.pods.pod_names import PodNames
 from windlass.node.pods.record import PodDecoder, PodRecord
 from windlass.node.pods.worker import PodWorker, read_pod_record
 from windlass.node.pods.worker_factory import PodWorkerFactory
+from windlass.node.provisioner import Provisioner
 from windlass.node.runtime import helpers, log_reader, syscalls
 from windlass.node.runtime.runner import ProcessRunner, Runner
 from windlass.node.runtime.threads import in_thread
@@ -127,6 +128,9 @@ class NodeAgent:
             node = await self._set_up()
             self._pods = self._informers.informer(PODS, decode=PodDecoder(node.name))
             service_names = self._set_up_services()
+            provisioner = Provisioner(
+                self._client, self._informers, self.recorder, self._clock, self._rng, self._paths.claims
+            )
             nodes = self._informers.informer(NODES, decode=decode_simulated)
             simulated = SimulatedNodes(
                 self._client,
@@ -155,6 +159,7 @@ class NodeAgent:
                 group.create_task(self._stream_listener().run(), name="streams")
                 group.create_task(self.proxies.run(), name="service proxies")
                 group.create_task(service_names.run(), name="external names")
+                group.create_task(provisioner.run(), name="volumes")
                 if device_reporter is not None:
                     group.create_task(device_reporter.run(), name="devices")
         finally:

@@ -49,6 +49,12 @@ class ServedKinds:
 BUILT_IN_ONLY = ServedKinds()
 
 
+def _resources(data: bytes) -> list[Resource]:
+    crd = _decode(data)
+    own = is_built_in(crd["spec"]["group"], crd["spec"]["names"]["plural"])
+    return [] if own else resources_of(crd)
+
+
 class CustomKinds:
     """Kinds that the CustomResourceDefinitions of a store declare."""
 
@@ -56,18 +62,19 @@ class CustomKinds:
         self._store = store
         self._position = -1
         self._served = BUILT_IN_ONLY
+        self._kinds: dict[str, tuple[int, list[Resource]]] = {}
+        """Version and kinds of each definition."""
 
     def current(self) -> ServedKinds:
         """Return the kinds that are served now."""
         position, _ = self._store.changes(_TABLE, None)
         if position != self._position:
-            found = (_decode(entry.data) for entry in self._store.select(_TABLE))
-            custom = [
-                resource
-                for crd in found
-                if not is_built_in(crd["spec"]["group"], crd["spec"]["names"]["plural"])
-                for resource in resources_of(crd)
-            ]
+            before, self._kinds = self._kinds, {}
+            for entry in self._store.select(_TABLE):
+                known = before.get(entry.key)
+                fresh = known is None or known[0] != entry.rv
+                self._kinds[entry.key] = (entry.rv, _resources(entry.data)) if fresh else known
+            custom = [resource for _, found in self._kinds.values() for resource in found]
             self._served = ServedKinds(custom) if custom else BUILT_IN_ONLY
             self._position = position
         return self._served

@@ -85,15 +85,18 @@ def test_claims_are_ignored_without_a_storage_provider() -> None:
     assert needs(volume("v1")) == ()
     assert needs(claim(), volume("v1")) == ()
     others = volume("v1", claimRef={"namespace": "default", "name": "x"})
-    assert needs(claim(), others)[0].fault == "claim default/data is not bound to a volume yet"
+    assert needs(claim(), others)[0].fault == "pod has unbound immediate PersistentVolumeClaims: default/data"
 
 
 def test_unbound_claim_holds_its_pod_if_the_server_has_classes() -> None:
     """As kube-scheduler does, also in a cluster that has no class and no claim at all."""
     for objects, problem in (
-        ((), "claim default/data does not exist"),
-        ((claim(),), "claim default/data is not bound to a volume yet"),
-        ((claim(storageClassName="gone"), volume("v1")), "claim default/data is not bound to a volume yet"),
+        ((), 'persistentvolumeclaim "data" not found'),
+        ((claim(),), "pod has unbound immediate PersistentVolumeClaims: default/data"),
+        (
+            (claim(storageClassName="gone"), volume("v1")),
+            "pod has unbound immediate PersistentVolumeClaims: default/data",
+        ),
     ):
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         model = from_objects([pod("a", volumes=volumes), pod("b"), *objects]).model
@@ -136,16 +139,16 @@ def test_a_claim_for_one_pod_alone() -> None:
 
 def test_problems_of_a_claim_are_reported() -> None:
     class_ = storage_class("fast", waits=False)
-    assert needs(class_, claim("other"))[0].fault == "claim default/data does not exist"
+    assert needs(class_, claim("other"))[0].fault == 'persistentvolumeclaim "data" not found'
     gone = claim(volumeName="v9")
     assert needs(class_, gone)[0].fault == "volume v9 of claim default/data does not exist"
     assert needs(class_, claim(storageClassName="fast"))[0].fault == (
-        "claim default/data is not bound to a volume yet"
+        "pod has unbound immediate PersistentVolumeClaims: default/data"
     )
     assert needs(class_, claim(storageClassName="none"))[0].fault != ""
     dying = claim()
     dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert needs(class_, dying)[0].fault == "claim default/data is being deleted"
+    assert needs(class_, dying)[0].fault == 'persistentvolumeclaim "data" is being deleted'
 
 
 def test_delayed_claim_can_be_provisioned_where_its_class_allows() -> None:
@@ -190,7 +193,7 @@ def test_a_claim_that_comes_with_the_pod_is_named_after_both() -> None:
         [pod("a", volumes=[{"name": "scratch", "ephemeral": spec}]), storage_class("fast"), claim("other")]
     )
     (task,) = [d.task for d in found.deltas if isinstance(d, deltas.TaskUpserted)]
-    assert task.needs.volumes[0].fault == "claim default/a-scratch does not exist"
+    assert task.needs.volumes[0].fault == 'persistentvolumeclaim "a-scratch" not found'
 
 
 def test_change_of_storage_marks_its_pods() -> None:
@@ -315,7 +318,7 @@ def test_first_claim_marks_every_pod_with_a_claim() -> None:
         _claim_view(claim("another"))
     )  # until now the cluster might not have let claims be read
     (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
-    assert task.needs.volumes[0].fault == "claim default/missing does not exist"
+    assert task.needs.volumes[0].fault == 'persistentvolumeclaim "missing" not found'
 
 
 def test_node_has_the_limits_of_its_drivers() -> None:

@@ -94,10 +94,34 @@ def test_downward_and_projected(tmp_path: Path) -> None:
     assert sorted(os.listdir(projected.source)) == ["b", "key"]  # no credentials of the control plane
 
 
-def test_claims_are_folders_that_outlive_the_pod(tmp_path: Path) -> None:
-    (claim,) = made(tmp_path, {"name": "c", "persistentVolumeClaim": {"claimName": "data"}})
-    assert claim.source == str(tmp_path / "claims/ns_data")
-    assert os.path.isdir(claim.source)
+def test_claims_are_directories_that_outlive_the_pod(tmp_path: Path) -> None:
+    for source, expected in (
+        ({"hostPath": {"path": f"{tmp_path}/pv"}}, tmp_path / "pv"),
+        ({"local": {"path": f"{tmp_path}/local"}}, tmp_path / "local"),
+        ({"nfs": {"server": "s", "path": "/x"}}, tmp_path / "claims/ns_data"),
+    ):
+        objects = {("PersistentVolumeClaim", "data"): {"volume": {"spec": source}}}
+        volume = {"name": "c", "persistentVolumeClaim": {"claimName": "data"}}
+        (claim,) = made(tmp_path, volume, objects=objects)
+        assert claim.source == str(expected)
+        assert os.path.isdir(claim.source)
+
+
+def test_claims_without_volume_are_not_mounted(tmp_path: Path) -> None:
+    for objects, message in (
+        ({}, 'persistentvolumeclaim "data" not found'),
+        (
+            {("PersistentVolumeClaim", "data"): {"volume": None}},
+            "error processing PVC ns/data: PVC is not bound",
+        ),
+    ):
+        with pytest.raises(ContainerConfigError, match=r"PVC|not found") as caught:
+            made(
+                tmp_path,
+                {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
+                objects=objects,
+            )
+        assert caught.value.message == message
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,12 @@ class FakeApi:
         self._informers.setdefault(resource, []).append(informer)
         return informer
 
+    def drop(self, informer: Informer[Any]) -> None:
+        """Stop delivering changes to an informer."""
+        for known in self._informers.values():
+            if informer in known:
+                known.remove(informer)
+
     def catch_up(self) -> None:
         """Deliver what the caches have missed while ``lagging``."""
         late, self._late = self._late, []

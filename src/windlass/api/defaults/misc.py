@@ -50,10 +50,17 @@ def persistent_volume(obj: dict[str, Any]) -> None:
     spec.setdefault("volumeMode", "Filesystem")
     if "hostPath" in spec:
         spec["hostPath"].setdefault("type", "")
+    obj.setdefault("status", {}).setdefault("phase", "Pending")
 
 
 def persistent_volume_claim(obj: dict[str, Any]) -> None:
     obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    obj.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def storage_class(obj: dict[str, Any]) -> None:
+    obj.setdefault("reclaimPolicy", "Delete")
+    obj.setdefault("volumeBindingMode", "Immediate")
 
 
 def limit_range(obj: dict[str, Any]) -> None:

@@ -84,6 +84,20 @@ def _accepted(
     return accepted, problem
 
 
+def begin_removal(crd: dict[str, Any], now: float) -> None:
+    """Let a definition wait for the removal of its objects, in place, when its deletion starts."""
+    metadata = crd["metadata"]
+    if "deletionTimestamp" in metadata:
+        return
+    if CLEANUP not in (metadata.get("finalizers") or ()):
+        metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
+    status = crd["status"] = {**(crd.get("status") or {})}
+    message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    status["conditions"] = set_condition(
+        status.get("conditions"), "Terminating", True, "InstanceDeletionPending", message, now
+    )
+
+
 def is_true(conditions: Iterable[Json] | None, kind: str) -> bool:
     return any(c.get("type") == kind and c.get("status") == "True" for c in conditions or ())
 

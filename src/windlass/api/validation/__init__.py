@@ -19,6 +19,7 @@ from windlass.api.resources import Resource
 from windlass.api.validation import (
     apps,
     batch,
+    batch_cronjob,
     claims,
     cluster,
     custom_objects,
@@ -60,6 +61,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.ENDPOINT_SLICES: service.endpoint_slice,
     resources.PERSISTENT_VOLUMES: simple.persistent_volume,
     resources.PERSISTENT_VOLUME_CLAIMS: simple.persistent_volume_claim,
+    resources.STORAGE_CLASSES: simple.storage_class,
     resources.DEPLOYMENTS: apps.deployment,
     resources.REPLICA_SETS: apps.replica_set,
     resources.STATEFUL_SETS: apps.stateful_set,
@@ -86,6 +88,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.JOB_FLOWS: jobflow.job_flow,
     resources.JOB_TEMPLATES: jobflow.job_template,
     resources.BATCH_JOBS: batch.job,
+    resources.CRON_JOBS: batch_cronjob.cron_job,
     resources.COMMANDS: pod_group.command,
     resources.HYPERNODES: topology.hypernode,
     resources.KAI_TOPOLOGIES: topology.topology,

@@ -10,6 +10,7 @@ from windlass.api import resources
 from windlass.api.errors import FieldError
 from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import Resource
+from windlass.api.structural.names import CLEANUP
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector
 
@@ -51,7 +52,7 @@ def validate(
         out.each("metadata.finalizers", finalizer, names.qualified_name(finalizer))
     for index, finalizer in enumerate(finalizers):
         qualified = "/" in finalizer or finalizer in _STANDARD_FINALIZERS
-        if not qualified and resource.definition is None:
+        if not qualified and resource.definition is None and finalizer != CLEANUP:
             out.invalid(
                 f"metadata.finalizers[{index}]",
                 finalizer,

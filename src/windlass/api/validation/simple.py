@@ -149,6 +149,27 @@ def persistent_volume_claim(obj: Obj, old: Obj | None, out: Collector) -> None:
         )
 
 
+def storage_class(obj: Obj, old: Obj | None, out: Collector) -> None:
+    provisioner = obj.get("provisioner") or ""
+    if not provisioner:
+        out.required("provisioner")
+    else:
+        out.each("provisioner", provisioner, names.qualified_name(provisioner.lower()))
+    out.choice("reclaimPolicy", obj.get("reclaimPolicy", "Delete"), ("Delete", "Retain"))
+    mode = obj.get("volumeBindingMode", "Immediate")
+    out.choice("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    for key in obj.get("parameters") or {}:
+        if not key:
+            out.invalid("parameters", key, "field can not be empty.")
+    if old is None:
+        return
+    for field in ("parameters", "provisioner", "reclaimPolicy"):
+        if (obj.get(field) or None) != (old.get(field) or None):
+            out.forbidden(field, f"updates to {field} are forbidden.")
+    if mode != old.get("volumeBindingMode", "Immediate"):
+        out.invalid("volumeBindingMode", mode, IMMUTABLE)
+
+
 def claim_spec(spec: Obj, path: str, out: Collector) -> None:
     """The spec of a claim, wherever it stands."""
     _access(spec.get("accessModes") or (), out, f"{path}.accessModes")

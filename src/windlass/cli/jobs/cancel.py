@@ -17,8 +17,8 @@ from windlass.cli.ungrouped_gangs import controllers_of
 _SECOND_CTRL_C_SECONDS = 2.0
 
 
-def terminate(invocation: Invocation, name: str, namespace: str, reason: str) -> None:
-    """Request the end of a job from its controller (``bus.volcano.sh`` Command).
+def command_job(invocation: Invocation, name: str, namespace: str, action: str, message: str) -> None:
+    """Request an action on a Volcano Job from its controller (``bus.volcano.sh`` Command).
 
     Raises ``StatusError``.
     """
@@ -27,7 +27,7 @@ def terminate(invocation: Invocation, name: str, namespace: str, reason: str) ->
         "apiVersion": COMMANDS.api_version,
         "kind": COMMANDS.kind,
         "metadata": {"generateName": f"{name[:40]}-", "namespace": namespace},
-        "action": "TerminateJob",
+        "action": action,
         "target": {
             "apiVersion": VOLCANO_JOBS.api_version,
             "kind": VOLCANO_JOBS.kind,
@@ -36,9 +36,14 @@ def terminate(invocation: Invocation, name: str, namespace: str, reason: str) ->
             "controller": True,
         },
         "reason": "CommandIssued",
-        "message": reason,
+        "message": message,
     }
     invocation.client.create(COMMANDS, command)
+
+
+def terminate(invocation: Invocation, name: str, namespace: str, reason: str) -> None:
+    """Request the end of a Volcano Job. Raises ``StatusError``."""
+    command_job(invocation, name, namespace, "TerminateJob", reason)
 
 
 def end_job(invocation: Invocation, job: Job, reason: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from windlass.api.resources import Resource
 from windlass.api.views import OwnerReference
 from windlass.client.client import Client
 from windlass.client.informers import Informer
+from windlass.controllers.custom_kinds import CustomKinds, kinds_of
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.garbage.graph import COLLECTED, Graph, Item, ItemDecoder, owner_resource
+from windlass.controllers.garbage.graph import COLLECTED, Graph, Item, ItemDecoder
 from windlass.controllers.garbage.reconcile import OwnersSnapshot, reconcile
 from windlass.controllers.runner import Informers, WatchedCollection
 
@@ -25,11 +27,44 @@ class GarbageController:
             informer = informers.informer(resource, decode=ItemDecoder(resource))
             informer.add_handler(self.graph.add, self.graph.update, self.graph.remove)
             self._informers.append(informer)
+        self._source = informers
+        self._kinds = CustomKinds(informers)
+        self._follow: Callable[[WatchedCollection], None] = lambda _: None
+        self._custom: dict[Resource, Informer[Item]] = {}
 
     def watches(self) -> Iterable[WatchedCollection]:
         return [
-            WatchedCollection(informer, self.graph.affected_keys, _matters) for informer in self._informers
+            *(
+                WatchedCollection(informer, self.graph.affected_keys, _matters)
+                for informer in self._informers
+            ),
+            WatchedCollection(self._kinds.informer, lambda _: ()),
         ]
+
+    def grow(self, follow: Callable[[WatchedCollection], None]) -> None:
+        """Follow the kinds of CustomResourceDefinitions from now on, too."""
+        self._follow = follow
+        changed = self._follow_kinds
+        self._kinds.informer.add_handler(
+            lambda _: changed(), lambda _old, _new: changed(), lambda _: changed()
+        )
+
+    def _follow_kinds(self) -> None:
+        served = dict.fromkeys(self._kinds.resources())
+        self.graph.custom = {
+            (version.api_version, version.kind): found[0]
+            for crd in self._kinds.informer.items.values()
+            if (found := kinds_of(crd))
+            for version in found
+        }
+        for resource in [resource for resource in self._custom if resource not in served]:
+            self._source.drop(self._custom.pop(resource))
+        for resource in served:
+            if resource not in self._custom:
+                informer = self._source.informer(resource, decode=ItemDecoder(resource), later=True)
+                informer.add_handler(self.graph.add, self.graph.update, self.graph.remove)
+                self._custom[resource] = informer
+                self._follow(WatchedCollection(informer, self.graph.affected_keys, _matters))
 
     def initial_keys(self) -> Iterable[str]:
         return ()
@@ -53,7 +88,7 @@ class GarbageController:
         An owner is solid if its kind is not served, or if it is namespaced and the
         dependent is cluster-wide: nothing is deleted on a guess.
         """
-        resource = owner_resource(owner)
+        resource = self.graph.owner_resource(owner)
         if resource is None or (resource.namespaced and not item.namespace):
             return "solid"
         cached = self.graph.get(owner.uid)

@@ -80,6 +80,8 @@ class Graph:
         self._items: dict[str, Item] = {}
         self._dependents: dict[str, set[str]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
+        self.custom: dict[tuple[str, str], Resource] = {}
+        """(apiVersion, kind) of users' CustomResourceDefinitions → the followed version."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -132,8 +134,9 @@ class Graph:
             if cached is not None and cached.deleted:
                 yield owner.uid
 
-
-def owner_resource(owner: OwnerReference) -> Resource | None:
-    """The stored kind of an owner; None for a kind that is not served."""
-    resource = by_kind(owner.api_version, owner.kind)
-    return ALIASES.get(resource, resource) if resource is not None else None
+    def owner_resource(self, owner: OwnerReference) -> Resource | None:
+        """Return the stored kind of an owner; ``None`` for a kind that is not served."""
+        resource = by_kind(owner.api_version, owner.kind)
+        if resource is None:
+            return self.custom.get((owner.api_version, owner.kind))
+        return ALIASES.get(resource, resource)

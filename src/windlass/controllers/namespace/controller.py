@@ -10,6 +10,7 @@ from windlass.api.resources import ALIASES, ALL, EVENTS_V1, NAMESPACES, Resource
 from windlass.api.views import Namespace, decode_namespace
 from windlass.client.client import Client
 from windlass.client.informers import Informer
+from windlass.controllers.custom_kinds import CustomKinds
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.namespace.reconcile import Content, NamespaceSnapshot, reconcile
 from windlass.controllers.runner import Informers, WatchedCollection
@@ -38,6 +39,7 @@ class NamespaceController:
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
+        self._kinds = CustomKinds(informers)
         self._namespaces: Informer[Namespace] = informers.informer(NAMESPACES, decode=decode_namespace)
 
     def watches(self) -> Iterable[WatchedCollection]:
@@ -58,7 +60,7 @@ class NamespaceController:
         if namespace is None or namespace["metadata"].get("uid") != cached.uid:
             return NOTHING
         content = {}
-        for resource in CONTENT:
+        for resource in (*CONTENT, *(kind for kind in self._kinds.resources() if kind.namespaced)):
             found = await self._client.list(resource, key, limit=PAGE_SIZE, type=_Object)
             content[resource] = [_content(obj.metadata) for obj in found.items]
         return reconcile(namespace, NamespaceSnapshot(content, self._clock.now()))

@@ -23,7 +23,7 @@ from windlass.jobs.batch.failures import (
     restarts_exceed_limit,
     verdict_of,
 )
-from windlass.jobs.batch.spec import BatchJobSpec, FailureAction, SuccessCriterion
+from windlass.jobs.batch.spec import BatchFailureAction, BatchJobSpec, SuccessCriterion
 from windlass.jobs.batch.state import (
     COMPLETE,
     FAILED,
@@ -244,7 +244,7 @@ class _Reconciliation:
         for pod in self.pods:
             if self.spec.failure_rules and has_failed(self.spec, pod):
                 verdict = verdict_of(self.spec, pod)
-                if verdict.action is FailureAction.FAIL_JOB:
+                if verdict.action is BatchFailureAction.FAIL_JOB:
                     return self._condition(FAILURE_TARGET, "PodFailurePolicy", verdict.message)
         if self.failed > self.spec.backoff_limit or restarts_exceed_limit(self.spec, self.pods):
             message = "Job has reached the specified backoff limit"

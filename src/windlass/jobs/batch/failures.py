@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from windlass.jobs.batch.spec import BatchJobSpec, FailureAction, FailureRule
+from windlass.jobs.batch.spec import BatchFailureAction, BatchFailureRule, BatchJobSpec
 
 FIRST_DELAY_SECONDS = 10.0
 """Delay (seconds) of a new pod after one failure."""
@@ -62,15 +62,15 @@ class BatchPod:
 class FailureVerdict:
     """Result of ``podFailurePolicy`` for a failed pod. ``message``: of a job that fails by it."""
 
-    action: FailureAction
+    action: BatchFailureAction
     message: str = ""
 
     @property
     def counted(self) -> bool:
-        return self.action is not FailureAction.IGNORE
+        return self.action is not BatchFailureAction.IGNORE
 
 
-_COUNTED = FailureVerdict(FailureAction.COUNT)
+_COUNTED = FailureVerdict(BatchFailureAction.COUNT)
 
 
 def has_failed(spec: BatchJobSpec, pod: BatchPod) -> bool:
@@ -105,11 +105,11 @@ def verdict_of(spec: BatchJobSpec, pod: BatchPod) -> FailureVerdict:
             if is_exit
             else f"Pod {where} has condition {what[0]} matching {rule.action} rule at index {position}"
         )
-        return FailureVerdict(rule.action, message if rule.action is FailureAction.FAIL_JOB else "")
+        return FailureVerdict(rule.action, message if rule.action is BatchFailureAction.FAIL_JOB else "")
     return _COUNTED
 
 
-def _exit_evidence(rule: FailureRule, pod: BatchPod) -> tuple[tuple[str, object], bool] | None:
+def _exit_evidence(rule: BatchFailureRule, pod: BatchPod) -> tuple[tuple[str, object], bool] | None:
     assert rule.codes is not None
     for container, code in pod.exits:
         if code and rule.container in ("", container) and (code in rule.codes) != rule.inverted:
@@ -117,7 +117,7 @@ def _exit_evidence(rule: FailureRule, pod: BatchPod) -> tuple[tuple[str, object]
     return None
 
 
-def _condition_evidence(rule: FailureRule, pod: BatchPod) -> tuple[tuple[str, object], bool] | None:
+def _condition_evidence(rule: BatchFailureRule, pod: BatchPod) -> tuple[tuple[str, object], bool] | None:
     for condition in pod.conditions:
         if condition in rule.conditions:
             return condition, False
@@ -129,7 +129,7 @@ def index_has_failed(spec: BatchJobSpec, pod: BatchPod) -> bool:
     if spec.per_index is None or not has_failed(spec, pod):
         return False
     verdict = verdict_of(spec, pod)
-    if verdict.action is FailureAction.FAIL_INDEX:
+    if verdict.action is BatchFailureAction.FAIL_INDEX:
         return True
     return verdict.counted and pod.index_failures >= spec.per_index
 

@@ -10,6 +10,7 @@ from windlass.api.batch_fields import (
     INDEX_FAILURES,
     INDEX_IGNORED,
     INDEX_VARIABLE,
+    QUEUE_NAMES,
     TRACKING,
 )
 from windlass.api.owner_references import owner_reference
@@ -33,6 +34,8 @@ def build_pod(spec: BatchJobSpec, new: NewPod, suffix: str) -> dict[str, Any]:
     """Return the pod of the Job's template, with the finalizer that tracks it."""
     template = spec.template.get("metadata") or {}
     labels, annotations = dict(template.get("labels") or {}), dict(template.get("annotations") or {})
+    if spec.queue and not any(name in labels or name in annotations for name in QUEUE_NAMES[:-1]):
+        annotations[QUEUE_NAMES[0]] = spec.queue
     body = dict(spec.template.get("spec") or {})
     if spec.indexed:
         labels[COMPLETION_INDEX] = annotations[COMPLETION_INDEX] = str(new.index)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from windlass.api.batch_fields import queue_of_job
+
 Json = Mapping[str, Any]
 
 CONTROLLER_NAME = "kubernetes.io/job-controller"
@@ -15,7 +17,7 @@ DEFAULT_BACKOFF_LIMIT = 6
 UNLIMITED = 2**31 - 1
 
 
-class FailureAction(StrEnum):
+class BatchFailureAction(StrEnum):
     """Action of a rule of ``podFailurePolicy``."""
 
     FAIL_JOB = "FailJob"
@@ -25,14 +27,14 @@ class FailureAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FailureRule:
+class BatchFailureRule:
     """Rule of ``podFailurePolicy``: on exit codes or on conditions of the pod.
 
     ``codes``: ``None`` if the rule is about conditions. ``container``: empty for any.
     ``conditions``: type and status.
     """
 
-    action: FailureAction
+    action: BatchFailureAction
     codes: frozenset[int] | None = None
     inverted: bool = False
     container: str = ""
@@ -55,6 +57,7 @@ class BatchJobSpec:
         pods.
     ``per_index``: ``backoffLimitPerIndex``; ``None`` if failures are counted for the
         whole job.
+    ``queue``: queue of its pods; empty for the default one.
     ``only_failed``: a pod is replaced when it has finished, not already when it is
         terminating (``podReplacementPolicy: Failed``).
     """
@@ -72,8 +75,9 @@ class BatchJobSpec:
     ttl_seconds: int | None
     suspend: bool
     managed_by: str
+    queue: str
     only_failed: bool
-    failure_rules: tuple[FailureRule, ...]
+    failure_rules: tuple[BatchFailureRule, ...]
     success: tuple[SuccessCriterion, ...]
     template: Json
 
@@ -108,6 +112,7 @@ def read_batch_job(obj: Json) -> BatchJobSpec:
         deadline_seconds=spec.get("activeDeadlineSeconds"),
         ttl_seconds=spec.get("ttlSecondsAfterFinished"),
         suspend=bool(spec.get("suspend")),
+        queue=queue_of_job(obj),
         managed_by=str(spec.get("managedBy") or CONTROLLER_NAME),
         only_failed=replacement == "Failed" or (replacement is None and bool(rules)),
         failure_rules=rules,
@@ -118,11 +123,11 @@ def read_batch_job(obj: Json) -> BatchJobSpec:
     )
 
 
-def _failure_rule(rule: Json) -> FailureRule:
-    action = FailureAction(rule["action"])
+def _failure_rule(rule: Json) -> BatchFailureRule:
+    action = BatchFailureAction(rule["action"])
     codes = rule.get("onExitCodes")
     if codes is not None:
-        return FailureRule(
+        return BatchFailureRule(
             action,
             frozenset(int(value) for value in codes.get("values") or ()),
             codes.get("operator") == "NotIn",
@@ -132,7 +137,7 @@ def _failure_rule(rule: Json) -> FailureRule:
         (str(pattern.get("type")), str(pattern.get("status") or "True"))
         for pattern in rule.get("onPodConditions") or ()
     )
-    return FailureRule(action, conditions=conditions)
+    return BatchFailureRule(action, conditions=conditions)
 
 
 def _success_criterion(rule: Json) -> SuccessCriterion:

@@ -200,19 +200,19 @@ class VolumeIndex:
             self._assigned = {name: to for name, to in self._assigned.items() if to != claim or name == has}
 
     def _need(self, key: str) -> VolumeNeed | None:
-        claim = self.claims.get(key)
+        claim, name = self.claims.get(key), key.partition("/")[2]
         if not self._provided() and (claim is None or not claim.volume):
             return None
         if claim is None:
-            return VolumeNeed(key, fault=f"claim {key} does not exist")
+            return VolumeNeed(key, fault=f'persistentvolumeclaim "{name}" not found')
         if claim.deleted:
-            return VolumeNeed(key, fault=f"claim {key} is being deleted")
+            return VolumeNeed(key, fault=f'persistentvolumeclaim "{name}" is being deleted')
         exclusive = EXCLUSIVE in claim.access_modes
         if claim.volume:
             return self._bound(claim, exclusive)
         storage_class = self._class_of(claim)
         if storage_class is None or not storage_class.waits:
-            return VolumeNeed(key, fault=f"claim {key} is not bound to a volume yet")
+            return VolumeNeed(key, fault=f"pod has unbound immediate PersistentVolumeClaims: {key}")
         options = tuple(self._options(claim, storage_class.name))
         if storage_class.provisioner == NO_PROVISIONER:
             return VolumeNeed(key, options=options, exclusive=exclusive)

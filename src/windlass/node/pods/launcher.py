@@ -8,6 +8,7 @@ an event.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Mapping
@@ -17,7 +18,14 @@ from typing import Any
 
 from windlass.api import annotations
 from windlass.api.errors import StatusError
-from windlass.api.resources import CONFIG_MAPS, PODS, SECRETS
+from windlass.api.resources import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SECRETS,
+)
+from windlass.api.views.storage import SELECTED_NODE
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.node.devices import container_devices
@@ -46,7 +54,13 @@ from windlass.node.services.environment import service_environment
 from windlass.node.services.proxies import ServiceProxies
 
 _log = logging.getLogger("windlass.node")
-_REFERENCED = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
+_BINDING_TRIES, _BINDING_SECONDS = 30, 0.1
+"""Maximum number of reads of a claim that waits for this pod, and interval between two in seconds."""
+_REFERENCED = {
+    "ConfigMap": CONFIG_MAPS,
+    "Secret": SECRETS,
+    "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +160,7 @@ class ContainerLauncher:
         objects: dict[tuple[str, str], dict[str, Any]] = {}
         for reference in references:
             key = (reference.kind, reference.name)
-            if key in objects or not reference.name:
+            if key in objects or not reference.name or "/" in reference.name:
                 continue
             try:
                 obj = await self.client.get(_REFERENCED[reference.kind], reference.name, namespace)
@@ -155,7 +169,21 @@ class ContainerLauncher:
                     continue
                 raise
             objects[key] = {**obj, "kind": reference.kind}
+            if reference.kind == "PersistentVolumeClaim":
+                objects[key][volumes.CLAIM_VOLUME] = await self._volume_of(obj)
         return lambda kind, name: objects.get((kind, name))
+
+    async def _volume_of(self, claim: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the volume of a claim. One that is provisioned for this pod is waited for a moment."""
+        meta = claim["metadata"]
+        for _ in range(_BINDING_TRIES):
+            if name := claim["spec"].get("volumeName"):
+                return await self._client.find(PERSISTENT_VOLUMES, name)
+            if SELECTED_NODE not in (meta.get("annotations") or {}):
+                return None
+            await asyncio.sleep(_BINDING_SECONDS)
+            claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, meta["name"], meta["namespace"])
+        return None
 
     async def prepare_volumes(self) -> None:
         """Create the pod's volumes and write their files.

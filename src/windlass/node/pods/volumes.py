@@ -27,6 +27,8 @@ from windlass.node.pods.environment import (
 from windlass.node.runtime.mounts import Mount
 
 MOUNT_FAILED = "FailedMount"
+CLAIM_VOLUME = "volume"
+"""Entry of a looked-up PersistentVolumeClaim that holds its PersistentVolume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,11 @@ class VolumeRoots:
 
 
 def references(spec: Mapping[str, Any]) -> list[Reference]:
-    """Return references to the ConfigMaps and Secrets that the pod's volumes show."""
+    """Return references to the ConfigMaps, Secrets and claims that the pod's volumes show."""
     result: list[Reference] = []
     for volume in spec.get("volumes") or ():
+        if claim := volume.get("persistentVolumeClaim"):
+            result.append(Reference("PersistentVolumeClaim", claim.get("claimName") or "", optional=False))
         sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
         for source in sources:
             if ref := source.get("configMap"):
@@ -104,7 +108,7 @@ def _volume(record: Mapping[str, Any], facts: PodFacts, lookup: Lookup, roots: V
                 f'volume "{name}": persistentVolumeClaim.claimName "{wanted}" is not the name of a claim',
                 MOUNT_FAILED,
             )
-        source = str(roots.claims / f"{facts.pod['metadata']['namespace']}_{wanted}")
+        source = _claim_path(wanted, facts.pod["metadata"]["namespace"], lookup, roots)
         return PodVolume(name, source, "claim", read_only=bool(claim.get("readOnly")))
     if "configMap" in record or "secret" in record or "downwardAPI" in record:
         kind = next(k for k in ("configMap", "secret", "downwardAPI") if k in record)
@@ -120,6 +124,24 @@ def _volume(record: Mapping[str, Any], facts: PodFacts, lookup: Lookup, roots: V
         "secret, downwardAPI, projected or persistentVolumeClaim",
         MOUNT_FAILED,
     )
+
+
+def _claim_path(name: str, namespace: str, lookup: Lookup, roots: VolumeRoots) -> str:
+    """Return the directory of a claim's volume.
+
+    For a volume of a kind that this machine does not mount (NFS, CSI), a directory of the
+    claim stands in. Raises :class:`ContainerConfigError` for a claim without a volume.
+    """
+    claim = lookup("PersistentVolumeClaim", name)
+    if claim is None:
+        raise ContainerConfigError(f'persistentvolumeclaim "{name}" not found', MOUNT_FAILED)
+    volume = claim.get(CLAIM_VOLUME)
+    if volume is None:
+        raise ContainerConfigError(f"error processing PVC {namespace}/{name}: PVC is not bound", MOUNT_FAILED)
+    for kind in ("hostPath", "local"):
+        if found := (volume["spec"].get(kind) or {}).get("path"):
+            return found
+    return str(roots.claims / f"{namespace}_{name}")
 
 
 def _files(source: Mapping[str, Any], mode: int, facts: PodFacts, lookup: Lookup) -> list[File]:

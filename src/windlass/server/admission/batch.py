@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from windlass.api.batch_fields import CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME
+from typing import Any
+
+from windlass.api.batch_fields import (
+    CONTROLLER_UID,
+    JOB_NAME,
+    OLD_CONTROLLER_UID,
+    OLD_JOB_NAME,
+    QUEUE_NAME_KUEUE,
+)
 from windlass.api.resources import BATCH_JOBS
 from windlass.api.validation import names
 from windlass.server.admission.plugin import Review
@@ -21,7 +29,10 @@ def select_pods(review: Review) -> None:
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
             f"a DNS label is recommended: [{listed}]"
         )
-    if not isinstance(spec, dict) or spec.get("manualSelector"):
+    if not isinstance(spec, dict):
+        return
+    _start_queued(review, spec)
+    if spec.get("manualSelector"):
         return
     uid = review.object["metadata"].get("uid", "")
     template = spec.get("template")
@@ -34,3 +45,14 @@ def select_pods(review: Review) -> None:
         labels.setdefault(label, value)
     selector = spec.setdefault("selector", {})
     selector.setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, uid)
+
+
+def _start_queued(review: Review, spec: dict[str, Any]) -> None:
+    """Start a new Job that Kueue would start once its queue admits it. Its pods wait in the queue."""
+    queue = (review.object["metadata"].get("labels") or {}).get(QUEUE_NAME_KUEUE)
+    if queue and spec.get("suspend"):
+        spec["suspend"] = False
+        review.warn(
+            f"alias: {QUEUE_NAME_KUEUE} with spec.suspend: true -> suspend: false, because the pods of the Job wait "
+            f"in queue {queue} themselves; to hold the Job back, patch spec.suspend to true"
+        )

@@ -26,6 +26,7 @@ from windlass.server.admission import (
     priority,
     queues,
     quota,
+    storage,
     trainer,
     volcano,
 )
@@ -75,6 +76,7 @@ class Admission:
             limits.apply,
             pods.finish,
             addresses.assign,
+            storage.finish,
             volcano.fill,
             definitions.prepare,
             _validate,

@@ -25,6 +25,7 @@ from windlass.server.presentation import (
     tables_cluster,
     tables_custom,
     tables_pods,
+    tables_storage,
 )
 from windlass.server.presentation.presenter import bookmark_metadata
 from windlass.server.presentation.tables_common import TableOf
@@ -55,6 +56,7 @@ _TABLES: Mapping[Resource, TableOf] = {
     resources.PERSISTENT_VOLUME_CLAIMS: tables_cluster.PERSISTENT_VOLUME_CLAIMS,
     resources.DEPLOYMENTS: tables_apps.DEPLOYMENTS,
     resources.REPLICA_SETS: tables_apps.REPLICA_SETS,
+    resources.STORAGE_CLASSES: tables_storage.STORAGE_CLASSES,
     resources.STATEFUL_SETS: tables_apps.STATEFUL_SETS,
     resources.DAEMON_SETS: tables_apps.DAEMON_SETS,
     resources.CONTROLLER_REVISIONS: tables_apps.CONTROLLER_REVISIONS,
@@ -64,6 +66,8 @@ _TABLES: Mapping[Resource, TableOf] = {
     resources.RESOURCE_CLAIM_TEMPLATES: tables_claims.RESOURCE_CLAIM_TEMPLATES,
     resources.RESOURCE_SLICES: tables_claims.RESOURCE_SLICES,
     resources.BATCH_JOBS: tables_batch.JOBS,
+    resources.CRON_JOBS: tables_batch.CRON_JOBS,
+    resources.CUSTOM_RESOURCE_DEFINITIONS: tables_cluster.DEFINITIONS,
     resources.EVENTS: tables_cluster.EVENTS,
     resources.EVENTS_V1: tables_cluster.EVENTS,
 }

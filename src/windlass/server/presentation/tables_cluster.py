@@ -384,4 +384,8 @@ EVENTS = TableOf(
     ),
     _event,
 )
+DEFINITIONS = TableOf(
+    (NAME, TableColumn("Created At", "date", description="When the definition was made.")),
+    lambda obj, _: [name_of(obj), (obj.get("metadata") or {}).get("creationTimestamp", "")],
+)
 OTHERS = TableOf((NAME, AGE), lambda obj, now: [name_of(obj), age_of(obj, now)])

@@ -14,6 +14,7 @@ from typing import Any
 from windlass.api import resources
 from windlass.api.errors import FieldError, StatusError, failure, not_found
 from windlass.api.resources import Resource
+from windlass.api.structural import names
 from windlass.api.wire import decode
 from windlass.client.transport import Response
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
@@ -140,6 +141,8 @@ async def remove(
     check_preconditions(resource, name, obj["metadata"], options.get("preconditions") or {})
     dry = bool(options.get("dryRun"))
     core.admit(call, "DELETE", None, obj, dry_run=dry, name=name)
+    if resource is resources.CUSTOM_RESOURCE_DEFINITIONS:
+        names.begin_removal(obj, core.clock.now())
     removed, changed = _plan(resource, obj, options, core.clock.now())
     store = core.store
     try:
@@ -207,7 +210,10 @@ def _plan(resource: Resource, obj: dict[str, Any], options: dict[str, Any], now:
     if "deletionTimestamp" not in metadata:
         metadata["deletionTimestamp"] = rfc3339(now)
         metadata["deletionGracePeriodSeconds"] = 0
-        object_meta.bump_generation(metadata)
+        if resource is resources.CUSTOM_RESOURCE_DEFINITIONS:
+            metadata.pop("deletionGracePeriodSeconds")
+        else:
+            object_meta.bump_generation(metadata)
         changed = True
         if resource is resources.NAMESPACES:
             metadata.pop("deletionGracePeriodSeconds")

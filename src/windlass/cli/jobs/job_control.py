@@ -1,0 +1,272 @@
+"""Suspension, restart and size of jobs, by the fields or Commands of each kind."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.api.kubeflow_fields import FIELDS, WORKER
+from windlass.api.resources import BATCH_JOBS, JOB_SETS, PYTORCH_JOBS, VOLCANO_JOBS, Resource
+from windlass.cli.errors import remedy_with_target
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.cancel import command_job
+from windlass.cli.jobs.job_index import refresh
+from windlass.cli.jobs.jobs import Job, Object
+from windlass.cli.text import plural
+
+_POLL_SECONDS = 0.2
+_MAX_RETRY = 3
+"""Default of ``maxRetry`` of a Volcano Job."""
+SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
+    **dict.fromkeys(FIELDS, ("spec", "runPolicy", "suspend")),
+    BATCH_JOBS: ("spec", "suspend"),
+    JOB_SETS: ("spec", "suspend"),
+}
+"""Field of each kind that suspends a job. Volcano Jobs are suspended by Commands."""
+
+
+def suspend_job(invocation: Invocation, job: Job) -> str:
+    """Suspend one job, and return what was done. Its pods end, and it keeps its name and definition."""
+    _check_control(invocation, job, "suspend")
+    if is_suspended(job):
+        return "is already suspended"
+    if job.resource is VOLCANO_JOBS:
+        _check_retries(invocation, job, "suspend")
+        command_job(invocation, job.name, job.namespace, "AbortJob", "suspended by its user")
+    else:
+        _set_suspended(invocation, job, True)
+    return "is being suspended"
+
+
+def resume_job(invocation: Invocation, job: Job) -> str:
+    """Resume one job, and return what was done."""
+    _check_control(invocation, job, "resume")
+    if not is_suspended(job):
+        return "is not suspended"
+    if job.resource is VOLCANO_JOBS:
+        command_job(invocation, job.name, job.namespace, "ResumeJob", "resumed by its user")
+    else:
+        _set_suspended(invocation, job, False)
+    return "is being resumed"
+
+
+def requeue_job(invocation: Invocation, job: Job, timeout: float) -> str:
+    """End the pods of one job and queue it again; return what was done.
+
+    A Volcano Job is restarted by its controller. Other kinds are suspended until their
+    pods are gone, at most ``timeout`` seconds, and then resumed.
+    """
+    _check_control(invocation, job, "requeue")
+    if is_suspended(job):
+        raise _refusal(
+            job,
+            "requeue",
+            "it is suspended",
+            _remedy(invocation, job, f"windlass resume {job.name}"),
+        )
+    if not any((pod.get("spec") or {}).get("nodeName") and not _has_ended(pod) for pod in job.pods):
+        return "is already waiting"
+    if job.resource is VOLCANO_JOBS:
+        _check_retries(invocation, job, "requeue")
+        command_job(invocation, job.name, job.namespace, "RestartJob", "requeued by its user")
+        return "is being requeued"
+    _set_suspended(invocation, job, True)
+    try:
+        _wait_for_no_pods(invocation, job, timeout)
+    finally:
+        _set_suspended(invocation, job, False)
+    return "is being requeued"
+
+
+def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> str:
+    """Set the number of pods of roles, and return what was done. The role ``""`` means the only one."""
+    _check_control(invocation, job, "scale")
+    if job.resource is VOLCANO_JOBS:
+        patch = _volcano_scale(invocation, job, counts)
+    elif job.resource in FIELDS:
+        patch = _kubeflow_scale(invocation, job, counts)
+    elif job.resource is BATCH_JOBS:
+        patch = _batch_scale(invocation, job, counts)
+    else:
+        raise _refusal(
+            job,
+            "scale",
+            f"the API of {job.resource.kind} does not allow a change of its size",
+            f"windlass delete {job.resource.singular} {job.name}   (and apply it with another size)",
+        )
+    version = job.obj["metadata"].get("resourceVersion")
+    patch["metadata"] = {"resourceVersion": version}
+    invocation.client.patch(job.resource, job.name, patch, job.namespace)
+    return f"has {plural(sum(_sizes({**job.obj, 'spec': _merged(job.obj, patch)}, job).values()), 'pod')} now"
+
+
+def is_suspended(job: Job) -> bool:
+    if job.resource is VOLCANO_JOBS:
+        return job.definition is not None and job.definition.phase(job.obj) in ("Aborting", "Aborted")
+    found: Any = job.obj
+    for name in SUSPEND_FIELDS.get(job.resource, ()):
+        found = (found or {}).get(name)
+    return found is True
+
+
+def _set_suspended(invocation: Invocation, job: Job, value: bool) -> None:
+    patch: Any = value
+    for name in reversed(SUSPEND_FIELDS[job.resource]):
+        patch = {name: patch}
+    invocation.client.patch(job.resource, job.name, patch, job.namespace)
+
+
+def _wait_for_no_pods(invocation: Invocation, job: Job, timeout: float) -> None:
+    deadline = invocation.clock.now() + timeout
+    while True:
+        now = refresh(invocation, job)
+        left = [pod for pod in now.pods if not _has_ended(pod)] if now is not None else []
+        if not left:
+            return
+        if invocation.clock.now() >= deadline:
+            raise WindlassError(
+                "WL-JOB-504",
+                f"{plural(len(left), 'pod')} of {job.name} did not end within {timeout:g} s",
+                evidence="the job stays in its queue; its new pods start when the old ones have ended",
+                remedies=(_remedy(invocation, job, f"windlass show {job.name}"),),
+            )
+        invocation.clock.pause(_POLL_SECONDS)
+
+
+def _has_ended(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _check_control(invocation: Invocation, job: Job, verb: str) -> None:
+    """Raise :class:`WindlassError` if the verb has no meaning for this object."""
+    if job.definition is None or not (job.resource is VOLCANO_JOBS or job.resource in SUSPEND_FIELDS):
+        raise _refusal(
+            job,
+            verb,
+            f"it is a {job.kind}, and only a job can be changed so",
+            _remedy(invocation, job, f"windlass cancel {job.name}"),
+        )
+    if job.finished and not is_suspended(job):
+        raise _refusal(
+            job,
+            verb,
+            f"it has ended ({job.definition.phase(job.obj)})",
+            _remedy(invocation, job, f"windlass show {job.name}"),
+        )
+
+
+def _check_retries(invocation: Invocation, job: Job, verb: str) -> None:
+    """Raise :class:`WindlassError` if the next restart would fail a Volcano Job."""
+    most = (job.obj.get("spec") or {}).get("maxRetry") or _MAX_RETRY
+    retries = (job.obj.get("status") or {}).get("retryCount") or 0
+    if retries + 1 >= most:
+        raise _refusal(
+            job,
+            verb,
+            f"it was restarted {retries} times, and fails at the next restart because of maxRetry {most}",
+            _remedy(invocation, job, f"windlass cancel {job.name}"),
+        )
+
+
+def _refusal(job: Job, verb: str, why: str, *remedies: str) -> WindlassError:
+    return WindlassError("WL-JOB-405", f"cannot {verb} {job.name}", evidence=why, remedies=remedies)
+
+
+def _remedy(invocation: Invocation, job: Job, command: str) -> str:
+    words = command.split("   ")
+    namespace = f" -n {job.namespace}" if job.namespace != "default" else ""
+    return remedy_with_target(words[0] + namespace, invocation.context.target_flags)
+
+
+# Sizes.
+
+
+def _sizes(obj: Object, job: Job) -> dict[str, int]:
+    """Return role → number of pods."""
+    assert job.definition is not None
+    return {role.name: role.replicas for role in job.definition.roles(obj)}
+
+
+def _merged(obj: Object, patch: Object) -> Object:
+    def merge(old: Any, new: Any) -> Any:
+        if not isinstance(new, dict) or not isinstance(old, dict):
+            return new
+        return {**old, **{name: merge(old.get(name), value) for name, value in new.items()}}
+
+    return merge(copy.deepcopy(obj.get("spec") or {}), patch.get("spec") or {})
+
+
+def _roles(invocation: Invocation, job: Job, counts: Mapping[str, int], known: list[str]) -> dict[str, int]:
+    """Return role → count with the names of the object."""
+    if "" in counts:
+        if len(known) != 1:
+            raise _refusal(
+                job,
+                "scale",
+                f"it has {len(known)} roles ({', '.join(known)}), and the number does not say which is meant",
+                _remedy(invocation, job, f"windlass scale {job.name} {known[-1]}={counts['']}"),
+            )
+        return {known[0]: counts[""]}
+    by_lower = {name.lower(): name for name in known}
+    wrong = [name for name in counts if name.lower() not in by_lower]
+    if wrong:
+        raise _refusal(
+            job,
+            "scale",
+            f"it has no role {wrong[0]}: its roles are {', '.join(known)}",
+            _remedy(invocation, job, f"windlass scale {job.name} {known[-1]}={counts[wrong[0]]}"),
+        )
+    return {by_lower[name.lower()]: count for name, count in counts.items()}
+
+
+def _volcano_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
+    """Change replicas of tasks. A task that needs all its pods, and a gang of all pods, stay so."""
+    spec = copy.deepcopy(job.obj["spec"])
+    tasks: list[Object] = spec["tasks"]
+    wanted = _roles(invocation, job, counts, [task["name"] for task in tasks])
+    whole = spec.get("minAvailable") == sum(task.get("replicas", 1) for task in tasks)
+    for task in tasks:
+        if task["name"] in wanted:
+            if task.get("minAvailable") == task.get("replicas", 1):
+                task["minAvailable"] = wanted[task["name"]]
+            task["replicas"] = wanted[task["name"]]
+    patch: Object = {"tasks": tasks}
+    if whole:
+        patch["minAvailable"] = sum(task["replicas"] for task in tasks)
+    return {"spec": patch}
+
+
+def _kubeflow_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
+    fields, spec = FIELDS[job.resource], job.obj["spec"]
+    known = list(fields.replica_specs(spec))
+    only_workers = {WORKER: counts[""]} if "" in counts and WORKER in known else counts
+    wanted = _roles(invocation, job, only_workers, known)
+    elastic = job.resource == PYTORCH_JOBS and spec.get("elasticPolicy") is not None
+    if not elastic and not is_suspended(job):
+        raise _refusal(
+            job,
+            "scale",
+            f"running ranks of a {job.resource.kind} know its size"
+            + (", unless it has spec.elasticPolicy" if job.resource == PYTORCH_JOBS else ""),
+            _remedy(invocation, job, f"windlass suspend {job.name}"),
+        )
+    replicas = {role: {"replicas": count} for role, count in wanted.items()}
+    return {"spec": {fields.field: replicas}}
+
+
+def _batch_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
+    """Change the parallelism, and of an indexed Job that runs all indexes at once its completions too."""
+    if set(counts) != {""}:
+        raise _refusal(
+            job,
+            "scale",
+            "a Job has no roles: give the number alone",
+            _remedy(invocation, job, f"windlass scale {job.name} {next(iter(counts.values()))}"),
+        )
+    spec = job.obj["spec"]
+    patch = {"parallelism": counts[""]}
+    if spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism"):
+        patch["completions"] = counts[""]
+    return {"spec": patch}

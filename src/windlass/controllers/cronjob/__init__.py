@@ -1,0 +1,1 @@
+"""Controller of ``batch/v1`` CronJobs."""

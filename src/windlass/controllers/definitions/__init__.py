@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions of the embedded server: names that become free, and removal."""

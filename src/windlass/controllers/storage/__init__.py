@@ -1,0 +1,1 @@
+"""Binding of PersistentVolumeClaims to PersistentVolumes, and their protection while in use."""
