@@ -283,3 +283,34 @@ def _add_nodes(box: Box, shapes: list[dict[str, Any]], prefix: str) -> list[str]
             command += ["--label", f"{key}={value}"]
         box.windlass(*command, "--prefix", f"{prefix}-{index}")
     return sorted({node["metadata"]["name"] for node in box.items("nodes")} - before)
+
+
+def test_an_elastic_job_scaled_to_five_workers_goes_on_without_one(box: Box) -> None:
+    """T15: bounds and restarts in the object and in the pods; the job has a master and four to eight workers."""
+    command = ["sh", "-c", "echo $PET_NNODES, $PET_MAX_RESTARTS restarts; sleep 600"]
+    policy = {"rdzvBackend": "c10d", "minReplicas": 4, "maxReplicas": 8, "maxRestarts": 10}
+    job = manifest(PYTORCH_JOBS, "four", {"Master": 1, "Worker": 4}, command, elasticPolicy=policy)
+    box.windlass("apply", "-f", "-", stdin=json.dumps(job))
+
+    def running() -> dict[str, str]:
+        return {
+            pod["metadata"]["name"]: pod["metadata"]["uid"]
+            for pod in box.items("pods")
+            if pod["metadata"]["name"].startswith("four-") and pod["status"].get("phase") == "Running"
+        }
+
+    box.wait_for("master and workers run", lambda: len(running()) == 5)
+    assert box.get("pytorchjobs", "four")["spec"]["elasticPolicy"] == policy
+    assert "4:8, 10 restarts" in box.windlass("logs", "four", "--rank", "worker-3").stdout
+
+    box.windlass("scale", "four", "worker=5")
+    box.wait_for("the fifth worker runs", lambda: len(running()) == 6)
+    before = running()
+    box.windlass("delete", "pod", "four-worker-4")
+    box.wait_for("the worker is back", lambda: len(running()) == 6 and running() != before)
+    assert {name for name, uid in running().items() if before[name] != uid} == {"four-worker-4"}
+    assert state(box, PYTORCH_JOBS, "four") == "Running"
+    below = box.windlass("scale", "four", "worker=3", check=False)
+    assert below.returncode != 0
+    assert "minReplicas (4)" in below.stderr
+    box.windlass("cancel", "four")

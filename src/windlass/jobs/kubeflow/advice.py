@@ -171,6 +171,11 @@ def _torchrun(job: KubeflowJob) -> Iterator[str]:
             if flag in text.replace("--master-addr", "--master_addr")
         )
         yield f"advice: fixed {fixed} override elasticPolicy, so the job will not resize"
+    if (job.spec.get("elasticPolicy") or {}).get("metrics"):
+        yield (
+            "advice: no autoscaler acts on elasticPolicy.metrics yet -> the job fills the room for its replicas; "
+            "change them with kubectl scale"
+        )
 
 
 def _gpus(container: Mapping[str, Any]) -> int:

@@ -126,11 +126,11 @@ def rendezvous_of(job: KubeflowJob) -> tuple[int, str] | None:
     """Return port and run id of the c10d rendezvous in worker 0; ``None`` if there is none.
 
     A rendezvous of another backend or on another host belongs to the user: its rounds
-    are not announced.
+    are not announced. Neither is one that a master may join, too.
     """
     policy = job.spec.get("elasticPolicy")
     worker = job.role(WORKER)
-    if policy is None or worker is None or policy.get("standalone"):
+    if policy is None or worker is None or policy.get("standalone") or job.role(MASTER) is not None:
         return None
     own = (None, "", job.host(worker, 0))
     if (policy.get("rdzvBackend") or "c10d") != "c10d" or policy.get("rdzvHost") not in own:
