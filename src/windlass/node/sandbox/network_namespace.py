@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from typing import Any
 
 from windlass.node.runtime import attempt_files, syscalls
@@ -24,6 +25,8 @@ from windlass.node.sandbox.rtnetlink import Netlink
 RECORD = "box.json"
 SPEC = "box-spec.json"
 BRIDGE = "pods"
+_LOCAL_ADDRESS = b"\x02\x57"
+"""Start of a hardware address that is assigned locally."""
 UPLINK_INSIDE = "uplink"
 TAP = "tap0"
 """Interface of slirp4netns in the pod network."""
@@ -85,7 +88,7 @@ def _build(spec: dict[str, Any]) -> None:
     syscalls.unshare(syscalls.CLONE_NEWNET)
     with Netlink() as inside:
         inside.up("lo")
-        inside.add_bridge(BRIDGE)
+        inside.add_bridge(BRIDGE, _LOCAL_ADDRESS + socket.inet_aton(spec["uplink_address"]))
         inside.up(BRIDGE)
         if (
             outside is None

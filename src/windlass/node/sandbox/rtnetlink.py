@@ -85,9 +85,16 @@ class Netlink:
             raise
         return True
 
-    def add_bridge(self, name: str) -> None:
+    def add_bridge(self, name: str, hardware_address: bytes = b"") -> None:
+        """Add a bridge.
+
+        Without a ``hardware_address`` its address is the lowest one of its ports. It
+        changes when pods start and end, and pods then send to an address that nothing has.
+        """
         info = _attribute(_IFLA_LINKINFO, _text(_INFO_KIND, "bridge"))
         body = self._link() + _text(_IFLA_IFNAME, name) + info
+        if hardware_address:
+            body += _attribute(_IFLA_ADDRESS, hardware_address)
         self._request(_NEWLINK, _CREATE | _EXCL | _ACK, body, f"add bridge {name}")
 
     def add_veth(self, name: str, peer: str, peer_pid: int, bridge: str | None = None) -> None:
