@@ -180,7 +180,7 @@ class Follower:
             group = job.definition.group(job.obj)
             self._changes.watch(
                 itself,
-                Watched(PODS, space, labels=job.definition.selector(job.name)),
+                Watched(PODS, space, labels=job.definition.pods_of(job.obj)),
                 Watched(POD_GROUPS, space, fields=f"metadata.name={group}"),
             )
         elif job.kind == "PodGroup":

@@ -250,7 +250,7 @@ def _with_members(invocation: Invocation, job: Job) -> Job:
     client = invocation.client
     job.seen = invocation.clock.now()
     if job.definition is not None:
-        job.pods = client.list(PODS, job.namespace, labels=job.definition.selector(job.name)).items
+        job.pods = client.list(PODS, job.namespace, labels=job.definition.pods_of(job.obj)).items
         job.group = client.find(POD_GROUPS, job.definition.group(job.obj), job.namespace)
         return job
     pods = client.list(PODS, job.namespace).items

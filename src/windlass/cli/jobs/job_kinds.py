@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
@@ -19,40 +18,9 @@ from windlass.api.kubeflow_fields import (
     replicas_of,
 )
 from windlass.api.resources import BATCH_JOBS, JOB_SETS, MPI_JOBS, TRAIN_JOBS, VOLCANO_JOBS, Resource
+from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
+from windlass.cli.jobs.workload_kinds import WORKLOAD_KINDS
 from windlass.cli.text import timestamp
-
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class JobRole:
-    """Equal pods of a job."""
-
-    name: str
-    replicas: int
-    template: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class JobKind:
-    """One kind of job.
-
-    ``words``: the kind in front of a name on the command line (``vcjob/train``).
-    ``phase``: in the words of Volcano: Pending, Running, Completed, Failed and so on.
-    ``ended``: end in Unix seconds, 0 if unknown.
-    ``group``: name of the PodGroup.
-    ``selector``: label selector of the pods.
-    """
-
-    resource: Resource
-    words: tuple[str, ...]
-    phase: Callable[[Object], str]
-    roles: Callable[[Object], list[JobRole]]
-    queue: Callable[[Object], str]
-    ended: Callable[[Object], float]
-    succeeded: Callable[[Object], int]
-    group: Callable[[Object], str]
-    selector: Callable[[str], str]
 
 
 def _volcano_roles(obj: Object) -> list[JobRole]:
@@ -244,7 +212,13 @@ def _kind_term(fields: KubeflowFields) -> str:
 
 JOB_KINDS: Mapping[str, JobKind] = {
     _key(kind): kind
-    for kind in (_VOLCANO, _BATCH, *(_kubeflow(fields) for fields in FIELDS.values()), *_SETS)
+    for kind in (
+        _VOLCANO,
+        _BATCH,
+        *(_kubeflow(fields) for fields in FIELDS.values()),
+        *_SETS,
+        *WORKLOAD_KINDS,
+    )
 }
 """Kind → how commands read it. The first is that of ``windlass run``.
 

@@ -25,7 +25,9 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli import resources
-from windlass.cli.jobs.job_kinds import JOB_KINDS, JobKind
+from windlass.cli.jobs.job_kind import JobKind
+from windlass.cli.jobs.job_kinds import JOB_KINDS
+from windlass.cli.jobs.workload_kinds import IDLE
 from windlass.cli.text import condition, created, timestamp
 from windlass.cli.ungrouped_gangs import GANG
 
@@ -37,6 +39,8 @@ _WITHOUT_PODS = {"Finished": "Completed", "Failed": "Failed"}
 """Result of a coscheduling group without pods, by its phase."""
 WAITING = ("Pending", "Inqueue")
 FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
+_POD_INDEX = "apps.kubernetes.io/pod-index"
+"""Label of a StatefulSet's pod with its ordinal."""
 _KILLED = (128 + 15, 128 + 9)
 
 
@@ -179,6 +183,11 @@ class Job:
     @property
     def finished(self) -> bool:
         return self.phase in FINISHED
+
+    @property
+    def idle(self) -> bool:
+        """Return whether it is a workload that should have no pods now."""
+        return self.phase == IDLE
 
     @property
     def bound(self) -> int:
@@ -447,7 +456,12 @@ def rank_of(pod: Mapping[str, Any]) -> str:
     """Return the rank: ``0`` for a task ``main``, else ``worker-1``, else the pod's name."""
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    index = labels.get(names.TASK_INDEX) or annotations.get(names.TASK_INDEX) or labels.get(REPLICA_INDEX)
+    index = (
+        labels.get(names.TASK_INDEX)
+        or annotations.get(names.TASK_INDEX)
+        or labels.get(REPLICA_INDEX)
+        or labels.get(_POD_INDEX)
+    )
     task = task_of(pod)
     if index is None:
         return str(metadata["name"])

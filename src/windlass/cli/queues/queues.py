@@ -370,7 +370,7 @@ def _count(shares: Mapping[str, VolcanoQueueShare], job: Job, nodes: Mapping[str
     while name in shares and name not in seen:
         seen.add(name)
         share = shares[name]
-        share.running += 1 if held or not job.waiting else 0
+        share.running += 1 if held or not (job.waiting or job.idle) else 0
         share.pending += 1 if job.waiting else 0
         if isinstance(share, KaiQueueShare):  # its amounts are those of the scheduler
             name = share.parent
