@@ -227,4 +227,4 @@ def _taints_changed(old: NodeObject, new: NodeObject) -> bool:
 
 
 def _placement_changed(old: Pod, new: Pod) -> bool:
-    return old.node_name != new.node_name or old.uid != new.uid
+    return (old.node_name, old.uid, old.deleted) != (new.node_name, new.uid, new.deleted)

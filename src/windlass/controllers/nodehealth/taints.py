@@ -78,6 +78,23 @@ def eviction_due(
     return due
 
 
+def unreachable_since(taints: Iterable[TaintView], now: float) -> float | None:
+    """Return since when the node is known to be unreachable (Unix seconds); ``None`` if it is not."""
+    found = [taint for taint in taints if taint.key == UNREACHABLE and taint.effect == "NoExecute"]
+    return min((moment(taint.time_added) or now) for taint in found) if found else None
+
+
+def bears_unreachable(tolerations: Iterable[TolerationWire]) -> bool:
+    """Return whether the pod itself states how long it stays on an unreachable node.
+
+    The default of Kubernetes' admission is no such statement.
+    """
+    taint = TaintView(key=UNREACHABLE, effect="NoExecute")
+    return any(
+        _tolerates(one, taint) and one.toleration_seconds != DEFAULT_TOLERATION_SECONDS for one in tolerations
+    )
+
+
 def _tolerated_seconds(tolerations: tuple[TolerationWire, ...], taint: TaintView) -> float | None:
     """Return the seconds that the pod tolerates the taint; ``None``: forever.
 
