@@ -441,6 +441,8 @@ def test_index() -> None:
         (("v", "12"), Written(SECRETS, "default/a", "u", "5"), True),
         (("u", "4"), Written(SECRETS, "default/a", "u", "", deleted=True), False),
         (None, Written(SECRETS, "default/a", "u", "", deleted=True), True),
+        (None, Written(SECRETS, "default/a", "u", "5", terminating=True), True),
+        (("u", "4"), Written(SECRETS, "default/a", "u", "5", terminating=True), False),
         (("v", "1"), Written(SECRETS, "default/a", "u", "", deleted=True), True),
     ],
 )
@@ -459,6 +461,18 @@ def test_ledger(stored: tuple[str, str] | None, write: Written, kept: bool) -> N
     assert expectations.satisfied("other", 0.0)
     assert expectations.satisfied("key", 1.0) is kept
     assert expectations.satisfied("key", 100.0)
+
+
+def test_last_write_to_an_object_counts() -> None:
+    """An object that is patched and then deleted may be gone before its writes are expected."""
+    api, expectations = FakeApi(), Expectations()
+    expectations.follow(api.informer(SECRETS))
+    writes = [
+        Written(SECRETS, "default/a", "u", "5"),
+        Written(SECRETS, "default/a", "u", "", deleted=True),
+    ]
+    expectations.expect("key", writes, 0.0)
+    assert expectations.satisfied("key", 1.0)
 
 
 def test_writes_to_what_is_not_followed_are_not_waited_for() -> None:

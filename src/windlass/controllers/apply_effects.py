@@ -175,7 +175,8 @@ class EffectExecutor:
 def _written(resource: Resource, response: Mapping[str, Any]) -> Written:
     metadata = response["metadata"]
     key = key_of(metadata.get("namespace") or "", metadata["name"])
-    return Written(resource, key, metadata.get("uid", ""), metadata.get("resourceVersion", ""))
+    uid, version = metadata.get("uid", ""), metadata.get("resourceVersion", "")
+    return Written(resource, key, uid, version, terminating=bool(metadata.get("deletionTimestamp")))
 
 
 def _same_controller(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> bool:

@@ -168,13 +168,18 @@ class NamespaceView(Mapping[str, T]):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Response of the server to a write. ``deleted``: the object is gone or terminating."""
+    """Response of the server to a write.
+
+    ``deleted``: it was a deletion, so the object is gone or terminating.
+    ``terminating``: the object was being deleted when it was written, so it may be gone.
+    """
 
     resource: Resource
     key: str
     uid: str
     version: str
     deleted: bool = False
+    terminating: bool = False
 
 
 @dataclass(slots=True)
@@ -205,7 +210,9 @@ class Expectations:
                 expectation.seen_deleted = True
 
     def expect(self, cause: str, writes: Iterable[Written], now: float) -> None:
-        for write in writes:
+        """Expect these writes, which were done in this order. The last one to an object counts."""
+        last = {(write.resource, write.key): write for write in writes}
+        for write in last.values():
             if write.resource not in self._caches:
                 continue
             expectation = _Expectation(write, now + EXPECTATION_TIMEOUT_SECONDS)
@@ -237,7 +244,7 @@ class Expectations:
         write = expectation.write
         record = self._caches[write.resource].get(write.key)
         if record is None:
-            return write.deleted or expectation.seen_deleted
+            return write.deleted or write.terminating or expectation.seen_deleted
         cached = identity(record)
         if not cached.uid:  # a view without uid does not identify incarnations
             return not write.deleted

@@ -26,6 +26,8 @@ _SPEC_GENERATION = frozenset(
         resources.STATEFUL_SETS,
         resources.DAEMON_SETS,
         resources.DEPLOYMENTS,
+        resources.BATCH_JOBS,
+        resources.CRON_JOBS,
         resources.CUSTOM_RESOURCE_DEFINITIONS,
     )
 )
@@ -53,6 +55,8 @@ _FIRST_STATUS: dict[Resource, dict[str, Any]] = {
     resources.PERSISTENT_VOLUME_CLAIMS: {"phase": "Pending"},
     resources.RESOURCE_CLAIMS: {},
     resources.DEPLOYMENTS: {},
+    resources.BATCH_JOBS: {},
+    resources.CRON_JOBS: {},
     resources.REPLICA_SETS: {"replicas": 0},
     resources.STATEFUL_SETS: {"replicas": 0, "availableReplicas": 0},
     resources.DAEMON_SETS: {

@@ -53,5 +53,5 @@ def _job_spec(spec: dict[str, Any]) -> None:
 
 
 def _fill(obj: dict[str, Any], field: str, value: object) -> None:
-    if obj.get(field) is None:
+    if obj.get(field) in (None, ""):
         obj[field] = value

@@ -137,18 +137,20 @@ def _generated_selector(obj: Obj, out: Collector) -> None:
 
 def _selector(spec: Obj, out: Collector) -> None:
     selector = spec.get("selector")
+    before = len(out.errors)
+    labels = part(part(part(spec, "template"), "metadata"), "labels")
     if selector is None:
         out.required("spec.selector")
-        return
-    before = len(out.errors)
-    label_selector(selector, "spec.selector", out)
-    labels = part(part(part(spec, "template"), "metadata"), "labels")
-    if len(out.errors) == before and not _matches(selector, labels):
+    else:
+        label_selector(selector, "spec.selector", out)
+        if len(out.errors) > before:
+            return
+    if not _matches(selector, labels):
         why = "`selector` does not match template `labels`"
-        out.invalid("spec.template.metadata.labels", dict(labels), why)
+        out.invalid("spec.template.metadata.labels", dict(labels) or None, why)
 
 
-def _matches(selector: Obj, labels: Mapping[str, str]) -> bool:
+def _matches(selector: Obj | None, labels: Mapping[str, str]) -> bool:
     try:
         found = from_object(selector)
         return found is not None and found.matches(labels)

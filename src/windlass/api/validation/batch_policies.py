@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.api.errors import FieldError
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector, part
 
@@ -73,9 +74,14 @@ def _failure_rule(spec: Obj, rule: Obj, path: str, containers: set[Any], out: Co
         else:
             out.choice(f"{where}.status", status, _STATUSES)
     if codes is not None and conditions:
-        out.invalid(path, rule, "specifying both OnExitCodes and OnPodConditions is not supported")
+        _without_value(path, "specifying both OnExitCodes and OnPodConditions is not supported", out)
     if codes is None and not conditions:
-        out.invalid(path, rule, "specifying one of OnExitCodes and OnPodConditions is required")
+        _without_value(path, "specifying one of OnExitCodes and OnPodConditions is required", out)
+
+
+def _without_value(path: str, why: str, out: Collector) -> None:
+    """Reject an object as a whole, without a copy of it in the message."""
+    out.add(FieldError(path, f"Invalid value: {why}"))
 
 
 def _exit_codes(codes: Obj, path: str, containers: set[Any], out: Collector) -> None:
@@ -97,7 +103,7 @@ def _exit_codes(codes: Obj, path: str, containers: set[Any], out: Collector) -> 
         if operator == "In" and value == 0:
             out.invalid(where, value, "must not be 0 for the In operator")
         if value in values[:index]:
-            out.duplicate(where, value)
+            out.add(FieldError(where, f"Duplicate value: {value}", "FieldValueDuplicate"))
     if values != sorted(values):
         out.invalid(f"{path}.values", values, "must be ordered")
 

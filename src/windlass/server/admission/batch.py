@@ -43,6 +43,8 @@ def select_pods(review: Review) -> None:
     added = {OLD_JOB_NAME: name, JOB_NAME: name, OLD_CONTROLLER_UID: uid, CONTROLLER_UID: uid}
     for label, value in added.items():
         labels.setdefault(label, value)
+    if not review.object["metadata"].get("labels"):
+        review.object["metadata"]["labels"] = dict(labels)
     selector = spec.setdefault("selector", {})
     selector.setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, uid)
 
