@@ -6,11 +6,13 @@ import json
 import os
 import pty
 import select
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from kubectl import find
@@ -31,7 +33,12 @@ def box() -> Iterator[Box]:
 
 def pod(name: str, *, command: tuple[str, ...] = ("sleep", "infinity"), **container: Any) -> dict[str, Any]:
     main = {"name": "main", "image": "python", "command": list(command), **container}
-    spec = {"containers": [main], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never"}
+    spec: dict[str, Any] = {
+        "containers": [main],
+        "terminationGracePeriodSeconds": 0,
+        "restartPolicy": "Never",
+    }
+    spec["nodeSelector"] = {"windlass.dev/box": "true"}  # a test adds a simulated node
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
@@ -143,6 +150,7 @@ class TestExec:
         far = labelled[0]["metadata"]["name"]
         manifest = pod("away")
         manifest["spec"]["nodeName"] = far
+        del manifest["spec"]["nodeSelector"]
         apply(box, manifest)
         box.wait_for("it is shown as running", lambda: is_running(box, "away"))
         done = box.kubectl("exec", "away", "--", "true", check=False)
@@ -216,6 +224,77 @@ def test_files_are_copied_both_ways(box: Box, tmp_path: Path) -> None:
     box.kubectl("cp", str(source), "p:copied")
     box.kubectl("cp", "p:copied", str(back))
     assert back.read_bytes() == source.read_bytes()
+
+
+class TestPortForward:
+    SERVER = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8000, bind='127.0.0.1')"
+
+    @pytest.fixture
+    def forwarded(self, box: Box) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+        if not any(found["metadata"]["name"] == "web" for found in box.items("pods")):
+            apply(box, pod("web", command=("python3", "-u", "-c", self.SERVER)))
+        box.wait_for("pod web runs", lambda: is_running(box, "web"))
+        log = ("kubectl", "logs", "web")
+        box.wait_for("it listens", lambda: "Serving" in box.run(log, check=False).stdout, 60)
+        client = subprocess.Popen(
+            ["kubectl", "port-forward", "pod/web", ":8000"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=box.environment,
+        )
+        assert client.stdout is not None
+        line = client.stdout.readline()
+        assert line.startswith("Forwarding from 127.0.0.1:"), line
+        yield int(line.split(":")[1].split()[0]), client
+        client.kill()
+        client.wait()
+        client.stdout.close()
+
+    def test_port_on_the_loopback_of_a_pod_is_reached(
+        self, forwarded: tuple[int, subprocess.Popen[str]]
+    ) -> None:
+        port, _ = forwarded
+        for _ in range(3):
+            with urlopen(f"http://127.0.0.1:{port}/", timeout=30) as response:
+                assert b"Directory listing" in response.read()
+
+    def test_port_that_nothing_listens_on_is_told(self, box: Box) -> None:
+        client = subprocess.Popen(
+            ["kubectl", "port-forward", "pod/p", ":9"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=box.environment,
+        )
+        assert client.stdout is not None
+        port = int(client.stdout.readline().split(":")[1].split()[0])
+        with socket.create_connection(("127.0.0.1", port), 30) as connection:
+            assert connection.recv(1) == b""
+        client.kill()
+        shown = client.communicate()[0]
+        assert "port 9 of pod p does not accept a connection: Connection refused" in shown
+
+
+def test_attach_shows_both_outputs_from_now_on(box: Box) -> None:
+    script = "while :; do echo tick; echo tock >&2; sleep 0.1; done"
+    apply(box, pod("ticker", command=("sh", "-c", script)))
+    box.wait_for("pod ticker runs", lambda: is_running(box, "ticker"))
+    client = subprocess.Popen(
+        ["kubectl", "attach", "ticker"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=box.environment,
+    )
+    assert client.stdout is not None
+    assert client.stdout.readline() == "tick\n"
+    assert client.stderr is not None
+    assert any("tock" in client.stderr.readline() for _ in range(3))
+    client.kill()
+    client.communicate()
+    refused = box.kubectl("attach", "-i", "ticker", check=False, stdin="")
+    assert "kubectl exec -it ticker -c main -- sh" in refused.stderr
 
 
 def read_terminal(master: int, client: subprocess.Popen[bytes], seconds: float = 60) -> str:

@@ -94,7 +94,7 @@ PODS = Resource(
     "Pod",
     short_names=("po",),
     categories=("all",),
-    subresources=("status", "binding", "log", "eviction", "exec"),
+    subresources=("status", "binding", "log", "eviction", "exec", "attach", "portforward"),
 )
 NODES = Resource("", "v1", "nodes", "Node", False, ("no",), subresources=_STATUS)
 NAMESPACES = Resource(

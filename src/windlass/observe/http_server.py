@@ -156,7 +156,7 @@ class HttpServer:
         config = uvicorn.Config(
             cast(Any, app if limits.head is None else _with_deadlines(app, limits.idle + limits.head)),
             http=_protocol(self._connected),
-            ws="websockets-sansio" if websockets else "none",
+            ws=_websocket_protocol() if websockets else "none",
             ws_per_message_deflate=False,
             ws_max_size=_MAX_MESSAGE_BYTES,
             lifespan="off",
@@ -234,6 +234,33 @@ def _protocol(connected: Callable[[Peer], None]) -> type[asyncio.Protocol]:
             connected(peer)
 
     return Protocol
+
+
+_TUNNEL, _TUNNEL_TOKEN = b"SPDY/3.1+", b"SPDY-3.1+"
+"""Beginning of the subprotocols of kubectl port-forward, and its form as a token.
+
+The package websockets refuses a subprotocol with a slash, as RFC 6455 says.
+"""
+
+
+def _websocket_protocol() -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol of WebSockets, which accepts kubectl's names of subprotocols."""
+    # Imported here: only the API server needs the package websockets.
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class WebSocketProtocol(WebSocketsSansIOProtocol):
+        def data_received(self, data: bytes) -> None:
+            if not self.handshake_initiated:
+                data = data.replace(_TUNNEL, _TUNNEL_TOKEN)
+            super().data_received(data)
+
+    return WebSocketProtocol
+
+
+def offered_subprotocols(scope: Scope) -> tuple[str, ...]:
+    """Return the subprotocols that the client of a WebSocket offers, as it has written them."""
+    token, written = _TUNNEL_TOKEN.decode(), _TUNNEL.decode()
+    return tuple(name.replace(token, written) for name in scope["subprotocols"])
 
 
 def _with_deadlines(app: App, seconds: float) -> App:

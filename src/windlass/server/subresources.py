@@ -16,8 +16,10 @@ from windlass.client.transport import Response
 from windlass.server.core import Call, ServerCore
 from windlass.server.verbs.binding import bind
 from windlass.server.verbs.eviction import evict
+from windlass.server.verbs.pod_attach import attach
 from windlass.server.verbs.pod_exec import execute
 from windlass.server.verbs.pod_log import read_log
+from windlass.server.verbs.pod_ports import forward_ports
 from windlass.server.verbs.read import get
 from windlass.server.verbs.scale import get_scale, patch_scale, update_scale
 from windlass.server.verbs.update import patch, update
@@ -59,6 +61,12 @@ SUBRESOURCES: Mapping[str, Subresource] = {
     "binding": Subresource({"create": bind}, body=("", "", "Binding")),
     "eviction": Subresource({"create": evict}, body=("policy", "v1", "Eviction")),
     "log": Subresource({"get": read_log}, text=True),
+    "attach": Subresource(
+        {"get": attach, "create": attach}, body=("", "", "PodAttachOptions"), upgrades=True
+    ),
+    "portforward": Subresource(
+        {"get": forward_ports, "create": forward_ports}, body=("", "", "PodPortForwardOptions"), upgrades=True
+    ),
     "exec": Subresource({"get": execute, "create": execute}, body=("", "", "PodExecOptions"), upgrades=True),
 }
 

@@ -433,9 +433,7 @@ DEFAULT = "kubectl.kubernetes.io/default-container"
 @pytest.mark.parametrize(
     ("what", "instead"),
     [
-        ("attach", "windlass logs -f"),
-        ("portforward", "windlass run --host-network"),
-        ("proxy", "windlass run --host-network"),
+        ("proxy", "kubectl port-forward"),
         ("nosuch", "the server could not find the requested resource"),
     ],
 )

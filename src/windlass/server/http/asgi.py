@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError, failure
 from windlass.client.transport import ByteStream, Request, Response, whole
-from windlass.observe.http_server import PEER, Peer, Receive, Scope, Send
+from windlass.observe.http_server import PEER, Peer, Receive, Scope, Send, offered_subprotocols
 from windlass.server.apiserver import ApiServer
 from windlass.server.auth.authentication import Authenticator, user_of_certificate
 from windlass.server.presentation import responses
@@ -82,7 +82,7 @@ class Application:
                 scope["raw_path"].decode("latin-1"),
                 scope["query_string"].decode("latin-1"),
                 headers,
-                subprotocols=tuple(scope["subprotocols"]),
+                subprotocols=offered_subprotocols(scope),
             )
             response = await self._api.handle(request, user)
         if response.upgrade is None:

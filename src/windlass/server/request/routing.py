@@ -65,9 +65,7 @@ def unknown_resource() -> StatusError:
 
 
 _INSTEAD = {
-    "attach": "read windlass logs -f",
-    "portforward": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",
-    "proxy": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",
+    "proxy": "use kubectl port-forward POD PORT",
     "ephemeralcontainers": "its pods are processes of this machine, which any debugger here can look into",
 }
 
