@@ -114,7 +114,9 @@ SERVICES = Resource(
     "", "v1", "services", "Service", short_names=("svc",), categories=("all",), subresources=_STATUS
 )
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", short_names=("ep",))
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",))
+SERVICE_ACCOUNTS = Resource(
+    "", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",), subresources=("token",)
+)
 PERSISTENT_VOLUMES = Resource(
     "", "v1", "persistentvolumes", "PersistentVolume", False, ("pv",), subresources=_STATUS
 )

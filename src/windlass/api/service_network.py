@@ -7,3 +7,7 @@ SERVICE_NETWORK = "10.96.0.0/16"
 KUBERNETES_SERVICE = "default/kubernetes"
 KUBERNETES_ADDRESS = "10.96.0.1"
 """Cluster address of the Service ``kubernetes``, the API server itself."""
+API_NAMESPACE, API_SERVICE, API_PORT = "kube-system", "windlass-api", 443
+"""Service by which pods reach the embedded server."""
+API_HOSTS = (f"{API_SERVICE}.{API_NAMESPACE}", f"{API_SERVICE}.{API_NAMESPACE}.svc")
+"""Its names in the server's certificate."""

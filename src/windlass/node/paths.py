@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from windlass.kits.state import StateFolder
+
 
 class NodePaths:
     """Paths below the agent's directory (``StateFolder.node``). It accesses no file."""
@@ -19,6 +21,16 @@ class NodePaths:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @property
+    def server_certificate(self) -> Path:
+        """Return the certificate of the server's authority."""
+        return StateFolder(self.root.parent).ca_cert
+
+    @property
+    def server_kubeconfig(self) -> Path:
+        """Return the kubeconfig, which names the server's address."""
+        return StateFolder(self.root.parent).kubeconfig
 
     @property
     def pods(self) -> Path:

@@ -14,6 +14,7 @@ from windlass.client.transport import Request, Response
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.server import authorization, pages
+from windlass.server.auth.pod_tokens import PodTokens
 from windlass.server.core import Admitter, Call, ServerCore, ServerOptions
 from windlass.server.log_source import LogSource
 from windlass.server.presentation import responses
@@ -35,6 +36,7 @@ from windlass.server.verbs import access_reviews
 from windlass.server.verbs.binding import BINDINGS, bind
 from windlass.server.verbs.create import create
 from windlass.server.verbs.delete import delete, delete_collection
+from windlass.server.verbs.progress import report_progress, takes_reports
 from windlass.server.verbs.read import get, list_collection
 from windlass.server.verbs.update import patch, update
 from windlass.server.verbs.watch import watch
@@ -72,8 +74,12 @@ class ApiServer:
         options: ServerOptions | None = None,
         admission: Admitter | None = None,
         control: Path | None = None,
+        tokens: PodTokens | None = None,
     ) -> None:
-        """``control``: the socket on which scheduler and controllers serve their metrics."""
+        """``control``: the socket on which scheduler and controllers serve their metrics.
+
+        ``tokens``: issuer of tokens of service accounts.
+        """
         self.core = ServerCore(
             store,
             clock,
@@ -83,6 +89,7 @@ class ApiServer:
             logs,
             streams,
         )
+        self.core.tokens = tokens
         self.telemetry = Telemetry(store)
         self._rng = rng
         self._control = control
@@ -176,6 +183,8 @@ class ApiServer:
             if verb == "create" and not target.name:
                 return bind if target.resource is BINDINGS else None
             raise not_allowed()
+        if verb == "create" and takes_reports(target):
+            return report_progress
         if target.subresource:
             if (subresource := SUBRESOURCES.get(target.subresource)) is None:
                 raise unknown_resource()

@@ -22,6 +22,7 @@ from windlass.api.resources import Resource
 from windlass.client.transport import Request
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.server.auth.pod_tokens import PodTokens
 from windlass.server.custom_kinds import CustomKinds
 from windlass.server.log_source import LogSource
 from windlass.server.request.negotiation import PLAIN, Representation
@@ -123,6 +124,10 @@ class ServerCore:
     logs: LogSource | None = None
     streams: StreamSource | None = None
     open_watches: int = 0
+    tokens: PodTokens | None = None
+    """Issuer of tokens of service accounts."""
+    report_rates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Service account → how many more reports of progress it may send, and since when."""
     stopping: bool = False
     """True from shutdown on: watches and followed logs end."""
     kinds: CustomKinds = field(init=False)

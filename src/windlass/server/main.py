@@ -24,7 +24,8 @@ from windlass.kits.state import StateFolder
 from windlass.server.apiserver import ApiServer
 from windlass.server.auth import kubeconfig, pki, renewal
 from windlass.server.auth.authentication import Authenticator
-from windlass.server.bootstrap import bootstrap
+from windlass.server.auth.pod_tokens import PodTokens
+from windlass.server.bootstrap import bootstrap, publish_service
 from windlass.server.core import ServerOptions
 from windlass.server.http.listeners import LOOPBACK, ApiListeners, bind_tcp, bind_unix, tls_context
 from windlass.server.log_source import LogSource
@@ -120,6 +121,7 @@ async def running(
                 failed.set_result(error)
 
         store.on_failure = fail
+        tokens = PodTokens(pki.read_token(state), clock)
         api = ApiServer(
             store,
             clock=clock,
@@ -128,11 +130,13 @@ async def running(
             streams=streams,
             options=config.options,
             control=state.control_socket,
+            tokens=tokens,
         )
         await bootstrap(api)
-        listeners = ApiListeners(api, Authenticator(pki.read_token(state)))
+        listeners = ApiListeners(api, Authenticator(pki.read_token(state), tokens))
         tls = tls_context(state)
         port = await listeners.listen_tls(tcp, tls)
+        await publish_service(api, port)
         await listeners.listen_unix(unix)
         url = f"https://{LOOPBACK}:{port}"
         _write_kubeconfig(state, url)

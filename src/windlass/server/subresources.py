@@ -22,6 +22,7 @@ from windlass.server.verbs.pod_log import read_log
 from windlass.server.verbs.pod_ports import forward_ports
 from windlass.server.verbs.read import get
 from windlass.server.verbs.scale import get_scale, patch_scale, update_scale
+from windlass.server.verbs.tokens import request_token
 from windlass.server.verbs.update import patch, update
 
 Handler = Callable[[ServerCore, Call], Awaitable[Response]]
@@ -60,6 +61,7 @@ SUBRESOURCES: Mapping[str, Subresource] = {
     ),
     "binding": Subresource({"create": bind}, body=("", "", "Binding")),
     "eviction": Subresource({"create": evict}, body=("policy", "v1", "Eviction")),
+    "token": Subresource({"create": request_token}, body=("authentication.k8s.io", "v1", "TokenRequest")),
     "log": Subresource({"get": read_log}, text=True),
     "attach": Subresource(
         {"get": attach, "create": attach}, body=("", "", "PodAttachOptions"), upgrades=True

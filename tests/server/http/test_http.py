@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -349,7 +350,8 @@ class TestEnd:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with running(configure(state), clock=SystemClock(), rng=rng.system()) as again:
+        config = replace(configure(state), port=started.port)  # its Service in the store names the port
+        async with running(config, clock=SystemClock(), rng=rng.system()) as again:
             assert again.store.rv == rv
             assert again.store.get("configmaps", "default", "m") is not None
 

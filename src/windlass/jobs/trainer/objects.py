@@ -59,6 +59,7 @@ def build_objects(train_job: Json, runtime: Json, priorities: Mapping[str, int])
     """
     found = read_template(train_job, runtime)
     apply_policy(found)
+    _report_to(found)
     group = _group(train_job, found, priorities)
     hosts = host_file(found)
     return TrainObjects(
@@ -67,6 +68,16 @@ def build_objects(train_job: Json, runtime: Json, priorities: Mapping[str, int])
         host_file=_config_map(train_job, HOST_FILE, {"hostfile": hosts}) if hosts else None,
         ssh_secret=f"{found.name}{SSH_SECRET}" if "mpi" in found.policy else "",
     )
+
+
+def _report_to(found: TrainTemplate) -> None:
+    """Let the pods report progress to the TrainJob, rather than to the Job that controls them."""
+    main = found.trainer_job()
+    if main is not None:
+        template = main["template"]["spec"].setdefault("template", {})
+        metadata = template.setdefault("metadata", {})
+        path = TRAIN_JOBS.path(found.namespace, found.name, "status")
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), names.PROGRESS_PATH: path}
 
 
 def _metadata(train_job: Json, name: str) -> JsonObject:

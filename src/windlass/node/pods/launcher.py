@@ -45,6 +45,7 @@ from windlass.node.pods.pod_names import PodNames
 from windlass.node.pods.pod_resources import PodResources
 from windlass.node.pods.pod_sandbox import PodSandbox
 from windlass.node.pods.pod_tasks import PodTasks
+from windlass.node.pods.progress_reports import progress_environment
 from windlass.node.pods.system_files import system_files
 from windlass.node.runtime import mounts
 from windlass.node.runtime.runner import AttemptSpec, Handle, Runner
@@ -178,11 +179,11 @@ class ContainerLauncher:
         meta = claim["metadata"]
         for _ in range(_BINDING_TRIES):
             if name := claim["spec"].get("volumeName"):
-                return await self._client.find(PERSISTENT_VOLUMES, name)
+                return await self.client.find(PERSISTENT_VOLUMES, name)
             if SELECTED_NODE not in (meta.get("annotations") or {}):
                 return None
             await asyncio.sleep(_BINDING_SECONDS)
-            claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, meta["name"], meta["namespace"])
+            claim = await self.client.get(PERSISTENT_VOLUME_CLAIMS, meta["name"], meta["namespace"])
         return None
 
     async def prepare_volumes(self) -> None:
@@ -228,6 +229,12 @@ class ContainerLauncher:
         setting = self._with_tools(await self._setting(lookup), container, directory)
         limits = self.resources.apply_limits(container, self.pod["metadata"].get("annotations") or {})
         plugin_environment = await self.resources.plugin_environment(container)
+        progress = await progress_environment(
+            self.pod,
+            self.client,
+            self._paths,
+            by_name=self._network.capabilities.network and self.resolves_names,
+        )
         spec = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
         self._report_launch(container, spec)
         if remote_shell.is_wanted(self.pod) and remote_shell.needs_stand_in(spec.record["argv"]):
@@ -235,7 +242,7 @@ class ContainerLauncher:
             self._report_stand_in(container)
         record = {
             **spec.record,
-            "env": {**spec.record["env"], **plugin_environment},
+            "env": {**progress, **spec.record["env"], **plugin_environment},
             "log_max_bytes": self._options.log_max_bytes,
             "log_files": self._options.log_files,
         }

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api.errors import StatusError, failure
+from windlass.server.auth.pod_tokens import PodTokens
 from windlass.server.request.users import ADMIN, ANONYMOUS, AUTHENTICATED, UserInfo
 
 
@@ -38,12 +39,13 @@ def user_of_certificate(certificate: Mapping[str, Any] | None) -> UserInfo | Non
 
 
 class Authenticator:
-    """Authenticator that knows the administrator's token."""
+    """Authenticator that knows the administrator's token, and tokens of service accounts."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, service_accounts: PodTokens | None = None) -> None:
         if not token:
             raise ValueError("an empty token would authenticate every request")
         self._token = token.encode()
+        self._service_accounts = service_accounts
 
     def user(self, connection: UserInfo | None, authorization: str | None) -> UserInfo:
         """Return the user of a request. Raises 401.
@@ -59,4 +61,7 @@ class Authenticator:
             return ANONYMOUS
         if hmac.compare_digest(token.strip().encode(), self._token):
             return ADMIN
+        found = self._service_accounts.user(token.strip()) if self._service_accounts is not None else None
+        if found is not None:
+            return found
         raise unauthorized()

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from windlass.api.errors import WindlassError
+from windlass.api.service_network import API_HOSTS
 from windlass.kits.clock import Clock
 from windlass.kits.files import write_atomic
 from windlass.kits.state import StateFolder
@@ -44,7 +45,7 @@ def ensure(state: StateFolder, clock: Clock) -> None:
         state.pki.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = datetime.datetime.fromtimestamp(clock.now(), datetime.UTC)
         authority = _Authority.load(state, now) or _Authority.make(state, now)
-        names = ["localhost", socket.gethostname()]
+        names = ["localhost", socket.gethostname(), *API_HOSTS]
         if not authority.signed(state.server_cert, state.server_key, now, names):
             authority.issue_server(state.server_cert, state.server_key, now, names)
         if not authority.signed(state.admin_cert, state.admin_key, now, []):

@@ -11,11 +11,17 @@ UNAUTHENTICATED = "system:unauthenticated"
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """User: name, stable id, and groups that permissions are granted to."""
+    """User: name, stable id, and groups that permissions are granted to.
+
+    ``pod``: ``namespace/name/uid`` of the pod that the user's token is bound to.
+    ``audiences``: of that token.
+    """
 
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
+    pod: str = ""
+    audiences: tuple[str, ...] = ()
 
     @property
     def is_admin(self) -> bool:
