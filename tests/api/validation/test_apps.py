@@ -43,119 +43,122 @@ def test_smallest_object_of_each_kind_is_valid() -> None:
         assert problems(resource, made(resource)) == {}, resource.kind
 
 
+ROLLING = "spec.strategy.rollingUpdate"
+UPDATE = "spec.updateStrategy.rollingUpdate"
+CLAIM = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+MISTAKES: list[tuple[Resource, Json, Json, str, str]] = [
+    (DEPLOYMENTS, {"replicas": -1}, {}, "spec.replicas", "greater than or equal to 0"),
+    (DEPLOYMENTS, {"selector": None}, {}, "spec.selector", "Required value"),
+    (DEPLOYMENTS, {"selector": {}}, {}, "spec.selector", "empty selector is invalid for deployment"),
+    (
+        DEPLOYMENTS,
+        {"selector": {"matchLabels": {"a": "c"}}},
+        {},
+        "spec.template.metadata.labels",
+        "`selector` does not match template `labels`",
+    ),
+    (
+        DEPLOYMENTS,
+        {},
+        {"restartPolicy": "Never"},
+        "spec.template.spec.restartPolicy",
+        "Unsupported value",
+    ),
+    (
+        DEPLOYMENTS,
+        {},
+        {"activeDeadlineSeconds": 5},
+        "spec.template.spec.activeDeadlineSeconds",
+        "activeDeadlineSeconds in ReplicaSet is not Supported",
+    ),
+    (DEPLOYMENTS, {"strategy": {"type": "Blue"}}, {}, "spec.strategy.type", "Unsupported value"),
+    (
+        DEPLOYMENTS,
+        {"strategy": {"type": "Recreate", "rollingUpdate": {}}},
+        {},
+        ROLLING,
+        "may not be specified when strategy `type` is 'Recreate'",
+    ),
+    (
+        DEPLOYMENTS,
+        {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}},
+        {},
+        f"{ROLLING}.maxUnavailable",
+        "may not be 0 when `maxSurge` is 0",
+    ),
+    (
+        DEPLOYMENTS,
+        {"strategy": {"rollingUpdate": {"maxUnavailable": "101%"}}},
+        {},
+        f"{ROLLING}.maxUnavailable",
+        "must not be greater than 100%",
+    ),
+    (
+        DEPLOYMENTS,
+        {"strategy": {"rollingUpdate": {"maxSurge": "half"}}},
+        {},
+        f"{ROLLING}.maxSurge",
+        "a valid percent string",
+    ),
+    (
+        DEPLOYMENTS,
+        {"progressDeadlineSeconds": 5, "minReadySeconds": 5},
+        {},
+        "spec.progressDeadlineSeconds",
+        "must be greater than minReadySeconds",
+    ),
+    (REPLICA_SETS, {"minReadySeconds": -1}, {}, "spec.minReadySeconds", "greater than or equal to 0"),
+    (DAEMON_SETS, {"selector": {}}, {}, "spec.selector", "empty selector is invalid for daemonset"),
+    (
+        DAEMON_SETS,
+        {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}},
+        {},
+        f"{UPDATE}.maxSurge",
+        "may not be set when maxUnavailable is non-zero",
+    ),
+    (
+        DAEMON_SETS,
+        {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}},
+        {},
+        f"{UPDATE}.maxUnavailable",
+        "cannot be 0 when maxSurge is 0",
+    ),
+    (
+        STATEFUL_SETS,
+        {"podManagementPolicy": "Random"},
+        {},
+        "spec.podManagementPolicy",
+        "must be 'OrderedReady' or 'Parallel'",
+    ),
+    (
+        STATEFUL_SETS,
+        {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"partition": 1}}},
+        {},
+        UPDATE,
+        "only allowed for updateStrategy 'RollingUpdate'",
+    ),
+    (
+        STATEFUL_SETS,
+        {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}, "type": "RollingUpdate"}},
+        {},
+        f"{UPDATE}.maxUnavailable",
+        "cannot be 0",
+    ),
+    (
+        STATEFUL_SETS,
+        {"volumeClaimTemplates": [CLAIM]},
+        {},
+        "spec.volumeClaimTemplates[0].spec.resources[storage]",
+        "Required value",
+    ),
+    (STATEFUL_SETS, {"serviceName": "Bad_"}, {}, "spec.serviceName", "Invalid value"),
+    (STATEFUL_SETS, {"ordinals": {"start": -1}}, {}, "spec.ordinals.start", "greater than or equal to 0"),
+]
+"""Kind, changes of the spec and of the pod, field and words of the error."""
+
+
 def test_mistakes_are_named() -> None:
-    rolling = "spec.strategy.rollingUpdate"
-    update = "spec.updateStrategy.rollingUpdate"
-    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
-    cases: list[tuple[Resource, Json, Json, str, str]] = [
-        (DEPLOYMENTS, {"replicas": -1}, {}, "spec.replicas", "greater than or equal to 0"),
-        (DEPLOYMENTS, {"selector": None}, {}, "spec.selector", "Required value"),
-        (DEPLOYMENTS, {"selector": {}}, {}, "spec.selector", "empty selector is invalid for deployment"),
-        (
-            DEPLOYMENTS,
-            {"selector": {"matchLabels": {"a": "c"}}},
-            {},
-            "spec.template.metadata.labels",
-            "`selector` does not match template `labels`",
-        ),
-        (
-            DEPLOYMENTS,
-            {},
-            {"restartPolicy": "Never"},
-            "spec.template.spec.restartPolicy",
-            "Unsupported value",
-        ),
-        (
-            DEPLOYMENTS,
-            {},
-            {"activeDeadlineSeconds": 5},
-            "spec.template.spec.activeDeadlineSeconds",
-            "activeDeadlineSeconds in ReplicaSet is not Supported",
-        ),
-        (DEPLOYMENTS, {"strategy": {"type": "Blue"}}, {}, "spec.strategy.type", "Unsupported value"),
-        (
-            DEPLOYMENTS,
-            {"strategy": {"type": "Recreate", "rollingUpdate": {}}},
-            {},
-            rolling,
-            "may not be specified when strategy `type` is 'Recreate'",
-        ),
-        (
-            DEPLOYMENTS,
-            {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}},
-            {},
-            f"{rolling}.maxUnavailable",
-            "may not be 0 when `maxSurge` is 0",
-        ),
-        (
-            DEPLOYMENTS,
-            {"strategy": {"rollingUpdate": {"maxUnavailable": "101%"}}},
-            {},
-            f"{rolling}.maxUnavailable",
-            "must not be greater than 100%",
-        ),
-        (
-            DEPLOYMENTS,
-            {"strategy": {"rollingUpdate": {"maxSurge": "half"}}},
-            {},
-            f"{rolling}.maxSurge",
-            "a valid percent string",
-        ),
-        (
-            DEPLOYMENTS,
-            {"progressDeadlineSeconds": 5, "minReadySeconds": 5},
-            {},
-            "spec.progressDeadlineSeconds",
-            "must be greater than minReadySeconds",
-        ),
-        (REPLICA_SETS, {"minReadySeconds": -1}, {}, "spec.minReadySeconds", "greater than or equal to 0"),
-        (DAEMON_SETS, {"selector": {}}, {}, "spec.selector", "empty selector is invalid for daemonset"),
-        (
-            DAEMON_SETS,
-            {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}},
-            {},
-            f"{update}.maxSurge",
-            "may not be set when maxUnavailable is non-zero",
-        ),
-        (
-            DAEMON_SETS,
-            {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}},
-            {},
-            f"{update}.maxUnavailable",
-            "cannot be 0 when maxSurge is 0",
-        ),
-        (
-            STATEFUL_SETS,
-            {"podManagementPolicy": "Random"},
-            {},
-            "spec.podManagementPolicy",
-            "must be 'OrderedReady' or 'Parallel'",
-        ),
-        (
-            STATEFUL_SETS,
-            {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"partition": 1}}},
-            {},
-            update,
-            "only allowed for updateStrategy 'RollingUpdate'",
-        ),
-        (
-            STATEFUL_SETS,
-            {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}, "type": "RollingUpdate"}},
-            {},
-            f"{update}.maxUnavailable",
-            "cannot be 0",
-        ),
-        (
-            STATEFUL_SETS,
-            {"volumeClaimTemplates": [claim]},
-            {},
-            "spec.volumeClaimTemplates[0].spec.resources[storage]",
-            "Required value",
-        ),
-        (STATEFUL_SETS, {"serviceName": "Bad_"}, {}, "spec.serviceName", "Invalid value"),
-        (STATEFUL_SETS, {"ordinals": {"start": -1}}, {}, "spec.ordinals.start", "greater than or equal to 0"),
-    ]
-    for resource, spec, pod, field, words in cases:
+    for resource, spec, pod, field, words in MISTAKES:
         found = problems(resource, made(resource, spec, pod))
         assert words in found.get(field, ""), (resource.kind, spec, pod, found)
 

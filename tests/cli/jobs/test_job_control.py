@@ -10,7 +10,17 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.kubeflow_fields import FIELDS
-from windlass.api.resources import BATCH_JOBS, COMMANDS, JAX_JOBS, PODS, PYTORCH_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.resources import (
+    BATCH_JOBS,
+    COMMANDS,
+    DEPLOYMENTS,
+    JAX_JOBS,
+    PODS,
+    PYTORCH_JOBS,
+    STATEFUL_SETS,
+    VOLCANO_JOBS,
+    Resource,
+)
 
 Json = dict[str, Any]
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -149,3 +159,22 @@ def test_results_as_json(windlass):
     assert item == {"name": "train", "namespace": "default", "kind": "Job", "result": "is being suspended"}
     assert json.loads(windlass("scale", "train", "2", "-o", "json").out)["roles"] == {"": 2}
     assert windlass("requeue", "train", "-o", "name").out == "job/train\n"
+
+
+def test_workload_without_end_changes_its_size_only(windlass, cluster):
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
+    for resource in (DEPLOYMENTS, STATEFUL_SETS):
+        name = resource.singular
+        cluster.add(resource, {"metadata": {"name": name}, "spec": spec})
+        assert windlass("scale", name, "3").out == f"{name} has 3 pods now\n"
+        assert spec_of(cluster, resource, name)["replicas"] == 3
+        assert "has no roles: give the number alone" in windlass("scale", name, "worker=3").err
+        remedies = {
+            "suspend": f"windlass scale {name} 0",
+            "resume": f"windlass scale {name} 1",
+            "requeue": f"kubectl rollout restart {name} {name}",
+        }
+        for verb, remedy in remedies.items():
+            done = windlass(verb, name)
+            assert done.code != 0
+            assert f"try: {remedy}" in done.err

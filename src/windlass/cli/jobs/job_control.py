@@ -8,7 +8,16 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.api.kubeflow_fields import FIELDS, WORKER
-from windlass.api.resources import BATCH_JOBS, JOB_SETS, PYTORCH_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.resources import (
+    BATCH_JOBS,
+    DEPLOYMENTS,
+    JOB_SETS,
+    PYTORCH_JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.cli.errors import remedy_with_target
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.cancel import command_job
@@ -25,6 +34,9 @@ SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
     JOB_SETS: ("spec", "suspend"),
 }
 """Field of each kind that suspends a job. Volcano Jobs are suspended by Commands."""
+REPLICATED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
+"""Workloads without an end, with a number of replicas."""
+_SERVES = "it has no end and waits in no queue as a whole: its size and its template can be changed"
 
 
 def suspend_job(invocation: Invocation, job: Job) -> str:
@@ -89,6 +101,8 @@ def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> st
         patch = _kubeflow_scale(invocation, job, counts)
     elif job.resource is BATCH_JOBS:
         patch = _batch_scale(invocation, job, counts)
+    elif job.resource in REPLICATED:
+        patch = {"spec": {"replicas": _only_number(invocation, job, counts)}}
     else:
         raise _refusal(
             job,
@@ -96,8 +110,8 @@ def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> st
             f"the API of {job.resource.kind} does not allow a change of its size",
             f"windlass delete {job.resource.singular} {job.name}   (and apply it with another size)",
         )
-    version = job.obj["metadata"].get("resourceVersion")
-    patch["metadata"] = {"resourceVersion": version}
+    if job.resource not in REPLICATED:  # whose numbers do not depend on what was read
+        patch["metadata"] = {"resourceVersion": job.obj["metadata"].get("resourceVersion")}
     invocation.client.patch(job.resource, job.name, patch, job.namespace)
     return f"has {plural(sum(_sizes({**job.obj, 'spec': _merged(job.obj, patch)}, job).values()), 'pod')} now"
 
@@ -141,6 +155,10 @@ def _has_ended(pod: Object) -> bool:
 
 def _check_control(invocation: Invocation, job: Job, verb: str) -> None:
     """Raise :class:`WindlassError` if the verb has no meaning for this object."""
+    if job.resource in REPLICATED:
+        if verb != "scale":
+            raise _refusal(job, verb, _SERVES, _remedy(invocation, job, _instead(job, verb)))
+        return
     if job.definition is None or not (job.resource is VOLCANO_JOBS or job.resource in SUSPEND_FIELDS):
         raise _refusal(
             job,
@@ -155,6 +173,13 @@ def _check_control(invocation: Invocation, job: Job, verb: str) -> None:
             f"it has ended ({job.definition.phase(job.obj)})",
             _remedy(invocation, job, f"windlass show {job.name}"),
         )
+
+
+def _instead(job: Job, verb: str) -> str:
+    """Return the command for a workload without an end that comes nearest to a verb of jobs."""
+    if verb == "requeue":
+        return f"kubectl rollout restart {job.resource.singular} {job.name}"
+    return f"windlass scale {job.name} {0 if verb == 'suspend' else 1}"
 
 
 def _check_retries(invocation: Invocation, job: Job, verb: str) -> None:
@@ -256,17 +281,23 @@ def _kubeflow_scale(invocation: Invocation, job: Job, counts: Mapping[str, int])
     return {"spec": {fields.field: replicas}}
 
 
-def _batch_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
-    """Change the parallelism, and of an indexed Job that runs all indexes at once its completions too."""
+def _only_number(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> int:
+    """Return the number of pods of a kind without roles. Raises :class:`WindlassError`."""
     if set(counts) != {""}:
         raise _refusal(
             job,
             "scale",
-            "a Job has no roles: give the number alone",
+            f"a {job.resource.kind} has no roles: give the number alone",
             _remedy(invocation, job, f"windlass scale {job.name} {next(iter(counts.values()))}"),
         )
+    return counts[""]
+
+
+def _batch_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
+    """Change the parallelism, and of an indexed Job that runs all indexes at once its completions too."""
+    number = _only_number(invocation, job, counts)
     spec = job.obj["spec"]
-    patch = {"parallelism": counts[""]}
+    patch = {"parallelism": number}
     if spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism"):
-        patch["completions"] = counts[""]
+        patch["completions"] = number
     return {"spec": patch}

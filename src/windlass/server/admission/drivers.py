@@ -8,7 +8,7 @@ from windlass.server.admission.plugin import Review
 
 
 def advise(review: Review) -> None:
-    """Warn about a new DaemonSet whose pod an agent of Windlass does not run."""
+    """Warn about a new DaemonSet if an agent of Windlass does not run its pod."""
     if review.resource is not DAEMON_SETS or not review.main or not review.creating:
         return
     template = (review.object.get("spec") or {}).get("template") or {}

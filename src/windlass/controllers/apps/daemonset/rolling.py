@@ -64,7 +64,7 @@ def surge_pods(
     is_available: Callable[[Pod], bool],
     runs_on: Callable[[str], bool],
 ) -> UpdateStep:
-    """Return the old pods that are replaced, and the nodes that get a new pod beside the old one.
+    """Return the old pods that are replaced, and the nodes that get a new pod next to the old one.
 
     ``runs_on``: whether a node still starts the pod.
     """
