@@ -106,7 +106,7 @@ async def _server(options: ChildOptions) -> None:
 async def _control(options: ChildOptions) -> None:
     """Run scheduler and controllers on shared informers; if one of them fails, the process ends."""
     from windlass.client.informers import SharedInformers
-    from windlass.controllers.manager import ControllerManager
+    from windlass.controllers import manager
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, not_ready
     from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
@@ -123,11 +123,16 @@ async def _control(options: ChildOptions) -> None:
         client,
         clock=clock,
         rng=rng,
-        options=SchedulerOptions(scheduler_names=EMBEDDED_NAMES, config_map=True, await_volumes=False),
+        options=SchedulerOptions(
+            scheduler_names=EMBEDDED_NAMES,
+            config_map=True,
+            await_volumes=False,
+            wait_for_owner=manager.owner_schedulers(embedded=True, beside=()),
+        ),
         informers=informers,
         registry=registry,
     )
-    controllers = ControllerManager(
+    controllers = manager.ControllerManager(
         client, clock=clock, rng=rng, embedded=True, informers=informers, registry=registry
     )
     scheduler.metrics.leader.set(1)  # the only instance

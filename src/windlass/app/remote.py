@@ -71,6 +71,7 @@ def _scheduler(options: RemoteOptions) -> int:
                 own_namespace=options.own_namespace,
                 other_schedulers=options.beside,
                 wait_for_group=options.wait_for_group,
+                wait_for_owner=scheduler_extras.owner_schedulers_of(options),
                 bind_guard=bool(options.bind_guard),
                 reservation_pods=scheduler_extras.reservation_pod_options(options.values),
             ),

@@ -191,3 +191,11 @@ def _controllers(
         await election.lead(manager.run, "controllers")
 
     return run()
+
+
+def owner_schedulers_of(options: RemoteOptions) -> tuple[str, ...]:
+    """Return the scheduler names of pods that wait until they are grouped by their owner."""
+    from windlass.controllers.manager import owner_schedulers
+
+    kinds = [scheduler.kind for scheduler in options.beside]
+    return owner_schedulers(embedded=False, beside=kinds)

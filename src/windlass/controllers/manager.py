@@ -126,6 +126,16 @@ class ControllerManager:
                 group.create_task(self.job_kinds.run(), name="controllers of job kinds")
 
 
+def owner_schedulers(*, embedded: bool, beside: Collection[str]) -> tuple[str, ...]:
+    """Return the scheduler names of pods that are grouped by their top owner.
+
+    ``beside``: kinds of schedulers that still run. Volcano groups the pods of its own name.
+    """
+    if embedded:
+        return (SCHEDULER_NAMES[0], "volcano", "default-scheduler")
+    return SCHEDULER_NAMES[:1] if VOLCANO in beside else (SCHEDULER_NAMES[0], "volcano")
+
+
 def _reconcilers(
     client: Client,
     informers: SharedInformers,
@@ -137,14 +147,18 @@ def _reconcilers(
     metrics: ControllerMetrics,
 ) -> list[Reconciler]:
     kinds = [scheduler.kind for scheduler in other_schedulers]
+    by_owner = owner_schedulers(embedded=embedded, beside=kinds)
     if VOLCANO in kinds:
-        return [AdoptionController(client, informers, other_schedulers=kinds)]
+        return [
+            AdoptionController(client, informers, other_schedulers=kinds),
+            PodGroupController(client, informers, clock, owner_schedulers=by_owner, volcano_pods=False),
+        ]
     # The embedded server serves every scheduler name. In a cluster "volcano" is
     # Volcano's, unless Windlass is configured to serve it.
     placed_by = DEFAULT_SCHEDULER if embedded else SCHEDULER_NAMES[0]
     reconcilers: list[Reconciler] = [
         QueueController(informers),
-        PodGroupController(client, informers),
+        PodGroupController(client, informers, clock, owner_schedulers=by_owner),
         JobController(client, informers, clock, exporter, placed_by),
         GpuTierController(informers),
         *(AttemptController(kind, informers, clock) for kind in VOLCANO_KINDS),

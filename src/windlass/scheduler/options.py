@@ -44,6 +44,7 @@ class SchedulerOptions:
     ``own_namespace``: where learned run times are stored.
     ``wait_for_group``: scheduler names. Their bare pods get their PodGroup from another
     controller.
+    ``wait_for_owner``: the same for pods that another operator created.
     ``other_schedulers``: those that still run and hand their queues over one by one
     (:mod:`windlass.model.cluster.ownership`).
 
@@ -81,6 +82,7 @@ class SchedulerOptions:
     own_namespace: str = OWN_NAMESPACE
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     wait_for_group: tuple[str, ...] = ("volcano",)
+    wait_for_owner: tuple[str, ...] = ()
     other_schedulers: tuple[OtherScheduler, ...] = ()
     debounce_seconds: float = 0.003
     assume_seconds: float = 30.0

@@ -86,6 +86,7 @@ def new_model(options: SchedulerOptions) -> ClusterModel:
     model = ClusterModel(
         options.scheduler_names,
         wait_for_group=options.wait_for_group,
+        wait_for_owner=options.wait_for_owner,
         tiers=bool(options.policy.tiers),
         exclusive=exclusive_rules(options.policy),
         foreign_queue=foreign_queue(options.policy),

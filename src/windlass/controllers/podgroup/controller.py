@@ -1,11 +1,13 @@
 """Reconciler of automatic PodGroups.
 
-Keys are ``pod:NAMESPACE/NAME`` and ``group:NAMESPACE/NAME``.
+Keys are ``pod:NAMESPACE/NAME``, ``group:NAMESPACE/NAME`` and ``size:NAMESPACE/NAME``. The
+last one is a group that its owner may have resized.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from windlass.api import annotations as names
@@ -22,15 +24,21 @@ from windlass.api.views import (
 )
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.effects import NOTHING, Effects
+from windlass.controllers.effects import NOTHING, Effects, controller_of
+from windlass.controllers.podgroup.owners import OwnerReader
 from windlass.controllers.podgroup.reconcile import (
     SCHEDULER,
     PodGroupSnapshot,
     group_name,
     reconcile,
+    resize,
     warn_about_missing_class,
 )
 from windlass.controllers.runner import Informers, WatchedCollection
+from windlass.jobs.owners.decision import OwnerGroup, group_of
+from windlass.jobs.owners.pods import grouped_by_owner
+from windlass.kits.clock import Clock
+from windlass.model.groups.podgroups import IMPLICIT, group_key, kind_prefix
 
 Json = dict[str, Any]
 
@@ -39,8 +47,23 @@ class PodGroupController:
     name = "podgroup"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock | None = None,
+        *,
+        owner_schedulers: Collection[str] = (),
+        volcano_pods: bool = True,
+    ) -> None:
+        """``owner_schedulers``: scheduler names of pods that are grouped by their top owner.
+
+        ``volcano_pods``: group other pods of scheduler ``volcano``, too.
+        """
         self._client = client
+        self._owners = OwnerReader(client, informers, clock)
+        self._by_owner = frozenset(owner_schedulers)
+        self._volcano_pods = volcano_pods
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._groups: Informer[PodGroup] = informers.informer(POD_GROUPS, decode=decode_pod_group)
         self._namespaces: Informer[Namespace] = informers.informer(NAMESPACES, decode=decode_namespace)
@@ -50,7 +73,7 @@ class PodGroupController:
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
-            WatchedCollection(self._pods, _pod_keys),
+            WatchedCollection(self._pods, self._pod_keys, _matters),
             WatchedCollection(self._groups, _group_keys),
             WatchedCollection(self._namespaces, lambda _: ()),
             WatchedCollection(self._classes, lambda _: ()),
@@ -64,23 +87,63 @@ class PodGroupController:
         if kind == "group":
             group = self._groups.items.get(object_key)
             return warn_about_missing_class(group, self._classes.items) if group is not None else NOTHING
-        if object_key not in self._pods.items:
-            return NOTHING
         namespace, _, name = object_key.partition("/")
+        if kind == "size":
+            return await self._resized(namespace, name)
+        cached = self._pods.items.get(object_key)
+        if cached is None:
+            return NOTHING
         pod = await self._client.find(PODS, name, namespace)  # the cache does not hold whole pods
         if pod is None:
             return NOTHING
         found = self._namespaces.items.get(namespace)
         queue = found.annotations.get(names.QUEUE_NAME_VOLCANO, "") if found is not None else ""
-        exists = f"{namespace}/{group_name(pod)}" in self._groups.items
-        return reconcile(pod, PodGroupSnapshot(exists, queue))
+        owned = await self._group_of(pod) if self._decided_by_owner(cached) else None
+        group = self._groups.items.get(f"{namespace}/{group_name(pod, owned)}")
+        size = group.min_member if group is not None else 0
+        return reconcile(pod, PodGroupSnapshot(group is not None, queue, owned, size))
 
+    async def _group_of(self, obj: Json) -> OwnerGroup:
+        """Return the group of a pod, or of a PodGroup that its owner controls."""
+        rules, problems = self._owners.rules()
+        owners, unread = await self._owners.owners(obj)
+        found = group_of(obj, owners, rules)
+        return replace(found, problems=(*(unread or found.problems), *problems))
 
-def _pod_keys(pod: Pod) -> Iterable[str]:
-    grouped = pod.annotations.get(names.GROUP_NAME) or pod.annotations.get(names.GROUP_NAME_VOLCANO)
-    if pod.scheduler_name != SCHEDULER or grouped or pod.finished or pod.deleting:
+    async def _resized(self, namespace: str, name: str) -> Effects:
+        group = await self._client.find(POD_GROUPS, name, namespace)
+        if group is None or names.GROUPED_BY not in (group["metadata"].get("annotations") or {}):
+            return NOTHING
+        reference = controller_of(group)
+        if reference is None:
+            return NOTHING
+        self._owners.forget([reference["uid"]])
+        owned = await self._group_of(group)
+        if owned.problems or owned.owner is None:
+            return NOTHING
+        present = (group.get("spec") or {}).get("minMember", 0)
+        stage = resize(name, namespace, present, owned)
+        return Effects(stages=(stage,)) if stage else NOTHING
+
+    def _decided_by_owner(self, pod: Pod) -> bool:
+        alone = kind_prefix(group_key(pod)) == IMPLICIT
+        return pod.scheduler_name in self._by_owner and alone and grouped_by_owner(pod)
+
+    def _pod_keys(self, pod: Pod) -> Iterable[str]:
+        grouped = pod.annotations.get(names.GROUP_NAME) or pod.annotations.get(names.GROUP_NAME_VOLCANO)
+        if grouped:
+            automatic = grouped.startswith("podgroup-") and grouped_by_owner(pod)
+            return (f"size:{pod.namespace}/{grouped}",) if automatic else ()
+        if pod.finished or pod.deleting:
+            return ()
+        if self._decided_by_owner(pod) or (self._volcano_pods and pod.scheduler_name == SCHEDULER):
+            return (f"pod:{pod.key}",)
         return ()
-    return (f"pod:{pod.key}",)
+
+
+def _matters(old: Pod, new: Pod) -> bool:
+    """Return whether an update of a pod may change its group. Those of a grouped pod do not, until it ends."""
+    return names.GROUP_NAME not in new.annotations or new.deleting != old.deleting
 
 
 def _group_keys(group: PodGroup) -> Iterable[str]:

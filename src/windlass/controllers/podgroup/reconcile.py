@@ -1,5 +1,8 @@
 """Automatic PodGroup of a bare pod.
 
+A pod that another operator created is in the group of its top owner, with the size that
+:mod:`windlass.jobs.owners` reads there. For other pods the rules are Volcano's.
+
 A pod of scheduler ``volcano`` without a group gets ``podgroup-<uid of its controller,
 or its own>``. Pods of one controller share it. The group is owned by that controller or
 the pod, so garbage collection deletes it with the last of them. The group is created
@@ -40,6 +43,7 @@ from windlass.controllers.effects import (
     controller_reference,
     reference,
 )
+from windlass.jobs.owners.decision import OwnerGroup
 
 Json = dict[str, Any]
 SCHEDULER = "volcano"
@@ -64,38 +68,53 @@ class PodGroupSnapshot:
 
     ``exists``: its group exists.
     ``namespace_queue``: queue annotation of the namespace, or ``""``.
+    ``owned``: group of its top owner; ``None`` if Volcano's rules apply.
+    ``min_member``: size of the existing group.
     """
 
     exists: bool
     namespace_queue: str = ""
+    owned: OwnerGroup | None = None
+    min_member: int = 0
 
 
-def needs_group(pod: Json) -> bool:
-    """Return whether the pod needs an automatic group."""
+def needs_group(pod: Json, *, owned: bool = False) -> bool:
+    """Return whether the pod needs an automatic group. ``owned``: its top owner decides."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     return (
-        (pod.get("spec") or {}).get("schedulerName") == SCHEDULER
+        (owned or (pod.get("spec") or {}).get("schedulerName") == SCHEDULER)
         and not (annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO))
         and not metadata.get("deletionTimestamp")
         and status.get("phase") not in ("Succeeded", "Failed")
     )
 
 
-def group_name(pod: Json) -> str:
+def group_name(pod: Json, owned: OwnerGroup | None = None) -> str:
+    """Return the name of the pod's automatic group."""
+    if owned is not None:
+        subject = owned.owner if owned.owner is not None else pod
+        part = f"-{owned.suffix}" if owned.suffix else ""
+        return f"podgroup-{subject['metadata']['uid']}{part}"
     owner = controller_of(pod)
     return f"podgroup-{owner['uid'] if owner else pod['metadata']['uid']}"
 
 
 def reconcile(pod: Json, observed: PodGroupSnapshot) -> Effects:
     """Reconcile one pod. Pure."""
-    if not needs_group(pod):
+    owned = observed.owned
+    if not needs_group(pod, owned=owned is not None):
         return NOTHING
     plan = EffectPlan(about=reference(PODS, pod))
     metadata = pod["metadata"]
-    name = group_name(pod)
+    name = group_name(pod, owned)
     if not observed.exists:
-        plan.stage(Create(POD_GROUPS, _group(pod, name, observed.namespace_queue, plan)))
+        group = _group(pod, name, observed.namespace_queue, plan)
+        if owned is not None:
+            _by_owner(group, pod, owned, plan)
+        plan.stage(Create(POD_GROUPS, group))
+    elif owned is not None and MIN_MEMBER not in (metadata.get("annotations") or {}):
+        plan.stage(*resize(name, metadata["namespace"], observed.min_member, owned))
     patch = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
     plan.stage(Patch(PODS, metadata["name"], patch, metadata["namespace"], uid=metadata["uid"]))
     return plan.done()
@@ -132,6 +151,55 @@ def _group(pod: Json, name: str, namespace_queue: str, plan: EffectPlan) -> Json
         },
         "spec": spec,
     }
+
+
+def _by_owner(group: Json, pod: Json, owned: OwnerGroup, plan: EffectPlan) -> None:
+    """Write the owner's size, queue and class into a new group, in place."""
+    metadata, spec = group["metadata"], group["spec"]
+    annotations = pod["metadata"].get("annotations") or {}
+    if MIN_MEMBER not in annotations:
+        spec["minMember"] = owned.min_member
+    if MIN_RESOURCES not in annotations:
+        del spec["minResources"]  # the pods of an owner may differ
+    if owned.priority_class:
+        spec["priorityClassName"] = owned.priority_class
+    if owned.queue:
+        spec["queue"] = owned.queue
+    if owned.tier is not None:
+        spec["networkTopology"] = {"mode": "hard", "highestTierAllowed": owned.tier}
+    for problem in owned.problems:
+        _warn(plan, problem, "GroupedByDefault")
+    if owned.owner is None:
+        metadata["ownerReferences"] = [controller_reference(PODS, pod)]
+        return
+    owner = owned.owner
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+    ]
+    subject = f"{owner['kind']} {owner['metadata']['name']}"
+    metadata["annotations"][names.GROUPED_BY] = (
+        f"{subject}: minMember {spec['minMember']} from {owned.source}"
+    )
+
+
+def resize(name: str, namespace: str, present: int, owned: OwnerGroup) -> tuple[Patch, ...]:
+    """Return the write that gives an existing group the size that its owner states now, if it differs."""
+    if owned.owner is None or present == owned.min_member:
+        return ()
+    subject = f"{owned.owner['kind']} {owned.owner['metadata']['name']}"
+    change = {
+        "metadata": {
+            "annotations": {names.GROUPED_BY: f"{subject}: minMember {owned.min_member} from {owned.source}"}
+        },
+        "spec": {"minMember": owned.min_member},
+    }
+    return (Patch(POD_GROUPS, name, change, namespace),)
 
 
 def _owners(pod: Json) -> list[Json]:
@@ -175,9 +243,9 @@ def _topology(annotations: Mapping[str, str]) -> Json | None:
     return topology
 
 
-def _warn(plan: EffectPlan, message: str) -> None:
+def _warn(plan: EffectPlan, message: str, reason: str = "InvalidAnnotation") -> None:
     assert plan.about is not None
-    plan.event(EmitEvent(plan.about, "Warning", "InvalidAnnotation", message, lasting=True))
+    plan.event(EmitEvent(plan.about, "Warning", reason, message, lasting=True))
 
 
 def warn_about_missing_class(group: PodGroup, classes: Container[str]) -> Effects:

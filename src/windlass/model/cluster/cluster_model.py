@@ -45,6 +45,8 @@ class ClusterModel:
         only occupy their nodes.
     ``wait_for_group``: scheduler names of bare pods that wait until a controller has
         given them a PodGroup.
+    ``wait_for_owner``: the same for pods that another operator created
+        (:mod:`windlass.jobs.owners`).
     ``tiers``: true if a configuration states the policies of Volcano's queues, also for
         pods of scheduler ``windlass``.
     ``exclusive``: rules for pods that share no device with one another
@@ -60,6 +62,7 @@ class ClusterModel:
         scheduler_names: Collection[str],
         *,
         wait_for_group: Collection[str] = frozenset(),
+        wait_for_owner: Collection[str] = frozenset(),
         tiers: bool = False,
         exclusive: Rules = (),
         other_schedulers: Collection[OtherScheduler] = (),
@@ -83,6 +86,7 @@ class ClusterModel:
             parts,
             scheduler_names=scheduler_names,
             wait_for_group=wait_for_group,
+            wait_for_owner=wait_for_owner,
         )
         self.marks = marks
         self.objects = objects

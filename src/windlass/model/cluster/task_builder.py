@@ -15,6 +15,7 @@ from windlass.api.errors import FieldError
 from windlass.api.preemptibility import statement
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
+from windlass.jobs.owners.pods import grouped_by_owner
 from windlass.model.cluster.assumed_binds import AssumedBind, AssumedBinds
 from windlass.model.cluster.group_builder import GroupBuilder, dialect_of
 from windlass.model.cluster.group_index import GroupIndex
@@ -43,6 +44,7 @@ class TaskBuilder:
         only occupy their nodes.
     ``wait_for_group``: scheduler names of bare pods that wait until a controller has
         given them a PodGroup.
+    ``wait_for_owner``: the same for pods that another operator created.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TaskBuilder:
         *,
         scheduler_names: Collection[str],
         wait_for_group: Collection[str],
+        wait_for_owner: Collection[str] = (),
     ) -> None:
         self._objects = objects
         self._index = index
@@ -69,6 +72,7 @@ class TaskBuilder:
         self._features = features
         self._scheduler_names = frozenset(scheduler_names)
         self._wait_for_group = frozenset(wait_for_group)
+        self._wait_for_owner = frozenset(wait_for_owner)
         self.tiers = False
         """True if a configuration states the policies of Volcano's queues, also for scheduler ``windlass``."""
         self.foreign_queue = ""
@@ -100,8 +104,13 @@ class TaskBuilder:
 
     def awaits_group(self, pod: views.Pod) -> bool:
         """Return whether the pod waits until a controller has given it a PodGroup."""
-        kind = podgroups.kind_prefix(podgroups.group_key(pod))
-        return pod.scheduler_name in self._wait_for_group and kind in podgroups.WITHOUT_OBJECT
+        return self._is_ungrouped(pod, podgroups.kind_prefix(podgroups.group_key(pod)))
+
+    def _is_ungrouped(self, pod: views.Pod, kind: str) -> bool:
+        if pod.scheduler_name in self._wait_for_group and kind in podgroups.WITHOUT_OBJECT:
+            return True
+        owned = kind == podgroups.IMPLICIT and pod.scheduler_name in self._wait_for_owner
+        return owned and grouped_by_owner(pod)
 
     def protect(self, key: str, until: float) -> None:
         """Do not evict a pod before a time (Unix seconds), as its eviction was refused."""
@@ -231,11 +240,7 @@ class TaskBuilder:
 
         That is so if it is terminating, or not ready to be placed.
         """
-        return (
-            bool(pod.deleted)
-            or pod.key in self.withheld
-            or (pod.scheduler_name in self._wait_for_group and kind in podgroups.WITHOUT_OBJECT)
-        )
+        return bool(pod.deleted) or pod.key in self.withheld or self._is_ungrouped(pod, kind)
 
     # ------------------------------------------------------------------ pods of other schedulers
 

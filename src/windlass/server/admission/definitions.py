@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windlass.api.errors import failure
+from windlass.api.errors import FieldError, failure, invalid
 from windlass.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from windlass.api.structural import checks, formats, names
+from windlass.jobs.owners import paths, rules
 from windlass.server.admission.plugin import Review
 from windlass.server.custom_kinds import is_built_in
 from windlass.server.presentation.tables_custom import parse_path
@@ -31,6 +32,13 @@ def prepare(review: Review) -> None:
         return
     if review.resource is not CUSTOM_RESOURCE_DEFINITIONS or not review.main:
         return
+    problems = [
+        FieldError.invalid(f"metadata.annotations[{name}]", annotations[name], why)
+        for annotations in (review.object["metadata"].get("annotations") or {},)
+        for name, why in rules.faults(annotations)
+    ]
+    if problems:
+        raise invalid(CUSTOM_RESOURCE_DEFINITIONS, review.name, problems)
     status = review.object["status"] = {**(review.object.get("status") or {})}
     stored = list(status.get("storedVersions") or ())
     for version in (review.object.get("spec") or {}).get("versions") or ():
@@ -69,8 +77,20 @@ def _advice(crd: Json) -> Iterable[str]:
             "advice: spec.conversion: the webhook is not called on this server: objects are shown in each version "
             "with apiVersion changed, and fields that a version does not specify are left out"
         )
+    yield from _grouping_advice(crd)
     for index, version in enumerate(spec["versions"]):
         yield from _version_advice(version, f"spec.versions[{index}]")
+
+
+def _grouping_advice(crd: Json) -> Iterable[str]:
+    """Yield the declared paths of grouping that no version's schema specifies."""
+    annotations = crd["metadata"].get("annotations") or {}
+    schemas = [(version.get("schema") or {}).get("openAPIV3Schema") for version in crd["spec"]["versions"]]
+    for name in rules.DECLARATIONS:
+        for part in annotations.get(name, "").split("+"):
+            path = part.strip()
+            if path.startswith(".") and not any(paths.specified(schema, path) for schema in schemas):
+                yield f"advice: annotation {name}: no version specifies {path}, so it has no value"
 
 
 def _version_advice(version: Json, path: str) -> Iterable[str]:

@@ -1,0 +1,149 @@
+"""PodGroups of pods that another operator creates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from definitions import GROUP, definition
+from fakeapi import Crash, FakeApi
+
+from windlass.api.annotations import GROUP_NAME
+from windlass.api.errors import failure
+from windlass.api.resources import CUSTOM_RESOURCE_DEFINITIONS, POD_GROUPS, PODS, Resource
+from windlass.controllers.apply_effects import EffectExecutor
+from windlass.controllers.effects import Effects
+from windlass.controllers.podgroup.controller import PodGroupController
+from windlass.jobs.owners.rules import MIN_MEMBER
+
+Json = dict[str, Any]
+TRAININGS = Resource(GROUP, "v1", "trainings", "Training", custom=True)
+
+
+class World:
+    """A Training with three pods, and the controller of groups."""
+
+    def __init__(self, path: str = ".spec.workers", scheduler: str = "windlass") -> None:
+        self.api = FakeApi()
+        crd = definition("trainings", "Training", schema={"type": "object"})
+        crd["metadata"]["annotations"] = {MIN_MEMBER: path}
+        self.api.put(CUSTOM_RESOURCE_DEFINITIONS, crd)
+        self.api.put(
+            TRAININGS,
+            {
+                "apiVersion": TRAININGS.api_version,
+                "kind": "Training",
+                "metadata": {"name": "t", "namespace": "default"},
+                "spec": {"workers": 3},
+            },
+        )
+        self.scheduler = scheduler
+        for index in range(3):
+            self.add(index)
+        self.restart()
+
+    def add(self, index: int) -> None:
+        (owner,) = self.api.objects(TRAININGS)
+        reference = {
+            "apiVersion": TRAININGS.api_version,
+            "kind": "Training",
+            "name": "t",
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        metadata = {"name": f"t-{index}", "namespace": "default", "ownerReferences": [reference]}
+        self.api.put(
+            PODS, {"metadata": metadata, "spec": {"schedulerName": self.scheduler, "containers": []}}
+        )
+
+    def restart(self) -> None:
+        self.api.crash_after = None
+        self.controller = PodGroupController(
+            self.api,  # type: ignore[arg-type]
+            self.api,
+            self.api.clock,
+            owner_schedulers=("windlass",),
+        )
+        self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
+
+    def step(self, key: str) -> Effects:
+        effects = asyncio.run(self.controller.reconcile(key))
+        asyncio.run(self.executor.perform(effects))
+        return effects
+
+    def settle(self) -> None:
+        watch = next(iter(self.controller.watches()))
+        for _ in range(2):
+            for record in list(watch.informer.items.values()):
+                for key in watch.keys(record):
+                    self.step(key)
+
+    @property
+    def picture(self) -> Any:
+        groups = [(g["metadata"]["name"], g["spec"]["minMember"]) for g in self.api.objects(POD_GROUPS)]
+        pods = [(p["metadata"].get("annotations") or {}).get(GROUP_NAME) for p in self.api.objects(PODS)]
+        return groups, pods
+
+
+def test_pods_of_one_owner_are_one_gang() -> None:
+    world = World()
+    world.settle()
+    (group,) = world.api.objects(POD_GROUPS)
+    (owner,) = world.api.objects(TRAININGS)
+    name = f"podgroup-{owner['metadata']['uid']}"
+    assert world.picture == ([(name, 3)], [name] * 3)
+    assert group["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+    assert "minResources" not in group["spec"]
+
+
+def test_controller_that_is_killed_between_any_two_writes_groups_alike() -> None:
+    whole = World()
+    whole.settle()
+    for writes in range(6):
+        world = World()
+        world.api.crash_after = writes
+        with contextlib.suppress(Crash, BaseExceptionGroup):
+            world.settle()
+        world.restart()
+        world.settle()
+        assert world.picture[0][0][1] == 3
+        assert len(world.picture[0]) == 1
+        assert len(set(world.picture[1])) == 1, writes
+
+
+def test_size_follows_the_owner_and_no_pod_is_written() -> None:
+    world = World()
+    world.settle()
+    (owner,) = world.api.objects(TRAININGS)
+    world.api.put(TRAININGS, {**owner, "spec": {"workers": 4}})
+    world.api.clock.jump(5)
+    world.add(3)
+    before = len([entry for entry in world.api.log if entry[1] == "pods"])
+    world.settle()
+    assert world.picture[0][0][1] == 4
+    written = [entry for entry in world.api.log if entry[1] == "pods"][before:]
+    assert [key for _, _, key in written] == ["default/t-3"]
+
+
+def test_pods_of_other_schedulers_are_left_alone() -> None:
+    world = World(scheduler="kai-scheduler")
+    world.settle()
+    assert world.picture == ([], [None] * 3)
+
+
+def test_owner_that_may_not_be_read_groups_with_the_minimum_of_one() -> None:
+    world = World()
+    find = world.api.find
+
+    async def refused(resource: Resource, name: str, namespace: str | None = None) -> Json | None:
+        if resource.kind == "Training":
+            raise failure(403, "Forbidden", "no", {})
+        return await find(resource, name, namespace)
+
+    world.api.find = refused  # type: ignore[method-assign]
+    effects = world.step("pod:default/t-0")
+    assert world.picture[0][0][1] == 1
+    (event,) = effects.events
+    assert event.reason == "GroupedByDefault"
+    assert "add conformance.example.com to grouping.apiGroups of the chart" in event.message
