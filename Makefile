@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bounds bench bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
+.PHONY: help demo test check bounds bench bench-jobs bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,6 +46,10 @@ bench-live: $(STAMP)  ## a real API server: kube-scheduler, Windlass and the ser
 
 bench-peers: $(STAMP)  ## Windlass, Volcano, KAI, Kueue and coscheduling on a real API server (tools/kubernetes/build.sh --peers)
 	@$(BIN)/python -m benchmarks.live_peers
+
+bench-jobs: $(STAMP)  ## jobs from submission to completion, notice to SIGTERM, resizing; torchrun told and alone
+	@$(BIN)/python -m benchmarks.jobs
+	@$(BIN)/python -m benchmarks.elastic
 
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table

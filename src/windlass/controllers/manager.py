@@ -19,7 +19,7 @@ from windlass.client.recorder import EventRecorder
 from windlass.controllers.adoption.controller import AdoptionController
 from windlass.controllers.apps.catalogue import apps_controllers
 from windlass.controllers.attempts.controller import AttemptController
-from windlass.controllers.attempts.kinds import VOLCANO_KINDS
+from windlass.controllers.attempts.kinds import BATCH_ATTEMPTS, VOLCANO_ATTEMPTS
 from windlass.controllers.batch.controller import BatchJobController
 from windlass.controllers.cronjob.controller import CronJobController
 from windlass.controllers.definitions.controller import DefinitionController
@@ -161,7 +161,7 @@ def _reconcilers(
         PodGroupController(client, informers, clock, owner_schedulers=by_owner),
         JobController(client, informers, clock, exporter, placed_by),
         GpuTierController(informers),
-        *(AttemptController(kind, informers, clock) for kind in VOLCANO_KINDS),
+        AttemptController(VOLCANO_ATTEMPTS, informers, clock),
     ]
     if not embedded:
         reconcilers += [
@@ -174,6 +174,7 @@ def _reconcilers(
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             *apps_controllers(informers, clock, rng),
             BatchJobController(informers, clock, rng),
+            AttemptController(BATCH_ATTEMPTS, informers, clock),
             CronJobController(informers, clock),
             PriorityClassController(informers),
             TrainingRuntimeController(informers),

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from windlass.api import annotations as names
-from windlass.api.resources import PODS
+from windlass.api.resources import JOB_SETS, PODS
 from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
 from windlass.controllers.attempts.kinds import AttemptKind
-from windlass.controllers.effects import NOTHING, Effects, Patch
+from windlass.controllers.effects import NOTHING, Effects, Patch, controller_of
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.attempts import (
@@ -102,6 +102,8 @@ class AttemptController:
             self._gone.pop(key, None)
             return NOTHING
         obj = stored.object
+        if (controller_of(obj) or {}).get("kind") == JOB_SETS.kind:
+            return NOTHING  # The JobSet has the ledger.
         metadata = obj["metadata"]
         text = (metadata.get("annotations") or {}).get(names.JOB_ATTEMPTS)
         try:

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from windlass.api import annotations as names
-from windlass.api.resources import VOLCANO_JOBS, Resource
+from windlass.api.jobset_fields import JOB_SET_NAME
+from windlass.api.resources import BATCH_JOBS, JOB_SETS, TRAIN_JOBS, VOLCANO_JOBS, Resource
 from windlass.jobs.attempts import JobOutcome
 from windlass.jobs.decision import DEADLINE_EXCEEDED
 from windlass.jobs.kubeflow.job import KubeflowKind, read_job
@@ -92,7 +93,47 @@ def _recorded_cause(obj: Json) -> str:
         return ""
 
 
-VOLCANO_KINDS: tuple[AttemptKind, ...] = (AttemptKind(VOLCANO_JOBS, _volcano_minimum, _volcano_end),)
-"""Volcano's Job."""
+def _by_conditions(succeeded: str) -> Callable[[Json], JobEnd]:
+    """Return how a job ends whose conditions are ``succeeded``, ``Failed`` and ``Suspended``."""
+
+    def end(obj: Json) -> JobEnd:
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        true = {str(one.get("type")): one for one in conditions if one.get("status") == "True"}
+        if succeeded in true:
+            return JobEnd(JobOutcome.SUCCEEDED)
+        if "Failed" in true:
+            failed = true["Failed"]
+            late = failed.get("reason") == DEADLINE_EXCEEDED
+            return JobEnd(JobOutcome.FAILED, str(failed.get("message") or ""), time_limit=late)
+        if "Suspended" in true or (obj.get("spec") or {}).get("suspend"):
+            return JobEnd(JobOutcome.STOPPED, "suspended")
+        return _ACTIVE
+
+    return end
+
+
+def _jobset_minimum(obj: Json) -> int:
+    """Return the number of pods that run at the same time: a JobSet starts as a whole."""
+    total = 0
+    for replicated in (obj.get("spec") or {}).get("replicatedJobs") or ():
+        spec = (replicated.get("template") or {}).get("spec") or {}
+        parallelism = spec.get("parallelism", 1)
+        completions = spec.get("completions", parallelism)
+        total += int(replicated.get("replicas", 1)) * min(int(parallelism or 0), int(completions or 0))
+    return total
+
+
+def _trainjob_minimum(obj: Json) -> int:
+    """Return the number of nodes that the job states; 1 if its runtime states it."""
+    trainer = (obj.get("spec") or {}).get("trainer") or {}
+    return int(trainer.get("numNodes") or 1)
+
+
+VOLCANO_ATTEMPTS = AttemptKind(VOLCANO_JOBS, _volcano_minimum, _volcano_end)
 KUBEFLOW_ATTEMPTS: tuple[AttemptKind, ...] = tuple(_kubeflow(kind) for kind in KINDS.values())
 """The kinds of Kubeflow."""
+BATCH_ATTEMPTS = AttemptKind(BATCH_JOBS, lambda _: 1, _by_conditions("Complete"))
+"""Jobs of Kubernetes: their pods start one by one."""
+JOBSET_ATTEMPTS = AttemptKind(JOB_SETS, _jobset_minimum, _by_conditions("Completed"), JOB_SET_NAME)
+TRAINER_ATTEMPTS = AttemptKind(TRAIN_JOBS, _trainjob_minimum, _by_conditions("Complete"), JOB_SET_NAME)
+"""The JobSet of a TrainJob has its name."""

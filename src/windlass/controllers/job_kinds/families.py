@@ -22,7 +22,7 @@ from windlass.api.resources import (
 )
 from windlass.client.client import Client
 from windlass.controllers.attempts.controller import AttemptController
-from windlass.controllers.attempts.kinds import KUBEFLOW_ATTEMPTS
+from windlass.controllers.attempts.kinds import JOBSET_ATTEMPTS, KUBEFLOW_ATTEMPTS, TRAINER_ATTEMPTS
 from windlass.controllers.jobflow.controller import JobFlowController, JobTemplateController
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
@@ -101,7 +101,10 @@ JOBSET = KindFamily(
     (JOB_SETS,),
     frozenset({"jobset-controller-manager", "jobset-controller"}),
     ("jobset",),
-    lambda context: [JobSetController(context.informers, context.clock, context.scheduler)],
+    lambda context: [
+        JobSetController(context.informers, context.clock, context.scheduler),
+        AttemptController(JOBSET_ATTEMPTS, context.informers, context.clock),
+    ],
 )
 
 
@@ -127,7 +130,10 @@ TRAINER = KindFamily(
     (TRAIN_JOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES),
     frozenset({"kubeflow-trainer-controller-manager"}),
     ("trainer-controller-manager",),
-    lambda context: [TrainJobController(context.client, context.informers, context.clock)],
+    lambda context: [
+        TrainJobController(context.client, context.informers, context.clock),
+        AttemptController(TRAINER_ATTEMPTS, context.informers, context.clock),
+    ],
 )
 
 FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER)
