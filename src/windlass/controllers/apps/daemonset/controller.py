@@ -80,7 +80,7 @@ class DaemonSetController:
         return effects
 
     def _note_failed(self, key: str, effects: Effects, now: float) -> None:
-        """Delay the next replacement on the nodes whose failed pods are deleted."""
+        """Delay the next replacement on nodes with a failed pod that is deleted."""
         for action in effects.deletes:
             pod = self._pods.items.get(f"{action.namespace}/{action.name}")
             if action.resource != PODS or pod is None or pod.phase != "Failed":
