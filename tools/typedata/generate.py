@@ -58,6 +58,9 @@ ROOTS: dict[str, dict[str, str]] = {
     "apis/events.k8s.io/v1": {"Event": "k8s.io/api/events/v1."},
     "apis/coordination.k8s.io/v1": {"Lease": "k8s.io/api/coordination/v1."},
     "apis/scheduling.k8s.io/v1": {"PriorityClass": "k8s.io/api/scheduling/v1."},
+    "apis/scheduling.k8s.io/v1alpha2": {
+        name: "k8s.io/api/scheduling/v1alpha2." for name in ("PodGroup", "Workload")
+    },
     "apis/policy/v1": {name: "k8s.io/api/policy/v1." for name in ("PodDisruptionBudget", "Eviction")},
     "apis/resource.k8s.io/v1": {
         name: "k8s.io/api/resource/v1."
@@ -213,7 +216,7 @@ def main() -> int:
     else:
         with (
             tempfile.TemporaryDirectory() as folder,
-            serving(Path(folder), controllers=False, audit=False) as kube,
+            serving(Path(folder), controllers=False, audit=False, gangs=True) as kube,
         ):
             raw = build(kube.connection.server, ADMIN_TOKEN, modules)
     if options.check:

@@ -333,7 +333,9 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 NATIVE_POD_GROUPS = Resource(
     "scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True, subresources=_STATUS
 )
-"""Kubernetes' own gangs (1.36): read where a cluster has them, not served by the embedded server."""
+"""Kubernetes' own gangs (1.36)."""
+WORKLOADS = Resource("scheduling.k8s.io", "v1alpha2", "workloads", "Workload", True)
+"""Templates of Kubernetes' own gangs (1.36)."""
 PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, custom=True
 )
@@ -362,7 +364,6 @@ ALL: tuple[Resource, ...] = (
     LIMIT_RANGES,
     EVENTS_V1,
     LEASES,
-    PRIORITY_CLASSES,
     POD_DISRUPTION_BUDGETS,
     ENDPOINT_SLICES,
     DEPLOYMENTS,
@@ -379,6 +380,9 @@ ALL: tuple[Resource, ...] = (
     STORAGE_CLASSES,
     QUEUES,
     POD_GROUPS,
+    PRIORITY_CLASSES,
+    NATIVE_POD_GROUPS,
+    WORKLOADS,
     VOLCANO_JOBS,
     VOLCANO_JOBS_V1BETA1,
     VOLCANO_CRON_JOBS,

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from windlass.api.resources import BATCH_JOBS, PODS
+from windlass.api.resources import BATCH_JOBS, NATIVE_POD_GROUPS, PODS, WORKLOADS
 from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
 from windlass.controllers.batch.reconcile import BatchSnapshot, reconcile_batch_job, release_orphans
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
+from windlass.controllers.expectations import (
+    BareObject,
+    NamespaceView,
+    RecordIndex,
+    StoredObject,
+    decode_stored_object,
+)
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.batch.failures import failure_times
+from windlass.jobs.batch.gang import names_job
 from windlass.jobs.batch.pods import batch_pod
 from windlass.jobs.batch.spec import read_batch_job
 from windlass.kits.clock import Clock
@@ -32,6 +39,9 @@ class BatchJobController:
         self._jobs: Informer[StoredObject] = informers.informer(BATCH_JOBS, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._pods_of = RecordIndex(self._pods, self._pod_keys, lambda pod: pod.key)
+        self._workloads: Informer[StoredObject] = informers.informer(WORKLOADS, decode=decode_stored_object)
+        self._workloads_of = RecordIndex(self._workloads, _job_of_workload, lambda found: found.key)
+        self._groups: Informer[BareObject] = informers.informer(NATIVE_POD_GROUPS, decode=BareObject)
         self._failures: dict[str, dict[str, float]] = {}
         """Uid of a Job → uid of a pod → when it failed. Pods that fail by being deleted vanish."""
 
@@ -39,6 +49,8 @@ class BatchJobController:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
             WatchedCollection(self._pods, self._pod_keys),
+            WatchedCollection(self._workloads, _job_of_workload),
+            WatchedCollection(self._groups, lambda _: ()),
         )
 
     def initial_keys(self) -> Iterable[str]:
@@ -59,6 +71,8 @@ class BatchJobController:
             failures=self._remembered(stored, own),
             now=self._clock.now(),
             suffix=lambda: name_suffix(self._rng),
+            workloads=[found.object for found in self._workloads_of.get(key).values()],
+            groups=frozenset(NamespaceView(self._groups.items, key.partition("/")[0])),
         )
         return reconcile_batch_job(stored.object, observed)
 
@@ -89,3 +103,8 @@ class BatchJobController:
 def _owner_uid(pod: Pod) -> str:
     owner = pod.controller
     return owner.uid if owner is not None else ""
+
+
+def _job_of_workload(workload: StoredObject) -> Iterable[str]:
+    name = names_job(workload.object)
+    return (f"{workload.key.partition('/')[0]}/{name}",) if name else ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.batch_fields import TRACKING
-from windlass.api.resources import BATCH_JOBS, PODS
+from windlass.api.resources import BATCH_JOBS, NATIVE_POD_GROUPS, PODS
 from windlass.api.views import Pod
 from windlass.controllers.effects import (
     NOTHING,
@@ -27,6 +27,7 @@ from windlass.controllers.effects import (
 )
 from windlass.jobs.batch.decision import BatchActions, decide_batch_job
 from windlass.jobs.batch.failures import BatchPod
+from windlass.jobs.batch.gang import gang_of
 from windlass.jobs.batch.pods import batch_pod, build_pod
 from windlass.jobs.batch.spec import CONTROLLER_NAME, UNLIMITED, BatchJobSpec, read_batch_job
 from windlass.jobs.batch.state import COMPLETE, FAILED, SUSPENDED, BatchState, read_state, render_state
@@ -40,6 +41,8 @@ class BatchSnapshot:
 
     ``pods``: pods that the Job controls.
     ``failures``: uid of a pod → when it failed, as this process has seen it.
+    ``workloads``: Workloads that name the Job.
+    ``groups``: names of the PodGroups of Kubernetes in its namespace.
     ``now``: Unix seconds.
     ``suffix``: returns the random end of a pod's name.
     """
@@ -48,6 +51,8 @@ class BatchSnapshot:
     failures: Mapping[str, float]
     now: float
     suffix: Callable[[], str]
+    workloads: Sequence[Json] = ()
+    groups: frozenset[str] = frozenset()
 
 
 def reconcile_batch_job(obj: Json, observed: BatchSnapshot) -> Effects:
@@ -89,7 +94,8 @@ def _effects(
 ) -> Effects:
     assert plan.about is not None
     pods = {pod.uid: pod for pod in observed.pods}
-    plan.stage(*(_create(spec, build_pod(spec, new, observed.suffix()), plan) for new in actions.create))
+    if actions.create:
+        _create_pods(spec, actions, observed, plan)
     plan.stage(*(_release(pods[pod.uid]) for pod in actions.drop if pod.tracked))
     plan.stage(*(_delete(spec, pod, plan) for pod in (*actions.drop, *actions.delete)))
     if not before.finished:
@@ -114,7 +120,23 @@ def _effects(
     return plan.done()
 
 
-def _create(spec: BatchJobSpec, body: Json, plan: EffectPlan) -> Create:
+def _create_pods(
+    spec: BatchJobSpec, actions: BatchActions, observed: BatchSnapshot, plan: EffectPlan
+) -> None:
+    """Create pods, and before them the PodGroup that they are in."""
+    assert plan.about is not None
+    gang = None
+    try:
+        gang = gang_of(spec, observed.workloads)
+    except ValueError as problem:
+        plan.event(EmitEvent(plan.about, "Warning", "WorkloadIgnored", str(problem), lasting=True))
+    group = gang.name if gang is not None else ""
+    if gang is not None and group not in observed.groups:
+        plan.stage(Create(NATIVE_POD_GROUPS, gang.group))
+    plan.stage(*(_create(build_pod(spec, new, observed.suffix(), group), plan) for new in actions.create))
+
+
+def _create(body: Json, plan: EffectPlan) -> Create:
     assert plan.about is not None
     message = f"Created pod: {body['metadata']['name']}"
     return Create(PODS, body, EmitEvent(plan.about, "Normal", "SuccessfulCreate", message))

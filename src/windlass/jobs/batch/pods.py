@@ -30,13 +30,18 @@ def pod_name(spec: BatchJobSpec, new: NewPod, suffix: str) -> str:
     return f"{spec.name[: _NAME_LIMIT - _SUFFIX_LENGTH - len(middle)]}{middle}{suffix}"
 
 
-def build_pod(spec: BatchJobSpec, new: NewPod, suffix: str) -> dict[str, Any]:
-    """Return the pod of the Job's template, with the finalizer that tracks it."""
+def build_pod(spec: BatchJobSpec, new: NewPod, suffix: str, group: str = "") -> dict[str, Any]:
+    """Return the pod of the Job's template, with the finalizer that tracks it.
+
+    ``group``: PodGroup of Kubernetes that it is in.
+    """
     template = spec.template.get("metadata") or {}
     labels, annotations = dict(template.get("labels") or {}), dict(template.get("annotations") or {})
     if spec.queue and not any(name in labels or name in annotations for name in QUEUE_NAMES[:-1]):
         annotations[QUEUE_NAMES[0]] = spec.queue
     body = dict(spec.template.get("spec") or {})
+    if group:
+        body["schedulingGroup"] = {"podGroupName": group}
     if spec.indexed:
         labels[COMPLETION_INDEX] = annotations[COMPLETION_INDEX] = str(new.index)
         if spec.per_index is not None:
