@@ -255,6 +255,17 @@ MPI_JOBS_V2BETA1 = Resource(
 )
 JAX_JOBS = Resource("kubeflow.org", "v1", "jaxjobs", "JAXJob", True, (), ("all",), _STATUS, custom=True)
 
+LEADER_WORKER_SETS = Resource(
+    "leaderworkerset.x-k8s.io",
+    "v1",
+    "leaderworkersets",
+    "LeaderWorkerSet",
+    True,
+    ("lws",),
+    (),
+    _SCALED,
+    custom=True,
+)
 JOB_SETS = Resource(
     "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True, (), ("all",), _STATUS, custom=True
 )
@@ -397,6 +408,7 @@ ALL: tuple[Resource, ...] = (
     MPI_JOBS,
     MPI_JOBS_V2BETA1,
     JOB_SETS,
+    LEADER_WORKER_SETS,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     CLUSTER_TRAINING_RUNTIMES,

@@ -29,6 +29,7 @@ from windlass.controllers.garbage.controller import GarbageController
 from windlass.controllers.gputier.controller import GpuTierController
 from windlass.controllers.job_kinds.families import FAMILIES, FamilyContext
 from windlass.controllers.job_kinds.operation import AUTO, JobKindOperation
+from windlass.controllers.leaderworkerset.controller import LeaderWorkerSetController
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
@@ -184,6 +185,7 @@ def _reconcilers(
             GarbageController(client, informers),
             EndpointsController(informers),
             ClaimController(informers),
+            LeaderWorkerSetController(informers, clock),
             VolumeController(informers),
             QuotaController(client, informers, clock),
             DisruptionController(client, informers, clock),

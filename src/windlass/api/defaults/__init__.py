@@ -11,7 +11,18 @@ from functools import partial
 from typing import Any
 
 from windlass.api import resources
-from windlass.api.defaults import apps, batch, claims, definitions, jobset, misc, pod, service, volcano
+from windlass.api.defaults import (
+    apps,
+    batch,
+    claims,
+    definitions,
+    jobset,
+    leaderworkerset,
+    misc,
+    pod,
+    service,
+    volcano,
+)
 from windlass.api.resources import Resource
 
 _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
@@ -39,6 +50,7 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.POD_GROUPS: volcano.pod_group,
     resources.VOLCANO_JOBS: volcano.job,
     resources.JOB_SETS: jobset.job_set,
+    resources.LEADER_WORKER_SETS: leaderworkerset.leader_worker_set,
     resources.JOB_TEMPLATES: volcano.job_template,
     resources.VOLCANO_CRON_JOBS: volcano.cron_job,
     resources.CUSTOM_RESOURCE_DEFINITIONS: definitions.definition,

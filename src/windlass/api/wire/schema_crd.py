@@ -36,6 +36,9 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
         "spec.runtimePatches.trainingRuntimeSpec.template.spec.replicatedJobs.template.spec.template",
     ): f"{CORE}PodTemplateSpec",
     ("TrainJob", "spec.podTemplateOverrides.spec"): f"{CORE}PodSpec",
+    ("LeaderWorkerSet", "spec.leaderWorkerTemplate.leaderTemplate"): f"{CORE}PodTemplateSpec",
+    ("LeaderWorkerSet", "spec.leaderWorkerTemplate.workerTemplate"): f"{CORE}PodTemplateSpec",
+    ("LeaderWorkerSet", "spec.leaderWorkerTemplate.volumeClaimTemplates"): f"{CORE}PersistentVolumeClaim",
     ("Job", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
     ("CronJob", "spec.jobTemplate.spec.tasks.template"): f"{CORE}PodTemplateSpec",
     ("CronJob", "spec.jobTemplate.spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
@@ -46,7 +49,17 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
 }
 """(kind, path without indices) → the built-in struct that an open object there must be."""
 
-FOLDERS = ("kai", "coscheduling", "nodes", "kubeflow", "mpi", "jobset", "trainer", "volcano")
+FOLDERS = (
+    "kai",
+    "coscheduling",
+    "nodes",
+    "kubeflow",
+    "mpi",
+    "jobset",
+    "leaderworkerset",
+    "trainer",
+    "volcano",
+)
 """Folders of ``crds/``, one for each project that defines kinds."""
 
 _BOUNDS = (

@@ -1,0 +1,1 @@
+"""LeaderWorkerSets: a StatefulSet of leaders, and one of workers for each leader."""

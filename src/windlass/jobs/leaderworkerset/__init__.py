@@ -1,0 +1,1 @@
+"""LeaderWorkerSet: replicas that are groups of one leader and its workers. Pure."""
